@@ -304,8 +304,8 @@ def engine(*, watched: bool) -> Chains:
     pool = Pool((worker.profile,))
     workflow = chain_workflow(worker.profile.name)
     budget = Budget()
-    board = CallPolicy()
-    board.bind()
+    call_policy = CallPolicy()
+    call_policy.bind()
     emit = _watcher() if watched else None
 
     async def carry_out() -> None:
@@ -313,12 +313,12 @@ def engine(*, watched: bool) -> Chains:
         execution = Execution(
             Assignment(workflow=workflow, question=QUESTION, pool=pool, finished={}),
             workers,
-            board,
+            call_policy,
             Scope(
                 run_id="run_bench",
                 ledger=ledger,
                 emit=emit,
-                started=board.clock(),
+                started=call_policy.clock(),
                 nest=partial(_no_nesting, ledger),
             ),
             stream=False,

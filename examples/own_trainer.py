@@ -30,10 +30,10 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "etudes.toml"
 ROLLOUTS = 8
 
 
-def policy(messages: Sequence[Message], situation: PlanningContext, rng: Random) -> str:
+def policy(messages: Sequence[Message], context: PlanningContext, rng: Random) -> str:
     """A plan. A model would read the messages; this one needs to know no more than the pool."""
-    worker = rng.choice(situation.pool.names)
-    return plan.write(Workflow((Step(worker, situation.question),)), situation.pool)
+    worker = rng.choice(context.pool.names)
+    return plan.write(Workflow((Step(worker, context.question),)), context.pool)
 
 
 async def one_step() -> StepDiagnostics:
@@ -43,12 +43,12 @@ async def one_step() -> StepDiagnostics:
     scorer = Scorer(oracle_workers(), reward=recipe.reward.reward())
     rng = Random(7)  # noqa: S311 - repeatable, not secret
     rollouts = []
-    for number, (task, situation) in enumerate(exercises(recipe, recipe_pool(recipe))):
-        messages = prompt.messages(situation)
-        texts = [policy(messages, situation, rng) for _ in range(ROLLOUTS)]
-        scores = await asyncio.gather(*(scorer.score(t, task, situation.pool) for t in texts))
+    for number, (task, context) in enumerate(exercises(recipe, recipe_pool(recipe))):
+        messages = prompt.messages(context)
+        texts = [policy(messages, context, rng) for _ in range(ROLLOUTS)]
+        scores = await asyncio.gather(*(scorer.score(t, task, context.pool) for t in texts))
         rollouts += [
-            Rollout(number, score, len(score.text.split()), situation.pool, task.kind)
+            Rollout(number, score, len(score.text.split()), context.pool, task.kind)
             for score in scores
         ]
     return diagnose(rollouts)

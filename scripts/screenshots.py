@@ -107,11 +107,11 @@ class ByHand:
 
     name = "model"
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """The plan; once there is an answer, acceptance."""
-        if situation.answer is not None:
+        if context.answer is not None:
             return Plan(None)
-        return Plan(PLAN if situation.question == QUESTION else OTHER_PLAN)
+        return Plan(PLAN if context.question == QUESTION else OTHER_PLAN)
 
 
 def said(request: Request) -> str:

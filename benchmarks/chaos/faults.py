@@ -151,32 +151,32 @@ class Improviser:
         self.worker = worker
         self._seed = seed
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """A workflow; after the first round, perhaps acceptance."""
-        chance = _chance(self._seed, situation.question, len(situation.rounds))
-        if situation.answer is not None and chance.random() < 0.5:
+        chance = _chance(self._seed, context.question, len(context.rounds))
+        if context.answer is not None and chance.random() < 0.5:
             return Plan(None)
         if chance.random() < SHARE_PLANNED_BY_CALL:
             with suppress(WorkerError):  # then it improvises without having asked
-                await call(self.worker, Request((user(f"Plan for: {situation.question}"),)))
-        return Plan(_workflow(situation, chance))
+                await call(self.worker, Request((user(f"Plan for: {context.question}"),)))
+        return Plan(_workflow(context, chance))
 
 
-def _workflow(situation: PlanningContext, chance: random.Random) -> Workflow:
-    conductors = [x.name for x in situation.pool if x.provider == CONDUCTOR_PROVIDER]
-    usual = [x for x in situation.pool.names if x not in (LONE, *conductors)]
-    count = chance.randint(1, min(MOST_STEPS, situation.max_steps))
+def _workflow(context: PlanningContext, chance: random.Random) -> Workflow:
+    conductors = [x.name for x in context.pool if x.provider == CONDUCTOR_PROVIDER]
+    usual = [x for x in context.pool.names if x not in (LONE, *conductors)]
+    count = chance.randint(1, min(MOST_STEPS, context.max_steps))
     shape = chance.choice(SHAPES)
     workers = [chance.choice(usual) for _ in range(count)]
     if conductors and count > 1 and chance.random() < SHARE_NESTED:
         workers[chance.randrange(count - 1)] = chance.choice(conductors)
-    if ALONE in situation.question.split():
+    if ALONE in context.question.split():
         workers[chance.randrange(count)] = LONE
     return Workflow(
         tuple(
             Step(
                 worker,
-                f"{situation.question} part {index}",
+                f"{context.question} part {index}",
                 _access(index, index == count - 1, shape, chance),
             )
             for index, worker in enumerate(workers)

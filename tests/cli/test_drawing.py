@@ -38,10 +38,10 @@ class TwoLevels:
 
     name = "two-levels"
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        if situation.rounds:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        if context.rounds:
             return Plan(None)
-        if situation.question == "go deeper":
+        if context.question == "go deeper":
             return Plan(Workflow((Step("a", "the bottom"),)))
         steps = (
             Step("a", f"first {EVIL}"),

@@ -37,30 +37,32 @@ def pool(routed: Path) -> Path:
 
 def test_the_dial_decides_between_the_cheapest_and_the_best(podium: Podium, pool: Path) -> None:
     answers = {}
-    for dial in ("0", "1"):
-        ended = podium("ask", "--pool", pool, "--tier", "mini", "--dial", dial, "--json", PLAY)
+    for quality_bias in ("0", "1"):
+        ended = podium(
+            "ask", "--pool", pool, "--tier", "mini", "--quality-bias", quality_bias, "--json", PLAY
+        )
         assert ended.code == 0
         (routed,) = [round_["routed"] for round_ in ended.json["rounds"]]
-        assert routed["dial"] == float(dial)
+        assert routed["quality_bias"] == float(quality_bias)
         assert set(routed["scores"]) == {"cheap", "dear"}
-        answers[dial] = (routed["worker"], ended.json["answer"])
+        answers[quality_bias] = (routed["worker"], ended.json["answer"])
     assert answers == {"0": ("cheap", "I am cheap."), "1": ("dear", "I am dear.")}
 
 
 def test_the_decision_is_shown_as_it_runs_and_afterwards(podium: Podium, pool: Path) -> None:
-    asked = podium("ask", "--pool", pool, "--tier", "mini", "--dial", "1", PLAY)
+    asked = podium("ask", "--pool", pool, "--tier", "mini", "--quality-bias", "1", PLAY)
     shown = podium("runs", "show", "last")
-    planned = podium("plan", "--pool", pool, "--tier", "mini", "--dial", "1", PLAY)
+    planned = podium("plan", "--pool", pool, "--tier", "mini", "--quality-bias", "1", PLAY)
     for ended in (asked, shown, planned):
         assert ended.code == 0
         assert "chose dear with confidence" in ended.out
 
 
 def test_a_dial_that_nobody_would_heed_is_refused(podium: Podium, pool: Path) -> None:
-    too_far = podium("ask", "--pool", pool, "--tier", "mini", "--dial", "1.5", PLAY)
-    ultra = podium("ask", "--pool", pool, "--tier", "ultra", "--dial", "0.5", PLAY)
+    too_far = podium("ask", "--pool", pool, "--tier", "mini", "--quality-bias", "1.5", PLAY)
+    ultra = podium("ask", "--pool", pool, "--tier", "ultra", "--quality-bias", "0.5", PLAY)
     pool.write_text(POOL[POOL.index("[conductor]") :], "utf-8")
-    without = podium("ask", "--pool", pool, "--tier", "mini", "--dial", "0.5", PLAY)
+    without = podium("ask", "--pool", pool, "--tier", "mini", "--quality-bias", "0.5", PLAY)
     assert (too_far.code, ultra.code, without.code) == (2, 2, 2)
     assert "expected a number from 0 to 1, got 1.5" in too_far.complaint
     assert "for the tiers that route" in ultra.complaint
@@ -79,7 +81,7 @@ def test_a_dial_is_refused_before_anything_is_fetched(
     pool = tmp_path / "pool.toml"
     pool.write_text(POOL[POOL.index("[conductor]") :], "utf-8")
     for command in ("ask", "plan"):
-        ended = podium(command, "--pool", pool, "--tier", "mini", "--dial", "0.5", PLAY)
+        ended = podium(command, "--pool", pool, "--tier", "mini", "--quality-bias", "0.5", PLAY)
         assert (ended.code, fetched) == (2, [])
         assert "this pool has none" in ended.complaint
         assert podium(command, "--pool", pool, "--tier", "mini", PLAY).code == 0
@@ -94,7 +96,7 @@ def test_the_doctor_and_the_check_of_the_pool_say_how_the_mini_tier_is_served(
         ended = podium(*command, "--pool", pool)
         assert ended.code == 0
         assert f"mini tier: routed by {pool.parent / 'router.json'}" in ended.out
-        assert "dial 0.5; below a confidence of 0 the conductor plans" in ended.out
+        assert "quality bias 0.5; below a confidence of 0 the conductor plans" in ended.out
 
 
 def test_the_check_of_the_pool_as_json_names_the_router_of_each_worker_that_it_may_choose(
@@ -121,10 +123,12 @@ def test_the_check_of_the_pool_as_json_names_the_router_of_each_worker_that_it_m
 def test_a_plan_as_json_has_the_decision_and_can_be_carried_out(
     podium: Podium, pool: Path, tmp_path: Path
 ) -> None:
-    planned = podium("plan", "--pool", pool, "--tier", "mini", "--dial", "1", "--json", PLAY)
+    planned = podium(
+        "plan", "--pool", pool, "--tier", "mini", "--quality-bias", "1", "--json", PLAY
+    )
     assert misfit(planned.out, schema()) is None
     routed = planned.json["routed"]
-    assert (routed["worker"], routed["dial"]) == ("dear", 1)
+    assert (routed["worker"], routed["quality_bias"]) == ("dear", 1)
     file = tmp_path / "plan.json"
     file.write_text(planned.out, "utf-8")
     assert podium("run", file, "--pool", pool, "--json").json["answer"] == "I am dear."

@@ -95,13 +95,15 @@ async def test_ask_answers_with_the_given_workers_and_conductor() -> None:
 
 
 async def test_images_terms_and_owner_are_kept_on_the_run() -> None:
-    image, terms = Image(url="https://example.org/a.png"), ResponseOptions(max_tokens=9)
+    image, response_options = Image(url="https://example.org/a.png"), ResponseOptions(max_tokens=9)
     seeing = ScriptedWorker(
         WorkerProfile(name="a", capabilities=frozenset({"vision"})), "a red square"
     )
     async with AsyncPodium([seeing], FixedConductor(ALONE)) as podium:
-        run = await podium.ask("why?", images=(image,), terms=terms, owner="key_1")
-    assert (run.images, run.terms, run.owner) == ((image,), terms, "key_1")
+        run = await podium.ask(
+            "why?", images=(image,), response_options=response_options, owner="key_1"
+        )
+    assert (run.images, run.response_options, run.owner) == ((image,), response_options, "key_1")
 
 
 LOOK = Tool("look", "looks something up", {"type": "object"})
@@ -122,7 +124,9 @@ def looking(name: str = "a") -> ScriptedWorker:
 async def test_a_run_that_waits_is_kept_and_goes_on_with_the_results(store: RunStore) -> None:
     worker = looking()
     async with AsyncPodium([worker], FixedConductor(ALONE), store=store) as podium:
-        run = await podium.ask("why?", terms=ResponseOptions(tools=(LOOK,)), owner="key_1")
+        run = await podium.ask(
+            "why?", response_options=ResponseOptions(tools=(LOOK,)), owner="key_1"
+        )
         kept = await store.load(run.id)
         assert (kept, kept.status) == (run, "waiting")
         with pytest.raises(UsageError, match=r"waits for the results of 1 \(look\)"):
@@ -137,7 +141,7 @@ async def test_a_run_that_waits_is_kept_and_goes_on_with_the_results(store: RunS
 async def test_a_run_is_not_taken_up_twice_at_once() -> None:
     worker = looking()
     async with AsyncPodium([worker], FixedConductor(ALONE)) as podium:
-        run = await podium.ask("why?", terms=ResponseOptions(tools=(LOOK,)))
+        run = await podium.ask("why?", response_options=ResponseOptions(tools=(LOOK,)))
         results = (ToolResult("1", "it"),)
         ended = await asyncio.gather(
             podium.resume(run, results=results),
@@ -165,7 +169,7 @@ async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
         AsyncPodium([worker], FixedConductor(ALONE), store=store) as here,
         AsyncPodium([worker], FixedConductor(ALONE), store=other) as there,
     ):
-        run = await here.ask("why?", terms=ResponseOptions(tools=(LOOK,)))
+        run = await here.ask("why?", response_options=ResponseOptions(tools=(LOOK,)))
         results = (ToolResult("1", "it"),)
         resuming = [
             asyncio.create_task(here.resume(run, results=results)),
@@ -182,7 +186,7 @@ async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
 
 async def test_a_run_that_could_not_be_resumed_stays_as_it_was(store: RunStore) -> None:
     async with AsyncPodium([looking()], FixedConductor(ALONE), store=store) as podium:
-        run = await podium.ask("why?", terms=ResponseOptions(tools=(LOOK,)))
+        run = await podium.ask("why?", response_options=ResponseOptions(tools=(LOOK,)))
         with pytest.raises(UsageError, match="'2'"):
             await podium.resume(run, results=(ToolResult("2", "it"),))
         assert await store.load(run.id) == run
@@ -532,8 +536,8 @@ async def test_a_router_that_was_trained_with_another_pool_is_refused_or_narrows
         with pytest.raises(ConfigError, match=r"another pool: b is new; .* Mini\(…, narrow=True\)"):
             await podium.ask("Why?", tier="mini")
     assert not (tmp_path / "runs.db").exists()
-    async with AsyncPodium(workers, mini=Mini(router, narrow=True, dial=0.9)) as podium:
+    async with AsyncPodium(workers, mini=Mini(router, narrow=True, quality_bias=0.9)) as podium:
         run = await podium.ask("Why?", tier="mini")
     assert run.answer == "A"
     assert "b is new; it chooses among those that both have" in run.rounds[0].warnings[0]
-    assert [dial for _, _, dial in router.asked] == [0.9]
+    assert [quality_bias for _, _, quality_bias in router.asked] == [0.9]

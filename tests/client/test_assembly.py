@@ -221,11 +221,11 @@ router = "router.json"
 
 
 def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path) -> None:
-    text = ROUTED.replace("[mini]", "[mini]\nconfidence = 0.3\ndial = 0.8")
+    text = ROUTED.replace("[mini]", "[mini]\nconfidence = 0.3\nquality_bias = 0.8")
     assembly = assemble(load(settings_file(routed, text)), {}, Http())
     mini = assembly.mini()
     assert mini is not None
-    assert (mini.confidence, mini.dial, mini.warnings) == (0.3, 0.8, ())
+    assert (mini.confidence, mini.quality_bias, mini.warnings) == (0.3, 0.8, ())
     assert assembly.mini() is mini
     assert isinstance(assembly.conductor_for("mini"), MiniConductor)
     assert assembly.conductor_for("ultra") is assembly.conductor

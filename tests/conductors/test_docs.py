@@ -38,15 +38,15 @@ async def test_the_documented_conductor_plans_until_the_checker_is_content(
 ) -> None:
     conductor = example()
     pool = Pool((WorkerProfile(name="author"), WorkerProfile(name="checker")))
-    situation = PlanningContext(question="Why?", pool=pool)
-    first = await conductor.plan(situation, nobody)
+    context = PlanningContext(question="Why?", pool=pool)
+    first = await conductor.plan(context, nobody)
     assert first.workflow is not None
     assert [step.worker for step in first.workflow.steps] == ["author", "checker"]
     assert first.workflow.shape is Shape.CHAIN
 
-    unhappy = replace(situation, rounds=(checked(first.workflow, "I disagree: 4"),))
+    unhappy = replace(context, rounds=(checked(first.workflow, "I disagree: 4"),))
     assert (await conductor.plan(unhappy, nobody)).workflow == first.workflow
-    content = replace(situation, rounds=(checked(first.workflow, "It is 4"),))
+    content = replace(context, rounds=(checked(first.workflow, "It is 4"),))
     assert (await conductor.plan(content, nobody)).workflow is None
 
 

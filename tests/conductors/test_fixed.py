@@ -18,8 +18,8 @@ async def test_the_given_workflow_is_the_plan_whatever_the_question(nobody: Call
 
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
-    situation = PlanningContext(question="q", pool=POOL, rounds=(answered(WORKFLOW),))
-    plan = await FixedConductor(WORKFLOW).plan(situation, nobody)
+    context = PlanningContext(question="q", pool=POOL, rounds=(answered(WORKFLOW),))
+    plan = await FixedConductor(WORKFLOW).plan(context, nobody)
     assert plan.workflow is None
 
 

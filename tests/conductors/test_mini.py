@@ -33,12 +33,12 @@ QUESTION = PlanningContext(question="Why?", pool=POOL)
 class Planner:
     name = "planner"
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         return Plan(PLANNED, "as I wrote it", ("one thing was tolerated",))
 
 
 def conductor(router: ScriptedRouter, confidence: float = 0.5) -> MiniConductor:
-    return MiniConductor(Mini(router, confidence=confidence, dial=0.6), Planner())
+    return MiniConductor(Mini(router, confidence=confidence, quality_bias=0.6), Planner())
 
 
 async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobody: Caller) -> None:
@@ -46,15 +46,20 @@ async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobod
     assert plan.workflow == Workflow((Step("small", "Why?"),))
     assert plan.warnings == ()
     assert plan.routed == Routed(
-        worker="small", confidence=0.9, scores=SCORES, dial=0.6, router="0123456789ab", needed=0.5
+        worker="small",
+        confidence=0.9,
+        scores=SCORES,
+        quality_bias=0.6,
+        router="0123456789ab",
+        needed=0.5,
     )
 
 
 async def test_the_dial_of_the_question_takes_the_place_of_the_usual_one(nobody: Caller) -> None:
     router = ScriptedRouter(SCORES)
-    for dial in (None, 0.0, 1.0):
-        await conductor(router).plan(replace(QUESTION, dial=dial), nobody)
-    assert [dial for _, _, dial in router.asked] == [0.6, 0.0, 1.0]
+    for quality_bias in (None, 0.0, 1.0):
+        await conductor(router).plan(replace(QUESTION, quality_bias=quality_bias), nobody)
+    assert [quality_bias for _, _, quality_bias in router.asked] == [0.6, 0.0, 1.0]
 
 
 async def test_only_workers_that_can_take_the_question_are_chosen_among(nobody: Caller) -> None:
@@ -62,7 +67,7 @@ async def test_only_workers_that_can_take_the_question_are_chosen_among(nobody: 
     long = replace(QUESTION, question="long " * 2000)
     seen = replace(QUESTION, images=(Image("image/png", data="aGk="),))
     leading = conductor(router, confidence=0.1)
-    chosen = [await leading.plan(situation, nobody) for situation in (long, seen)]
+    chosen = [await leading.plan(context, nobody) for context in (long, seen)]
     assert [names for _, names, _ in router.asked] == [("strong", "seeing"), ("seeing",)]
     assert [plan.routed.worker for plan in chosen if plan.routed] == ["strong", "seeing"]
 
@@ -91,26 +96,30 @@ async def test_the_dial_never_passes_on_at_less_what_it_would_not_at_more(nobody
     for confidence, passed_on in ((0.8, [False] * 4), (0.95, [False, True, True, True])):
         leading = conductor(ScriptedRouter(SCORES), confidence)
         found = []
-        for dial in (0.0, 0.2, 0.5, 1.0):
-            plan = await leading.plan(replace(QUESTION, dial=dial), nobody)
+        for quality_bias in (0.0, 0.2, 0.5, 1.0):
+            plan = await leading.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
             assert plan.routed is not None
             found.append(plan.routed.passed_on)
         assert found == passed_on
 
 
 @pytest.mark.parametrize(
-    ("dial", "confidence", "chosen"),
+    ("quality_bias", "confidence", "chosen"),
     [
         (0.2, 0.1, "strong"),
-        (0.2, 0.8, "small"),  # the dial prefers strong, of which the router is not sure enough
+        (
+            0.2,
+            0.8,
+            "small",
+        ),  # the quality bias prefers strong, of which the router is not sure enough
         (0.0, 0.8, "strong"),
     ],
 )
 async def test_whom_the_dial_prefers_is_asked_only_where_the_router_is_sure_of_that_one(
-    nobody: Caller, dial: float, confidence: float, chosen: str
+    nobody: Caller, quality_bias: float, confidence: float, chosen: str
 ) -> None:
     leading = conductor(ScriptedRouter(SCORES), confidence)
-    plan = await leading.plan(replace(QUESTION, dial=dial), nobody)
+    plan = await leading.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
     assert plan.workflow == Workflow((Step(chosen, "Why?"),))
 
 
@@ -187,7 +196,7 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
     minis = [
         Mini(router),
         Mini(router, confidence=0.1),
-        Mini(router, dial=0.6),
+        Mini(router, quality_bias=0.6),
         Mini(replace(router, fingerprint="ba9876543210")),
     ]
     assert len({mini.fingerprint for mini in minis}) == len(minis)
@@ -198,10 +207,11 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
     [
         (
             True,
-            "chose nobody at dial 0.25, so the conductor planned; it was surest of small, with "
+            "chose nobody at quality bias 0.25, so the conductor planned; it was surest of small, "
+            "with "
             "confidence 0.90 where 0.95 is needed",
         ),
-        (False, "chose small with confidence 0.90 at dial 0.25"),
+        (False, "chose small with confidence 0.90 at quality bias 0.25"),
     ],
 )
 def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
@@ -211,13 +221,19 @@ def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
         worker="small",
         confidence=0.9,
         scores=SCORES,
-        dial=0.25,
+        quality_bias=0.25,
         router="0123456789ab",
         needed=0.95,
         passed_on=passed_on,
     )
     assert words in routed.sentence
-    for part in ("small", "0.90", "dial 0.25", "0123456789ab", "small 0.90, strong 0.70, seeing"):
+    for part in (
+        "small",
+        "0.90",
+        "quality bias 0.25",
+        "0123456789ab",
+        "small 0.90, strong 0.70, seeing",
+    ):
         assert part in routed.sentence
 
 

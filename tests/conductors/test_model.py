@@ -197,16 +197,16 @@ async def test_no_reply_is_begun_where_the_worker_cannot_continue_it() -> None:
     assert planner.requests[0].prefill == ""
 
 
-@pytest.mark.parametrize("situation", [SITUATION, LATER])
-async def test_a_local_model_is_held_to_the_lists_by_a_grammar(situation: PlanningContext) -> None:
+@pytest.mark.parametrize("context", [SITUATION, LATER])
+async def test_a_local_model_is_held_to_the_lists_by_a_grammar(context: PlanningContext) -> None:
     planner = Planner(LISTS, provider="llamacpp", capabilities=frozenset({"prefill", "json"}))
-    found = await ModelConductor(planner).plan(situation, call)
+    found = await ModelConductor(planner).plan(context, call)
     request = planner.requests[0]
-    may_accept = bool(situation.rounds)
-    assert request.grammar == plan.grammar(POOL, situation.max_steps, may_accept=may_accept)
+    may_accept = bool(context.rounds)
+    assert request.grammar == plan.grammar(POOL, context.max_steps, may_accept=may_accept)
     assert request.prefill == ""
     assert request.schema is None
-    assert request.messages == Prompt("full", "grammar").messages(situation)
+    assert request.messages == Prompt("full", "grammar").messages(context)
     assert found.workflow == PLANNED
 
 
@@ -218,19 +218,19 @@ async def test_a_very_small_model_only_chooses_who_answers_the_question() -> Non
     assert request.messages == Prompt("compact", "grammar").messages(SITUATION)
 
 
-@pytest.mark.parametrize("situation", [SITUATION, LATER])
-async def test_a_trained_model_plans_step_by_step(situation: PlanningContext) -> None:
+@pytest.mark.parametrize("context", [SITUATION, LATER])
+async def test_a_trained_model_plans_step_by_step(context: PlanningContext) -> None:
     planner = Planner(STEP_BY_STEP, provider="llamacpp")
-    found = await ModelConductor(planner, prompt="trained").plan(situation, call)
+    found = await ModelConductor(planner, prompt="trained").plan(context, call)
     request = planner.requests[0]
     assert request.grammar == plan.grammar(
         POOL,
         5,
-        may_accept=bool(situation.rounds),
+        may_accept=bool(context.rounds),
         max_subtask_chars=300,
         order="step-by-step",
     )
-    assert request.messages == Prompt("trained", "grammar").messages(situation)
+    assert request.messages == Prompt("trained", "grammar").messages(context)
     assert found.workflow == PLANNED
     assert found.warnings == ()
 

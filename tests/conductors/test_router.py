@@ -35,14 +35,14 @@ async def test_the_question_goes_unaltered_to_one_worker_without_a_planning_call
 
 
 async def test_a_choice_of_ones_own_decides(nobody: Caller) -> None:
-    router = RouterConductor(lambda situation: situation.pool.best.name, name="strongest")
+    router = RouterConductor(lambda context: context.pool.best.name, name="strongest")
     plan = await router.plan(PlanningContext(question="q", pool=POOL), nobody)
     assert plan.workflow == Workflow((Step("strong", "q"),))
     assert router.name == "strongest"
 
 
 async def test_a_choice_outside_the_pool_is_refused_by_name(nobody: Caller) -> None:
-    router = RouterConductor(lambda situation: "nobody")
+    router = RouterConductor(lambda context: "nobody")
     with pytest.raises(UnknownWorker, match="no worker named 'nobody'"):
         await router.plan(PlanningContext(question="q", pool=POOL), nobody)
 
@@ -56,21 +56,21 @@ async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
 
 
 def test_a_worker_whose_window_is_too_small_is_passed_over() -> None:
-    situation = PlanningContext(question="word " * 2000, pool=POOL)
-    assert cheapest_capable(situation) == "seeing"
+    context = PlanningContext(question="word " * 2000, pool=POOL)
+    assert cheapest_capable(context) == "seeing"
 
 
 def test_the_conversation_counts_towards_the_window() -> None:
-    situation = PlanningContext(question="And now?", pool=POOL, history=(user("word " * 2000),))
-    assert cheapest_capable(situation) == "seeing"
+    context = PlanningContext(question="And now?", pool=POOL, history=(user("word " * 2000),))
+    assert cheapest_capable(context) == "seeing"
 
 
 def test_a_picture_in_the_conversation_needs_a_worker_that_sees() -> None:
     picture = Image(url="https://example.org/cat.png")
     for part in (picture, ToolResult("1", "", images=(picture,))):
         pictured = Message("user", (part,))
-        situation = PlanningContext(question="What is this?", pool=POOL, history=(pictured,))
-        assert cheapest_capable(situation) == "seeing"
+        context = PlanningContext(question="What is this?", pool=POOL, history=(pictured,))
+        assert cheapest_capable(context) == "seeing"
 
 
 def test_a_conductor_in_the_pool_is_passed_over() -> None:
@@ -80,15 +80,15 @@ def test_a_conductor_in_the_pool_is_passed_over() -> None:
 
 
 def test_when_nobody_qualifies_the_cheapest_of_all_is_chosen() -> None:
-    situation = PlanningContext(
+    context = PlanningContext(
         question="word " * 2000, pool=Pool((SMALL, STRONG)).without({"strong"})
     )
-    assert cheapest_capable(situation) == "small"
+    assert cheapest_capable(context) == "small"
 
 
 def test_an_image_in_the_question_goes_to_the_cheapest_that_can_see() -> None:
-    situation = PlanningContext(question="q", pool=POOL, images=(Image(url="https://x/y"),))
-    assert cheapest_capable(situation) == "seeing"
+    context = PlanningContext(question="q", pool=POOL, images=(Image(url="https://x/y"),))
+    assert cheapest_capable(context) == "seeing"
 
 
 def test_what_is_demanded_of_the_answer_decides_before_the_price() -> None:
@@ -97,10 +97,18 @@ def test_what_is_demanded_of_the_answer_decides_before_the_price() -> None:
     )
     pool = Pool((*POOL.workers, able))
     tools = (Tool("look", "", {"type": "object"}),)
-    for terms in (ResponseOptions(schema={}), ResponseOptions(tools=tools)):
-        assert cheapest_capable(PlanningContext(question="q", pool=pool, terms=terms)) == "able"
+    for response_options in (ResponseOptions(schema={}), ResponseOptions(tools=tools)):
+        assert (
+            cheapest_capable(
+                PlanningContext(question="q", pool=pool, response_options=response_options)
+            )
+            == "able"
+        )
     unused = ResponseOptions(tools=tools, tool_choice="none")
-    assert cheapest_capable(PlanningContext(question="q", pool=pool, terms=unused)) == "small"
+    assert (
+        cheapest_capable(PlanningContext(question="q", pool=pool, response_options=unused))
+        == "small"
+    )
 
 
 def test_a_worker_that_can_but_whose_window_is_small_is_better_than_one_that_cannot() -> None:
@@ -108,5 +116,7 @@ def test_a_worker_that_can_but_whose_window_is_small_is_better_than_one_that_can
         name="a", limits=Limits(context_window=100), capabilities=frozenset({"json"})
     )
     pool = Pool((*POOL.workers, small))
-    situation = PlanningContext(question="word " * 200, pool=pool, terms=ResponseOptions(schema={}))
-    assert cheapest_capable(situation) == "a"
+    context = PlanningContext(
+        question="word " * 200, pool=pool, response_options=ResponseOptions(schema={})
+    )
+    assert cheapest_capable(context) == "a"

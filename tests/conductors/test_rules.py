@@ -26,8 +26,8 @@ def priced(name: str, dollars: float) -> WorkerProfile:
 
 
 async def conducted(question: str, pool: Pool, nobody: Caller, *, max_steps: int = 5) -> Workflow:
-    situation = PlanningContext(question=question, pool=pool, max_steps=max_steps)
-    plan = await RulesConductor().plan(situation, nobody)
+    context = PlanningContext(question=question, pool=pool, max_steps=max_steps)
+    plan = await RulesConductor().plan(context, nobody)
     assert plan.workflow is not None
     plan.workflow.check(pool.names, max_steps)
     return plan.workflow
@@ -136,5 +136,5 @@ async def test_subtasks_carry_the_question_where_workers_would_not_see_it(
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
     rounds = (answered(Workflow((Step("gpt-5", "q"),))),)
-    situation = PlanningContext(question=SIEVE, pool=PROOF_OF_CONCEPT, rounds=rounds)
-    assert (await RulesConductor().plan(situation, nobody)).workflow is None
+    context = PlanningContext(question=SIEVE, pool=PROOF_OF_CONCEPT, rounds=rounds)
+    assert (await RulesConductor().plan(context, nobody)).workflow is None

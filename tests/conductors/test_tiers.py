@@ -42,7 +42,7 @@ class Tireless:
     name = "tireless"
     prompt_hash = "0123456789abcdef"
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         return Plan(PLANNED)
 
 
@@ -100,17 +100,17 @@ async def test_a_learned_router_serves_mini_and_what_podium_takes_for_simple(
 
 
 @pytest.mark.parametrize(
-    ("question", "dial", "warned"),
+    ("question", "quality_bias", "warned"),
     [(HARD, 0.9, True), (HARD, 0.0, True), (HARD, None, False), (SIMPLE, 0.9, False)],
 )
 async def test_a_dial_that_podium_does_not_heed_is_a_warning_on_the_first_round(
-    question: str, dial: float | None, warned: bool, nobody: Caller
+    question: str, quality_bias: float | None, warned: bool, nobody: Caller
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
     conductor = for_tier("podium", Tireless(), Mini(router))
-    first = PlanningContext(question=question, pool=POOL, dial=dial)
+    first = PlanningContext(question=question, pool=POOL, quality_bias=quality_bias)
     plan = await conductor.plan(first, nobody)
-    assert any("the dial had no effect" in warning for warning in plan.warnings) is warned
+    assert any("the quality bias had no effect" in warning for warning in plan.warnings) is warned
     again = await conductor.plan(replace(first, rounds=(answered(PLANNED),)), nobody)
     assert again.warnings == ()
 

@@ -37,12 +37,12 @@ def test_the_rest_is_as_it_is_said(write: Write) -> None:
         [mini]
         router = "/srv/router.json"
         confidence = 0.4
-        dial = 0.9
+        quality_bias = 0.9
         pool_changed = "narrow"
         """,
     )
     assert found.mini == MiniSettings(
-        router="/srv/router.json", confidence=0.4, dial=0.9, pool_changed="narrow"
+        router="/srv/router.json", confidence=0.4, quality_bias=0.9, pool_changed="narrow"
     )
 
 
@@ -50,10 +50,10 @@ def test_the_rest_is_as_it_is_said(write: Write) -> None:
     ("table", "problem"),
     [
         ('router = "r"\nconfidence = 1.5', "mini.confidence"),
-        ('router = "r"\ndial = -0.1', "mini.dial"),
+        ('router = "r"\nquality_bias = -0.1', "mini.quality_bias"),
         ('router = "r"\npool_changed = "ignore"', "mini.pool_changed"),
         ('route = "r"', "mini.route"),
-        ("dial = 0.5", "mini.dial has no effect without mini.router"),
+        ("quality_bias = 0.5", "mini.quality_bias has no effect without mini.router"),
     ],
 )
 def test_what_is_wrong_in_the_table_is_named(write: Write, table: str, problem: str) -> None:

@@ -31,14 +31,14 @@ class Chaos:
         self.dice = dice
         self.boss = boss
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         for _ in range(self.dice.randrange(3)):
             await call(self.boss, Request((user("plan"),)))
         steps = []
-        for index in range(self.dice.randint(1, situation.max_steps)):
+        for index in range(self.dice.randint(1, context.max_steps)):
             reads = tuple(i for i in range(index) if self.dice.random() < 0.4)
             access: Access = "all" if self.dice.random() < 0.2 else reads
-            steps.append(Step(self.dice.choice(situation.pool.names), f"subtask {index}", access))
+            steps.append(Step(self.dice.choice(context.pool.names), f"subtask {index}", access))
         return Plan(Workflow(tuple(steps)))
 
 
@@ -72,7 +72,7 @@ def perform(seed: int, budget: Budget, rounds: int) -> tuple[Run, Counter]:
     runner = Runner(
         Chaos(dice, Actor("boss", counter)),
         workers,
-        board=CallPolicy(RetryPolicy(attempts=3, jitter=dice.random), sleep=pause),
+        call_policy=CallPolicy(RetryPolicy(attempts=3, jitter=dice.random), sleep=pause),
     )
     options = Options(rounds=rounds, budget=budget)
     return asyncio.run(runner.run("question", options=options)), counter

@@ -6,8 +6,14 @@ import pytest
 
 from podium.core.errors import PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
-from podium.core.request import NO_TERMS, Image, ResponseOptions, Tool
-from podium.core.requirements import check_pool, check_terms, final_needs, fitted, needs_of_one
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, ResponseOptions, Tool
+from podium.core.requirements import (
+    check_pool,
+    check_response_options,
+    final_needs,
+    fitted,
+    needs_of_one,
+)
 from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
 
@@ -37,9 +43,9 @@ def chain(*names: str) -> Workflow:
 
 
 @pytest.mark.parametrize(
-    ("terms", "needs"),
+    ("response_options", "needs"),
     [
-        (NO_TERMS, ()),
+        (DEFAULT_RESPONSE_OPTIONS, ()),
         (ResponseOptions(max_tokens=9, stop=("END",), effort="high"), ()),
         (JSON, ("json",)),
         (ResponseOptions(temperature=0.0), ("sampling",)),
@@ -53,9 +59,9 @@ def chain(*names: str) -> Workflow:
     ],
 )
 def test_what_the_final_worker_must_be_able_to_do(
-    terms: ResponseOptions, needs: Collection[Capability]
+    response_options: ResponseOptions, needs: Collection[Capability]
 ) -> None:
-    assert final_needs(terms) == set(needs)
+    assert final_needs(response_options) == set(needs)
 
 
 def test_whoever_answers_alone_must_also_see_and_call() -> None:
@@ -64,8 +70,8 @@ def test_whoever_answers_alone_must_also_see_and_call() -> None:
 
 def test_a_plan_that_can_do_what_is_needed_stays_as_it_is() -> None:
     pool = Pool((worker("a", "vision", "tools"), worker("b", "json")))
-    terms = ResponseOptions(schema={}, tools=(LOOK,))
-    assert fitted(chain("a", "b"), pool, terms, PICTURE) == (chain("a", "b"), ())
+    response_options = ResponseOptions(schema={}, tools=(LOOK,))
+    assert fitted(chain("a", "b"), pool, response_options, PICTURE) == (chain("a", "b"), ())
 
 
 def test_the_named_substitute_takes_over_before_anybody_else() -> None:
@@ -115,14 +121,14 @@ def test_a_conductor_can_do_what_those_can_whom_it_leads() -> None:
 
 def test_a_pool_without_anybody_who_can_is_refused_with_what_is_missing() -> None:
     with pytest.raises(UsageError, match="no worker of the pool can see images.*it has a"):
-        check_pool(Pool((worker("a"),)), NO_TERMS, PICTURE)
+        check_pool(Pool((worker("a"),)), DEFAULT_RESPONSE_OPTIONS, PICTURE)
     with pytest.raises(UsageError, match="can call tools"):
         check_pool(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,)), ())
     check_pool(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,), tool_choice="none"), ())
 
 
 @pytest.mark.parametrize(
-    ("terms", "problem"),
+    ("response_options", "problem"),
     [
         (ResponseOptions(tools=(LOOK, LOOK)), "two tools are named 'look'"),
         (ResponseOptions(tools=(Tool("", "", {}),)), "named '', which is no name"),
@@ -135,6 +141,8 @@ def test_a_pool_without_anybody_who_can_is_refused_with_what_is_missing() -> Non
         (ResponseOptions(max_tokens=0), "max_tokens is 0"),
     ],
 )
-def test_terms_that_contradict_themselves_are_refused(terms: ResponseOptions, problem: str) -> None:
+def test_terms_that_contradict_themselves_are_refused(
+    response_options: ResponseOptions, problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
-        check_terms(terms)
+        check_response_options(response_options)

@@ -85,7 +85,7 @@ def test_a_run_survives_json_with_every_kind_of_part() -> None:
         run(step(0, CALL, nested=(run(step(0, CALL)),)), waiting(*history)),
         history=history,
         images=(Image("image/png", "QUJD"),),
-        terms=ResponseOptions(
+        response_options=ResponseOptions(
             stop=("END",), tools=(Tool("f", "does f", {"type": "object"}),), seed=7
         ),
         owner="key_1",
@@ -95,7 +95,7 @@ def test_a_run_survives_json_with_every_kind_of_part() -> None:
 
 def test_a_run_of_the_first_version_is_read_with_defaults_for_what_it_lacks() -> None:
     document = dump(run(step(0, CALL))) | {"version": 1}
-    for name in ("terms", "images", "owner"):
+    for name in ("response_options", "images", "owner"):
         del document[name]
     for name in ("turns", "thinking"):
         del document["rounds"][0]["steps"][0][name]

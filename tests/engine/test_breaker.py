@@ -62,13 +62,13 @@ def fail(some: Breakers, times: int = 1, error: WorkerError | None = None) -> No
 def switchboard(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
     time = Time()
     policy = retry or RetryPolicy(attempts=1)
-    board = CallPolicy(policy, POLICY, clock=time, sleep=time.sleep)
-    board.bind()
-    return board, time
+    call_policy = CallPolicy(policy, POLICY, clock=time, sleep=time.sleep)
+    call_policy.bind()
+    return call_policy, time
 
 
-async def outcome(board: CallPolicy, worker: Actor, **more: object) -> str:
-    calls = Calls(board, Ledger(Budget()), 0.0)
+async def outcome(call_policy: CallPolicy, worker: Actor, **more: object) -> str:
+    calls = Calls(call_policy, Ledger(Budget()), 0.0)
     try:
         return (await calls.make(worker, ASK, **more)).text  # type: ignore[arg-type]
     except WorkerError as error:
@@ -224,12 +224,12 @@ def test_somebody_hears_of_every_opening() -> None:
 
 
 async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_nothing() -> None:
-    board, time = switchboard()
+    call_policy, time = switchboard()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(3):
-        assert await outcome(board, worker) == "Unavailable"
+        assert await outcome(call_policy, worker) == "Unavailable"
     ledger = Ledger(Budget(calls=1))
-    calls = Calls(board, ledger, 0.0)
+    calls = Calls(call_policy, ledger, 0.0)
     with pytest.raises(CircuitOpen):
         await calls(worker, ASK)
     (attempt,) = calls.attempts
@@ -242,35 +242,35 @@ async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_
 
 
 async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_answers() -> None:
-    board, time = switchboard()
+    call_policy, time = switchboard()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(4):
-        await outcome(board, worker)
+        await outcome(call_policy, worker)
     worker.behaviour = lambda request: "well again"
     time.now = 5.0
-    assert [await outcome(board, worker) for _ in range(2)] == ["well again"] * 2
-    assert not board.breakers.ailing
+    assert [await outcome(call_policy, worker) for _ in range(2)] == ["well again"] * 2
+    assert not call_policy.breakers.ailing
 
 
 async def test_of_many_calls_at_once_one_tries() -> None:
-    board, time = switchboard()
+    call_policy, time = switchboard()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(3):
-        await outcome(board, worker)
+        await outcome(call_policy, worker)
     time.now = 5.0
-    ends = await asyncio.gather(*(outcome(board, worker) for _ in range(20)))
+    ends = await asyncio.gather(*(outcome(call_policy, worker) for _ in range(20)))
     assert sorted(set(ends)) == ["CircuitOpen", "Unavailable"]
     assert len(worker.asked) == 4
 
 
 async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_nothing() -> None:
-    board, _ = switchboard()
+    call_policy, _ = switchboard()
     worker = Actor("w", lambda request: Unavailable("down"), limits=Limits(concurrency=1))
     ledger = Ledger(Budget(tokens=1_000_000))
 
     async def call() -> str:
         try:
-            return (await Calls(board, ledger, 0.0)(worker, ASK)).text
+            return (await Calls(call_policy, ledger, 0.0)(worker, ASK)).text
         except WorkerError as error:
             return type(error).__name__
 
@@ -282,49 +282,51 @@ async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_no
 
 
 async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
-    board, time = switchboard()
+    call_policy, time = switchboard()
     limits = Limits(requests_per_minute=3)
     worker = Actor("w", lambda request: Unavailable("down"), limits=limits)
     for _ in range(3):
-        await outcome(board, worker)
-    assert await outcome(board, worker) == "CircuitOpen"
+        await outcome(call_policy, worker)
+    assert await outcome(call_policy, worker) == "CircuitOpen"
     assert time.slept == []
 
 
 async def test_where_somebody_takes_over_nobody_waits_for_a_worker_that_is_left_alone() -> None:
-    board, time = switchboard(RetryPolicy(attempts=9, jitter=lambda: 1.0))
+    call_policy, time = switchboard(RetryPolicy(attempts=9, jitter=lambda: 1.0))
     worker = Actor("w", lambda request: Unavailable("down"))
-    assert await outcome(board, worker, may_give_way=lambda: True) == "Unavailable"
+    assert await outcome(call_policy, worker, may_give_way=lambda: True) == "Unavailable"
     assert len(worker.asked) == 3, "the third failure opened it"
     assert time.slept == [0.5, 1.0]
-    assert await outcome(board, worker, may_give_way=lambda: True) == "CircuitOpen"
-    assert await outcome(board, worker) == "CircuitOpen", "who says nothing does not wait either"
+    assert await outcome(call_policy, worker, may_give_way=lambda: True) == "CircuitOpen"
+    assert await outcome(call_policy, worker) == "CircuitOpen", (
+        "who says nothing does not wait either"
+    )
     assert time.slept == [0.5, 1.0]
 
 
 async def test_where_nobody_takes_over_the_call_is_made_when_the_worker_has_cooled() -> None:
-    board, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     ends = [Unavailable("down")] * 3
     worker = Actor("w", lambda request: ends.pop() if ends else "well again")
-    assert await outcome(board, worker, may_give_way=lambda: False) == "well again"
+    assert await outcome(call_policy, worker, may_give_way=lambda: False) == "well again"
     assert time.slept == [0.5, 1.0, 5.0]
 
 
 async def test_without_a_policy_there_are_no_breakers() -> None:
-    board = CallPolicy(RetryPolicy(attempts=1))
-    board.bind()
+    call_policy = CallPolicy(RetryPolicy(attempts=1))
+    call_policy.bind()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(30):
-        assert await outcome(board, worker) == "Unavailable"
-    assert not board.breakers.ailing
+        assert await outcome(call_policy, worker) == "Unavailable"
+    assert not call_policy.breakers.ailing
 
 
 async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> None:
-    board, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     broken = Actor("broken", lambda request: Unavailable("down"), fallback="other")
     other = Actor("other", lambda request: "from the other")
     workflow = Workflow((Step("broken", "do it"),))
-    runner = Runner(FixedConductor(workflow), [broken, other], board=board)
+    runner = Runner(FixedConductor(workflow), [broken, other], call_policy=call_policy)
     first = await runner.run("q")
     asked, slept = len(broken.asked), len(time.slept)
     events: list[Event] = []
@@ -337,4 +339,4 @@ async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> 
     assert (second.spent.calls, second.cost_usd) == (1, None)
     (retried,) = (event for event in events if isinstance(event, StepRetried))
     assert (retried.worker, retried.wait_seconds) == ("other", 0.0)
-    assert board.breakers.openings == {"broken": 1}
+    assert call_policy.breakers.openings == {"broken": 1}

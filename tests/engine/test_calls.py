@@ -65,9 +65,9 @@ def make_calls(budget: Budget | None = None) -> tuple[Calls, list[float]]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    board = CallPolicy(RetryPolicy(jitter=lambda: 1.0), sleep=sleep)
-    board.bind()
-    return Calls(board, Ledger(budget or Budget()), board.clock()), slept
+    call_policy = CallPolicy(RetryPolicy(jitter=lambda: 1.0), sleep=sleep)
+    call_policy.bind()
+    return Calls(call_policy, Ledger(budget or Budget()), call_policy.clock()), slept
 
 
 async def test_a_call_is_recorded_with_usage_cost_and_time() -> None:
@@ -124,11 +124,11 @@ async def test_cancellation_is_not_mistaken_for_a_time_out() -> None:
 
 
 async def test_many_deadlines_share_one_timer_and_the_right_call_times_out() -> None:
-    board = CallPolicy(RetryPolicy(attempts=1))
-    board.bind()
+    call_policy = CallPolicy(RetryPolicy(attempts=1))
+    call_policy.bind()
 
     async def outcome(seconds: float) -> str:
-        calls = Calls(board, Ledger(Budget()), 0.0)
+        calls = Calls(call_policy, Ledger(Budget()), 0.0)
         try:
             await calls(Hanging("never", timeout_seconds=seconds), ASK)
         except TimedOut:
@@ -192,11 +192,13 @@ async def test_a_call_through_a_gate_puts_the_estimate_right(
 
 
 async def test_a_call_cancelled_at_the_gate_gives_its_hold_back() -> None:
-    board = CallPolicy()
-    board.bind()
+    call_policy = CallPolicy()
+    call_policy.bind()
     ledger = Ledger(Budget(calls=2))
     worker = Hanging("never", concurrency=1)
-    first, second = (asyncio.create_task(Calls(board, ledger, 0.0)(worker, ASK)) for _ in "ab")
+    first, second = (
+        asyncio.create_task(Calls(call_policy, ledger, 0.0)(worker, ASK)) for _ in "ab"
+    )
     for _ in range(5):
         await asyncio.sleep(0)
     assert ledger.spent.calls == 2
@@ -269,12 +271,12 @@ async def test_calls_wait_for_each_others_holds_instead_of_failing() -> None:
 
 
 def test_gates_and_deadlines_start_afresh_on_another_event_loop() -> None:
-    board = CallPolicy()
+    call_policy = CallPolicy()
     worker = ReplyStream("hi", concurrency=1)
 
     async def use() -> str:
-        board.bind()
-        calls = Calls(board, Ledger(Budget()), 0.0)
+        call_policy.bind()
+        calls = Calls(call_policy, Ledger(Budget()), 0.0)
         replies = await asyncio.gather(*(calls(worker, ASK) for _ in range(3)))
         return replies[-1].text
 
@@ -354,18 +356,18 @@ async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
     problem: Exception | None,
 ) -> None:
     account, worker = Shared(problem), ReplyStream("yes")
-    board = CallPolicy()
-    board.bind()
-    calls = Calls(board, Ledger(Budget(), account=account), board.clock())
+    call_policy = CallPolicy()
+    call_policy.bind()
+    calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
     assert await calls.beside(worker, ASK, None) is None
     assert (account.held, calls.attempts) == (0, [])
 
 
 async def test_no_call_is_made_while_nobody_can_tell_what_is_left() -> None:
     account, worker = Shared(BudgetUnseen("the database is away")), ReplyStream("yes")
-    board = CallPolicy()
-    board.bind()
-    calls = Calls(board, Ledger(Budget(), account=account), board.clock())
+    call_policy = CallPolicy()
+    call_policy.bind()
+    calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
     with pytest.raises(BudgetUnseen, match="the database is away"):
         await calls.make(worker, ASK)
     assert (account.held, calls.attempts) == (0, [])

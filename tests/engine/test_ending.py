@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, ReplanDemanded
-from podium.core.request import NO_TERMS, ResponseOptions
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions
 from podium.core.run import Round, RunStatus, StepRecord, StepStatus
 from podium.core.workflow import Step, Workflow
 from podium.engine.outcome import (
@@ -27,7 +27,7 @@ def rounds(*steps: StepRecord) -> tuple[Round, ...]:
 
 def test_a_final_step_that_is_done_answers() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "done", "two"))
-    best = answering_step(ended, NO_TERMS)
+    best = answering_step(ended, DEFAULT_RESPONSE_OPTIONS)
     assert best is ended[0].steps[1]
     assert status_at_the_end(ended, best, None) == "answered"
     assert what_went_wrong(ended, None) is None
@@ -35,7 +35,7 @@ def test_a_final_step_that_is_done_answers() -> None:
 
 def test_what_was_told_of_a_step_that_failed_answers_before_another_that_is_done() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed", "two, as far as"))
-    best = answering_step(ended, NO_TERMS)
+    best = answering_step(ended, DEFAULT_RESPONSE_OPTIONS)
     assert best is ended[0].steps[1]
     assert status_at_the_end(ended, best, None) == "partial"
     assert what_went_wrong(ended, None) == "step 1 (b) failed: None"
@@ -43,7 +43,7 @@ def test_what_was_told_of_a_step_that_failed_answers_before_another_that_is_done
 
 def test_only_a_final_step_answers_where_a_schema_is_demanded() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed"))
-    assert answering_step(ended, NO_TERMS) is ended[0].steps[0]
+    assert answering_step(ended, DEFAULT_RESPONSE_OPTIONS) is ended[0].steps[0]
     assert answering_step(ended, ResponseOptions(schema={"type": "object"})) is None
 
 

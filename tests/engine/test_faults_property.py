@@ -96,8 +96,8 @@ async def performed(
 ) -> list[Run]:
     """Many runs, so many of them at once."""
     time = Time()
-    board = CallPolicy(RetryPolicy(), breaker, hedges, clock=time, sleep=time.sleep)
-    runner = Runner(FixedConductor(DIAMOND), workers, board=board)
+    call_policy = CallPolicy(RetryPolicy(), breaker, hedges, clock=time, sleep=time.sleep)
+    runner = Runner(FixedConductor(DIAMOND), workers, call_policy=call_policy)
     options = Options(budget=Budget(usd=1.0))
     places = asyncio.Semaphore(IN_FLIGHT)
 

@@ -92,20 +92,22 @@ class Scene:
         hedge: Hedge = AFTER,
         stream: bool = False,
         budget: Budget | None = None,
-        terms: ResponseOptions | None = None,
+        response_options: ResponseOptions | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         self.patience = Patience()
         self.events: list[Event] = []
-        self.board = CallPolicy(
+        self.call_policy = CallPolicy(
             retry or RetryPolicy(attempts=1),
             BreakerPolicy(),
             {"first": hedge},
             sleep=self.patience.sleep,
         )
         workflow = Workflow((Step("first", "do it"),))
-        self.runner = Runner(FixedConductor(workflow), workers, board=self.board)
-        options = Options(budget=budget or Budget(), terms=terms or ResponseOptions())
+        self.runner = Runner(FixedConductor(workflow), workers, call_policy=self.call_policy)
+        options = Options(
+            budget=budget or Budget(), response_options=response_options or ResponseOptions()
+        )
         self.run = asyncio.create_task(
             self.runner.run("q", options=options, emit=self.events.append, stream=stream)
         )
@@ -295,7 +297,7 @@ async def test_a_second_whose_breaker_is_open_is_not_asked() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
     scene = Scene(first, other)
     for _ in range(8):
-        scene.board.breakers.failed("other", Unavailable("down"), tried=False)
+        scene.call_policy.breakers.failed("other", Unavailable("down"), tried=False)
     await scene.lose_patience()
     assert other.calls == 0
     first.begins.set()
@@ -309,8 +311,8 @@ async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
     first = Slow("first", fallback="other", tools=True, at_once=True)
     other = Slow("other", tools=True, at_once=True)
     first.outcome = Reply("", USAGE, "tool", (ToolCall("1", "look", "{}"),))
-    terms = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
-    scene = Scene(first, other, terms=terms)
+    response_options = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
+    scene = Scene(first, other, response_options=response_options)
     waiting = await scene.end()
     assert waiting.status == "waiting"
     first.outcome = Reply("from first", USAGE)
@@ -325,8 +327,8 @@ async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
 
 async def test_a_second_that_cannot_do_what_is_demanded_is_not_asked() -> None:
     first, other = Slow("first", fallback="other", tools=True), Slow("other", at_once=True)
-    terms = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
-    scene = Scene(first, other, terms=terms)
+    response_options = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
+    scene = Scene(first, other, response_options=response_options)
     await scene.lose_patience()
     assert other.calls == 0
     first.begins.set()
@@ -363,7 +365,7 @@ async def test_how_long_calls_take_to_begin_is_learned_from_them() -> None:
     await scene.end()
     for _ in range(FEWEST):
         await scene.runner.run("q")
-    assert scene.board.hedges.patience("first") is not None
+    assert scene.call_policy.hedges.patience("first") is not None
 
 
 @pytest.mark.parametrize(

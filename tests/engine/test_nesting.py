@@ -77,7 +77,7 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
 
     first, second = Actor("first"), Actor("second", once, can=("json",))
     stage = nesting(first, second)
-    number = Options(terms=ResponseOptions(schema={"type": "integer"}))
+    number = Options(response_options=ResponseOptions(schema={"type": "integer"}))
     run = await stage.run("why?", options=number)
     assert run.status == "failed"
     again = await stage.resume(run)
@@ -89,7 +89,7 @@ async def test_a_nested_run_whose_budget_was_spent_goes_on_with_a_larger_one() -
     first, second = Actor("first"), Actor("second", lambda _: "1", can=("json",))
     stage = nesting(first, second)
     number = ResponseOptions(schema={"type": "integer"})
-    run = await stage.run("why?", options=Options(terms=number, budget=Budget(calls=1)))
+    run = await stage.run("why?", options=Options(response_options=number, budget=Budget(calls=1)))
     assert (run.status, len(first.asked), len(second.asked)) == ("exhausted", 1, 0)
     again = await stage.resume(run, budget=Budget(calls=9))
     assert again.status == "answered"

@@ -146,9 +146,9 @@ def test_a_turn_is_handed_back_with_thinking_first_and_calls_last() -> None:
 
 
 def test_tools_that_are_not_to_be_called_are_told_to_the_final_step_alone() -> None:
-    terms = ResponseOptions(tools=(LOOK,), tool_choice="none")
-    assert tools_for(profile("tools"), terms, None, is_final=True) == (LOOK,)
-    assert tools_for(profile("tools"), terms, None, is_final=False) == ()
+    response_options = ResponseOptions(tools=(LOOK,), tool_choice="none")
+    assert tools_for(profile("tools"), response_options, None, is_final=True) == (LOOK,)
+    assert tools_for(profile("tools"), response_options, None, is_final=False) == ()
     assert tools_for(profile(), ResponseOptions(tools=(LOOK,)), None, is_final=True) == ()
 
 

@@ -104,11 +104,11 @@ def test_results_sent_again_do_not_stand_for_those_of_later_calls() -> None:
 def test_results_can_be_sent_for_a_run_that_was_cut_off_with_them(
     status: RunStatus, goes_on: bool
 ) -> None:
-    terms = ResponseOptions(tools=(Tool("look", "", {}),))
-    run = replace(waiting(step(0, calling(ONE))), terms=terms)
+    response_options = ResponseOptions(tools=(Tool("look", "", {}),))
+    run = replace(waiting(step(0, calling(ONE))), response_options=response_options)
     given = with_results(run, (ToolResult("1", "one"),))
     assert goes_on_with_results(replace(given, status=status)) is goes_on
-    own = replace(given, terms=ResponseOptions())
+    own = replace(given, response_options=ResponseOptions())
     assert goes_on_with_results(replace(own, status=status)) is (status == "waiting")
 
 

@@ -51,7 +51,9 @@ class Drawer:
         return ToolResult(call.id, "found it")
 
 
-def run_of(execution: Execution, *, history: tuple[Message, ...], terms: ResponseOptions) -> Run:
+def run_of(
+    execution: Execution, *, history: tuple[Message, ...], response_options: ResponseOptions
+) -> Run:
     assignment = execution.assignment
     return Run(
         id="run_test",
@@ -63,7 +65,7 @@ def run_of(execution: Execution, *, history: tuple[Message, ...], terms: Respons
         rounds=(Round(0, assignment.workflow, execution.steps_so_far()),),
         history=history,
         images=assignment.images,
-        terms=terms,
+        response_options=response_options,
     )
 
 
@@ -71,15 +73,15 @@ async def carried_out(
     *actors: Actor,
     workflow: Workflow = TWO,
     history: tuple[Message, ...] = (),
-    terms: ResponseOptions = ResponseOptions(),  # noqa: B008
+    response_options: ResponseOptions = ResponseOptions(),  # noqa: B008
     images: tuple[Image, ...] = (),
     toolbox: Drawer | None = None,
 ) -> Run:
     stage = Stage(toolbox=toolbox)
     execution = await stage.carry_out(
-        workflow, *actors, history=history, terms=terms, images=images
+        workflow, *actors, history=history, response_options=response_options, images=images
     )
-    return run_of(execution, history=history, terms=terms)
+    return run_of(execution, history=history, response_options=response_options)
 
 
 def retold(run: Run, index: int, toolbox: Drawer | None = None) -> Request:
@@ -114,9 +116,9 @@ async def test_tools_and_what_was_said_with_them_are_retold() -> None:
 
 async def test_an_answer_that_had_to_be_asked_for_again_is_retold_with_the_complaint() -> None:
     said = iter(["no JSON", '{"n": 1}'])
-    terms = ResponseOptions(schema={"type": "object", "required": ["n"]})
+    response_options = ResponseOptions(schema={"type": "object", "required": ["n"]})
     finisher = Actor("b", lambda request: next(said), can=EVERY)
-    run = await carried_out(Actor("a"), finisher, terms=terms)
+    run = await carried_out(Actor("a"), finisher, response_options=response_options)
     assert retold(run, 1) == finisher.requests[-1]
     assert len(retold(run, 1).messages) == 3
 

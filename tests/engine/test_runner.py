@@ -43,8 +43,8 @@ class Planner:
         self.asks = asks
         self.situations: list[PlanningContext] = []
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        self.situations.append(situation)
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        self.situations.append(context)
         if self.asks is not None:
             await call(self.asks, Request((user("plan, please"),)))
         plan = self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
@@ -57,7 +57,7 @@ def runner(planner: Planner, *actors: Actor | ConductorWorker) -> Runner:
     async def no_sleep(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    return Runner(planner, actors, board=CallPolicy(RetryPolicy(), sleep=no_sleep))
+    return Runner(planner, actors, call_policy=CallPolicy(RetryPolicy(), sleep=no_sleep))
 
 
 async def test_a_run_plans_carries_out_and_answers() -> None:
@@ -397,7 +397,7 @@ async def test_the_nested_conductor_may_be_another_one() -> None:
     made = Runner(fixed, [Actor("a"), ConductorWorker()], nested_conductor=leading)
     run = await made.run("why?")
     assert run.status == "answered"
-    assert [situation.question for situation in leading.situations] == ["x"]
+    assert [context.question for context in leading.situations] == ["x"]
 
 
 async def test_a_round_without_an_answer_cannot_be_accepted() -> None:
@@ -493,7 +493,7 @@ async def test_a_conductor_that_breaks_fails_the_run_and_nothing_else(
 
 async def test_what_is_no_plan_fails_the_run() -> None:
     class Odd(Planner):
-        async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+        async def plan(self, context: PlanningContext, call: Caller) -> Plan:
             return ONE  # type: ignore[return-value]
 
     run = await runner(Odd(ONE), Actor("a")).run("why?")

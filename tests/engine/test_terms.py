@@ -26,7 +26,7 @@ SCHEMA: dict[str, Any] = {
     "properties": {"n": {"type": "integer"}},
     "required": ["n"],
 }
-JSON = Options(terms=ResponseOptions(schema=SCHEMA))
+JSON = Options(response_options=ResponseOptions(schema=SCHEMA))
 ALONE = Workflow((Step("a", "why?"),))
 CHAIN = Workflow((Step("a", "think"), Step("b", "say", (0,))))
 PICTURE = Image("image/png", "QUJD")
@@ -36,8 +36,8 @@ def runner(plan: Workflow, *workers: Worker) -> Runner:
     async def no_sleep(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    board = CallPolicy(RetryPolicy(), sleep=no_sleep)
-    return Runner(FixedConductor(plan), workers, board=board)
+    call_policy = CallPolicy(RetryPolicy(), sleep=no_sleep)
+    return Runner(FixedConductor(plan), workers, call_policy=call_policy)
 
 
 def saying(name: str, *replies: str | Reply | Exception, fallback: str | None = None) -> Actor:
@@ -52,11 +52,11 @@ def saying(name: str, *replies: str | Reply | Exception, fallback: str | None = 
 
 async def test_terms_go_to_the_final_step_and_effort_and_hints_to_every_one() -> None:
     a, b = saying("a", "thought"), saying("b", "said")
-    terms = ResponseOptions(
+    response_options = ResponseOptions(
         max_tokens=9, temperature=0.5, top_p=0.9, seed=7, stop=("END",), effort="low"
     )
-    terms = replace(terms, cache_key="mine", cache_time="1h")
-    run = await runner(CHAIN, a, b).run("why?", options=Options(terms=terms))
+    response_options = replace(response_options, cache_key="mine", cache_time="1h")
+    run = await runner(CHAIN, a, b).run("why?", options=Options(response_options=response_options))
     assert run.answer == "said"
     (first,), (final,) = a.requests, b.requests
     assert first == Request(first.messages, effort="low", cache_key="mine", cache_time="1h")
@@ -101,7 +101,7 @@ async def test_a_resumed_run_whose_new_terms_its_worker_lacks_says_so() -> None:
 
     stage = runner(ALONE, Actor("a", behaviour), saying("b", "{}"))
     run = await stage.run("why?")
-    again = await stage.resume(run, terms=JSON.terms)
+    again = await stage.resume(run, response_options=JSON.response_options)
     assert again.error == (
         "step 0 (a) failed: a cannot write JSON to a schema, which the answer needs"
     )
@@ -165,7 +165,7 @@ async def test_only_the_final_step_must_fit_the_schema() -> None:
 
 async def test_what_is_no_schema_is_refused_at_once() -> None:
     actor = saying("a", "x")
-    options = Options(terms=ResponseOptions(schema={"type": "person"}))
+    options = Options(response_options=ResponseOptions(schema={"type": "person"}))
     with pytest.raises(UsageError, match="expected a JSON Schema"):
         await runner(ALONE, actor).run("why?", options=options)
     with pytest.raises(UsageError, match="expected a JSON Schema"):
@@ -182,7 +182,9 @@ async def test_terms_hold_for_the_run_nested_in_the_final_step_and_not_in_others
         [actor, ConductorWorker()],
         nested_conductor=FixedConductor(inner),
     )
-    run = await stage.run("why?", options=Options(terms=replace(JSON.terms, effort="low")))
+    run = await stage.run(
+        "why?", options=Options(response_options=replace(JSON.response_options, effort="low"))
+    )
     assert run.answer == '{"n": 1}'
     assert [(r.schema, r.effort) for r in actor.requests] == [(None, "low"), (SCHEMA, "low")]
 
@@ -231,13 +233,13 @@ async def test_hints_at_a_cache_reach_the_steps_of_nested_runs() -> None:
         [actor, ConductorWorker()],
         nested_conductor=FixedConductor(ALONE),
     )
-    await stage.run("why?", options=Options(terms=ResponseOptions(cache_key="mine")))
+    await stage.run("why?", options=Options(response_options=ResponseOptions(cache_key="mine")))
     assert [request.cache_key for request in actor.requests] == ["mine", "mine"]
 
 
 async def test_the_stop_sequence_that_ended_the_answer_is_on_the_run() -> None:
     ended = Reply("a", UNKNOWN_USAGE, stop_sequence="END")
-    options = Options(terms=ResponseOptions(stop=("END",)))
+    options = Options(response_options=ResponseOptions(stop=("END",)))
     run = await runner(ALONE, saying("a", ended)).run("why?", options=options)
     assert load(dump(run)).final_stop_sequence == "END"
     nesting = Runner(

@@ -24,7 +24,7 @@ from support.workflows import workflows
 
 CLIENTS = Tool("clients", "the client carries it out", {"type": "object"})
 OWN = Tool("own", "Podium carries it out", {"type": "object"})
-OPTIONS = Options(terms=ResponseOptions(tools=(CLIENTS,)))
+OPTIONS = Options(response_options=ResponseOptions(tools=(CLIENTS,)))
 
 Habit = tuple[tuple[str, ...], ...]
 """The names of the tools that a step calls, turn by turn."""
@@ -76,7 +76,7 @@ class Troupe:
         return Runner(
             FixedConductor(plan),
             [*actors, ConductorWorker()],
-            board=CallPolicy(RetryPolicy(attempts=99), sleep=no_sleep),
+            call_policy=CallPolicy(RetryPolicy(attempts=99), sleep=no_sleep),
             nested_conductor=FixedConductor(inner),
             toolbox=Box(),
         )

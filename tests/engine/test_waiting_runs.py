@@ -74,12 +74,14 @@ def runner(
         await asyncio.sleep(0)
 
     conductor = FixedConductor(plan) if isinstance(plan, Workflow) else plan
-    board = CallPolicy(RetryPolicy(), sleep=no_sleep)
-    return Runner(conductor, workers, board=board, toolbox=toolbox, nested_conductor=nested)
+    call_policy = CallPolicy(RetryPolicy(), sleep=no_sleep)
+    return Runner(
+        conductor, workers, call_policy=call_policy, toolbox=toolbox, nested_conductor=nested
+    )
 
 
 ALONE = Workflow((Step("a", "why?"),))
-OPTIONS = Options(terms=TERMS)
+OPTIONS = Options(response_options=TERMS)
 
 
 async def test_a_tool_call_suspends_the_run_and_its_result_takes_up_that_very_step() -> None:
@@ -266,8 +268,8 @@ async def test_a_worker_that_was_offered_no_tools_and_calls_one_has_failed() -> 
 
 async def test_tools_go_to_every_worker_that_can_call_them_and_the_choice_to_the_last() -> None:
     a, b, c = user_of_tools("a", "1"), Actor("b", lambda _: "2"), user_of_tools("c", "3")
-    terms = replace(TERMS, tool_choice="look")
-    await runner(TWO_VIEWS, a, b, c).run("why?", options=Options(terms=terms))
+    response_options = replace(TERMS, tool_choice="look")
+    await runner(TWO_VIEWS, a, b, c).run("why?", options=Options(response_options=response_options))
     offered = [(w.requests[0].tools, w.requests[0].tool_choice) for w in (a, b, c)]
     assert offered == [((LOOK,), ""), ((), ""), ((LOOK,), "look")]
 
@@ -275,7 +277,7 @@ async def test_tools_go_to_every_worker_that_can_call_them_and_the_choice_to_the
 async def test_a_worker_that_had_to_call_a_tool_and_did_is_free_to_answer() -> None:
     actor = user_of_tools("a", calling("1"), "done")
     stage = runner(ALONE, actor)
-    options = Options(terms=replace(TERMS, tool_choice="required"))
+    options = Options(response_options=replace(TERMS, tool_choice="required"))
     run = await stage.run("why?", options=options)
     await stage.resume(run, results=results(run))
     assert [request.tool_choice for request in actor.requests] == ["required", "auto"]
@@ -285,8 +287,10 @@ async def test_a_resumed_run_may_have_other_terms() -> None:
     actor = user_of_tools("a", calling("1"), "done")
     stage = runner(ALONE, actor)
     run = await stage.run("why?", options=OPTIONS)
-    again = await stage.resume(run, results=results(run), terms=replace(TERMS, max_tokens=7))
-    assert actor.requests[1].max_tokens == again.terms.max_tokens == 7
+    again = await stage.resume(
+        run, results=results(run), response_options=replace(TERMS, max_tokens=7)
+    )
+    assert actor.requests[1].max_tokens == again.response_options.max_tokens == 7
 
 
 class Box:
@@ -364,10 +368,10 @@ async def test_a_worker_that_uses_tools_without_end_has_failed() -> None:
 
 
 async def test_a_tool_of_the_client_may_not_be_named_like_one_of_podiums_own() -> None:
-    terms = ResponseOptions(tools=(Tool("add", "", {}),))
+    response_options = ResponseOptions(tools=(Tool("add", "", {}),))
     with pytest.raises(UsageError, match="'add' is one that Podium has itself"):
         await runner(ALONE, user_of_tools("a"), toolbox=Box()).run(
-            "why?", options=Options(terms=terms)
+            "why?", options=Options(response_options=response_options)
         )
 
 
@@ -440,7 +444,7 @@ async def test_pictures_that_the_clients_tools_show_reach_the_step_and_are_kept(
 async def test_where_one_call_at_a_time_is_demanded_the_others_were_never_made() -> None:
     actor = user_of_tools("a", calling("1", "2"), calling("2"), "done")
     stage = runner(ALONE, actor)
-    options = replace(OPTIONS, terms=replace(TERMS, parallel_tools=False))
+    options = replace(OPTIONS, response_options=replace(TERMS, parallel_tools=False))
     run = await stage.run("why?", options=options)
     assert [call.id for call in run.waiting_for] == ["1"]
     run = await stage.resume(run, results=results(run))

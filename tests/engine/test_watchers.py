@@ -132,7 +132,9 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
     guardrail = Guardrail("slow", slow_at_results, places=("question",))
     worker = Actor("solo", looking, can=("tools",))
     async with AsyncPodium([worker], store=keeper, guardrails=[guardrail]) as podium:
-        waiting = await podium.ask("Why?", terms=ResponseOptions(tools=(TOOL,)), emit=emit)
+        waiting = await podium.ask(
+            "Why?", response_options=ResponseOptions(tools=(TOOL,)), emit=emit
+        )
         results = [ToolResult(waiting.waiting_for[0].id, "found")]
         resuming = asyncio.create_task(podium.resume(waiting, results=results))
         await is_looking.wait()

@@ -44,14 +44,14 @@ def taught() -> list[Opening]:
 
 
 def first_of(later: LaterSituation) -> Round:
-    (first,) = later.situation.rounds
+    (first,) = later.context.rounds
     return first
 
 
 def test_about_half_of_the_first_rounds_are_right(sample: list[LaterSituation]) -> None:
     for later in sample:
-        assert later.situation.answer is not None
-        assert grade(later.situation.answer, later.etude) is later.is_right
+        assert later.context.answer is not None
+        assert grade(later.context.answer, later.etude) is later.is_right
     right = sum(later.is_right for later in sample)
     assert 0.42 < right / len(sample) < 0.58
 
@@ -82,17 +82,17 @@ def test_a_right_first_round_is_a_good_conductors(sample: list[LaterSituation]) 
 def test_a_first_round_says_what_the_conductor_wrote(sample: list[LaterSituation]) -> None:
     for later in sample:
         first = first_of(later)
-        parsed = plan.parse(first.plan_text, later.situation.pool, strict=True)
+        parsed = plan.parse(first.plan_text, later.context.pool, strict=True)
         assert parsed.workflow == first.workflow
         assert len(first.steps) == len(later.etude.steps)
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_etudes_and_descriptions_are_of_the_split_that_is_asked_for(split: Split) -> None:
-    for etude, situation, _ in islice(later_situations(Random(3), split), 40):
+    for etude, context, _ in islice(later_situations(Random(3), split), 40):
         assert etude.split == split
-        assert all(w.description in descriptions(w.name, split) for w in situation.pool)
-        assert set(etude.families) <= set(situation.pool.names)
+        assert all(w.description in descriptions(w.name, split) for w in context.pool)
+        assert set(etude.families) <= set(context.pool.names)
 
 
 @pytest.mark.parametrize(("share", "never"), [(0.0, "wrong"), (1.0, "right")])
@@ -112,7 +112,7 @@ def test_a_second_round_that_reads_the_first_mends_what_was_not_known(
         first = first_of(later)
         start = next((s.index for s in first.steps if s.reply == UNSURE), 0)
         again = Workflow(tuple(Step(s.family, s.subtask, "all") for s in later.etude.steps[start:]))
-        second = carry_out(again, later.situation.pool, flaky_voice(0.0, 0), before=first)
+        second = carry_out(again, later.context.pool, flaky_voice(0.0, 0), before=first)
         mended += grade(second.steps[-1].reply, later.etude)
     assert mended / len(failed) > 0.93
 
@@ -125,8 +125,8 @@ class TwoPlans:
     def __init__(self, first: Workflow, second: Workflow) -> None:
         self.plans = [first, second]
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        return Plan(self.plans[len(situation.rounds)])
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        return Plan(self.plans[len(context.rounds)])
 
 
 async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[LaterSituation]) -> None:
@@ -139,7 +139,7 @@ async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[LaterS
         return ScriptedWorker(profile, say)
 
     for later in sample[:25]:
-        first, pool = first_of(later), later.situation.pool
+        first, pool = first_of(later), later.context.pool
         assert first.workflow is not None
         steps = first.workflow.steps
         everything = Workflow(tuple(replace(step, access="all") for step in steps))
@@ -160,7 +160,7 @@ def test_situations_are_repeatable(sample: list[LaterSituation]) -> None:
 
 
 def second_of(opening: Opening) -> Workflow | None:
-    pool = opening.situation.pool
+    pool = opening.context.pool
     return plan.parse(opening.plan, pool, strict=True, may_accept=True).workflow
 
 
@@ -168,7 +168,7 @@ def test_every_second_plan_is_well_formed(taught: list[Opening]) -> None:
     for opening in taught:
         workflow = second_of(opening)
         if workflow is not None:
-            workflow.check(opening.situation.pool.names)
+            workflow.check(opening.context.pool.names)
 
 
 def test_acceptance_has_nothing_to_do_with_whether_the_answer_is_known(
@@ -176,7 +176,7 @@ def test_acceptance_has_nothing_to_do_with_whether_the_answer_is_known(
 ) -> None:
     known: dict[bool, list[bool]] = {True: [], False: []}
     for opening in taught:
-        known[opening.situation.answer != UNSURE].append(second_of(opening) is None)
+        known[opening.context.answer != UNSURE].append(second_of(opening) is None)
     for accepted in known.values():
         assert len(accepted) > 50
         assert sum(accepted) / len(accepted) == pytest.approx(0.4, abs=0.12)
@@ -184,11 +184,11 @@ def test_acceptance_has_nothing_to_do_with_whether_the_answer_is_known(
 
 def test_second_plans_come_in_every_form(taught: list[Opening]) -> None:
     plans = [workflow for opening in taught if (workflow := second_of(opening))]
-    firsts = [opening.situation.rounds[0] for opening in taught]
+    firsts = [opening.context.rounds[0] for opening in taught]
     accesses = Counter(workflow.steps[0].access for workflow in plans)
     assert min(accesses["all"], accesses[()]) > 0.1 * len(plans)
     shorter = [
-        len(workflow) < len(opening.situation.rounds[0].steps)
+        len(workflow) < len(opening.context.rounds[0].steps)
         for opening in taught
         if (workflow := second_of(opening))
     ]
@@ -213,4 +213,4 @@ def test_second_plans_say_nothing_of_who_can_do_what() -> None:
 def test_later_openings_are_repeatable_and_keep_to_their_shapes(taught: list[Opening]) -> None:
     assert list(islice(later_openings(2), 20)) == taught[:20]
     ones = islice(later_openings(2, shapes={EtudeShape.ONE: 1.0}), 50)
-    assert {len(opening.situation.rounds[0].steps) for opening in ones} == {1}
+    assert {len(opening.context.rounds[0].steps) for opening in ones} == {1}

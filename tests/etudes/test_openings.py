@@ -19,7 +19,7 @@ def sample() -> list[Opening]:
 
 
 def workflow_of(opening: Opening) -> Workflow:
-    parsed = plan.parse(opening.plan, opening.situation.pool, strict=True)
+    parsed = plan.parse(opening.plan, opening.context.pool, strict=True)
     assert parsed.workflow is not None
     assert not parsed.warnings
     return parsed.workflow
@@ -27,7 +27,7 @@ def workflow_of(opening: Opening) -> Workflow:
 
 def test_every_opening_is_well_formed(sample: list[Opening]) -> None:
     for opening in sample:
-        workflow_of(opening).check(opening.situation.pool.names)
+        workflow_of(opening).check(opening.context.pool.names)
 
 
 def test_plans_say_nothing_of_who_can_do_what() -> None:
@@ -52,13 +52,13 @@ def test_the_whole_question_often_goes_to_one_worker_unaltered(sample: list[Open
     whole = [
         opening
         for opening in sample
-        if [step.subtask for step in workflow_of(opening).steps] == [opening.situation.question]
+        if [step.subtask for step in workflow_of(opening).steps] == [opening.context.question]
     ]
     assert 0.25 < len(whole) / len(sample) < 0.5
 
 
 def test_pools_are_shuffled_and_differ_in_size(sample: list[Opening]) -> None:
-    sizes = {len(opening.situation.pool) for opening in sample}
+    sizes = {len(opening.context.pool) for opening in sample}
     assert len(sizes) > 4
     workers = Counter(workflow_of(opening).steps[0].worker for opening in sample)
     assert set(workers) == set(ROLES) > set(FAMILIES)
@@ -88,7 +88,7 @@ def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> Non
     in_the_pools_words = steps = 0
     for opening in islice(openings(9, assigned_share=1.0, everyday_share=0.0), 400):
         assert opening.is_assigned
-        question, pool = opening.situation.question, opening.situation.pool
+        question, pool = opening.context.question, opening.context.pool
         for worker in pool:
             assert worker.description in descriptions(worker.name, "train", put_together=False)
         for step in workflow_of(opening).steps:
@@ -112,14 +112,14 @@ def test_an_assigned_worker_is_anyone_and_its_clause_says_nothing_of_it() -> Non
 def test_an_everyday_question_goes_to_anyone_as_it_is() -> None:
     sample = list(islice(openings(11, everyday_share=1.0), 300))
     for opening in sample:
-        assert opening.situation.question in everyday("train")
+        assert opening.context.question in everyday("train")
         (step,) = workflow_of(opening).steps
-        assert step.subtask == opening.situation.question
+        assert step.subtask == opening.context.question
     assert {workflow_of(opening).steps[0].worker for opening in sample} == set(ROLES)
 
 
 def test_the_shares_of_the_kinds_are_parameters(sample: list[Opening]) -> None:
-    questions = [opening.situation.question for opening in sample]
+    questions = [opening.context.question for opening in sample]
     assert sum(question in everyday("train") for question in questions) / len(
         sample
     ) == pytest.approx(EVERYDAY, abs=0.03)

@@ -24,40 +24,40 @@ def sample() -> list[Practice]:
 
 def test_shares_are_as_they_were_asked_for(sample: list[Practice]) -> None:
     questions = sum(isinstance(practice.asked, str) for practice in sample)
-    later = sum(bool(practice.situation.rounds) for practice in sample)
+    later = sum(bool(practice.context.rounds) for practice in sample)
     assert questions / len(sample) == pytest.approx(0.2, abs=0.05)
     assert later / len(sample) == pytest.approx(0.2, abs=0.05)
 
 
 def test_the_question_is_what_is_asked(sample: list[Practice]) -> None:
-    for asked, situation in sample:
+    for asked, context in sample:
         if isinstance(asked, Etude):
-            assert situation.question == asked.question
+            assert context.question == asked.question
             assert asked.split == "train"
         else:
-            assert situation.question == asked
+            assert context.question == asked
             assert asked in everyday("train")
 
 
 def test_who_is_needed_is_in_the_pool(sample: list[Practice]) -> None:
-    for asked, situation in sample:
+    for asked, context in sample:
         needed = set(asked.families) if isinstance(asked, Etude) else {GENERALIST}
-        assert needed <= set(situation.pool.names)
-    assert len({len(practice.situation.pool) for practice in sample}) > 3
+        assert needed <= set(context.pool.names)
+    assert len({len(practice.context.pool) for practice in sample}) > 3
 
 
 def test_pools_are_described_in_words_for_training_and_shuffled(sample: list[Practice]) -> None:
-    for _, situation in sample:
-        for worker in situation.pool:
+    for _, context in sample:
+        for worker in context.pool:
             assert worker.description in descriptions(worker.name, "train")
-    assert {practice.situation.pool.names[0] for practice in sample} == set(ROLES)
+    assert {practice.context.pool.names[0] for practice in sample} == set(ROLES)
 
 
 def test_what_is_needed_may_be_missing_where_that_is_asked_for() -> None:
     hard = training_situations(4, drop=0.5, keep_needed=False, everyday_share=0.0)
     missing = [
-        not set(asked.families) <= set(situation.pool.names)
-        for asked, situation in islice(hard, 100)
+        not set(asked.families) <= set(context.pool.names)
+        for asked, context in islice(hard, 100)
         if isinstance(asked, Etude)
     ]
     assert 20 < sum(missing) < 100

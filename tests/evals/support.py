@@ -42,7 +42,7 @@ def ensemble_of(workers: Sequence[Worker], conductor: Conductor | None = None) -
 def stage_of(workers: Sequence[Worker], seed: int = 0) -> EvalContext:
     return EvalContext(
         workers={worker.profile.name: worker for worker in workers},
-        board=CallPolicy(RetryPolicy(attempts=1)),
+        call_policy=CallPolicy(RetryPolicy(attempts=1)),
         options=Options(),
         seed=seed,
     )
@@ -67,12 +67,12 @@ class Knowing:
         self.planner = ScriptedWorker("planner", "two words")
         self._ideal = {case.task.question: case.ideal for case in cases}
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        await call(self.planner, Request((user(situation.question),)))
-        workflow = self._ideal[situation.question]
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        await call(self.planner, Request((user(context.question),)))
+        workflow = self._ideal[context.question]
         assert workflow is not None
-        if situation.answer == UNSURE:
+        if context.answer == UNSURE:
             last = workflow.steps[-1]
             again = Step(last.worker, last.subtask, "all")
             return Plan(Workflow((*workflow.steps[:-1], again)))
-        return Plan(workflow if situation.answer is None else None)
+        return Plan(workflow if context.answer is None else None)

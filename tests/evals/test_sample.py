@@ -82,7 +82,7 @@ async def test_a_planner_that_is_reached_in_the_end_is_not_at_fault() -> None:
     case = case_of("Why?", "42", workers)
     text = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
     planner = ScriptedWorker("planner", [Unavailable("busy", retry_after=0), text])
-    patient = replace(stage_of(workers), board=CallPolicy(RetryPolicy(attempts=2)))
+    patient = replace(stage_of(workers), call_policy=CallPolicy(RetryPolicy(attempts=2)))
     run = await conducted(ModelConductor(planner), rounds=1)(case, patient)
     sample = await graded(case, run)
     assert (sample.valid, sample.fault, sample.at_fault) == (True, None, "")

@@ -58,7 +58,12 @@ def test_what_a_router_leaves_to_the_conductor_is_counted(
     script: dict[str, Any], passed_on: bool
 ) -> None:
     routed = Routed(
-        worker="anna", confidence=0.4, scores={}, dial=0.5, router="0" * 12, passed_on=passed_on
+        worker="anna",
+        confidence=0.4,
+        scores={},
+        quality_bias=0.5,
+        router="0" * 12,
+        passed_on=passed_on,
     )
     run = kept_run(rounds=(Round(0, None, routed=routed),))
     assert script["_is_passed_on"](run) is passed_on

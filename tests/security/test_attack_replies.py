@@ -89,7 +89,7 @@ class Troupe:
         return Runner(
             conductor,
             [*actors, ConductorWorker()],
-            board=CallPolicy(RetryPolicy(attempts=1)),
+            call_policy=CallPolicy(RetryPolicy(attempts=1)),
             nested_conductor=nested,
         )
 
@@ -247,14 +247,14 @@ def test_a_conductor_reads_each_turn_of_a_conversation_as_one(length: Length) ->
     def asked(reply: str) -> list[str]:
         plan = Workflow((Step("thief", "s0"), Step("a", "s1", (0,))))
         history = (user("Before."), assistant(reply))
-        situation = PlanningContext(
+        context = PlanningContext(
             question=QUESTION,
             pool=POOL,
             max_steps=5,
             rounds=(answered(plan, reply),),
             history=history,
         )
-        return [message.text for message in prompt.messages(situation)]
+        return [message.text for message in prompt.messages(context)]
 
     for name, attack in TEXTS.items():
         said = "\n\n".join(asked(attack))
@@ -312,10 +312,10 @@ async def test_a_call_of_a_tool_is_answered_to_the_step_that_made_it(attack: Rep
             Actor("reader", read, can=("tools",)),
             Actor("last", last, can=("tools",)),
         ],
-        board=CallPolicy(RetryPolicy(attempts=1)),
+        call_policy=CallPolicy(RetryPolicy(attempts=1)),
         toolbox=box,
     )
-    options = Options(budget=BUDGET, terms=ResponseOptions(tools=(CLIENTS,)))
+    options = Options(budget=BUDGET, response_options=ResponseOptions(tools=(CLIENTS,)))
     run = await runner.run(QUESTION, options=options)
     for _ in range(3):
         if run.status != "waiting":

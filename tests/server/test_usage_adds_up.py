@@ -135,20 +135,20 @@ class Restless:
         self._dice = dice
         self.worker = worker
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         dice = self._dice
         for _ in range(dice.randrange(3)):
             try:
                 await call(self.worker, Request((user("plan"),)))
             except WorkerError:
                 continue
-        if situation.answer is not None and dice.random() < 0.3:
+        if context.answer is not None and dice.random() < 0.3:
             return Plan(None)
         steps = []
-        for index in range(dice.randint(1, min(4, situation.max_steps))):
+        for index in range(dice.randint(1, min(4, context.max_steps))):
             reads = tuple(i for i in range(index) if dice.random() < 0.4)
             access: Access = "all" if dice.random() < 0.2 else reads
-            steps.append(Step(dice.choice(situation.pool.names), f"subtask {index}", access))
+            steps.append(Step(dice.choice(context.pool.names), f"subtask {index}", access))
         return Plan(Workflow(tuple(steps)))
 
 

@@ -21,7 +21,7 @@ class PlainDialect:
         return ApiRequest(
             model=body.get("model", "podium"),
             messages=(user(body["ask"]),),
-            terms=ResponseOptions(effort=body.get("effort")),
+            response_options=ResponseOptions(effort=body.get("effort")),
             stream=body.get("stream", False),
             store=body.get("store", True),
             previous=body.get("previous"),

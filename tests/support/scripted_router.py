@@ -21,7 +21,7 @@ class Decided:
 @dataclass
 class ScriptedRouter:
     """Chooses the worker of the best score among those that it is given, or the first that it is
-    sure enough of at a dial of less than a half; a score is a chance. `stranger` is a
+    sure enough of at a quality bias of less than a half; a score is a chance. `stranger` is a
     worker that it was not trained with."""
 
     scores: Mapping[str, float]
@@ -36,12 +36,12 @@ class ScriptedRouter:
     def changes(self, pool: Pool) -> tuple[str, ...]:
         return tuple(f"{name} is new" for name in pool.names if name == self.stranger)
 
-    def decide(self, question: str, pool: Pool, dial: float, confidence: float) -> Decided:
-        self.asked.append((question, pool.names, dial))
+    def decide(self, question: str, pool: Pool, quality_bias: float, confidence: float) -> Decided:
+        self.asked.append((question, pool.names, quality_bias))
         self.threads.add(threading.current_thread().name)
         scores = {name: self.scores[name] for name in pool.names}
         best = max(scores, key=lambda name: scores[name])
-        if dial < 0.5:
-            sure = (name for name in scores if dial == 0 or scores[name] >= confidence)
+        if quality_bias < 0.5:
+            sure = (name for name in scores if quality_bias == 0 or scores[name] >= confidence)
             best = next(sure, best)
         return Decided(best, scores[best], scores)

@@ -96,8 +96,8 @@ class Stage:
     def prepare(
         self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object
     ) -> Execution:
-        self.board = CallPolicy(self.retry, sleep=self._sleep)
-        self.board.bind()
+        self.call_policy = CallPolicy(self.retry, sleep=self._sleep)
+        self.call_policy.bind()
         self.ledger = Ledger(self.budget)
         workers: Mapping[str, Worker] = {actor.profile.name: actor for actor in actors}
         assignment = Assignment(
@@ -110,11 +110,11 @@ class Stage:
             run_id="run_test",
             ledger=self.ledger,
             emit=self.events.append if self.watch else None,
-            started=self.board.clock(),
+            started=self.call_policy.clock(),
             nest=_no_nesting,
             toolbox=self.toolbox,
         )
-        return Execution(assignment, workers, self.board, scope, stream=self.watch)
+        return Execution(assignment, workers, self.call_policy, scope, stream=self.watch)
 
     async def carry_out(
         self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object

@@ -167,7 +167,7 @@ def test_fixed_subtasks_are_refused_where_workers_do_not_see_the_question(tmp_pa
 def test_one_worker_stands_in_every_place_and_is_described_alike(tmp_path: Path) -> None:
     recipe = recipe_with(tmp_path, "prompt.one_worker=two", "prompt.mask_names=false")
     (exercise, *_) = exercises(recipe, recipe_pool(recipe))
-    pool = exercise.situation.pool
+    pool = exercise.context.pool
     assert pool.names == ("two", "two-2")
     assert pool["two-2"].price == pool["two"].price == recipe_pool(recipe)["two"].price
 
@@ -205,7 +205,7 @@ async def test_one_worker_takes_every_place_of_an_etudes_pool_also_where_it_was_
     drawn = [*exercises(recipe, pool), *held_out_exercises(recipe, pool)]
     scorer = recipe_scorer(recipe, oracle_workers())
     for exercise in drawn:
-        pool = exercise.situation.pool
+        pool = exercise.context.pool
         assert {name.partition("-")[0] for name in pool.names} == {"words"}
         assert len({worker.description for worker in pool}) == 1
         last = Workflow((Step(pool.names[-1], exercise.task.question),))
@@ -217,7 +217,7 @@ def test_an_everyday_plan_is_judged_by_who_the_one_worker_is(tmp_path: Path) -> 
         recipe = make_recipe(tmp_path, ETUDES, [f"prompt.one_worker={one}"])
         exercise = everyday_exercises(recipe)[0]
         assert exercise.task.plan_grader is not None
-        plan = Workflow((Step(exercise.situation.pool.names[-1], exercise.task.question),))
+        plan = Workflow((Step(exercise.context.pool.names[-1], exercise.task.question),))
         assert exercise.task.plan_grader(plan) is is_sensible
 
 

@@ -67,7 +67,7 @@ def own_recipe(directory: Path, *settings: str) -> Recipe:
 
 def pools(recipe: Recipe) -> list[str]:
     drawn = exercises(recipe, FIVE)
-    return ["".join(exercise.situation.pool.names) for exercise in drawn]
+    return ["".join(exercise.context.pool.names) for exercise in drawn]
 
 
 # ---- études
@@ -77,9 +77,9 @@ def test_there_is_an_exercise_for_every_question_of_every_step(tmp_path: Path) -
     recipe = make_recipe(tmp_path, ETUDES)
     drawn = exercises(recipe, recipe_pool(recipe))
     assert len(drawn) == 80
-    assert all(one.task.question == one.situation.question for one in drawn)
-    assert {one.situation.max_steps for one in drawn} == {4}
-    assert {one.situation.pool.mask_names for one in drawn} == {False}
+    assert all(one.task.question == one.context.question for one in drawn)
+    assert {one.context.max_steps for one in drawn} == {4}
+    assert {one.context.pool.mask_names for one in drawn} == {False}
 
 
 def test_steps_that_go_over_the_same_questions_have_none_of_their_own(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_seed_gives_the_same_exercises_and_another_gives_others(tmp_path: Path
     drawn = []
     for seed in (1, 1, 2):
         recipe = make_recipe(tmp_path, ETUDES, [f"run.seed={seed}"])
-        drawn.append([one.situation for one in exercises(recipe, recipe_pool(recipe))])
+        drawn.append([one.context for one in exercises(recipe, recipe_pool(recipe))])
     assert drawn[0] == drawn[1] != drawn[2]
 
 
@@ -111,10 +111,10 @@ def test_pools_differ_from_question_to_question_and_lack_no_worker_that_is_neede
 ) -> None:
     recipe = make_recipe(tmp_path, ETUDES)
     drawn = exercises(recipe, recipe_pool(recipe))
-    assert len({one.situation.pool.names for one in drawn}) > 40
-    sizes = [len(one.situation.pool.workers) for one in drawn]
+    assert len({one.context.pool.names for one in drawn}) > 40
+    sizes = [len(one.context.pool.workers) for one in drawn]
     assert min(sizes) < 6 < max(sizes)
-    assert all(one.situation.pool.share_question is False for one in drawn)
+    assert all(one.context.pool.share_question is False for one in drawn)
 
 
 def test_what_is_measured_was_never_trained_on(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_what_is_measured_was_never_trained_on(tmp_path: Path) -> None:
     trained = exercises(recipe, pool)
     assert len(measured) == 40
     assert not {one.task.question for one in measured} & {one.task.question for one in trained}
-    described = {worker.description for one in trained for worker in one.situation.pool}
-    others = {worker.description for one in measured for worker in one.situation.pool}
+    described = {worker.description for one in trained for worker in one.context.pool}
+    others = {worker.description for one in measured for worker in one.context.pool}
     assert not described & others
 
 
@@ -159,6 +159,6 @@ def test_a_question_may_have_a_part_of_the_pool_of_any_size_that_is_allowed(own:
 def test_a_fallback_that_is_not_there_is_nobodys(own: Path) -> None:
     subset = ("pool.subset.smallest=2", "pool.subset.largest=4")
     for one in exercises(own_recipe(own, *subset), FIVE):
-        pool = one.situation.pool
+        pool = one.context.pool
         if "a" in pool.names:
             assert pool["a"].fallback == ("b" if "b" in pool.names else None)

@@ -82,7 +82,7 @@ def test_everyday_questions_are_measured_where_etudes_are(recipe: Recipe, tmp_pa
     asked = everyday_exercises(recipe)
     assert [exercise.task.question for exercise in asked] == list(everyday("test"))
     assert {exercise.task.kind for exercise in asked} == {"everyday"}
-    assert any(one.situation.pool != other.situation.pool for one, other in pairwise(asked))
+    assert any(one.context.pool != other.context.pool for one, other in pairwise(asked))
     few = make_recipe(tmp_path, ETUDES, ["run.eval_tasks=3"])
     assert len(everyday_exercises(few)) == 3
     assert everyday_exercises(make_recipe(tmp_path, GRPO)) == []

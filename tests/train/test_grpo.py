@@ -423,8 +423,8 @@ def test_metrics_and_diagnostics_also_go_where_the_recipe_says(
     def on_log(self: Any, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
         heard.append(dict(logs))
 
-    board = type("Board", (TrainerCallback,), {"on_log": on_log})
-    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "tensorboard", board)
+    call_policy = type("Board", (TrainerCallback,), {"on_log": on_log})
+    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "tensorboard", call_policy)
     settings = ('run.log=["jsonl", "tensorboard"]', "grpo.steps=1", "run.references=false")
     recipe = tiny_recipe(REWARD, base, tmp_path, *settings)
     grpo.train(recipe)

@@ -159,7 +159,7 @@ async def test_the_same_plan_for_the_same_question_is_carried_out_once(tmp_path:
 
 async def test_so_it_is_where_exercises_begin_with_a_round(tmp_path: Path) -> None:
     behind = (answered(Workflow((Step("solver", "Guess"),))),)
-    begun = [Exercise(one.task, replace(one.situation, rounds=behind)) for one in EXERCISES]
+    begun = [Exercise(one.task, replace(one.context, rounds=behind)) for one in EXERCISES]
     policy = Reading(lambda question, copy: "same" if copy < 3 else "other")
     judge = Judge(lambda task, text: 1.0)
     rollouts = made(tmp_path, policy, judge, exercises=begun)

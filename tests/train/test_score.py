@@ -44,7 +44,7 @@ def pool_of(*workers: Worker) -> Pool:
     return Pool(tuple(worker.profile for worker in workers))
 
 
-def board(attempts: int = 1) -> CallPolicy:
+def call_policy(attempts: int = 1) -> CallPolicy:
     async def no_time(seconds: float) -> None:
         await asyncio.sleep(0)
 
@@ -63,7 +63,7 @@ async def scored(
 ) -> Score:
     pool = pool_of(*workers)
     text = workflow if isinstance(workflow, str) else write(workflow, pool)
-    scorer = Scorer(workers, reward=reward, board=board(attempts))
+    scorer = Scorer(workers, reward=reward, call_policy=call_policy(attempts))
     return await scorer.score(text, task, pool, rounds=rounds, ended=ended, is_followed=is_followed)
 
 

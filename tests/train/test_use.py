@@ -11,7 +11,7 @@ import pytest
 
 from podium.conductors.prompt import Prompt
 from podium.core.errors import ConfigError
-from podium.core.request import NO_TERMS, Tool, assistant, system, user
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Tool, assistant, system, user
 from podium.core.run import Run
 from podium.core.run_records import Check
 from podium.core.task import Judged
@@ -138,7 +138,7 @@ TOOL = Tool(name="search", description="", parameters={})
 
 def test_a_question_that_does_not_stand_by_itself_is_no_outcome_and_no_task() -> None:
     chat = kept_run(0, history=(user("Hello"), assistant("Hi")))
-    tools = kept_run(1, terms=replace(NO_TERMS, tools=(TOOL,)))
+    tools = kept_run(1, response_options=replace(DEFAULT_RESPONSE_OPTIONS, tools=(TOOL,)))
     told = kept_run(2, history=(system("Answer briefly."),))
     harvest = taken(judged(chat), judged(tools), judged(told))
     assert [outcome.question for outcome in harvest.outcomes] == ["Question 2?"]

@@ -9,7 +9,7 @@ import typer
 from podium.cli import options
 from podium.cli.options import question_from
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice, check_dial
+from podium.cli.settings import Caps, Choice, check_quality_bias
 from podium.cli.showing import deliver, onlooker
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -26,7 +26,7 @@ def ask(
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = None,
-    dial: options.QualityBias = None,
+    quality_bias: options.QualityBias = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
@@ -59,9 +59,11 @@ def ask(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    heeded = partial(check_dial, tier=tier, dial=dial)
+    heeded = partial(check_quality_bias, tier=tier, quality_bias=quality_bias)
     with Session(choice, keep=not no_store, quiet=quiet, check=heeded) as session:
-        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds, dial)
+        wishes = options.wishes(
+            caps.over(session.settings.budget), tier, max_steps, rounds, quality_bias
+        )
         run = session.perform(
             lambda podium, watched: podium.ask(asked, **watched),
             onlooker(silent=json or quiet),

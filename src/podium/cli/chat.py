@@ -13,7 +13,7 @@ import typer
 from podium.cli import options
 from podium.cli.output import complain, say
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice, check_dial
+from podium.cli.settings import Caps, Choice, check_quality_bias
 from podium.cli.showing import deliver, onlooker
 from podium.cli.wording import counted, money, one_line, plan_line, step_line, tokens_of
 from podium.client.runtime import RunOptions
@@ -39,7 +39,7 @@ def chat(
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = None,
-    dial: options.QualityBias = None,
+    quality_bias: options.QualityBias = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
@@ -70,9 +70,11 @@ def chat(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    heeded = partial(check_dial, tier=tier, dial=dial)
+    heeded = partial(check_quality_bias, tier=tier, quality_bias=quality_bias)
     with Session(choice, keep=not no_store, check=heeded) as session:
-        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds, dial)
+        wishes = options.wishes(
+            caps.over(session.settings.budget), tier, max_steps, rounds, quality_bias
+        )
         _Conversation(session, wishes).hold()
 
 

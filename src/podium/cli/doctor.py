@@ -84,7 +84,9 @@ def mini_lines(settings: Settings) -> tuple[str, ...]:
     if mini is None:
         return (f"mini tier: the cheapest worker; to have it routed: {lacking_router(wanted)}",)
     sure = f"below a confidence of {mini.confidence:g} the conductor plans"
-    line = f"mini tier: routed by {wanted.router} ({mini.named}), dial {mini.dial:g}"
+    line = (
+        f"mini tier: routed by {wanted.router} ({mini.named}), quality bias {mini.quality_bias:g}"
+    )
     return (f"{line}; {sure}", *(f"note: {warning}" for warning in mini.warnings))
 
 

@@ -77,7 +77,7 @@ Strategies = Annotated[
         metavar="A,B,…",
         help="conductor, recursion, rules, best-single, single:WORKER, majority, majority-N, "
         "best-of-N, moa, moa-3, reflection, ideal, random, untrained; what podium eval fit wrote, "
-        "as routerdc:FILE, or router:FILE@DIAL; what podium train evolve wrote, as evolved:DIR; a "
+        "as routerdc:FILE, or router:FILE@BIAS; what podium train evolve wrote, as evolved:DIR; a "
         "function of yours, as module:function. Several with commas; when "
         "left out, conductor.",
     ),

@@ -60,7 +60,7 @@ _ROUNDS: Final = {
     "description": "how often the conductor may plan, having seen the answer so far; it can only "
     "lower what is set already",
 }
-_DIAL: Final = {
+_QUALITY_BIAS: Final = {
     "type": "number",
     "minimum": 0,
     "maximum": 1,
@@ -92,7 +92,11 @@ OFFERED: Final[tuple[Document, ...]] = (
         "plans who does what. Worth its time and cost for questions that are hard or that another "
         "opinion should check. It sees nothing but the question: put into it what it needs.",
         "inputSchema": _form(
-            tier=_TIER, max_steps=_MAX_STEPS, rounds=_ROUNDS, dial=_DIAL, budget_usd=_USD
+            tier=_TIER,
+            max_steps=_MAX_STEPS,
+            rounds=_ROUNDS,
+            quality_bias=_QUALITY_BIAS,
+            budget_usd=_USD,
         ),
         "outputSchema": {
             "type": "object",
@@ -114,7 +118,9 @@ OFFERED: Final[tuple[Document, ...]] = (
         "title": "Plan without carrying anything out",
         "description": "Says which models would be asked what for a question, and who would read "
         "whose result. Only the plan is made: no step of it is carried out.",
-        "inputSchema": _form(tier=_TIER, max_steps=_MAX_STEPS, dial=_DIAL, budget_usd=_USD),
+        "inputSchema": _form(
+            tier=_TIER, max_steps=_MAX_STEPS, quality_bias=_QUALITY_BIAS, budget_usd=_USD
+        ),
         "annotations": {"readOnlyHint": True, "openWorldHint": True},
     },
 )
@@ -150,8 +156,8 @@ def _wishes(usual: RunOptions, options: Options, arguments: Mapping[str, Any]) -
     wishes = usual.copy()
     if "tier" in arguments:
         wishes["tier"] = arguments["tier"]
-    if "dial" in arguments:
-        wishes["dial"] = arguments["dial"]
+    if "quality_bias" in arguments:
+        wishes["quality_bias"] = arguments["quality_bias"]
     most = replace(
         options,
         max_steps=usual.get("max_steps", options.max_steps),

@@ -148,7 +148,7 @@ def wishes(
     tier: Tier | None,
     max_steps: int | None,
     rounds: int | None,
-    dial: float | None = None,
+    quality_bias: float | None = None,
 ) -> RunOptions:
     """What was wished for on the command line; what was not is left to the settings."""
     wished = RunOptions(budget=budget)
@@ -158,6 +158,6 @@ def wishes(
         wished["max_steps"] = max_steps
     if rounds is not None:
         wished["rounds"] = rounds
-    if dial is not None:
-        wished["dial"] = dial
+    if quality_bias is not None:
+        wished["quality_bias"] = quality_bias
     return wished

@@ -10,7 +10,7 @@ from podium.cli import options
 from podium.cli.options import question_from
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice, check_dial
+from podium.cli.settings import Caps, Choice, check_quality_bias
 from podium.cli.wording import counted, money, one_line, step_line, tokens_of
 from podium.client.documents import plan_document
 from podium.core.run import Round
@@ -28,7 +28,7 @@ def plan(
     conductor: options.Conductor = None,
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
-    dial: options.QualityBias = None,
+    quality_bias: options.QualityBias = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
@@ -56,9 +56,11 @@ def plan(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    heeded = partial(check_dial, tier=tier, dial=dial)
+    heeded = partial(check_quality_bias, tier=tier, quality_bias=quality_bias)
     with Session(choice, keep=False, check=heeded) as session:
-        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, None, dial)
+        wishes = options.wishes(
+            caps.over(session.settings.budget), tier, max_steps, None, quality_bias
+        )
         planned = session.wait_for(session.podium.plan(asked, **wishes))
     for warning in planned.warnings:
         complain(warning)

@@ -162,10 +162,10 @@ def conductor_of(run: Run) -> str | None:
     return None
 
 
-def check_dial(settings: Settings, tier: Tier | None, dial: float | None) -> None:
-    """Refuse a dial, where one is given, that nobody would heed with these settings."""
-    if dial is not None:
-        assembly.check_dial(
+def check_quality_bias(settings: Settings, tier: Tier | None, quality_bias: float | None) -> None:
+    """Refuse a quality bias, where one is given, that nobody would heed with these settings."""
+    if quality_bias is not None:
+        assembly.check_quality_bias(
             tier or assembly.usual_options(settings).tier,
             partial(assembly.mini_of, settings),
             partial(assembly.lacking_router, settings.mini),

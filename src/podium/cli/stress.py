@@ -162,7 +162,7 @@ async def _performed(podium: AsyncPodium, names: Sequence[str], runs: int) -> li
             return await podium.run(
                 _workflow(names, number),
                 f"This is rehearsal {number}. Reply with the word ok.",
-                terms=ResponseOptions(max_tokens=MOST_TOKENS),
+                response_options=ResponseOptions(max_tokens=MOST_TOKENS),
                 stream=number % 2 == 1,
             )
 

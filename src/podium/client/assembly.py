@@ -120,7 +120,9 @@ def mini_of(settings: Settings) -> Mini | None:
             return None
         raise
     narrow = wanted.pool_changed == "narrow"
-    mini = Mini(router, confidence=wanted.confidence, dial=wanted.dial, narrow=narrow)
+    mini = Mini(
+        router, confidence=wanted.confidence, quality_bias=wanted.quality_bias, narrow=narrow
+    )
     return mini.fitted_to(
         settings.pool,
         trained_for=wanted.trained_for,
@@ -129,17 +131,20 @@ def mini_of(settings: Settings) -> Mini | None:
     )
 
 
-def check_dial(tier: Tier, mini: Callable[[], Mini | None], lacking: Callable[[], str]) -> None:
-    """Refuse a dial that nobody would heed in that tier, where this is the router, and what it
-    lacks. Needs no worker, and no weights."""
+def check_quality_bias(
+    tier: Tier, mini: Callable[[], Mini | None], lacking: Callable[[], str]
+) -> None:
+    """Refuse a quality bias that nobody would heed in that tier, where this is the router, and
+    what it lacks. Needs no worker, and no weights."""
     if tier == "ultra":
-        raise UsageError("a dial is for the tiers that route, mini and podium; drop it")
+        raise UsageError("a quality bias is for the tiers that route, mini and podium; drop it")
     if mini() is None:
         missing = lacking()
         raise UsageError(
-            f"a dial needs a learned router, and this pool's cannot be used here: {missing}"
+            f"a quality bias needs a learned router, and this pool's cannot be used here: {missing}"
             if missing
-            else "a dial needs a learned router, and this pool has none; drop it, or name a router "
+            else "a quality bias needs a learned router, and this pool has none; drop it, or name "
+            "a router "
             "with router in the configuration's [mini]"
         )
 

@@ -128,7 +128,7 @@ class AsyncPodium:
         run: Run | str,
         *,
         results: Sequence[ToolResult] = (),
-        terms: ResponseOptions | None = None,
+        response_options: ResponseOptions | None = None,
         budget: Budget | None = None,
         account: Account | None = None,
         emit: Emit | None = None,
@@ -136,12 +136,13 @@ class AsyncPodium:
         takeover: bool = False,
     ) -> Run:
         """Go on with a run, given as it is or by its id in the store: one that was cut off, or one
-        that waits, with the results of all the tools that it waits for. `terms` and `budget`
+        that waits, with the results of all the tools that it waits for. `response_options` and
+        `budget`
         replace those of the run; `account` is what its calls draw on besides. A `takeover`, by
         whoever goes on with runs that nobody asked for again, is counted on the run."""
         return await self._until_closed(
             lambda opened: opened.resume(
-                run, results, terms, budget, account, emit, stream, takeover
+                run, results, response_options, budget, account, emit, stream, takeover
             )
         )
 
@@ -200,7 +201,7 @@ class AsyncPodium:
     async def switchboard(self) -> CallPolicy:
         """What every call to these workers shares, one outside of any run as well: the gates,
         the deadlines and the retry policy."""
-        return (await self._open()).board
+        return (await self._open()).call_policy
 
     async def guardrails(self) -> tuple[Guardrail, ...]:
         """What looks at every run."""
@@ -290,8 +291,8 @@ class AsyncPodium:
         lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS
         pulse = Heartbeat(store, seconds=lease / BEATS_PER_LEASE)
         self._to_close.push_async_callback(pulse.close)
-        board = CallPolicy(retry, breaker, hedges)
-        return Runtime(assembly, store, options, board, toolbox, pulse)
+        call_policy = CallPolicy(retry, breaker, hedges)
+        return Runtime(assembly, store, options, call_policy, toolbox, pulse)
 
     async def _open_tools(self, servers: Sequence[McpSettings]) -> Toolbox:
         toolbox = McpToolbox(servers, os.environ)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from podium._util.process import is_alive, this_process
-from podium.client.assembly import Assembly, check_dial
+from podium.client.assembly import Assembly, check_quality_bias
 from podium.conductors import ByQuestion, Conductor, FixedConductor, GivenConductor
 from podium.conductors.names import FIXED
 from podium.core.budget import Account, Budget
@@ -32,10 +32,11 @@ class RunOptions(TypedDict, total=False):
     """What may be asked for one run; what is left out is as the settings say.
 
     `history` is the conversation before the question, `images` are part of the question.
-    `terms` are demanded of the answer; `owner` is whose run it is, and `account` what its calls
-    draw on besides the budget. `run_id` is the run's id, where that must be known before.
+    `response_options` are demanded of the answer; `owner` is whose run it is, and `account` what
+    its calls draw on besides the budget. `run_id` is the run's id, where that must be known before.
     `exclude` names workers, providers and servers of tools that this run must not use, besides
-    those that the options exclude. `dial` says how much quality counts over cost where a learned
+    those that the options exclude. `quality_bias` says how much quality counts over cost where a
+    learned
     router chooses, from 0, the cheapest, to 1, the best. `emit` gets every event as it happens, and
     with `stream` the answer piece by piece; it is called on the event loop's thread and must return
     at once.
@@ -43,7 +44,7 @@ class RunOptions(TypedDict, total=False):
 
     history: tuple[Message, ...]
     images: tuple[Image, ...]
-    terms: ResponseOptions
+    response_options: ResponseOptions
     owner: str
     run_id: str
     tier: Tier
@@ -52,7 +53,7 @@ class RunOptions(TypedDict, total=False):
     budget: Budget
     account: Account | None
     exclude: frozenset[str]
-    dial: float | None
+    quality_bias: float | None
     emit: Emit | None
     stream: bool
 
@@ -65,7 +66,7 @@ class Runtime:
     assembly: Assembly
     store: RunStore
     options: Options
-    board: CallPolicy
+    call_policy: CallPolicy
     toolbox: Toolbox | None
     pulse: Heartbeat
     taken_up: set[str] = field(default_factory=set)
@@ -74,7 +75,7 @@ class Runtime:
     async def ask(self, question: str, wishes: RunOptions) -> Run:
         """Answer the question."""
         options = self._options_for(wishes)
-        self._check_dial(options)
+        self._check_quality_bias(options)
         return await self._answer(
             question, self.assembly.conductor_for(options.tier), options, wishes
         )
@@ -82,15 +83,17 @@ class Runtime:
     async def run(self, workflow: Workflow, question: str, wishes: RunOptions) -> Run:
         """Carry out a workflow that was written by hand."""
         options = self._options_for(wishes)
-        if options.dial is not None:
-            raise UsageError("a dial is for a router, and this workflow is given; drop one of them")
+        if options.quality_bias is not None:
+            raise UsageError(
+                "a quality bias is for a router, and this workflow is given; drop one of them"
+            )
         workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
         return await self._answer(question, GivenConductor(workflow), options, wishes)
 
     async def plan(self, question: str, wishes: RunOptions) -> Round:
         """Only plan."""
         options = self._options_for(wishes)
-        self._check_dial(options)
+        self._check_quality_bias(options)
         conductor = self.assembly.conductor_for(options.tier)
         return await self._runner(conductor, options.tier).plan(
             question,
@@ -104,7 +107,7 @@ class Runtime:
         self,
         run: Run | str,
         results: Sequence[ToolResult],
-        terms: ResponseOptions | None,
+        response_options: ResponseOptions | None,
         budget: Budget | None,
         account: Account | None,
         emit: Emit | None,
@@ -122,7 +125,7 @@ class Runtime:
                 return await self._runner(conductor, claimed.tier, told).resume(
                     claimed,
                     results=results,
-                    terms=terms,
+                    response_options=response_options,
                     budget=budget,
                     account=account,
                     emit=told.emit,
@@ -167,7 +170,7 @@ class Runtime:
             conductor,
             self.assembly.workers,
             pool=self.assembly.pool,
-            board=self.board,
+            call_policy=self.call_policy,
             nested_conductor=self.assembly.conductor_for(tier),
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
@@ -188,21 +191,22 @@ class Runtime:
             account=wishes.get("account", usual.account),
             tier=wishes.get("tier", usual.tier),
             exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable)),
-            terms=wishes.get("terms", usual.terms),
+            response_options=wishes.get("response_options", usual.response_options),
             owner=wishes.get("owner", usual.owner),
             run_id=wishes.get("run_id", ""),
-            dial=wishes.get("dial", usual.dial),
+            quality_bias=wishes.get("quality_bias", usual.quality_bias),
         )
 
-    def _check_dial(self, options: Options) -> None:
-        """A dial that nobody would heed is refused rather than ignored."""
-        if options.dial is None:
+    def _check_quality_bias(self, options: Options) -> None:
+        """A quality bias that nobody would heed is refused rather than ignored."""
+        if options.quality_bias is None:
             return
-        check_dial(options.tier, self.assembly.mini, self.assembly.lacking)
+        check_quality_bias(options.tier, self.assembly.mini, self.assembly.lacking)
         leading = self.assembly.conductor_for(options.tier)
         if isinstance(leading, ByQuestion) and leading.always_conducts:
             raise UsageError(
-                "a dial is for a router, and in the tier podium this pool's trained conductor "
+                "a quality bias is for a router, and in the tier podium this pool's trained "
+                "conductor "
                 "plans every question; drop it, or ask the tier mini"
             )
 

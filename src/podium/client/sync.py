@@ -91,17 +91,22 @@ class Podium:
         run: Run | str,
         *,
         results: Sequence[ToolResult] = (),
-        terms: ResponseOptions | None = None,
+        response_options: ResponseOptions | None = None,
         budget: Budget | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
         """Go on with a run, given as it is or by its id in the store: one that was cut off, or one
-        that waits, with the results of all the tools that it waits for. `terms` and `budget`
-        replace those of the run."""
+        that waits, with the results of all the tools that it waits for. `response_options` and
+        `budget` replace those of the run."""
         return self._loop.wait_for(
             lambda: self._podium.resume(
-                run, results=results, terms=terms, budget=budget, emit=emit, stream=stream
+                run,
+                results=results,
+                response_options=response_options,
+                budget=budget,
+                emit=emit,
+                stream=stream,
             )
         )
 

@@ -35,20 +35,20 @@ class RouterConductor:
         self._choose = choose or cheapest_capable
         self.name = name
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """One step; once there is an answer, acceptance."""
-        if situation.answer is not None:
+        if context.answer is not None:
             return Plan(None)
-        worker = situation.pool[self._choose(situation)]
-        return Plan(Workflow((Step(worker.name, situation.question),)))
+        worker = context.pool[self._choose(context)]
+        return Plan(Workflow((Step(worker.name, context.question),)))
 
 
-def cheapest_capable(situation: PlanningContext) -> str:
+def cheapest_capable(context: PlanningContext) -> str:
     """The name of the cheapest worker that can take the question."""
-    return Pool(able_to_take(situation)).cheapest.name
+    return Pool(able_to_take(context)).cheapest.name
 
 
-def able_to_take(situation: PlanningContext) -> tuple[WorkerProfile, ...]:
+def able_to_take(context: PlanningContext) -> tuple[WorkerProfile, ...]:
     """The workers that can take the question, by themselves: without their fallbacks.
 
     A worker can take it when the conversation and the question fit its window with some room
@@ -57,14 +57,14 @@ def able_to_take(situation: PlanningContext) -> tuple[WorkerProfile, ...]:
     it is passed over. When nobody qualifies, those who can do what is demanded, or else all, are as
     good a choice as any: the provider will say what is wrong.
     """
-    asked = Message("user", (*situation.images, Text(situation.question)))
-    request = Request((*situation.history, asked), tools=situation.terms.tools)
+    asked = Message("user", (*context.images, Text(context.question)))
+    request = Request((*context.history, asked), tools=context.response_options.tools)
     pictures = pictures_in(request.messages)
-    demanded = needs_of_one(situation.terms, situation.images)
-    able = [worker for worker in situation.pool if _can_do(worker, demanded)]
-    wanted = needs_of_one(situation.terms, pictures)
+    demanded = needs_of_one(context.response_options, context.images)
+    able = [worker for worker in context.pool if _can_do(worker, demanded)]
+    wanted = needs_of_one(context.response_options, pictures)
     capable = [worker for worker in able if _can_do(worker, wanted) and _fits(worker, request)]
-    return tuple(replace(worker, fallback=None) for worker in capable or able or situation.pool)
+    return tuple(replace(worker, fallback=None) for worker in capable or able or context.pool)
 
 
 def _can_do(worker: WorkerProfile, needs: Needs) -> bool:
@@ -83,9 +83,9 @@ class FixedConductor:
         self.workflow = workflow
         self.name = name
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """The given workflow; once there is an answer, acceptance."""
-        return Plan(self.workflow if situation.answer is None else None)
+        return Plan(self.workflow if context.answer is None else None)
 
 
 class GivenConductor(FixedConductor):
@@ -138,9 +138,9 @@ class RulesConductor:
     def __init__(self, *, name: str = RULES) -> None:
         self.name = name
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """A workflow; once there is an answer, acceptance."""
-        return Plan(_workflow(situation) if situation.answer is None else None)
+        return Plan(_workflow(context) if context.answer is None else None)
 
 
 def verdict(question: str) -> Verdict:
@@ -172,17 +172,17 @@ def cast(pool: Pool) -> Cast:
     return Cast(lead, planner=first, implementer=second, technical=first, practical=second)
 
 
-def _workflow(situation: PlanningContext) -> Workflow:
+def _workflow(context: PlanningContext) -> Workflow:
     """The topology for the question; where it is too long, its last steps, down to one-shot."""
-    players = cast(situation.pool)
-    parts = _parts(verdict(situation.question), players)[-situation.max_steps :]
+    players = cast(context.pool)
+    parts = _parts(verdict(context.question), players)[-context.max_steps :]
     if len(parts) < 2:
-        return Workflow((Step(players.lead, situation.question),))
+        return Workflow((Step(players.lead, context.question),))
     return Workflow(
         tuple(
             Step(
                 part.worker,
-                _subtask(part.instruction, situation),
+                _subtask(part.instruction, context),
                 access=tuple(range(index)) if part.reads_earlier else (),
             )
             for index, part in enumerate(parts)
@@ -213,8 +213,8 @@ def _parts(verdict: Verdict, cast: Cast) -> tuple[_Part, ...]:
     return ()
 
 
-def _subtask(instruction: str, situation: PlanningContext) -> str:
+def _subtask(instruction: str, context: PlanningContext) -> str:
     """The instruction, with the question where the pool's workers would not see it otherwise."""
-    if situation.pool.share_question:
+    if context.pool.share_question:
         return instruction
-    return f"{instruction}\n\n{situation.question}"
+    return f"{instruction}\n\n{context.question}"

@@ -76,13 +76,13 @@ class ModelConductor:
         worker."""
         return self._prompt.length == "trained"
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Ask for a plan; `BudgetExhausted` is all that passes through."""
-        if self._prompt.length != "full" and len(situation.question) > LONGEST_QUESTION:
+        if self._prompt.length != "full" and len(context.question) > LONGEST_QUESTION:
             return self._without_plan(
-                situation, "", [f"{self.name} does not plan for long questions"]
+                context, "", [f"{self.name} does not plan for long questions"]
             )
-        request = self._request(situation)
+        request = self._request(context)
         text = ""
         warnings: list[str] = []
         try:
@@ -90,48 +90,48 @@ class ModelConductor:
                 reply = await call(self.worker, request)
                 text = _begun(reply.text, request.prefill)
                 try:
-                    return _read(text, situation, warnings)
+                    return _read(text, context, warnings)
                 except MalformedPlan as problem:
                     warnings.append(f"{self.name} wrote a malformed plan: {problem}")
                     turns = self._prompt.reask(text, problem)
                     request = replace(request, messages=request.messages + turns, prefill="")
         except WorkerError as error:
             warnings.append(f"{self.name} could not plan: {error}")
-        return self._without_plan(situation, text, warnings)
+        return self._without_plan(context, text, warnings)
 
-    def _request(self, situation: PlanningContext) -> Request:
+    def _request(self, context: PlanningContext) -> Request:
         request = Request(
-            self._prompt.messages(situation),
+            self._prompt.messages(context),
             temperature=self._temperature,
             max_tokens=self._max_tokens,
         )
         if self._prompt.form == "grammar":
-            return replace(request, grammar=self._grammar(situation))
+            return replace(request, grammar=self._grammar(context))
         if self._prompt.form == "json":
-            return replace(request, schema=plan.schema(situation.pool, situation.max_steps))
+            return replace(request, schema=plan.schema(context.pool, context.max_steps))
         if "prefill" in self.worker.profile.capabilities:
-            return replace(request, prefill=self._prompt.opener(situation))
+            return replace(request, prefill=self._prompt.opener(context))
         return request
 
-    def _grammar(self, situation: PlanningContext) -> str:
+    def _grammar(self, context: PlanningContext) -> str:
         length = self._prompt.length
         return plan.grammar(
-            situation.pool,
-            situation.max_steps,
-            may_accept=situation.answer is not None,
+            context.pool,
+            context.max_steps,
+            may_accept=context.answer is not None,
             max_subtask_chars=LONGEST_SUBTASK[length],
-            subtask=situation.question if length == "compact" else None,
+            subtask=context.question if length == "compact" else None,
             order=self._prompt.order,
         )
 
-    def _without_plan(self, situation: PlanningContext, text: str, warnings: list[str]) -> Plan:
+    def _without_plan(self, context: PlanningContext, text: str, warnings: list[str]) -> Plan:
         """What needs no plan: the answer there is, or the whole question for one worker."""
-        if situation.answer is not None:
+        if context.answer is not None:
             return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
-        pool = situation.pool
+        pool = context.pool
         named = self._fallback if self._fallback in pool.names else None
         alone = named or pool.best.name
-        workflow = Workflow((Step(alone, situation.question),))
+        workflow = Workflow((Step(alone, context.question),))
         return Plan(workflow, text, (*warnings, f"so {alone} answers the question alone"))
 
 
@@ -157,11 +157,11 @@ def _begun(text: str, prefill: str) -> str:
     return text if text.startswith(prefill) else prefill + text
 
 
-def _read(text: str, situation: PlanningContext, warnings: list[str]) -> Plan:
+def _read(text: str, context: PlanningContext, warnings: list[str]) -> Plan:
     parsed = plan.parse(
         text,
-        situation.pool,
-        max_steps=situation.max_steps,
-        may_accept=situation.answer is not None,
+        context.pool,
+        max_steps=context.max_steps,
+        may_accept=context.answer is not None,
     )
     return Plan(parsed.workflow, text, (*warnings, *parsed.warnings))

@@ -100,19 +100,19 @@ class Prompt:
         """What stands together in a plan."""
         return "step-by-step" if self.length == "trained" else "lists"
 
-    def messages(self, situation: PlanningContext) -> tuple[Message, ...]:
+    def messages(self, context: PlanningContext) -> tuple[Message, ...]:
         """The conversation that asks for the next round's plan."""
-        mark = _mark(situation)
-        opening = self._opening(situation, mark)
-        previous = _previous_round(situation)
+        mark = _mark(context)
+        opening = self._opening(context, mark)
+        previous = _previous_round(context)
         if previous is None or previous.workflow is None:
             return opening
         return (
             *opening,
-            assistant(self._said(previous, previous.workflow, situation.pool)),
+            assistant(self._said(previous, previous.workflow, context.pool)),
             user(
-                self._revision(situation, previous, previous.workflow, mark)
-                + _objection(situation, mark)
+                self._revision(context, previous, previous.workflow, mark)
+                + _objection(context, mark)
             ),
         )
 
@@ -124,11 +124,11 @@ class Prompt:
             user(filled("reask.txt", problem=str(problem), output=self._output)),
         )
 
-    def opener(self, situation: PlanningContext) -> str:
+    def opener(self, context: PlanningContext) -> str:
         """How a reply should begin, for models that continue a reply which was begun."""
         if self.length == "trained":
             return ""
-        return prompt_text("opener_again.txt" if situation.rounds else "opener.txt")
+        return prompt_text("opener_again.txt" if context.rounds else "opener.txt")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -186,59 +186,59 @@ class Prompt:
     def _acceptance_file(self) -> str:
         return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
 
-    def _opening(self, situation: PlanningContext, mark: str) -> tuple[Message, ...]:
+    def _opening(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         if self.length == "compact":
-            return self._compact(situation, mark)
+            return self._compact(context, mark)
         if self.length == "trained":
-            return self._trained(situation, mark)
-        return (system(prompt_text("system.txt")), user(self._question(situation, mark)))
+            return self._trained(context, mark)
+        return (system(prompt_text("system.txt")), user(self._question(context, mark)))
 
-    def _question(self, situation: PlanningContext, mark: str) -> str:
+    def _question(self, context: PlanningContext, mark: str) -> str:
         asked = filled(
             "full.txt",
-            question=situation.question,
+            question=context.question,
             mark=mark,
-            models=model_list(situation.pool),
-            max_steps=str(situation.max_steps),
-            conversation=self._conversation(situation.history, mark),
-            visibility=prompt_text(f"question_{_seen(situation.pool)}.txt"),
+            models=model_list(context.pool),
+            max_steps=str(context.max_steps),
+            conversation=self._conversation(context.history, mark),
+            visibility=prompt_text(f"question_{_seen(context.pool)}.txt"),
             access=self._access_words["rule"],
             output=self._output,
-            examples=self._examples(situation),
+            examples=self._examples(context),
         )
-        return asked + _images(situation)
+        return asked + _images(context)
 
-    def _compact(self, situation: PlanningContext, mark: str) -> tuple[Message, ...]:
+    def _compact(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         """The whole task as a conversation that the model only has to go on with."""
-        turns = [system(filled("compact.txt", models=model_list(situation.pool)))]
+        turns = [system(filled("compact.txt", models=model_list(context.pool)))]
         if self.few_shot:
-            for question, workflow in compact_examples(situation):
-                said = self._written(self._taught(workflow), situation.pool, "")
+            for question, workflow in compact_examples(context):
+                said = self._written(self._taught(workflow), context.pool, "")
                 turns += (user(question), assistant(said))
-        conversation = self._conversation(situation.history, mark)
-        return (*turns, user(conversation + situation.question + _images(situation)))
+        conversation = self._conversation(context.history, mark)
+        return (*turns, user(conversation + context.question + _images(context)))
 
-    def _trained(self, situation: PlanningContext, mark: str) -> tuple[Message, ...]:
-        conversation = self._conversation(situation.history, mark)
+    def _trained(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
+        conversation = self._conversation(context.history, mark)
         return (
-            system(filled("trained.txt", models=short_model_list(situation.pool))),
-            user(conversation + situation.question + _images(situation)),
+            system(filled("trained.txt", models=short_model_list(context.pool))),
+            user(conversation + context.question + _images(context)),
         )
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
         turns = _last_turns(history, LIMITS[self.length].conversation)
         return filled("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
 
-    def _examples(self, situation: PlanningContext) -> str:
-        fitting = [e for e in examples() if len(e.workflow) <= situation.max_steps]
+    def _examples(self, context: PlanningContext) -> str:
+        fitting = [e for e in examples() if len(e.workflow) <= context.max_steps]
         if not self.few_shot or not fitting:
             return ""
-        masked = situation.pool.mask_names
+        masked = context.pool.mask_names
         shown = [
             self._example(number, example, replace(example.pool, mask_names=masked))
             for number, example in enumerate(fitting, start=1)
         ]
-        visibility = prompt_text(f"examples_{_seen(situation.pool)}.txt")
+        visibility = prompt_text(f"examples_{_seen(context.pool)}.txt")
         return filled("examples.txt", visibility=visibility, examples="\n\n".join(shown)) + "\n\n"
 
     def _example(self, number: int, example: Example, pool: Pool) -> str:
@@ -278,54 +278,52 @@ class Prompt:
         return _end_of(text, LIMITS[self.length].answer)
 
     def _revision(
-        self, situation: PlanningContext, previous: Round, workflow: Workflow, mark: str
+        self, context: PlanningContext, previous: Round, workflow: Workflow, mark: str
     ) -> str:
         if self.length == "trained":
-            file = "trained_unanswered.txt" if situation.answer is None else "trained_answered.txt"
+            file = "trained_unanswered.txt" if context.answer is None else "trained_answered.txt"
             return filled(file, steps="\n".join(_replies(previous, len(workflow))))
         shared = {
-            "result": self._result(situation, mark),
+            "result": self._result(context, mark),
             "acceptance": prompt_text(self._acceptance_file),
         }
         if self.length == "compact":
             return filled("compact_revise.txt", **shared)
         return filled(
             "revise.txt",
-            steps="\n".join(_fate(step, situation.pool) for step in previous.steps),
-            max_steps=str(situation.max_steps),
+            steps="\n".join(_fate(step, context.pool) for step in previous.steps),
+            max_steps=str(context.max_steps),
             access=self._access_words["again"],
             **shared,
         )
 
-    def _result(self, situation: PlanningContext, mark: str) -> str:
-        if situation.answer is None:
+    def _result(self, context: PlanningContext, mark: str) -> str:
+        if context.answer is None:
             return prompt_text("no_answer.txt")
-        answer = _end_of(situation.answer, LIMITS[self.length].answer)
+        answer = _end_of(context.answer, LIMITS[self.length].answer)
         return filled("answer.txt", answer=answer, mark=mark)
 
 
-def _images(situation: PlanningContext) -> str:
+def _images(context: PlanningContext) -> str:
     """What there is to see and who can see it; nothing where there are no images, so that such a
     question is asked in the words that conductors were trained with."""
-    if not situation.images:
+    if not context.images:
         return ""
     seeing = [
         str(index)
-        for index, worker in enumerate(situation.pool)
-        if can(worker, frozenset({"vision"}), situation.pool)
+        for index, worker in enumerate(context.pool)
+        if can(worker, frozenset({"vision"}), context.pool)
     ]
-    told = filled(
-        "images.txt", count=str(len(situation.images)), models=", ".join(seeing) or "none"
-    )
+    told = filled("images.txt", count=str(len(context.images)), models=", ".join(seeing) or "none")
     return f"\n\n{told}"
 
 
-def _objection(situation: PlanningContext, mark: str) -> str:
+def _objection(context: PlanningContext, mark: str) -> str:
     """Why a guardrail wants another plan, where one does. A verifier may have worded it after a
     worker's reply, so it is data like that."""
-    if not situation.objection:
+    if not context.objection:
         return ""
-    reason = on_one_line(situation.objection)
+    reason = on_one_line(context.objection)
     return "\n\n" + filled("objection.txt", reason=reason, mark=mark)
 
 
@@ -333,9 +331,9 @@ def _seen(pool: Pool) -> Literal["shared", "withheld"]:
     return "shared" if pool.share_question else "withheld"
 
 
-def _previous_round(situation: PlanningContext) -> Round | None:
+def _previous_round(context: PlanningContext) -> Round | None:
     """The last round that carried a workflow out, if there was one."""
-    return next((r for r in reversed(situation.rounds) if r.workflow is not None), None)
+    return next((r for r in reversed(context.rounds) if r.workflow is not None), None)
 
 
 def _fate(step: StepRecord, pool: Pool) -> str:
@@ -369,8 +367,8 @@ def _end_of(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"[…]{text[-limit:]}"
 
 
-def _mark(situation: PlanningContext) -> str:
+def _mark(context: PlanningContext) -> str:
     """A suffix for the tags of this prompt, such that no text inside can close them."""
-    turns = [turn.text for turn in situation.history]
-    replies = [step.reply for round_ in situation.rounds for step in round_.steps]
-    return unused_mark(TAGS, [situation.question, *turns, *replies, situation.objection])
+    turns = [turn.text for turn in context.history]
+    replies = [step.reply for round_ in context.rounds for step in round_.steps]
+    return unused_mark(TAGS, [context.question, *turns, *replies, context.objection])

@@ -119,11 +119,11 @@ def _example(entry: dict[str, Any]) -> Example:
     )
 
 
-def compact_examples(situation: PlanningContext) -> Iterator[tuple[str, Workflow]]:
+def compact_examples(context: PlanningContext) -> Iterator[tuple[str, Workflow]]:
     """An answer that is checked, and one that stands alone; the last of them weighs most."""
     checked, alone = prompt_text("compact_examples.txt").splitlines()
-    first, last = situation.pool.names[0], situation.pool.names[-1]
-    if situation.max_steps > 1 and first != last:
+    first, last = context.pool.names[0], context.pool.names[-1]
+    if context.max_steps > 1 and first != last:
         yield checked, Workflow((Step(first, checked), Step(last, checked, (0,))))
     yield alone, Workflow((Step(first, alone),))
 

@@ -61,16 +61,18 @@ class Router(Protocol):
         """How the pool differs from the one that it was trained with, a phrase each."""
         ...
 
-    def decide(self, question: str, pool: Pool, dial: float, confidence: float) -> Decision:
-        """Choose one of the workers of that pool, all of which it knows: above a dial of 0 one
-        that it is at least so sure of, or else the one that it is most sure of."""
+    def decide(self, question: str, pool: Pool, quality_bias: float, confidence: float) -> Decision:
+        """Choose one of the workers of that pool, all of which it knows: above a quality bias of 0
+        one that it is at least so sure of, or else the one that it is most sure of."""
         ...
 
 
 class Mini:
     """The router that serves the mini tier. It chooses among workers that it is at least
-    `confidence` sure of, each for itself, and where there is none, the conductor plans; at a dial
-    of 0, which is for the cheapest, neither holds. So a higher dial never means less. `dial` is
+    `confidence` sure of, each for itself, and where there is none, the conductor plans; at a
+    quality bias
+    of 0, which is for the cheapest, neither holds. So a higher quality bias never means less.
+    `quality_bias` is
     used where a question comes with none. With a pool that changed since training it is refused, or
     it chooses among the workers that both have, if it is `narrow`. `warnings` go to every run that
     it begins. `named` is the router's fingerprint, by which runs name it.
@@ -84,13 +86,13 @@ class Mini:
         router: Router,
         *,
         confidence: float = 0.5,
-        dial: float = 0.5,
+        quality_bias: float = 0.5,
         narrow: bool = False,
         warnings: tuple[str, ...] = (),
     ) -> None:
         self.router = router
         self.confidence = confidence
-        self.dial = dial
+        self.quality_bias = quality_bias
         self.narrow = narrow
         self.warnings = warnings
         self.named = router.fingerprint
@@ -99,7 +101,7 @@ class Mini:
     @property
     def fingerprint(self) -> str:
         """Changes with all that shapes its decisions."""
-        return f"{self.named}:{self.confidence:g}:{self.dial:g}"
+        return f"{self.named}:{self.confidence:g}:{self.quality_bias:g}"
 
     def fitted_to(
         self,
@@ -126,7 +128,7 @@ class Mini:
         return Mini(
             self.router,
             confidence=self.confidence,
-            dial=self.dial,
+            quality_bias=self.quality_bias,
             narrow=True,
             warnings=(*self.warnings, f"{unfit}; it chooses among those that both have"),
         )
@@ -137,21 +139,21 @@ class Mini:
         if known:
             await self.decide("Are you ready?", Pool(known), None)
 
-    async def decide(self, question: str, pool: Pool, dial: float | None) -> Routed:
+    async def decide(self, question: str, pool: Pool, quality_bias: float | None) -> Routed:
         """Whom of that pool to ask, and whether that is sure enough to go by."""
-        dial = self.dial if dial is None else dial
+        quality_bias = self.quality_bias if quality_bias is None else quality_bias
         decision = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self.router.decide, question, pool, dial, self.confidence
+            self._thread, self.router.decide, question, pool, quality_bias, self.confidence
         )
         return Routed(
             worker=decision.worker,
             confidence=decision.confidence,
             scores=dict(decision.scores),
-            dial=dial,
+            quality_bias=quality_bias,
             router=self.named,
-            needed=self.confidence if dial > 0 else 0.0,
+            needed=self.confidence if quality_bias > 0 else 0.0,
             # Not "less than": a confidence that is no number is none.
-            passed_on=dial > 0 and not decision.confidence >= self.confidence,
+            passed_on=quality_bias > 0 and not decision.confidence >= self.confidence,
         )
 
 
@@ -164,22 +166,22 @@ class MiniConductor:
         self._configured = configured
         self.name = of_tier("mini", configured.name, routed=True)
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """One step for whom the router chose; once there is an answer of that one, acceptance."""
-        if situation.rounds:
-            first = situation.rounds[0].routed
-            if situation.answer is not None and not (first is not None and first.passed_on):
+        if context.rounds:
+            first = context.rounds[0].routed
+            if context.answer is not None and not (first is not None and first.passed_on):
                 return Plan(None)
-            return await self._configured.plan(situation, call)
-        able = able_to_take(situation)
+            return await self._configured.plan(context, call)
+        able = able_to_take(context)
         known = tuple(worker for worker in able if self._mini.router.knows(worker))
         if not known:
-            return _unrouted(situation, able, self._mini.warnings)
-        routed = await self._mini.decide(situation.question, Pool(known), situation.dial)
+            return _unrouted(context, able, self._mini.warnings)
+        routed = await self._mini.decide(context.question, Pool(known), context.quality_bias)
         if not routed.passed_on:
-            workflow = Workflow((Step(routed.worker, situation.question),))
+            workflow = Workflow((Step(routed.worker, context.question),))
             return Plan(workflow, warnings=self._mini.warnings, routed=routed)
-        plan = await self._configured.plan(situation, call)
+        plan = await self._configured.plan(context, call)
         return replace(plan, warnings=(*self._mini.warnings, *plan.warnings), routed=routed)
 
     @property
@@ -195,20 +197,21 @@ class MiniConductor:
 
 
 def _unrouted(
-    situation: PlanningContext, able: tuple[WorkerProfile, ...], warnings: tuple[str, ...]
+    context: PlanningContext, able: tuple[WorkerProfile, ...], warnings: tuple[str, ...]
 ) -> Plan:
     """The plan where the router knows none of those that can take the question."""
-    chosen = cheapest_capable(situation)
+    chosen = cheapest_capable(context)
     names = ", ".join(worker.name for worker in able)
     warning = (
         f"the router was trained with none of those that can take this question ({names}); "
         f"{chosen}, the cheapest, is asked"
     )
-    return Plan(Workflow((Step(chosen, situation.question),)), warnings=(*warnings, warning))
+    return Plan(Workflow((Step(chosen, context.question),)), warnings=(*warnings, warning))
 
 
 UNHEEDED: Final = (
-    "the dial had no effect: this question is not simple by its words, so the conductor planned "
+    "the quality bias had no effect: this question is not simple by its words, so the conductor "
+    "planned "
     "and no router was asked; the tier mini routes every question"
 )
 
@@ -254,12 +257,12 @@ class ByQuestion:
         self._router = _least_latency(configured, mini)
         self.name = of_tier("podium", configured.name)
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        """Leave the question to the router or to the configured conductor. A dial that is not
-        heeded, for the question is not simple, is a warning on the first round."""
-        leading = self.who_leads(situation.question)
-        plan = await leading.plan(situation, call)
-        if situation.dial is None or situation.rounds or leading is self._router:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        """Leave the question to the router or to the configured conductor. A quality bias that is
+        not heeded, for the question is not simple, is a warning on the first round."""
+        leading = self.who_leads(context.question)
+        plan = await leading.plan(context, call)
+        if context.quality_bias is None or context.rounds or leading is self._router:
             return plan
         return replace(plan, warnings=(*plan.warnings, UNHEEDED))
 

@@ -198,12 +198,12 @@ class MiniTable(Table):
         default=0.5,
         description="with `router`: it chooses among the workers that it is at least this sure "
         "would be right, and where there is none, the question goes to the conductor, as those for "
-        "`podium-ultra` do; 0: none does. At a dial of 0 it is not looked at",
+        "`podium-ultra` do; 0: none does. At a quality bias of 0 it is not looked at",
     )
-    dial: Share = Field(
+    quality_bias: Share = Field(
         default=0.5,
         description="with `router`: how much quality counts over cost where a question comes with "
-        "no dial of its own, from 0, the cheapest, to 1, the best",
+        "no quality bias of its own, from 0, the cheapest, to 1, the best",
     )
     pool_changed: PoolChanged = Field(
         default="refuse",
@@ -228,7 +228,7 @@ class MiniSettings:
 
     router: str
     confidence: float = 0.5
-    dial: float = 0.5
+    quality_bias: float = 0.5
     pool_changed: PoolChanged = "refuse"
     trained_for: Pool | None = None
     optional: bool = False

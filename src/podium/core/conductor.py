@@ -17,7 +17,7 @@ from typing import Protocol, final, runtime_checkable
 
 from podium.core.frozen import quick
 from podium.core.pool import Pool
-from podium.core.request import NO_TERMS, Image, Message, ResponseOptions
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
 from podium.core.run import Round, TurnRole, best_so_far
 from podium.core.run_records import Routed
 from podium.core.worker import Caller
@@ -31,8 +31,8 @@ class PlanningContext:
     """All that a conductor may know: the question and its images, the pool, the conversation
     before it, what is demanded of the answer, and what earlier rounds of this run did. `objection`
     is why a guardrail wants another plan than that of the round before. `rounds_left` is how many
-    there may still be, the one to be planned included. `dial` is how much quality counts over cost,
-    from 0 to 1, where that was asked for."""
+    there may still be, the one to be planned included. `quality_bias` is how much quality counts
+    over cost, from 0 to 1, where that was asked for."""
 
     question: str
     pool: Pool
@@ -40,10 +40,10 @@ class PlanningContext:
     rounds: tuple[Round, ...] = ()
     max_steps: int = DEFAULT_MAX_STEPS
     images: tuple[Image, ...] = ()
-    terms: ResponseOptions = NO_TERMS
+    response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     objection: str = ""
     rounds_left: int = 1
-    dial: float | None = None
+    quality_bias: float | None = None
 
     @property
     def answer(self) -> str | None:
@@ -80,7 +80,7 @@ class Conductor(Protocol):
 
     name: str
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Write the plan for the next round. `call` reaches a model within the run's budget;
         may raise `BudgetExhausted`, or `PlanError` where there is nothing to fall back on."""
         ...

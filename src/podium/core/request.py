@@ -222,7 +222,7 @@ class ResponseOptions:
     thinking_tokens: int | None = None
 
 
-NO_TERMS: Final = ResponseOptions()
+DEFAULT_RESPONSE_OPTIONS: Final = ResponseOptions()
 
 TOOL_CHOICES: Final = ("", "auto", "none", "required")
 """The values of `Request.tool_choice` that are not a tool's name."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from podium.core.errors import PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
-from podium.core.request import NO_TERMS, TOOL_CHOICES, Image, ResponseOptions
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, TOOL_CHOICES, Image, ResponseOptions
 from podium.core.workflow import Workflow
 
 Needs = frozenset[Capability]
@@ -26,52 +26,55 @@ _WORDS: Final[dict[Capability, str]] = {
 }
 
 
-def final_needs(terms: ResponseOptions) -> Needs:
+def final_needs(response_options: ResponseOptions) -> Needs:
     """What whoever gives the answer must be able to do.
 
     A temperature or top_p of 1 is how every model samples that is not told otherwise.
     """
     needs: set[Capability] = set()
-    if terms.schema is not None:
+    if response_options.schema is not None:
         needs.add("json")
-    told = {terms.temperature, terms.top_p} - {None, 1} or terms.seed is not None
+    told = {response_options.temperature, response_options.top_p} - {
+        None,
+        1,
+    } or response_options.seed is not None
     if told:
         needs.add("sampling")
-    if _forces_a_tool(terms):
+    if _forces_a_tool(response_options):
         needs.add("tools")
     return frozenset(needs)
 
 
-def needs_of_one(terms: ResponseOptions, images: tuple[Image, ...]) -> Needs:
+def needs_of_one(response_options: ResponseOptions, images: tuple[Image, ...]) -> Needs:
     """What a worker must be able to do that answers all alone."""
-    needs = set(final_needs(terms))
-    if offers_tools(terms):
+    needs = set(final_needs(response_options))
+    if offers_tools(response_options):
         needs.add("tools")
     if images:
         needs.add("vision")
     return frozenset(needs)
 
 
-def offers_tools(terms: ResponseOptions) -> bool:
+def offers_tools(response_options: ResponseOptions) -> bool:
     """Whether the client's tools may be called."""
-    return bool(terms.tools) and terms.tool_choice != "none"
+    return bool(response_options.tools) and response_options.tool_choice != "none"
 
 
-def before_the_end(terms: ResponseOptions) -> ResponseOptions:
+def before_the_end(response_options: ResponseOptions) -> ResponseOptions:
     """What of the terms holds for a step that does not give the answer."""
-    if terms is NO_TERMS:
-        return terms
+    if response_options is DEFAULT_RESPONSE_OPTIONS:
+        return response_options
     return ResponseOptions(
-        tools=terms.tools if offers_tools(terms) else (),
-        effort=terms.effort,
-        parallel_tools=terms.parallel_tools,
-        cache_key=terms.cache_key,
-        cache_time=terms.cache_time,
+        tools=response_options.tools if offers_tools(response_options) else (),
+        effort=response_options.effort,
+        parallel_tools=response_options.parallel_tools,
+        cache_key=response_options.cache_key,
+        cache_time=response_options.cache_time,
     )
 
 
-def _forces_a_tool(terms: ResponseOptions) -> bool:
-    return bool(terms.tools) and terms.tool_choice not in ("", "auto", "none")
+def _forces_a_tool(response_options: ResponseOptions) -> bool:
+    return bool(response_options.tools) and response_options.tool_choice not in ("", "auto", "none")
 
 
 def needs_in_words(needs: Needs) -> str:
@@ -89,29 +92,30 @@ def can(worker: WorkerProfile, needs: Needs, pool: Pool) -> bool:
     return needs <= worker.capabilities
 
 
-def check_terms(terms: ResponseOptions) -> None:
+def check_response_options(response_options: ResponseOptions) -> None:
     """Raise `UsageError` for terms that contradict themselves."""
-    names = [tool.name for tool in terms.tools]
+    names = [tool.name for tool in response_options.tools]
     for name in names:
         if not name or name in TOOL_CHOICES:
             raise UsageError(f"a tool is named {name!r}, which is no name for a tool; rename it")
         if names.count(name) > 1:
             raise UsageError(f"two tools are named {name!r}; names must differ")
-    if terms.tool_choice not in (*TOOL_CHOICES, *names):
+    if response_options.tool_choice not in (*TOOL_CHOICES, *names):
         there_is = ", ".join(names) or "none"
         raise UsageError(
-            f"tool_choice is {terms.tool_choice!r}; it is auto, none, required or the name of a "
+            f"tool_choice is {response_options.tool_choice!r}; it is auto, none, required or the "
+            f"name of a "
             f"tool, and of these there is {there_is}"
         )
-    if terms.tool_choice not in ("", "auto", "none") and not names:
-        raise UsageError(f"tool_choice is {terms.tool_choice!r}, but there are no tools")
-    if terms.max_tokens is not None and terms.max_tokens < 1:
-        raise UsageError(f"max_tokens is {terms.max_tokens}; it must be at least 1")
+    if response_options.tool_choice not in ("", "auto", "none") and not names:
+        raise UsageError(f"tool_choice is {response_options.tool_choice!r}, but there are no tools")
+    if response_options.max_tokens is not None and response_options.max_tokens < 1:
+        raise UsageError(f"max_tokens is {response_options.max_tokens}; it must be at least 1")
 
 
-def check_pool(pool: Pool, terms: ResponseOptions, images: tuple[Image, ...]) -> None:
+def check_pool(pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]) -> None:
     """Raise `UsageError` where no worker of the pool can do what is needed."""
-    for need in sorted(needs_of_one(terms, images)):
+    for need in sorted(needs_of_one(response_options, images)):
         if not any(need in worker.capabilities for worker in pool):
             raise UsageError(
                 f"no worker of the pool can {_WORDS[need]}, which this question needs; it has "
@@ -120,7 +124,7 @@ def check_pool(pool: Pool, terms: ResponseOptions, images: tuple[Image, ...]) ->
 
 
 def fitted(
-    workflow: Workflow, pool: Pool, terms: ResponseOptions, images: tuple[Image, ...]
+    workflow: Workflow, pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]
 ) -> tuple[Workflow, tuple[str, ...]]:
     """The workflow, with its final step given to a worker that can do what is needed, and what
     was changed in words.
@@ -129,8 +133,8 @@ def fitted(
     that somebody can call the tools, is enough. `PlanError` where no one worker can do it all.
     """
     workers = [pool[step.worker] for step in workflow.steps]
-    needs = set(final_needs(terms))
-    for need, is_there in (("vision", bool(images)), ("tools", offers_tools(terms))):
+    needs = set(final_needs(response_options))
+    for need, is_there in (("vision", bool(images)), ("tools", offers_tools(response_options))):
         wanted: Needs = frozenset((need,))  # type: ignore[arg-type]
         if is_there and not any(can(worker, wanted, pool) for worker in workers):
             needs |= wanted

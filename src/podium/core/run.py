@@ -20,7 +20,7 @@ from podium.core.errors import PlanError, UnreadableRun, UsageError
 from podium.core.frozen import quick
 from podium.core.pool import Pool
 from podium.core.request import (
-    NO_TERMS,
+    DEFAULT_RESPONSE_OPTIONS,
     Finish,
     Image,
     Message,
@@ -35,8 +35,8 @@ from podium.core.workflow import Access, Workflow
 
 RUN_VERSION: Final = 4
 """Version 2 added terms, images, the owner, and steps that wait for the results of tools; version 3
-what guardrails did; version 4 the roles of rounds, the dial, and what a router decided. What an
-older version lacks has its default."""
+what guardrails did; version 4 the roles of rounds, the quality bias, and what a router decided.
+What an older version lacks has its default."""
 
 Tier = Literal["mini", "podium", "ultra"]
 """How much conducting a question gets: none, as much as it seems to need, or all of it."""
@@ -180,14 +180,15 @@ class Round:
 class Run:
     """A question, all its rounds, and how it ended.
 
-    `terms` are what the client demands of the answer, `images` came with the question, and
+    `response_options` are what the client demands of the answer, `images` came with the question,
+    and
     `owner` is whose run it is, where that matters. `too_long` says of a run that failed that what
     was asked did not fit into a worker's window; `refused` that a provider did not accept the API
     key or the request, so that resuming fails again. `spent_cap` names the budget cap that stopped
     it. `guardrails` are the names of those that were in
     force, `checks` what they did to the question, or to an answer that no final step gave, and
     `blocked_by` the one that ended the run, where one did; a question that was blocked is not kept.
-    `dial` is how much quality counts over cost for a router, where that was asked for.
+    `quality_bias` is how much quality counts over cost for a router, where that was asked for.
     """
 
     id: str
@@ -209,7 +210,7 @@ class Run:
     depth: int = 0
     prompt_hash: str = ""
     process: str = ""
-    terms: ResponseOptions = NO_TERMS
+    response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     images: tuple[Image, ...] = ()
     owner: str = ""
     too_long: bool = False
@@ -218,7 +219,7 @@ class Run:
     guardrails: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     blocked_by: str = ""
-    dial: float | None = None
+    quality_bias: float | None = None
     version: int = RUN_VERSION
 
     @property

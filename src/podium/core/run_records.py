@@ -13,14 +13,14 @@ from podium.core.usage import NO_USAGE, Usage, add
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """One decision. `scores` are what the router expected of each worker that could take the
-    question, `dial` how much quality counted over cost (0 the cheapest, 1 the best), and `router`
-    the fingerprint of its file. What was `passed_on` the conductor planned: for nobody the
+    question, `quality_bias` how much quality counted over cost (0 the cheapest, 1 the best), and
+    `router` the fingerprint of its file. What was `passed_on` the conductor planned: for nobody the
     confidence was as high as `needed`, and the `worker` is who came nearest."""
 
     worker: str
     confidence: float
     scores: Mapping[str, float]
-    dial: float
+    quality_bias: float
     router: str
     needed: float = 0.0
     passed_on: bool = False
@@ -32,13 +32,15 @@ class Routed:
         expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
         if self.passed_on:
             verdict = (
-                f"chose nobody at dial {self.dial:g}, so the conductor planned; it was surest of "
+                f"chose nobody at quality bias {self.quality_bias:g}, so the conductor planned; "
+                f"it was surest of "
                 f"{self.worker}, with confidence {self.confidence:.2f} where {self.needed:.2f} is "
                 f"needed"
             )
         else:
             verdict = (
-                f"chose {self.worker} with confidence {self.confidence:.2f} at dial {self.dial:g}"
+                f"chose {self.worker} with confidence {self.confidence:.2f} "
+                f"at quality bias {self.quality_bias:g}"
             )
         return f"the router {self.router} {verdict}; expected of each: {expected}"
 

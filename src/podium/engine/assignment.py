@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from podium.core.budget import Ledger
 from podium.core.events import Emit
 from podium.core.pool import Pool
-from podium.core.request import NO_TERMS, Image, Message, ResponseOptions
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
 from podium.core.run import Round, Run, StepRecord
 from podium.core.toolbox import Toolbox
 from podium.core.workflow import Workflow
@@ -26,7 +26,7 @@ class Delegation:
     step: int
     stream: bool
     begun: Run | None
-    terms: ResponseOptions = NO_TERMS
+    response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
 
 
 Nest = Callable[[Delegation, Callable[[Run], None]], Awaitable[None]]
@@ -62,8 +62,8 @@ class Assignment:
     `previous` are rounds before, which a step with access to `all` may read too; `answers` says
     whether the last step's reply is meant for the user. `finished`
     are steps of this very workflow that were carried out before an interruption; those of them
-    that failed are tried again, unless `keeps_failures`. `images` belong to the question, `terms`
-    are demanded of the answer.
+    that failed are tried again, unless `keeps_failures`. `images` belong to the question,
+    `response_options` are demanded of the answer.
     """
 
     workflow: Workflow
@@ -76,4 +76,4 @@ class Assignment:
     finished: Mapping[int, StepRecord] = field(default_factory=dict)
     keeps_failures: bool = False
     images: tuple[Image, ...] = ()
-    terms: ResponseOptions = NO_TERMS
+    response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS

@@ -102,16 +102,16 @@ class Calls:
     how many the rest of the budget is to be divided, this call included.
     """
 
-    __slots__ = ("_board", "_excluded", "_ledger", "_started", "attempts", "share")
+    __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "share")
 
     def __init__(
         self,
-        board: CallPolicy,
+        call_policy: CallPolicy,
         ledger: Ledger,
         started: float,
         excluded: Collection[str] = (),
     ) -> None:
-        self._board = board
+        self._call_policy = call_policy
         self._ledger = ledger
         self._started = started
         self._excluded = excluded
@@ -134,12 +134,12 @@ class Calls:
         is waited for only by a caller who says that there is nobody to give way to."""
         if self._excluded:
             self._refuse_excluded(worker)
-        board = self._board
-        gate = board.gate(worker)
+        call_policy = self._call_policy
+        gate = call_policy.gate(worker)
         attempt = 1
         while True:
             try:
-                if board.ailing:
+                if call_policy.ailing:
                     self._heed_breaker(worker)
                 hold = self._ledger.hold(worker.profile, request, self.share)
                 if hold is None or self._ledger.is_shared:
@@ -153,7 +153,7 @@ class Calls:
                     raise
                 if on_retry is not None:
                     request = on_retry(worker.profile.name, error, wait)
-                await board.sleep(wait)
+                await call_policy.sleep(wait)
                 attempt += 1
 
     async def beside(
@@ -161,8 +161,8 @@ class Calls:
     ) -> Reply | None:
         """Call the worker once, beside another call that takes long; None where that cannot be
         paid at once, or the worker's breaker is open."""
-        board = self._board
-        if board.ailing and board.breakers.refusal(worker.profile.name) is not None:
+        call_policy = self._call_policy
+        if call_policy.ailing and call_policy.breakers.refusal(worker.profile.name) is not None:
             return None
         try:
             hold = self._ledger.hold(worker.profile, request, self.share)
@@ -172,7 +172,7 @@ class Calls:
                 return None
         except (BudgetExhausted, BudgetUnseen):
             return None
-        gate = board.gate(worker)
+        gate = call_policy.gate(worker)
         if gate.is_open:
             return await self._attempt(worker, request, hold, on_delta)
         return await self._pass(gate, worker, request, hold, on_delta)
@@ -181,22 +181,22 @@ class Calls:
         self, attempt: int, error: WorkerError, worker: Worker, may_give_way: MayGiveWay | None
     ) -> float | None:
         """Seconds until the worker is called again; None where it is not to be."""
-        wait = self._board.retry.wait_before(attempt, error)
-        if wait is None or not self._board.ailing:
+        wait = self._call_policy.retry.wait_before(attempt, error)
+        if wait is None or not self._call_policy.ailing:
             return wait
-        refusal = self._board.breakers.refusal(worker.profile.name)
+        refusal = self._call_policy.breakers.refusal(worker.profile.name)
         if refusal is None:
             return wait
         if may_give_way is None or may_give_way():
             return None
-        until = self._board.retry.wait_before(attempt, refusal)
+        until = self._call_policy.retry.wait_before(attempt, refusal)
         return None if until is None else max(wait, until)
 
     def _heed_breaker(self, worker: Worker) -> None:
         """Refuse to call a worker that has failed too often. It is on record, and costs nothing."""
-        refusal = self._board.breakers.refusal(worker.profile.name)
+        refusal = self._call_policy.breakers.refusal(worker.profile.name)
         if refusal is not None:
-            now = (self._board.clock() - self._started) * 1000
+            now = (self._call_policy.clock() - self._started) * 1000
             name = worker.profile.name
             self.attempts.append(Attempt(name, NO_USAGE, 0.0, now, now, str(refusal)))
             raise refusal
@@ -235,10 +235,10 @@ class Calls:
         self, worker: Worker, request: Request, hold: Hold, on_delta: OnDelta | None
     ) -> Reply:
         """One try: call within the time limit, settle the hold, record."""
-        board = self._board
-        tried = self._enter(worker, hold) if board.ailing else False
-        began = board.clock()
-        task = board.deadlines.start(worker.profile.limits.timeout_seconds)
+        call_policy = self._call_policy
+        tried = self._enter(worker, hold) if call_policy.ailing else False
+        began = call_policy.clock()
+        task = call_policy.deadlines.start(worker.profile.limits.timeout_seconds)
         try:
             if on_delta is None:
                 reply = await worker.reply(capped(request, worker.profile, hold))
@@ -246,19 +246,19 @@ class Calls:
                 reply = await _streamed(worker, capped(request, worker.profile, hold), on_delta)
             reply = _checked(reply, worker)
         except BaseException as error:
-            timed_out = board.deadlines.stop(task)
+            timed_out = call_policy.deadlines.stop(task)
             fault = _fault(error, worker, timed_out=timed_out, cancelled=task.cancelling() > 0)
             unbilled = isinstance(fault, WorkerError) and not fault.billed
             usage = NO_USAGE if unbilled else UNKNOWN_USAGE
             self._record(worker, hold, usage, began, str(fault) or "cancelled")
-            board.breakers.failed(worker.profile.name, fault, tried=tried)
+            call_policy.breakers.failed(worker.profile.name, fault, tried=tried)
             if fault is error:
                 raise
             raise fault from error
-        board.deadlines.stop(task)
+        call_policy.deadlines.stop(task)
         self._record(worker, hold, reply.usage, began, None)
-        if board.ailing:
-            board.breakers.succeeded(worker.profile.name, tried=tried)
+        if call_policy.ailing:
+            call_policy.breakers.succeeded(worker.profile.name, tried=tried)
         return reply
 
     def _enter(self, worker: Worker, hold: Hold) -> bool:
@@ -269,7 +269,7 @@ class Calls:
         except WorkerError:
             self._ledger.release(hold)
             raise
-        return self._board.breakers.enter(worker.profile.name)
+        return self._call_policy.breakers.enter(worker.profile.name)
 
     def _record(
         self, worker: Worker, hold: Hold, usage: Usage, began: float, error: str | None
@@ -287,7 +287,7 @@ class Calls:
                 usage,
                 cost,
                 (began - started) * 1000,
-                (self._board.clock() - started) * 1000,
+                (self._call_policy.clock() - started) * 1000,
                 error,
             )
         )

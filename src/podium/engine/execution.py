@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from podium.core.errors import BudgetExhausted, GuardrailBlocked
 from podium.core.events import StepDone, StepNoted
-from podium.core.request import NO_TERMS
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS
 from podium.core.run import StepRecord, place_of
 from podium.core.worker import Worker
 from podium.engine.assignment import Assignment, Scope
@@ -30,7 +30,7 @@ class Execution:
         self,
         assignment: Assignment,
         workers: Mapping[str, Worker],
-        board: CallPolicy,
+        call_policy: CallPolicy,
         scope: Scope,
         *,
         stream: bool,
@@ -48,17 +48,20 @@ class Execution:
         """Whether a step waits for results of the client's tools."""
         self.assignment = assignment
         self.workers = workers
-        self.board = board
+        self.call_policy = call_policy
         self.scope = scope
         self.inspection = scope.inspection
-        self.hedges = board.hedges.policies
+        self.hedges = call_policy.hedges.policies
         self.stream = stream
         self.last = len(assignment.workflow) - 1
         self.final = self.last if assignment.answers else None
         """The step whose reply is the answer, where one is."""
-        terms = assignment.terms
+        response_options = assignment.response_options
         self.is_plain = (
-            (terms is NO_TERMS or terms == NO_TERMS)
+            (
+                response_options is DEFAULT_RESPONSE_OPTIONS
+                or response_options == DEFAULT_RESPONSE_OPTIONS
+            )
             and scope.toolbox is None
             and not assignment.history
             and not assignment.images

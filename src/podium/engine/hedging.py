@@ -101,19 +101,19 @@ class Race:
     def __init__(
         self,
         calls: Calls,
-        board: CallPolicy,
+        call_policy: CallPolicy,
         worker: Worker,
         listener: Listener,
         other: Callable[[], tuple[Worker, Request] | None],
     ) -> None:
         self._calls = calls
-        self._board = board
+        self._call_policy = call_policy
         self._worker = worker
         self._listener = listener
         self._other = other
         self._lanes: list[_Lane] = []
         self._leader: _Lane | None = None
-        self._began = board.clock()
+        self._began = call_policy.clock()
 
     async def run(self, request: Request) -> Won:
         """Whoever answers first; raises what the first call raised where neither does."""
@@ -161,11 +161,11 @@ class Race:
         )
 
     async def _lose_patience(self) -> None:
-        patience = self._board.hedges.patience(self._worker.profile.name)
+        patience = self._call_policy.hedges.patience(self._worker.profile.name)
         if patience is None:
             await asyncio.Event().wait()
         else:
-            await self._board.sleep(patience)
+            await self._call_policy.sleep(patience)
 
     def _enter(
         self,
@@ -194,8 +194,8 @@ class Race:
 
     def _lead(self, lane: _Lane) -> None:
         self._leader = lane
-        took = self._board.clock() - self._began
-        self._board.hedges.began(self._worker.profile.name, took)
+        took = self._call_policy.clock() - self._began
+        self._call_policy.hedges.began(self._worker.profile.name, took)
         for other in self._lanes:
             if other is not lane:
                 other.give_up(GAVE_WAY)

@@ -82,7 +82,7 @@ async def inspected_answer(
 
     others = [execution.records[index] for index in sorted(execution.records)]
     text = await inspection.answer(reply.text, step, worker, others, kept)
-    schema = execution.assignment.terms.schema
+    schema = execution.assignment.response_options.schema
     if text != reply.text and schema is not None and (problem := misfit_unquoted(text, schema)):
         why = f"what it left of it does not fit: {problem}"
         raise GuardrailBlocked(done[-1].guardrail, "answer", why)

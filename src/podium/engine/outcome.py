@@ -23,11 +23,11 @@ def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
     return any(step is round_.final for round_ in rounds)
 
 
-def answering_step(rounds: Sequence[Round], terms: ResponseOptions) -> StepRecord | None:
+def answering_step(rounds: Sequence[Round], response_options: ResponseOptions) -> StepRecord | None:
     """The step whose reply is the answer. Where that must fit a schema, only the reply of a final
     step can."""
     best = told_best(rounds)
-    if best is None or terms.schema is None or is_final(best, rounds):
+    if best is None or response_options.schema is None or is_final(best, rounds):
         return best
     return None
 

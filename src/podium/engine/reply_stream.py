@@ -174,5 +174,5 @@ def begin_telling(execution: Execution, index: int) -> ReplyStream | None:
         execution.assignment.round,
         index,
         streams=execution.stream,
-        must_fit=execution.assignment.terms.schema is not None,
+        must_fit=execution.assignment.response_options.schema is not None,
     )

@@ -45,22 +45,26 @@ quarter of the window."""
 UNSEEN: Final = "[an image that you cannot see]"
 
 
-def require_able(profile: WorkerProfile, terms: ResponseOptions) -> None:
+def require_able(profile: WorkerProfile, response_options: ResponseOptions) -> None:
     """Refuse a worker that cannot do what the final step must."""
-    missing = final_needs(terms) - profile.capabilities
+    missing = final_needs(response_options) - profile.capabilities
     if missing:
         what = needs_in_words(missing)
         raise RequestRefused(f"{profile.name} cannot {what}, which the answer needs")
 
 
 def tools_for(
-    profile: WorkerProfile, terms: ResponseOptions, toolbox: Toolbox | None, *, is_final: bool
+    profile: WorkerProfile,
+    response_options: ResponseOptions,
+    toolbox: Toolbox | None,
+    *,
+    is_final: bool,
 ) -> tuple[Tool, ...]:
     """What the worker may call in its step. That tools are not to be called must be told to the
     final step alone; the others are not offered them."""
     if "tools" not in profile.capabilities:
         return ()
-    clients = terms.tools if is_final or offers_tools(terms) else ()
+    clients = response_options.tools if is_final or offers_tools(response_options) else ()
     return clients if toolbox is None else (*clients, *toolbox.tools)
 
 
@@ -80,42 +84,48 @@ def request_for(
     rest = (Message("user", (*pictures, Text(prompt))), *_heard(turns, profile, tools))
     if kept:
         rest = (*rest, assistant(kept), user(prompt_text("go_on.txt")))
-    terms = assignment.terms
+    response_options = assignment.response_options
     before = assignment.history
     if before:
-        room = _room(profile, Request(rest, tools=tools), terms.max_tokens if is_final else None)
+        room = _room(
+            profile, Request(rest, tools=tools), response_options.max_tokens if is_final else None
+        )
         before = _newest(tuple(_heard(before, profile, tools)), room)
     if not is_final:
         return Request(
             (*before, *rest),
             tools=tools,
-            effort=terms.effort,
-            parallel_tools=terms.parallel_tools,
-            cache_key=terms.cache_key,
-            cache_time=terms.cache_time,
+            effort=response_options.effort,
+            parallel_tools=response_options.parallel_tools,
+            cache_key=response_options.cache_key,
+            cache_time=response_options.cache_time,
         )
     return Request(
         (*before, *rest),
-        max_tokens=terms.max_tokens,
-        temperature=terms.temperature,
-        top_p=terms.top_p,
-        seed=terms.seed,
-        stop=terms.stop,
+        max_tokens=response_options.max_tokens,
+        temperature=response_options.temperature,
+        top_p=response_options.top_p,
+        seed=response_options.seed,
+        stop=response_options.stop,
         tools=tools,
-        tool_choice=_tool_choice(terms, turns) if tools else "",
-        schema=terms.schema,
-        effort=terms.effort,
-        parallel_tools=terms.parallel_tools,
-        cache_key=terms.cache_key,
-        cache_time=terms.cache_time,
-        thinking_tokens=terms.thinking_tokens,
+        tool_choice=_tool_choice(response_options, turns) if tools else "",
+        schema=response_options.schema,
+        effort=response_options.effort,
+        parallel_tools=response_options.parallel_tools,
+        cache_key=response_options.cache_key,
+        cache_time=response_options.cache_time,
+        thinking_tokens=response_options.thinking_tokens,
     )
 
 
-def _tool_choice(terms: ResponseOptions, turns: Sequence[Message]) -> str:
+def _tool_choice(response_options: ResponseOptions, turns: Sequence[Message]) -> str:
     """A worker that had to call a tool and did so is free to answer."""
     has_called = any(isinstance(part, ToolCall) for turn in turns for part in turn.parts)
-    return "auto" if has_called and terms.tool_choice != "none" else terms.tool_choice
+    return (
+        "auto"
+        if has_called and response_options.tool_choice != "none"
+        else response_options.tool_choice
+    )
 
 
 def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
@@ -246,9 +256,9 @@ def request_of(
         history=run.history,
         round=round_.index,
         images=run.images,
-        terms=run.terms,
+        response_options=run.response_options,
     )
     is_final = round_.answers and step.index == len(workflow) - 1
     own = toolbox_excluding(toolbox, run.exclude)
-    tools = tools_for(profile, run.terms, own, is_final=is_final)
+    tools = tools_for(profile, run.response_options, own, is_final=is_final)
     return request_for(profile, step.prompt, assignment, step.turns, tools, is_final=is_final)

@@ -83,7 +83,7 @@ def goes_on_with_results(run: Run) -> bool:
     cut off after it was given some."""
     if run.status in ("waiting", "answered"):
         return run.status == "waiting"
-    clients = {tool.name for tool in run.terms.tools}
+    clients = {tool.name for tool in run.response_options.tools}
     given = _given_before(run)
     return any(call.id in given and call.name in clients for call in _calls(run))
 

@@ -37,7 +37,7 @@ from podium.core.events import (
     StepNoted,
 )
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
-from podium.core.request import NO_TERMS
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS
 from podium.core.requirements import fitted
 from podium.core.run import ANSWERING, Round, Run, RunStatus, StepRecord, new_run_id, timestamp
 from podium.core.run_records import Attempt
@@ -64,10 +64,10 @@ from podium.engine.outcome import (
 )
 
 
-async def planned(conductor: Conductor, situation: PlanningContext, calls: Calls) -> Round:
+async def planned(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
     """The next round as the conductor plans it, checked; `PlanError` where it cannot be used."""
     try:
-        plan = await conductor.plan(situation, calls)
+        plan = await conductor.plan(context, calls)
     except PodiumError:
         raise
     except Exception as error:
@@ -75,13 +75,15 @@ async def planned(conductor: Conductor, situation: PlanningContext, calls: Calls
     if not isinstance(plan, Plan):
         raise PlanError(f"{conductor.name} returned {type(plan).__name__}, not a Plan")
     if plan.workflow is not None:
-        plan.workflow.check(situation.pool.names, situation.max_steps)
-        if plan.role in ANSWERING and (situation.images or situation.terms is not NO_TERMS):
-            plan = _fitted(plan, plan.workflow, situation)
-    elif situation.answer is None:
+        plan.workflow.check(context.pool.names, context.max_steps)
+        if plan.role in ANSWERING and (
+            context.images or context.response_options is not DEFAULT_RESPONSE_OPTIONS
+        ):
+            plan = _fitted(plan, plan.workflow, context)
+    elif context.answer is None:
         raise PlanError(f"{conductor.name} accepted the answer, but there is none yet")
     return Round(
-        len(situation.rounds),
+        len(context.rounds),
         plan.workflow,
         planning=tuple(calls.attempts),
         plan_text=plan.text,
@@ -92,9 +94,9 @@ async def planned(conductor: Conductor, situation: PlanningContext, calls: Calls
     )
 
 
-def _fitted(plan: Plan, workflow: Workflow, situation: PlanningContext) -> Plan:
+def _fitted(plan: Plan, workflow: Workflow, context: PlanningContext) -> Plan:
     """The plan, with its final step given to a worker that can do what the question demands."""
-    workflow, warnings = fitted(workflow, situation.pool, situation.terms, situation.images)
+    workflow, warnings = fitted(workflow, context.pool, context.response_options, context.images)
     return replace(plan, workflow=workflow, warnings=plan.warnings + warnings) if warnings else plan
 
 
@@ -117,7 +119,7 @@ class RunContext:
 
     conductor: Conductor
     workers: Mapping[str, Worker]
-    board: CallPolicy
+    call_policy: CallPolicy
     ledger: Ledger
     emit: Emit | None
     toolbox: Toolbox | None = None
@@ -147,7 +149,7 @@ class RunLoop:
         self._stream = stream
         self._was_waiting = was_waiting
         self._waits = False
-        self._started = cast.board.clock() - cast.ledger.spent.seconds
+        self._started = cast.call_policy.clock() - cast.ledger.spent.seconds
         self._rounds = list(run.rounds)
         self._planning_cut_off: tuple[Attempt, ...] = ()
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
@@ -170,7 +172,7 @@ class RunLoop:
         it ends, even when it is cancelled."""
         self._keep = keep
         guard = self._cast.guard
-        restore = restorer(guard, self._run.terms) if guard is not None else None
+        restore = restorer(guard, self._run.response_options) if guard is not None else None
         self._tell(RunStarted(self._run, parent, restore))
         run = self._run
         try:
@@ -202,7 +204,7 @@ class RunLoop:
     async def _check_what_else_answers(self) -> None:
         """Have guardrails look at an answer that no final step gave, and that they have not seen
         as one."""
-        best = answering_step(self._rounds, self._run.terms)
+        best = answering_step(self._rounds, self._run.response_options)
         if best is None or is_final(best, self._rounds) or self._waits or self.blocked is not None:
             return
         inspector = self._inspector(best.round)
@@ -258,25 +260,25 @@ class RunLoop:
 
     async def _plan(self) -> bool:
         """Have the next round planned; False when the last answer was accepted instead."""
-        calls = Calls(self._cast.board, self._cast.ledger, self._started, self._run.exclude)
+        calls = Calls(self._cast.call_policy, self._cast.ledger, self._started, self._run.exclude)
         calls.share = SHARE_LEFT_BY_PLANNING
         calls.attempts.extend(self._planning_cut_off)
         self._planning_cut_off = ()
-        situation = PlanningContext(
+        context = PlanningContext(
             question=self._run.question,
             pool=self._run.pool,
             history=self._run.history,
             rounds=tuple(self._rounds),
             max_steps=self._run.max_steps,
             images=self._run.images,
-            terms=self._run.terms,
+            response_options=self._run.response_options,
             objection=self._objection.reason if self._objection is not None else "",
             rounds_left=self._run.max_rounds - len(self._rounds),
-            dial=self._run.dial,
+            quality_bias=self._run.quality_bias,
         )
         self._rounds.append(Round(len(self._rounds), None))
         try:
-            round_ = await planned(self._conductor, situation, calls)
+            round_ = await planned(self._conductor, context, calls)
         except BaseException as error:
             self._rounds[-1] = replace(self._rounds[-1], planning=tuple(calls.attempts))
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
@@ -312,10 +314,10 @@ class RunLoop:
                 finished={step.index: step for step in round_.steps},
                 keeps_failures=self._was_waiting,
                 images=self._run.images,
-                terms=self._run.terms,
+                response_options=self._run.response_options,
             ),
             self._cast.workers,
-            self._cast.board,
+            self._cast.call_policy,
             Scope(
                 run_id=self._run.id,
                 ledger=self._cast.ledger,
@@ -372,7 +374,13 @@ class RunLoop:
             checks=(),
             depth=depth,
         )
-        run = replace(run, status="running", answer=None, error=None, terms=delegation.terms)
+        run = replace(
+            run,
+            status="running",
+            answer=None,
+            error=None,
+            response_options=delegation.response_options,
+        )
         nested = RunLoop(
             self._cast,
             run,
@@ -390,7 +398,7 @@ class RunLoop:
         """The run as it stands at its end, or while it waits. Without a status, what was achieved
         decides."""
         rounds, checks, spent = tuple(self._rounds), tuple(self._checks), self._cast.ledger.spent
-        best, blocked = answering_step(rounds, self._run.terms), self.blocked
+        best, blocked = answering_step(rounds, self._run.response_options), self.blocked
         if status is None:
             if self._waits:
                 said = answer_while_waiting(rounds)

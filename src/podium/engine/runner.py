@@ -25,7 +25,7 @@ from podium.core.errors import (
 from podium.core.events import Emit, Planned
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.request import (
-    NO_TERMS,
+    DEFAULT_RESPONSE_OPTIONS,
     Image,
     Message,
     Reply,
@@ -33,7 +33,7 @@ from podium.core.request import (
     ResponseOptions,
     ToolResult,
 )
-from podium.core.requirements import check_pool, check_terms
+from podium.core.requirements import check_pool, check_response_options
 from podium.core.run import Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.core.run_records import Check
 from podium.core.structured_output import require_sound
@@ -53,11 +53,12 @@ class Options:
 
     `rounds` is how often the conductor may plan: 1 carries out the first plan and ends, more
     lets it look at the answer and either accept it or plan again. `exclude` names workers,
-    providers and servers of tools that this run must not use, in any round or nested run. `terms`
+    providers and servers of tools that this run must not use, in any round or nested run.
+    `response_options`
     are demanded of the answer; `owner` is whose run it is, and `account` what its calls draw on
     besides the budget. `run_id` is the run's id, where that must be known before it begins.
-    `dial` is how much quality counts over cost where a learned router chooses: 0 the cheapest, 1
-    the best; None is what is usual for it.
+    `quality_bias` is how much quality counts over cost where a learned router chooses: 0 the
+    cheapest, 1 the best; None is what is usual for it.
     """
 
     max_steps: int = DEFAULT_MAX_STEPS
@@ -65,11 +66,11 @@ class Options:
     budget: Budget = field(default_factory=Budget)
     tier: Tier = "ultra"
     exclude: frozenset[str] = frozenset()
-    terms: ResponseOptions = NO_TERMS
+    response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     owner: str = ""
     account: Account | None = None
     run_id: str = ""
-    dial: float | None = None
+    quality_bias: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "rounds"):
@@ -79,8 +80,10 @@ class Options:
             raise ConfigError(f"tier is {self.tier!r}; it is one of {', '.join(get_args(Tier))}")
         if not isinstance(self.budget, Budget):
             raise ConfigError(f"budget is {self.budget!r}; give a Budget, such as Budget(calls=9)")
-        if self.dial is not None and not 0 <= self.dial <= 1:
-            raise ConfigError(f"dial is {self.dial}; it is a number from 0 (cheapest) to 1 (best)")
+        if self.quality_bias is not None and not 0 <= self.quality_bias <= 1:
+            raise ConfigError(
+                f"quality_bias is {self.quality_bias}; it is a number from 0 (cheapest) to 1 (best)"
+            )
         if isinstance(self.exclude, str):
             raise ConfigError(f"exclude is the text {self.exclude!r}; give a set of names")
 
@@ -133,7 +136,7 @@ class Runner:
         workers: Sequence[Worker],
         *,
         pool: Pool | None = None,
-        board: CallPolicy | None = None,
+        call_policy: CallPolicy | None = None,
         nested_conductor: Conductor | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail] = (),
@@ -144,7 +147,7 @@ class Runner:
         self.nested_conductor = nested_conductor or conductor
         self.pool = pool or Pool(tuple(worker.profile for worker in workers))
         self.workers = {worker.profile.name: worker for worker in workers}
-        self.board = board or CallPolicy()
+        self.call_policy = call_policy or CallPolicy()
         self.toolbox = toolbox
         self.guardrails = tuple(guardrails)
         self.memory = memory or HookMemory()
@@ -166,7 +169,7 @@ class Runner:
         if not question.strip():
             raise UsageError("the question is empty; ask something")
         pool = self._pool_for(options)
-        self._check_demands(pool, options.terms, images)
+        self._check_demands(pool, options.response_options, images)
         run = Run(
             id=options.run_id or new_run_id(),
             question=question,
@@ -182,10 +185,10 @@ class Runner:
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=_prompt_hash(self.conductor),
             process=this_process(),
-            terms=options.terms,
+            response_options=options.response_options,
             images=images,
             owner=options.owner,
-            dial=options.dial,
+            quality_bias=options.quality_bias,
         )
         ledger = Ledger(options.budget, account=options.account)
         if not self.guardrails:
@@ -205,19 +208,19 @@ class Runner:
         run: Run,
         *,
         results: Sequence[ToolResult] = (),
-        terms: ResponseOptions | None = None,
+        response_options: ResponseOptions | None = None,
         budget: Budget | None = None,
         account: Account | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
         """Go on with a run that was cut off, or that waits for the results of tools; steps that
-        are done are not asked again. `terms` replace those of the run."""
+        are done are not asked again. `response_options` replace those of the run."""
         refuse_to_go_on(run, [guardrail.name for guardrail in self.guardrails])
         was_waiting = run.status == "waiting"
-        terms = run.terms if terms is None else terms
+        response_options = run.response_options if response_options is None else response_options
         self._check_workers(run.pool)
-        self._check_demands(run.pool, terms, run.images)
+        self._check_demands(run.pool, response_options, run.images)
         budget = budget or run.budget
         self._check_budget(budget, run.pool)
         ledger = Ledger(budget, spent_by(run), account=account)
@@ -235,7 +238,7 @@ class Runner:
             refused=False,
             spent_cap="",
             budget=budget,
-            terms=terms,
+            response_options=response_options,
             conductor=self.conductor.name,
             prompt_hash=_prompt_hash(self.conductor),
             process=this_process(),
@@ -263,10 +266,10 @@ class Runner:
         """Only plan: the round that a run would begin with, nothing of it carried out. `emit` is
         told of the round however planning ends, for what it took was paid for."""
         pool = self._pool_for(options)
-        self._check_demands(pool, options.terms, images)
-        self.board.bind()
+        self._check_demands(pool, options.response_options, images)
+        self.call_policy.bind()
         ledger = Ledger(options.budget, account=options.account)
-        calls = Calls(self.board, ledger, self.board.clock(), options.exclude)
+        calls = Calls(self.call_policy, ledger, self.call_policy.clock(), options.exclude)
         deadline = asyncio.timeout(ledger.seconds_left)
         round_ = None
         try:
@@ -274,17 +277,17 @@ class Runner:
                 if self.guardrails:
                     guard = Guard(self.guardrails, self.workers, lambda: calls)
                     question, history = await guard.question("", question, history, _forget)
-                situation = PlanningContext(
+                context = PlanningContext(
                     question=question,
                     pool=pool,
                     history=history,
                     images=images,
-                    terms=options.terms,
+                    response_options=options.response_options,
                     max_steps=options.max_steps,
                     rounds_left=options.rounds,
-                    dial=options.dial,
+                    quality_bias=options.quality_bias,
                 )
-                round_ = await planned(self.conductor, situation, calls)
+                round_ = await planned(self.conductor, context, calls)
                 return round_
         except TimeoutError as error:
             if not deadline.expired():
@@ -306,11 +309,11 @@ class Runner:
         guard: Guard | None = None,
         blocked: GuardrailBlocked | None = None,
     ) -> Run:
-        self.board.bind()
+        self.call_policy.bind()
         cast = RunContext(
             conductor=self.nested_conductor,
             workers=self.workers,
-            board=self.board,
+            call_policy=self.call_policy,
             ledger=ledger,
             emit=emit,
             toolbox=toolbox_excluding(self.toolbox, run.exclude),
@@ -337,11 +340,11 @@ class Runner:
         self, ledger: Ledger, excluded: Collection[str], remembered: Mapping[str, Hook] = {}
     ) -> Guard:
         """The guardrails of one run, whose verifiers draw on its budget and keep to its rules."""
-        self.board.bind()
-        started = self.board.clock() - ledger.spent.seconds
+        self.call_policy.bind()
+        started = self.call_policy.clock() - ledger.spent.seconds
 
         def metered() -> Calls:
-            calls = Calls(self.board, ledger, started, excluded)
+            calls = Calls(self.call_policy, ledger, started, excluded)
             calls.share = SHARE_LEFT_BY_VERIFIERS
             return calls
 
@@ -352,20 +355,22 @@ class Runner:
         self._check_budget(options.budget, pool)
         return pool_at_depth(pool, 0, options.budget)
 
-    def _check_demands(self, pool: Pool, terms: ResponseOptions, images: tuple[Image, ...]) -> None:
+    def _check_demands(
+        self, pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]
+    ) -> None:
         """Refuse what contradicts itself, and what no worker of the pool can do."""
-        if terms is not NO_TERMS:
-            check_terms(terms)
-            if terms.schema is not None:
-                require_sound(terms.schema)
+        if response_options is not DEFAULT_RESPONSE_OPTIONS:
+            check_response_options(response_options)
+            if response_options.schema is not None:
+                require_sound(response_options.schema)
             own = {tool.name for tool in self.toolbox.tools} if self.toolbox is not None else set()
-            for tool in terms.tools:
+            for tool in response_options.tools:
                 if tool.name in own:
                     raise UsageError(
                         f"the tool {tool.name!r} is one that Podium has itself; rename it"
                     )
-        if images or terms is not NO_TERMS:
-            check_pool(pool, terms, images)
+        if images or response_options is not DEFAULT_RESPONSE_OPTIONS:
+            check_pool(pool, response_options, images)
 
     def _check_budget(self, budget: Budget, pool: Pool) -> None:
         """A cap on money needs the price of everyone who may be asked, the planner included."""

@@ -98,8 +98,8 @@ class StepRunner:
         self._turns: tuple[Message, ...] = ()
         self._telling = begin_telling(execution, index) if self._is_final else None
         self._first_repair: int | None = None
-        self._started = execution.board.clock()
-        self._calls = Calls(execution.board, execution.scope.ledger, execution.scope.started)
+        self._started = execution.call_policy.clock()
+        self._calls = Calls(execution.call_policy, execution.scope.ledger, execution.scope.started)
         before = execution.cut_off.get(index)
         if before is not None:
             self._take_up(before)
@@ -248,7 +248,7 @@ class StepRunner:
     async def _race(self, worker: Worker, hear: OnDelta | None) -> Won:
         """Ask the worker and, should it take long, another beside it."""
         listener = Listener(hear, self._retried, self._may_give_way)
-        race = Race(self._calls, self._execution.board, worker, listener, self._other)
+        race = Race(self._calls, self._execution.call_policy, worker, listener, self._other)
         return await race.run(self._request(worker.profile))
 
     def _other(self) -> tuple[Worker, Request] | None:
@@ -280,7 +280,7 @@ class StepRunner:
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
         if self._is_final:
-            require_able(profile, self._execution.assignment.terms)
+            require_able(profile, self._execution.assignment.response_options)
         if self._first_repair is not None:
             self._turns = self._turns[: self._first_repair]
             self._first_repair = None
@@ -301,15 +301,18 @@ class StepRunner:
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
         execution = self._execution
-        terms, toolbox = execution.assignment.terms, execution.scope.toolbox
-        return tools_for(profile, terms, toolbox, is_final=self._is_final)
+        response_options, toolbox = execution.assignment.response_options, execution.scope.toolbox
+        return tools_for(profile, response_options, toolbox, is_final=self._is_final)
 
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
         """Keep a turn in which tools were called."""
         if not self._tools(profile):
             raise unwanted_calls(reply, profile.name)
-        terms, known = self._execution.assignment.terms, self._execution.scope.call_ids
-        self._turns += (turn_with_calls(reply, terms, known),)
+        response_options, known = (
+            self._execution.assignment.response_options,
+            self._execution.scope.call_ids,
+        )
+        self._turns += (turn_with_calls(reply, response_options, known),)
         if self._telling is not None:
             self._telling.say_before_tools(reply.text)
 
@@ -330,7 +333,7 @@ class StepRunner:
 
         A refusal, and a reply that was cut off at its length, say so themselves.
         """
-        schema = self._execution.assignment.terms.schema
+        schema = self._execution.assignment.response_options.schema
         if schema is None or not self._is_final or reply.finish != "stop":
             return True
         problem = misfit(reply.text, schema)
@@ -396,7 +399,7 @@ class StepRunner:
             reply.text,
             error,
             (self._started - run_started) * 1000,
-            (execution.board.clock() - run_started) * 1000,
+            (execution.call_policy.clock() - run_started) * 1000,
             tuple(self._calls.attempts),
             self._prompt,
             answered_by,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from podium.core.errors import PromptTooLong, RequestRefused, WorkerError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.core.request import NO_TERMS, Message, Reply, assistant, user
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Message, Reply, assistant, user
 from podium.core.requirements import Needs, before_the_end, can, final_needs, needs_of_one
 from podium.core.retry import Hedge
 from podium.core.run import Run
@@ -38,7 +38,7 @@ def delegation_of(execution: Execution, index: int, nested: Sequence[Run]) -> De
         index,
         execution.stream and is_final and not holds_answer(execution),
         begun,
-        assignment.terms if is_final else before_the_end(assignment.terms),
+        assignment.response_options if is_final else before_the_end(assignment.response_options),
     )
 
 
@@ -100,8 +100,10 @@ def hedge_for(worker: str, hedge: Hedge, assignment: Assignment, *, is_final: bo
 
 def _needs(profile: WorkerProfile, assignment: Assignment, *, is_final: bool) -> Needs:
     """What a substitute of that worker must be able to do in this step."""
-    if assignment.terms == NO_TERMS and not assignment.images:
+    if assignment.response_options == DEFAULT_RESPONSE_OPTIONS and not assignment.images:
         return frozenset()
-    terms = assignment.terms if is_final else before_the_end(assignment.terms)
-    used = profile.capabilities & needs_of_one(terms, assignment.images)
-    return used | final_needs(terms)
+    response_options = (
+        assignment.response_options if is_final else before_the_end(assignment.response_options)
+    )
+    used = profile.capabilities & needs_of_one(response_options, assignment.images)
+    return used | final_needs(response_options)

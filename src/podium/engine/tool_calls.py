@@ -28,10 +28,10 @@ def unwanted_calls(reply: Reply, worker: str) -> BadReply:
     return BadReply(f"{worker} called {called}, but was offered no tools")
 
 
-def turn_with_calls(reply: Reply, terms: ResponseOptions, known: set[str]) -> Message:
+def turn_with_calls(reply: Reply, response_options: ResponseOptions, known: set[str]) -> Message:
     """The turn in which the worker called tools, one at a time where that is demanded; `known`
     takes up the ids of its calls."""
-    if not terms.parallel_tools:
+    if not response_options.parallel_tools:
         reply = reply.with_one_call()
     return turn_of(reply, with_own_ids(reply.tool_calls, known))
 
@@ -41,7 +41,7 @@ async def with_own_answers(
 ) -> tuple[Message, ...]:
     """What was said in the step, with what Podium's own tools answer to those of the calls that
     are for them; the client's are left."""
-    clients = {tool.name for tool in execution.assignment.terms.tools}
+    clients = {tool.name for tool in execution.assignment.response_options.tools}
     ours = [call for call in calls if call.name not in clients]
     if not ours:
         return turns

@@ -62,7 +62,7 @@ class LaterSituation(NamedTuple):
     """An étude after a first round, and whether that came to the right answer."""
 
     etude: Etude
-    situation: PlanningContext
+    context: PlanningContext
     is_right: bool
 
 
@@ -98,8 +98,8 @@ def later_situations(
                 workflow = _with_a_wrong_worker(rng, workflow, pool)
             round_ = carry_out(workflow, pool, voice, order=order)
             if grade(round_.steps[-1].reply, etude) is wanted:
-                situation = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
-                yield LaterSituation(etude, situation, wanted)
+                context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
+                yield LaterSituation(etude, context, wanted)
                 break
         else:
             raise UsageError(

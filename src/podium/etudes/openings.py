@@ -68,7 +68,7 @@ class Opening(NamedTuple):
     question itself names who is to do what; otherwise the plan's workers are nobody's choice,
     and nothing is to be learned from them."""
 
-    situation: PlanningContext
+    context: PlanningContext
     plan: str
     is_assigned: bool = False
 
@@ -111,8 +111,8 @@ def openings(
                 true_access=true_access,
             )
             question = _assigned(rng, pool, workflow) if is_assigned else etude.question
-        situation = PlanningContext(question=question, pool=pool)
-        yield Opening(situation, plan.write(workflow, pool, order=order), is_assigned)
+        context = PlanningContext(question=question, pool=pool)
+        yield Opening(context, plan.write(workflow, pool, order=order), is_assigned)
 
 
 def any_workflow(

@@ -24,7 +24,7 @@ class Practice(NamedTuple):
     which a plan for it is to be written."""
 
     asked: Etude | str
-    situation: PlanningContext
+    context: PlanningContext
 
 
 def training_situations(
@@ -64,8 +64,8 @@ def training_situations(
     while True:
         point = rng.random()
         if point < later_share:
-            etude, situation, _ = next(later)
-            yield Practice(etude, situation)
+            etude, context, _ = next(later)
+            yield Practice(etude, context)
             continue
         asked: Etude | str
         if point < later_share + everyday_share:

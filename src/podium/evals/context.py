@@ -82,7 +82,7 @@ class EvalContext:
     how often the tasks were put before."""
 
     workers: Mapping[str, Worker]
-    board: CallPolicy
+    call_policy: CallPolicy
     options: Options
     seed: int
     repeat: int = 0

@@ -68,8 +68,10 @@ class Ensemble:
 
     def stage(self, seed: int) -> EvalContext:
         """What all strategies share that these take part in."""
-        board = CallPolicy(self.retry)
-        return EvalContext(workers=self.workers, board=board, options=self.options, seed=seed)
+        call_policy = CallPolicy(self.retry)
+        return EvalContext(
+            workers=self.workers, call_policy=call_policy, options=self.options, seed=seed
+        )
 
     def made_flaky(self, share: float, seed: int) -> Ensemble:
         """The same, but every specialist declines that share of the requests it gets."""

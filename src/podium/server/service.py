@@ -104,8 +104,8 @@ async def opened(
     excludable, mini = await podium.excludable(), await podium.mini()
     archive = RunRepository(keeper, audit)
     archive.broadcast.listener = traces
-    board, metrics = await podium.switchboard(), Metrics()
-    board.breakers.on_opening = partial(_left_alone, metrics)
+    call_policy, metrics = await podium.switchboard(), Metrics()
+    call_policy.breakers.on_opening = partial(_left_alone, metrics)
     tiers = Tiers(
         podium,
         archive,
@@ -126,7 +126,7 @@ async def opened(
         archive=archive,
         tiers=tiers,
         gateway=Gateway(
-            board,
+            call_policy,
             door,
             options.budget,
             excludable,

@@ -41,10 +41,10 @@ def recipe_scorer(
 ) -> Scorer:
     """The scorer of the recipe's plans over these workers, all of whose switches it honours;
     `later` are the same as rounds after the first meet them."""
-    asked, board = recipe.prompt, CallPolicy()
+    asked, call_policy = recipe.prompt, CallPolicy()
     later = workers if later is None else later
     if asked.one_worker is not None:
-        board = _OneGate(worker_named(workers, asked.one_worker))
+        call_policy = _OneGate(worker_named(workers, asked.one_worker))
         workers, later = (_in_all_places(asked.one_worker, each) for each in (workers, later))
 
     def amend(workflow: Workflow) -> Workflow:
@@ -57,7 +57,7 @@ def recipe_scorer(
         reward=recipe.reward.reward(),
         max_steps=asked.max_steps,
         amend=amend,
-        board=board,
+        call_policy=call_policy,
         later=later,
     )
 

@@ -57,7 +57,7 @@ class Candidates:
         self._workers = workers
         self._pool = pool
         self._options = Options(rounds=turns, max_steps=1)
-        self._board = CallPolicy()
+        self._call_policy = CallPolicy()
 
     async def try_out(
         self,
@@ -84,7 +84,7 @@ class Candidates:
         return [trials[at : at + len(tasks)] for at in range(0, len(trials), len(tasks))]
 
     async def _tried(self, conductor: EvolvedConductor, task: Task) -> Trial:
-        runner = Runner(conductor, self._workers, pool=self._pool, board=self._board)
+        runner = Runner(conductor, self._workers, pool=self._pool, call_policy=self._call_policy)
         run = await runner.run(task.question, options=self._options)
         if not run.steps:
             raise PlanError(f"a run ended before its first turn: {run.error}")

@@ -252,7 +252,7 @@ def _own_example(path: Path, number: int, line: str) -> Written:
 def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
     """An opening as the conversation that asks for it, and its plan. Where nobody said who is to
     do what, the plan's ids are given, not learned; how many there are of them still is."""
-    messages = prompt.messages(opening.situation)
+    messages = prompt.messages(opening.context)
     unlearned = () if opening.is_assigned else tuple(_places_of_ids(opening.plan))
     return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned)
 
@@ -260,10 +260,10 @@ def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
 def _as_decision(prompt: Prompt, later: LaterSituation) -> Written:
     """What follows a first round: the acceptance of its answer, or how another plan begins, as
     far as every plan begins alike."""
-    messages = [{"role": m.role, "content": m.text} for m in prompt.messages(later.situation)]
+    messages = [{"role": m.role, "content": m.text} for m in prompt.messages(later.context)]
     if later.is_right:
         return Written(messages, plan.write_acceptance(prompt.order))
-    (first,) = later.situation.rounds
+    (first,) = later.context.rounds
     begun, key, _ = first.plan_text.partition(_FIRST_KEY)
     assert key, f"a plan in this form has {_FIRST_KEY} in it"
     return Written(messages, begun + key, is_whole=False)

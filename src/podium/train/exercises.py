@@ -173,7 +173,7 @@ class Exercise(NamedTuple):
     """A task, and all that its conductor knows when it begins."""
 
     task: Task
-    situation: PlanningContext
+    context: PlanningContext
 
 
 Fits = Callable[[Exercise], bool]
@@ -270,8 +270,7 @@ def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
     for number, (steps, shapes) in enumerate(stages):
         practices = make(recipe.run.seed * 100 + number, shapes)
         drawn = (
-            _among_etudes(recipe, _task(asked), situation, "train")
-            for asked, situation in practices
+            _among_etudes(recipe, _task(asked), context, "train") for asked, context in practices
         )
         lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
         yield from islice(_fitting(drawn, fits), lasting * questions)
@@ -287,20 +286,20 @@ def _task(asked: Etude | str) -> Task:
 def _tested(recipe: Recipe, etude: Etude, rng: Random) -> Exercise:
     models = dict.fromkeys(recipe.pool.roles, "")
     pool = pool_profiles(rng, models, split="test", keep=etude.families, drop=recipe.pool.drop)
-    situation = PlanningContext(question=etude.question, pool=pool)
-    return _among_etudes(recipe, etude_task(etude), situation, "test")
+    context = PlanningContext(question=etude.question, pool=pool)
+    return _among_etudes(recipe, etude_task(etude), context, "test")
 
 
-def _among_etudes(recipe: Recipe, task: Task, situation: PlanningContext, split: Split) -> Exercise:
+def _among_etudes(recipe: Recipe, task: Task, context: PlanningContext, split: Split) -> Exercise:
     """The exercise, over the pool that its question was made with or, where one worker takes
     every place, over as many of that one."""
-    one, pool = recipe.prompt.one_worker, situation.pool
+    one, pool = recipe.prompt.one_worker, context.pool
     if one is not None:
         unknown = WorkerProfile(name=one, description=descriptions(one, split)[0], price=FREE)
         pool = in_every_place(pool[one] if one in pool.names else unknown, pool)
         if task.plan_grader is not None:
             task = replace(task, plan_grader=partial(_judged_as, one, task.plan_grader))
-    return Exercise(task, _limited(recipe, replace(situation, pool=pool)))
+    return Exercise(task, _limited(recipe, replace(context, pool=pool)))
 
 
 def _judged_as(worker: str, judge: Callable[[Workflow], bool], workflow: Workflow) -> bool:
@@ -340,9 +339,9 @@ def _situation(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningC
     )
 
 
-def _limited(recipe: Recipe, situation: PlanningContext) -> PlanningContext:
+def _limited(recipe: Recipe, context: PlanningContext) -> PlanningContext:
     return replace(
-        situation,
+        context,
         max_steps=recipe.prompt.max_steps,
-        pool=replace(situation.pool, mask_names=recipe.prompt.mask_names),
+        pool=replace(context.pool, mask_names=recipe.prompt.mask_names),
     )

@@ -59,7 +59,7 @@ class Attempt:
     @property
     def round(self) -> int:
         """Which round it plans; 0 is the first."""
-        return len(self.exercise.situation.rounds)
+        return len(self.exercise.context.rounds)
 
 
 class Asking:
@@ -76,13 +76,13 @@ class Asking:
         """All that the policy reads before it writes."""
         messages = [
             {"role": message.role, "content": message.text}
-            for message in self._prompt.messages(exercise.situation)
+            for message in self._prompt.messages(exercise.context)
         ]
         return self._policy.encode(messages, self.opener(exercise))
 
     def opener(self, exercise: Exercise) -> str:
         """What is written of the reply before the policy goes on with it."""
-        return self._prompt.opener(exercise.situation) if self._prompt.length == "full" else ""
+        return self._prompt.opener(exercise.context) if self._prompt.length == "full" else ""
 
     def written(self, workflow: Workflow, pool: Pool) -> str:
         """The plan as the policy would write it."""
@@ -234,12 +234,12 @@ class Rollouts:
             return []
         best = max(group, key=_earned)
         assert best.score is not None
-        rounds = best.exercise.situation.rounds
+        rounds = best.exercise.context.rounds
         workflow = best.score.workflow or (rounds[-1].workflow if rounds else None)
         if workflow is None:
             return []
         rng = Random(f"{self._recipe.run.seed}/explored/{best.number}")  # noqa: S311 - repeatable
-        pool = best.exercise.situation.pool
+        pool = best.exercise.context.pool
         count = self._grpo.explore_tries or self._grpo.explore
         return [
             self._instead(best, self._asking.written(one, pool))
@@ -278,12 +278,12 @@ class Rollouts:
     def _going_on(self, attempt: Attempt) -> Exercise:
         """The exercise of the next round; the same once more where there cannot be one."""
         recursion, score = self._recipe.recursion, attempt.score
-        task, situation = attempt.exercise
+        task, context = attempt.exercise
         if recursion is None or score is None or score.run is None:
             return attempt.exercise
         if attempt.round + 1 >= recursion.rounds:
             return attempt.exercise
-        later = Exercise(task, replace(situation, rounds=score.run.rounds))
+        later = Exercise(task, replace(context, rounds=score.run.rounds))
         return later if self._asking.fits(later) else attempt.exercise
 
     def _attempt(
@@ -325,12 +325,12 @@ class Rollouts:
         return (attempt.number, id(attempt.exercise), attempt.text, attempt.ended, tokens)
 
     async def _score(self, attempt: Attempt) -> Score:
-        task, situation = attempt.exercise
+        task, context = attempt.exercise
         return await self._scorer.score(
             attempt.text,
             task,
-            situation.pool,
-            rounds=situation.rounds,
+            context.pool,
+            rounds=context.rounds,
             ended=attempt.ended,
             completion_tokens=len(attempt.tokens),
             is_followed=attempt.is_followed,
@@ -359,7 +359,7 @@ def _as_rollouts(attempts: Sequence[Attempt]) -> list[Rollout]:
             attempt.number,
             attempt.score,
             len(attempt.tokens),
-            attempt.exercise.situation.pool,
+            attempt.exercise.context.pool,
             attempt.exercise.task.kind,
         )
         for attempt in attempts

@@ -135,7 +135,7 @@ class Trained:
             f"{int(found.whole.sum())} questions that every worker was asked",
             *rows,
             f"on questions left out, routing earned {learned.areas[learned.hold]:.3f} over the "
-            f"whole dial, by a head held back {learned.hold}; {evolved}",
+            f"whole quality bias, by a head held back {learned.hold}; {evolved}",
             str(self.path),
         ]
 

@@ -106,7 +106,8 @@ class Scorer:
     """Scores plans over one set of workers.
 
     `amend` makes of every plan the one that is carried out instead, or raises `MalformedPlan`
-    for one that is not allowed; plans are carried out as they are where there is none. `board`
+    for one that is not allowed; plans are carried out as they are where there is none.
+    `call_policy`
     is what calls share (retries, gates, clock); one of its own where none is given. `later` are
     the workers as rounds after the first meet them; where they are left out, the same.
     """
@@ -118,15 +119,17 @@ class Scorer:
         reward: Reward = PAPER,
         max_steps: int = DEFAULT_MAX_STEPS,
         amend: Amend | None = None,
-        board: CallPolicy | None = None,
+        call_policy: CallPolicy | None = None,
         later: Sequence[Worker] | None = None,
     ) -> None:
-        board = board or CallPolicy()
+        call_policy = call_policy or CallPolicy()
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
-        self._first = Runner(_Written(), workers, board=board)
-        self._later = Runner(_Written(), workers if later is None else later, board=board)
+        self._first = Runner(_Written(), workers, call_policy=call_policy)
+        self._later = Runner(
+            _Written(), workers if later is None else later, call_policy=call_policy
+        )
 
     async def score(
         self,
@@ -314,7 +317,7 @@ class _Written:
 
     name = "scored"
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Never asked, because the round that is scored is the last."""
         raise PlanError("the plan that is scored is the only one there is")
 

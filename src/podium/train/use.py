@@ -189,7 +189,7 @@ def is_in_conversation(run: Run) -> bool:
     """Whether the question needs what came before it, or with it, to be understood. Instructions
     of the application alone do not make a conversation."""
     spoken = any(message.role != "system" for message in run.history)
-    return spoken or bool(run.images) or bool(run.terms.tools)
+    return spoken or bool(run.images) or bool(run.response_options.tools)
 
 
 def _last_task(words: list[_Word]) -> TaskRecord | None:
@@ -263,13 +263,13 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
     planned = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
     if len(planned) != 1 or any(step.worker not in run.pool.names for step in planned[0].steps):
         return None
-    situation = PlanningContext(
+    context = PlanningContext(
         question=run.question,
         pool=run.pool,
         history=run.history,
         max_steps=run.max_steps,
         images=run.images,
-        terms=run.terms,
+        response_options=run.response_options,
     )
-    asked = [{"role": each.role, "content": each.text} for each in prompt.messages(situation)]
+    asked = [{"role": each.role, "content": each.text} for each in prompt.messages(context)]
     return {"prompt": asked, "reply": plan.write(planned[0], run.pool, order=prompt.order)}

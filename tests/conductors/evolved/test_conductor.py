@@ -118,7 +118,7 @@ async def test_only_a_worker_is_told_that_its_reply_is_the_answer_and_held_to_it
         ("ann", "worker"),
         ann=ann,
         rounds=2,
-        terms=ResponseOptions(max_tokens=7),
+        response_options=ResponseOptions(max_tokens=7),
     )
     told = ["goes to the user as the answer" in step.prompt for step in run.steps]
     assert told == [False, True]
@@ -250,12 +250,17 @@ async def test_what_a_request_demands_is_demanded_of_workers_alone() -> None:
     able = WorkerProfile(name="bob", capabilities=frozenset({"tools", "json"}))
     workers = [ScriptedWorker("ann", "Hm."), ScriptedWorker(able, '{"it": 42}')]
     conductor = EvolvedConductor(coordinator(), Reading(("ann", "thinker"), ("ann", "worker")))
-    terms = ResponseOptions(schema={"type": "object"}, tools=tools, tool_choice="none")
-    run = await Runner(conductor, workers).run(QUESTION, options=Options(rounds=2, terms=terms))
+    response_options = ResponseOptions(schema={"type": "object"}, tools=tools, tool_choice="none")
+    run = await Runner(conductor, workers).run(
+        QUESTION, options=Options(rounds=2, response_options=response_options)
+    )
     assert turns(run) == [("ann", "thinker"), ("bob", "worker")]
     assert run.answer == '{"it": 42}'
     asked = [request_of(run, run.rounds[step.round], step) for step in run.steps]
-    assert [request.schema if request else None for request in asked] == [None, terms.schema]
+    assert [request.schema if request else None for request in asked] == [
+        None,
+        response_options.schema,
+    ]
 
 
 async def test_guardrails_look_at_an_answer_with_every_earlier_turn_as_its_source() -> None:

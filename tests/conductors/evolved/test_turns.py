@@ -60,13 +60,13 @@ def test_a_thinker_suggests_a_role_in_its_last_line(reply: str, role: str | None
 
 
 def test_the_transcript_begins_with_the_conversation_and_ends_with_an_objection() -> None:
-    situation = PlanningContext(
+    context = PlanningContext(
         question="And now?",
         pool=POOL,
         history=(system("Be brief."), user("Hi"), assistant("Hello")),
         objection="it names a person",
     )
-    assert transcript(situation) == (
+    assert transcript(context) == (
         "system: Be brief.\nuser: Hi\nassistant: Hello\nuser: And now?\n"
         "guardrail: it names a person\n"
     )

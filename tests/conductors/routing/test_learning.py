@@ -101,8 +101,11 @@ def test_the_dial_is_monotone_in_cost_and_above_the_line_on_questions_of_its_own
     expected = router.expected(router.encoder.encode(unseen.questions))
     everyone = np.arange(600)
     costs, rewards = [], []
-    for dial in (0, 0.2, 0.4, 0.6, 0.8, 1):
-        chosen = [router.dial.choose(row, router.costs, dial, range(2)) for row in expected]
+    for quality_bias in (0, 0.2, 0.4, 0.6, 0.8, 1):
+        chosen = [
+            router.quality_bias.choose(row, router.costs, quality_bias, range(2))
+            for row in expected
+        ]
         costs.append(float(router.costs[chosen].mean()))
         rewards.append(float(unseen.rewards[everyone, chosen].mean()))
     small, large = unseen.rewards.mean(axis=0)
@@ -117,9 +120,9 @@ def test_a_dial_ends_where_routing_earned_most() -> None:
     expected = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.4], [0.3, 0.4]])
     rewards = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     costs = np.array([0.0, 1.0])
-    dial = QualityBias.learned(expected, rewards, costs)
-    assert dial.prices[-1] > 0
-    assert earned(expected, rewards, costs, dial.prices[-1]) == 1.0
+    quality_bias = QualityBias.learned(expected, rewards, costs)
+    assert quality_bias.prices[-1] > 0
+    assert earned(expected, rewards, costs, quality_bias.prices[-1]) == 1.0
 
 
 def test_evolution_finds_what_soft_targets_leave() -> None:
@@ -127,9 +130,14 @@ def test_evolution_finds_what_soft_targets_leave() -> None:
     vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
     start = np.zeros((vectors.shape[1] + 1, 2), dtype=np.float32)
     start[-1] = (0.5, 0.45)
-    dial = QualityBias.learned(expected_by(start, vectors), found.rewards, found.costs)
+    quality_bias = QualityBias.learned(expected_by(start, vectors), found.rewards, found.costs)
     *_, last = evolved(
-        start, vectors, found.rewards, found.costs, dial, Evolution(generations=20, spread=100.0)
+        start,
+        vectors,
+        found.rewards,
+        found.costs,
+        quality_bias,
+        Evolution(generations=20, spread=100.0),
     )
     before, after = (
         area(expected_by(head, vectors), found.rewards, found.costs) for head in (start, last)
@@ -141,9 +149,13 @@ def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
     found = evidence(60)
     vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
     head = fitted_head(vectors, found.rewards, 0.5, 3.0, np.zeros((vectors.shape[1], 2)))
-    dial = QualityBias.learned(expected_by(head, vectors), found.rewards, found.costs)
+    quality_bias = QualityBias.learned(expected_by(head, vectors), found.rewards, found.costs)
     runs = [
-        list(evolved(head, vectors, found.rewards, found.costs, dial, Evolution(generations=2)))
+        list(
+            evolved(
+                head, vectors, found.rewards, found.costs, quality_bias, Evolution(generations=2)
+            )
+        )
         for _ in range(2)
     ]
     assert np.array_equal(runs[0][0], head)
@@ -246,7 +258,7 @@ def test_what_is_told_of_a_router_holds_though_not_everybody_was_asked_everythin
     done = taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None))
     router = done.router
     expected = router.expected(router.encoder.encode(found.questions))
-    chosen = [router.dial.choose(row, router.costs, 1.0, range(2)) for row in expected]
+    chosen = [router.quality_bias.choose(row, router.costs, 1.0, range(2)) for row in expected]
     assert truth[np.arange(600), chosen].mean() >= truth.mean(axis=0).max() - 0.03
     assert done.areas[done.hold] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
 

@@ -60,9 +60,9 @@ def test_what_is_expected_is_told_as_a_reward_and_still_tells_workers_apart() ->
 
 
 def test_the_dial_chooses_among_those_whose_own_chance_is_high_enough() -> None:
-    """At a quarter of the dial the router would have `cheap` tell who wrote a play, with little
-    chance to be right; where it has to be sure, `dear` is."""
-    router = replace(small_router(), dial=QualityBias((1.0,) * len(MARKS)))
+    """At a quarter of the quality bias the router would have `cheap` tell who wrote a play, with
+    little chance to be right; where it has to be sure, `dear` is."""
+    router = replace(small_router(), quality_bias=QualityBias((1.0,) * len(MARKS)))
     free = router.decide(PLAYS[0], POOL, 0.25)
     assert (free.worker, free.confidence < 0.5) == ("cheap", True)
     sure = router.decide(PLAYS[0], POOL, 0.25, 0.5)
@@ -156,10 +156,10 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
     [
         ({"format": "other"}, "nothing that `podium train router` wrote"),
         ({"version": 1}, "version 1 cannot be read, only 2, .*`podium train router RECIPE`"),
-        ({"workers": [{"name": "cheap"}]}, "expected workers, a dial and a certainty"),
+        ({"workers": [{"name": "cheap"}]}, "expected workers, a quality bias and a certainty"),
         ({"workers": []}, "it has no workers, or two of the same name"),
-        ({"dial": {"prices": [1.0]}}, "expected 21 prices, not 1"),
-        ({"dial": {"prices": [float("nan")] * 21}}, "expected prices from 0 up"),
+        ({"quality_bias": {"prices": [1.0]}}, "expected 21 prices, not 1"),
+        ({"quality_bias": {"prices": [float("nan")] * 21}}, "expected prices from 0 up"),
         ({"head": None}, "expected an array .*`podium train router RECIPE`"),
         ({"head": packed(np.zeros((3, 2)))}, r"'head' in the shape \(9, 2\), not \(3, 2\)"),
         ({"head": packed(np.full((9, 2), np.nan))}, "what is no number"),
@@ -172,7 +172,10 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
         ({"certainty": {"slope": float("inf"), "middle": 0.5}}, "expected a slope, not inf"),
         ({"encoder": {"name": "os:system"}}, "none that Podium knows; .*`podium train router"),
         ({"workers": [dict(CHEAP, cost=10**400), DEAR]}, r"expected a cost, not 10{39}; train"),
-        ({"dial": {"prices": [10**400] * 21}}, r"expected prices from 0 up, not 10{39}; train"),
+        (
+            {"quality_bias": {"prices": [10**400] * 21}},
+            r"expected prices from 0 up, not 10{39}; train",
+        ),
     ],
 )
 def test_a_file_that_is_damaged_is_named_with_the_reason(

@@ -69,7 +69,7 @@ def test_the_page_says_what_of_the_embedded_router_is_assumed_and_that_its_worke
     assert f"Those of the {len(everyday('train'))} everyday questions are assumed" in page
     document = json.loads(shipped_router("etude-router").read_text("utf-8"))
     assert {worker["cost"] for worker in document["workers"]} == {0.0}
-    assert "All its workers cost nothing, so the dial changes no choice" in page
+    assert "All its workers cost nothing, so the quality bias changes no choice" in page
 
 
 @pytest.mark.parametrize("pool", [None, EMBEDDED_POOL])
@@ -86,7 +86,7 @@ async def test_a_dial_is_then_refused_with_what_the_router_lacks(without_weights
     settings = await current_settings({}, directory=without_weights)
     async with AsyncPodium(settings=settings, store=without_weights / "runs.db") as podium:
         with pytest.raises(UsageError, match="this pool's cannot be used here") as refused:
-            await podium.ask("Why?", tier="mini", dial=0.2)
+            await podium.ask("Why?", tier="mini", quality_bias=0.2)
     assert "podium models pull all-minilm-l6-v2" in str(refused.value)
 
 

@@ -71,8 +71,8 @@ class Planner:
         self.plans = list(plans)
         self.situations: list[PlanningContext] = []
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        self.situations.append(situation)
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        self.situations.append(context)
         return Plan(self.plans.pop(0) if len(self.plans) > 1 else self.plans[0])
 
 
@@ -80,8 +80,8 @@ def runner(planner: Planner, *workers: Worker, guardrails: list[Guardrail]) -> R
     async def no_sleep(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    board = CallPolicy(RetryPolicy(), sleep=no_sleep)
-    return Runner(planner, workers, board=board, guardrails=guardrails)
+    call_policy = CallPolicy(RetryPolicy(), sleep=no_sleep)
+    return Runner(planner, workers, call_policy=call_policy, guardrails=guardrails)
 
 
 def says(verdict: Verdict) -> Callable[[GuardrailInput], Verdict]:
@@ -207,9 +207,9 @@ async def test_a_value_put_back_into_json_is_quoted_as_json_has_it() -> None:
     key = '-----BEGIN PRIVATE KEY-----\nab"c\n-----END PRIVATE KEY-----'
     actor = Actor("a", lambda _: '{"key": "[private key 1]"}', can=("json",))
     guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
-    terms = ResponseOptions(schema={"type": "object"})
+    response_options = ResponseOptions(schema={"type": "object"})
     run = await runner(Planner(ONE), actor, guardrails=[guard]).run(
-        f"keep {key}", options=Options(terms=terms)
+        f"keep {key}", options=Options(response_options=response_options)
     )
     assert run.answer is not None
     assert json.loads(run.answer) == {"key": key}
@@ -224,7 +224,9 @@ async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_l
     for outer in (ONE, Workflow((Step("conductor", "split"),))):
         workers = (actor, other, ConductorWorker())
         run = await runner(Planner(outer, ONE), *workers, guardrails=[guard]).run(
-            "who?", options=Options(terms=ResponseOptions(schema=schema)), emit=events.append
+            "who?",
+            options=Options(response_options=ResponseOptions(schema=schema)),
+            emit=events.append,
         )
         assert (run.status, run.answer) == ("failed", None)
         assert "breaks the rule 'type' of the schema" in (run.error or "")
@@ -547,7 +549,7 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
     actor = Actor("a", act, can=("tools",))
     guard = Guardrail("privacy", Redaction())
     guarded = runner(Planner(ONE), actor, guardrails=[guard])
-    options = Options(terms=ResponseOptions(tools=(TOOL,)))
+    options = Options(response_options=ResponseOptions(tools=(TOOL,)))
     run = await guarded.run("who?", options=options)
     assert run.status == "waiting"
     assert [json.loads(call.arguments) for call in run.waiting_for] == [{"to": "[e-mail 1]"}]
@@ -737,7 +739,7 @@ async def test_whoever_asked_has_their_values_in_calls_of_their_tools_and_after_
         guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
         workers = (ConductorWorker(), Actor("a", act, can=("tools",)))
         guarded = runner(Planner(*plans), *workers, guardrails=[guard])
-        options = Options(terms=ResponseOptions(tools=(TOOL,)))
+        options = Options(response_options=ResponseOptions(tools=(TOOL,)))
         run = await guarded.run(f"mail {MAIL}", options=options, emit=emit)
         (call,) = run.waiting_for
         assert json.loads(call.arguments) == {"to": MAIL}
@@ -759,7 +761,7 @@ async def test_a_run_that_goes_on_elsewhere_has_marks_where_values_were() -> Non
 
     guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
     actor = Actor("a", act, can=("tools",))
-    options = Options(terms=ResponseOptions(tools=(TOOL,)))
+    options = Options(response_options=ResponseOptions(tools=(TOOL,)))
     run = await runner(Planner(ONE), actor, guardrails=[guard]).run(f"{MAIL}", options=options)
     elsewhere = runner(Planner(ONE), actor, guardrails=[guard])
     results = [ToolResult(run.waiting_for[0].id, "bob@example.com")]

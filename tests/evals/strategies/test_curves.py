@@ -35,8 +35,8 @@ def test_the_positions_of_the_dial_stand_beside_the_line() -> None:
     router = HeadRouter(small_router())
     found = curves(OUTCOMES, {"router": [held_out(router, OUTCOMES, fold) for fold in FOLDS]})
     assert found is not None
-    assert [position.dial for position in found.dial] == list(POSITIONS)
-    first, half, last = found.dial[0], found.dial[5], found.dial[-1]
+    assert [position.quality_bias for position in found.quality_bias] == list(POSITIONS)
+    first, half, last = found.quality_bias[0], found.quality_bias[5], found.quality_bias[-1]
     assert (first.cost, first.reward, first.line) == (0.0, 0.5, 0.5)
     assert (half.cost, half.reward, half.line) == (0.5, 1.0, 0.75)
     assert last.reward == 1.0
@@ -49,7 +49,7 @@ def test_of_more_than_two_workers_there_is_no_gap_and_without_costs_no_dial() ->
     constant = ConstantRouter(outcomes.workers, np.ones(3))
     found = curves(outcomes, {"constant": [held_out(constant, outcomes, range(8))]})
     assert found is not None
-    assert (dict(found.recovered), found.dial, found.tables()) == ({}, (), [])
+    assert (dict(found.recovered), found.quality_bias, found.tables()) == ({}, (), [])
 
 
 def test_what_two_workers_cost_is_counted_in_calls_of_the_stronger_where_nobody_knows() -> None:
@@ -64,8 +64,8 @@ def test_a_position_costs_what_the_questions_cost_that_went_there() -> None:
     found = curves(outcomes, {"router": [held_out(router, outcomes, fold) for fold in FOLDS]})
     assert found is not None
     # The sums go to the cheap worker and the plays to the dear one, which are dear with both.
-    assert found.dial[5].cost == pytest.approx((0.1 + 3.0) / 2)
-    assert found.dial[5].line == pytest.approx(0.5 + 0.5 * (1.55 - 0.2) / (2.0 - 0.2))
+    assert found.quality_bias[5].cost == pytest.approx((0.1 + 3.0) / 2)
+    assert found.quality_bias[5].line == pytest.approx(0.5 + 0.5 * (1.55 - 0.2) / (2.0 - 0.2))
 
 
 def test_a_router_learns_from_what_the_questions_cost_that_it_learns_from() -> None:

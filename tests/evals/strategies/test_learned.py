@@ -78,19 +78,21 @@ async def test_a_router_is_measured_at_a_position_of_its_dial(tmp_path: Path) ->
     cases = [case_of(PLAYS[0], "a poet", cast), case_of(SUMS_OF_ROUTER[0], "a poet", cast)]
     evaluation = Evaluation(ensemble_of(cast), cases, seed=0, concurrency=1)
     asked = {}
-    for dial in ("0", "0.5", "1"):
-        row = await evaluation.row(f"router:{path}@{dial}")
-        asked[dial] = [worker for sample in row.samples for worker in sample.workers]
+    for quality_bias in ("0", "0.5", "1"):
+        row = await evaluation.row(f"router:{path}@{quality_bias}")
+        asked[quality_bias] = [worker for sample in row.samples for worker in sample.workers]
     assert asked == {"0": ["cheap", "cheap"], "0.5": ["dear", "cheap"], "1": ["dear", "dear"]}
     assert made_of([f"router:{path}@0.5"]).keys() == {f"router:{path}@0.5"}
 
 
-@pytest.mark.parametrize("dial", ["1.5", "-0.1", "nan", "best", ""])
-def test_a_position_that_no_dial_has_is_refused(tmp_path: Path, dial: str) -> None:
+@pytest.mark.parametrize("quality_bias", ["1.5", "-0.1", "nan", "best", ""])
+def test_a_position_that_no_dial_has_is_refused(tmp_path: Path, quality_bias: str) -> None:
     small_router().save(tmp_path / "router.json")
     cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
-    name = f"router:{tmp_path / 'router.json'}@{dial}"
-    with pytest.raises(UsageError, match=rf"names the dial '{dial}': expected a number from 0"):
+    name = f"router:{tmp_path / 'router.json'}@{quality_bias}"
+    with pytest.raises(
+        UsageError, match=rf"names the quality bias '{quality_bias}': expected a number from 0"
+    ):
         check_strategy(name, ensemble_of(cast), [])
 
 
@@ -103,7 +105,7 @@ def test_a_file_whose_own_name_has_an_at_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_dial_without_a_file_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"'router:@0\.5' names a dial and no file"):
+    with pytest.raises(UsageError, match=r"'router:@0\.5' names a quality bias and no file"):
         check_strategy("router:@0.5", ensemble_of(workers()), [])
 
 

@@ -51,8 +51,8 @@ class Restless:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        names = situation.pool.names
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        names = context.pool.names
         steps = (Step(self.dice.choice(names), "do it", "all") for _ in range(4))
         return Plan(Workflow(tuple(steps)))
 
@@ -65,7 +65,7 @@ class Insisting:
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         return Plan(Workflow((Step(self.wanted, "do it", ()),)))
 
 

@@ -167,7 +167,7 @@ async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_
         verified.is_on = False
         key_id, visitor = house.made.key.id, await house.begin()
         account = house.door.account_of(visitor)
-        run = await podium.ask("Why?", terms=TOOLS, owner=key_id, account=account)
+        run = await podium.ask("Why?", response_options=TOOLS, owner=key_id, account=account)
         bill = RequestCost()
         bill.take(run, None)
         await house.settle(visitor, bill)

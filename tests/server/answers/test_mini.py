@@ -1,5 +1,5 @@
-"""The mini tier by a learned router, through the dialects: the dial, the decision on record, and
-what is refused."""
+"""The mini tier by a learned router, through the dialects: the quality bias, the decision on
+record, and what is refused."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ async def ask(served: Served, path: str = "/v1/chat/completions", **body: Any) -
 async def test_the_dial_of_a_request_reaches_the_router_in_every_dialect(path: str) -> None:
     router = ScriptedRouter(SCORES)
     async with serving(application(workers(), mini=Mini(router), dialects=REAL)) as served:
-        for wished in ({}, {"podium": {"dial": 0}}, {"podium": {"dial": 0.8}}):
+        for wished in ({}, {"podium": {"quality_bias": 0}}, {"podium": {"quality_bias": 0.8}}):
             status, answer = await ask(served, path, **wished)
             assert status == 200
-            said = "one says" if wished == {"podium": {"dial": 0}} else "two says"
+            said = "one says" if wished == {"podium": {"quality_bias": 0}} else "two says"
             assert said in json.dumps(answer)
-    assert [dial for _, _, dial in router.asked] == [0.5, 0, 0.8]
+    assert [quality_bias for _, _, quality_bias in router.asked] == [0.5, 0, 0.8]
 
 
-@pytest.mark.parametrize("dial", [-0.1, 1.1, "0.5", True])
-async def test_a_dial_that_is_none_is_refused_by_name(dial: Any) -> None:
+@pytest.mark.parametrize("quality_bias", [-0.1, 1.1, "0.5", True])
+async def test_a_dial_that_is_none_is_refused_by_name(quality_bias: Any) -> None:
     app = application(workers(), mini=Mini(ScriptedRouter(SCORES)), dialects=REAL)
     async with serving(app) as served:
-        status, refused = await ask(served, podium={"dial": dial})
-    assert (status, refused["error"]["param"]) == (400, "podium.dial")
+        status, refused = await ask(served, podium={"quality_bias": quality_bias})
+    assert (status, refused["error"]["param"]) == (400, "podium.quality_bias")
 
 
 async def test_a_dial_that_nobody_would_heed_is_refused() -> None:
     app = application(workers(), mini=Mini(ScriptedRouter(SCORES)), dialects=REAL)
     plan = {"steps": [{"worker": "two", "subtask": "Speak.", "access": []}]}
     async with serving(app) as served:
-        ultra = await ask(served, model="podium-ultra", podium={"dial": 0.5})
-        alone = await ask(served, model="two", podium={"dial": 0.5})
-        given = await ask(served, podium={"dial": 0.5, "workflow": plan})
+        ultra = await ask(served, model="podium-ultra", podium={"quality_bias": 0.5})
+        alone = await ask(served, model="two", podium={"quality_bias": 0.5})
+        given = await ask(served, podium={"quality_bias": 0.5, "workflow": plan})
     async with serving(application(workers(), dialects=REAL)) as served:
-        without = await ask(served, podium={"dial": 0.5})
+        without = await ask(served, podium={"quality_bias": 0.5})
     trained = ModelConductor(ScriptedWorker("planner", []), prompt="trained")
     mini = Mini(ScriptedRouter(SCORES))
     app = application(workers(), conductor=trained, mini=mini, dialects=REAL)
     async with serving(app) as served:
-        planned = await ask(served, model="podium", podium={"dial": 0.5})
+        planned = await ask(served, model="podium", podium={"quality_bias": 0.5})
     refused = (ultra, alone, given, without, planned)
     assert [status for status, _ in refused] == [400] * 5
     said = [body["error"]["message"] for _, body in refused]
@@ -86,7 +86,7 @@ async def test_a_dial_that_nobody_would_heed_is_refused() -> None:
 async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> None:
     pool = workers()
     app = application(pool, mini=Mini(ScriptedRouter(SCORES)), dialects=REAL)
-    body = {"question": "Why?", "model": "podium-mini", "podium": {"dial": 0.75}}
+    body = {"question": "Why?", "model": "podium-mini", "podium": {"quality_bias": 0.75}}
     async with serving(app) as served:
         response = await served.client.post("/v1/plan", json=body)
     shown = response.json()
@@ -95,7 +95,7 @@ async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> Non
         "worker": "two",
         "confidence": 0.8,
         "scores": SCORES,
-        "dial": 0.75,
+        "quality_bias": 0.75,
         "router": "0123456789ab",
         "needed": 0.5,
         "passed_on": False,
@@ -107,17 +107,17 @@ async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> Non
 async def test_the_decision_and_the_dial_are_kept_with_the_run(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "runs.db")
     app = application(workers(), mini=Mini(ScriptedRouter(SCORES)), dialects=REAL, store=store)
-    body = {"model": "podium-mini", "messages": SAID, "podium": {"dial": 0.7}}
+    body = {"model": "podium-mini", "messages": SAID, "podium": {"quality_bias": 0.7}}
     async with serving(app) as served:
         response = await served.client.post("/v1/chat/completions", json=body)
         run_id = response.headers["X-Podium-Run"]
         shown = (await served.client.get(f"/v1/runs/{run_id}")).json()
         events = (await served.client.get(f"/v1/runs/{run_id}/events")).text
         kept = await store.load(run_id)
-    assert kept.dial == 0.7
+    assert kept.quality_bias == 0.7
     routed = kept.rounds[0].routed
     assert routed is not None
-    assert (routed.worker, routed.scores, routed.dial) == ("two", SCORES, 0.7)
+    assert (routed.worker, routed.scores, routed.quality_bias) == ("two", SCORES, 0.7)
     assert shown["rounds"][0]["routed"]["router"] == "0123456789ab"
     assert "the router 0123456789ab chose two" in events
 

@@ -17,7 +17,7 @@ def test_the_podium_object_becomes_what_is_wished() -> None:
         "max_steps": 2,
         "rounds": 1,
         "workflow": {"steps": []},
-        "dial": 0.2,
+        "quality_bias": 0.2,
     }
     assert wished(value, "podium") == PodiumParams(
         budget={"usd": 0.5, "calls": 3},
@@ -25,7 +25,7 @@ def test_the_podium_object_becomes_what_is_wished() -> None:
         max_steps=2,
         rounds=1,
         workflow={"steps": []},
-        dial=0.2,
+        quality_bias=0.2,
     )
 
 
@@ -54,7 +54,7 @@ def test_headers_say_what_the_podium_object_says() -> None:
         "x-podium-max-steps": "3",
         "x-podium-rounds": "2",
         "x-podium-workflow": '{"steps": []}',
-        "x-podium-dial": "0.2",
+        "x-podium-quality-bias": "0.2",
     }
     assert with_headers({"model": "podium"}, headers) == {
         "model": "podium",
@@ -64,7 +64,7 @@ def test_headers_say_what_the_podium_object_says() -> None:
             "max_steps": 3,
             "rounds": 2,
             "workflow": {"steps": []},
-            "dial": 0.2,
+            "quality_bias": 0.2,
         },
     }
 

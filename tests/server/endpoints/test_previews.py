@@ -169,8 +169,8 @@ async def test_planning_that_fails_is_charged_for_all_the_same() -> None:
     class GivesUp:
         name = "gives up"
 
-        async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-            await call(planner, Request((user(situation.question),)))
+        async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+            await call(planner, Request((user(context.question),)))
             raise PlanError("there is no plan for this")
 
     app = application(workers(), conductor=GivesUp(), dialects=REAL)

@@ -730,10 +730,10 @@ class Improving:
 
     name = "improving"
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
-        if not situation.rounds:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        if not context.rounds:
             return Plan(Workflow((Step("ada", "Guess"),)))
-        return Plan(JOIN if len(situation.rounds) == 1 else None)
+        return Plan(JOIN if len(context.rounds) == 1 else None)
 
 
 async def newest(site: Site) -> Run:

@@ -96,7 +96,11 @@ async def test_numbers_in_a_plan_are_told_with_the_names_that_they_mean(
 async def test_a_run_tells_what_a_router_decided(page: Page, site: Site) -> None:
     (planned,) = kept_run().rounds
     routed = Routed(
-        worker="solver", confidence=0.93, scores={"solver": 0.9}, dial=0.25, router="0123456789ab"
+        worker="solver",
+        confidence=0.93,
+        scores={"solver": 0.9},
+        quality_bias=0.25,
+        router="0123456789ab",
     )
     run = kept_run(rounds=(replace(planned, plan_text="", routed=routed),))
     await site.keep(run)

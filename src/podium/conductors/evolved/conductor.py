@@ -64,19 +64,19 @@ class EvolvedConductor:
         """A fingerprint of the roles' words."""
         return prompt_hash()
 
-    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """The next turn; once a verifier accepts, acceptance."""
-        turns = turns_of(situation.rounds)
-        if is_accepted(turns) and situation.answer is not None:
+        turns = turns_of(context.rounds)
+        if is_accepted(turns) and context.answer is not None:
             return Plan(None)
-        workers = self._workers(situation, turns)
-        logits = self._coordinator.decide(await self.reader.read(transcript(situation)))
+        workers = self._workers(context, turns)
+        logits = self._coordinator.decide(await self.reader.read(transcript(context)))
         described = self._coordinator.described
         worker = described.workers[chosen(logits.workers, workers, self._generator)]
-        role, why = self._role(logits.roles, situation, turns)
+        role, why = self._role(logits.roles, context, turns)
         preferences = _told(described.workers, shares(logits.workers, workers))
         is_first = not any(turn.is_done for turn in turns)
-        step = Step(worker, subtask(role, situation, is_first=is_first), () if is_first else "all")
+        step = Step(worker, subtask(role, context, is_first=is_first), () if is_first else "all")
         return Plan(
             Workflow((step,)),
             text=f"{worker} as {role}\n{preferences}\n{why}",
@@ -84,10 +84,10 @@ class EvolvedConductor:
             role=role,
         )
 
-    def _workers(self, situation: PlanningContext, turns: Sequence[Turn]) -> NDArray[np.bool_]:
+    def _workers(self, context: PlanningContext, turns: Sequence[Turn]) -> NDArray[np.bool_]:
         """Who may be chosen: those of this pool, and of them those that have not failed."""
         described = self._coordinator.described
-        known, shared = described.workers, described.shared(situation.pool)
+        known, shared = described.workers, described.shared(context.pool)
         failed = {turn.step.worker for turn in turns if turn.step.status == "failed"}
         present = np.array([name in shared for name in known])
         if not present.any():
@@ -99,14 +99,14 @@ class EvolvedConductor:
         return able if able.any() else present
 
     def _role(
-        self, logits: Vector, situation: PlanningContext, turns: Sequence[Turn]
+        self, logits: Vector, context: PlanningContext, turns: Sequence[Turn]
     ) -> tuple[TurnRole, str]:
         """The role of the next turn, and why it is that one."""
         roles = self._coordinator.described.roles
         has_answer = any(turn.role == "worker" and turn.is_done for turn in turns)
         if not roles:
             return "worker", "there are no roles"
-        if not has_answer and situation.rounds_left <= 1:
+        if not has_answer and context.rounds_left <= 1:
             return "worker", "this is the last turn, and nobody has answered yet"
         allowed = np.array([has_answer or role != "verifier" for role in roles])
         wanted = suggested(turns)

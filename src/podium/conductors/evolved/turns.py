@@ -44,17 +44,15 @@ def turns_of(rounds: Sequence[Round]) -> tuple[Turn, ...]:
     )
 
 
-def transcript(situation: PlanningContext) -> str:
+def transcript(context: PlanningContext) -> str:
     """All that was said, raw: a line `role: content` for the conversation before, the question,
     and every reply so far. No chat template is put around it, as the paper's coordinator has none:
     a head reads hidden states of texts in the form that it was trained with, and no other."""
-    said: list[tuple[str, str]] = [
-        (turn.role, turn.text) for turn in situation.history if turn.text
-    ]
-    said.append(("user", situation.question))
-    said += [(turn.role, turn.step.reply) for turn in turns_of(situation.rounds) if turn.is_done]
-    if situation.objection:
-        said.append(("guardrail", situation.objection))
+    said: list[tuple[str, str]] = [(turn.role, turn.text) for turn in context.history if turn.text]
+    said.append(("user", context.question))
+    said += [(turn.role, turn.step.reply) for turn in turns_of(context.rounds) if turn.is_done]
+    if context.objection:
+        said.append(("guardrail", context.objection))
     return "".join(f"{role}: {content}\n" for role, content in said)
 
 
@@ -85,16 +83,16 @@ def suggested(turns: Sequence[Turn]) -> TurnRole | None:
     return next((role for role in ROLES if found and role == found[1].casefold()), None)
 
 
-def subtask(role: TurnRole, situation: PlanningContext, *, is_first: bool) -> str:
+def subtask(role: TurnRole, context: PlanningContext, *, is_first: bool) -> str:
     """What a step is told to do. Who works from the beginning, or does not see the question, is
     asked just that; in another role, who does not see the question is told it."""
-    is_shared = situation.pool.share_question
+    is_shared = context.pool.share_question
     if role == "worker" and (is_first or not is_shared):
-        return situation.question
+        return context.question
     words = _text(f"turn_{role}.txt")
     if is_shared:
         return words
-    return f"{words}\n\n{_text('turn_withheld.txt')}\n{situation.question}"
+    return f"{words}\n\n{_text('turn_withheld.txt')}\n{context.question}"
 
 
 @cache

@@ -1,7 +1,7 @@
 """Routing by learning: which worker answers a question, for how much, and how surely.
 
     router, shipped      what was learned, and its decisions; routers that come with Podium
-    dial                 what the position between cheapest and best means, learned from the log
+    quality_bias         what the position between cheapest and best means, learned from the log
     log, evidence        which worker earned what: line by line, and as a table to learn from
     learning, evolution  the two stages by which a router is learned
     encoders, embedding  vectors of questions; all-MiniLM-L6-v2 in numpy, without torch

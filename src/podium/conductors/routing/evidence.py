@@ -214,7 +214,8 @@ def _mean_cost(name: str, paid: Sequence[float | None]) -> float:
     known = [cost for cost in paid if cost is not None]
     if not known:
         raise ConfigError(
-            f"no line of the log says what {name} costs, so the dial cannot be learned; say it in "
+            f"no line of the log says what {name} costs, so the quality bias cannot be learned; "
+            f"say it in "
             f'the recipe, in US dollars for a question: usd = {{ "{name}" = 0.002 }} under [costs]'
         )
     return fmean(known)

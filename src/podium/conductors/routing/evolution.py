@@ -3,7 +3,7 @@
 Soft targets teach a head what to expect; which worker is asked, and what that earns less what it
 costs, is a step further, with no slope to follow. So the head is moved by separable CMA-ES
 (`podium.routing.separable`): draw heads around the present one, see what routing by each would have
-earned at every mark of the dial, move towards the better ones.
+earned at every mark of the quality bias, move towards the better ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from podium.conductors.routing.quality_bias import MARKS, QualityBias
 from podium.core.errors import ConfigError, installing
 
 WEIGHED: Final = tuple(range(1, len(MARKS), 3))
-"""Which marks of the dial a head is judged at; at the first of all everything goes to the
+"""Which marks of the quality bias a head is judged at; at the first of all everything goes to the
 cheapest."""
 
 
@@ -39,7 +39,7 @@ def evolved(
     vectors: Array,
     rewards: Array,
     costs: Array,
-    dial: QualityBias,
+    quality_bias: QualityBias,
     evolution: Evolution,
     *,
     generations: int | None = None,
@@ -61,18 +61,20 @@ def evolved(
     yield head
     for _ in range(evolution.generations if generations is None else generations):
         drawn = [head + size * change.reshape(head.shape) for change in search.ask()]
-        search.tell([_worth(moved, vectors, rewards, costs, dial) for moved in drawn])
+        search.tell([_worth(moved, vectors, rewards, costs, quality_bias) for moved in drawn])
         found: Array = (head + size * search.found.reshape(head.shape)).astype(np.float32)
         yield found
 
 
-def _worth(head: Array, vectors: Array, rewards: Array, costs: Array, dial: QualityBias) -> float:
+def _worth(
+    head: Array, vectors: Array, rewards: Array, costs: Array, quality_bias: QualityBias
+) -> float:
     """What routing by the head earns less the price of what it costs, at all marks together."""
     expected = vectors @ head[:-1] + head[-1]
     everyone = np.arange(len(vectors))
     total = 0.0
     for mark in WEIGHED:
-        price = dial.prices[mark]
+        price = quality_bias.prices[mark]
         chosen = (expected - price * costs).argmax(axis=1)
         total += float(np.mean(rewards[everyone, chosen] - price * costs[chosen]))
     return total

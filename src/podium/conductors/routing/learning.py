@@ -8,7 +8,8 @@
 2.  Evolution (`podium.routing.evolution`), from there on, for what routing earns in the end.
 
 How the head is held back, and for how long it evolves, is decided by questions that it did not
-learn from: parts of the evidence that are left out in turn. By the same parts the dial gets its
+learn from: parts of the evidence that are left out in turn. By the same parts the quality bias
+gets its
 prices, and the confidence its curve. The head learns from all questions; all that is decided is
 decided by those that every worker was asked (`Evidence.whole`).
 """
@@ -144,17 +145,17 @@ def taught(
     hold = max(areas, key=areas.__getitem__)
     head = lesson.head(lesson.everything, hold)
     expected = foreseen[hold]
-    dial = QualityBias.learned(expected[whole], rewards, costs)
+    quality_bias = QualityBias.learned(expected[whole], rewards, costs)
     generations = 0
     if teaching.evolution is not None:
-        stage = _Stage(lesson, hold, dial, teaching.evolution)
+        stage = _Stage(lesson, hold, quality_bias, teaching.evolution)
         generations = stage.generations()
         if generations:
             head = stage.head(lesson.everything, generations)
             expected = lesson.foreseen(lambda rows: stage.head(rows, generations))
-            dial = QualityBias.learned(expected[whole], rewards, costs)
+            quality_bias = QualityBias.learned(expected[whole], rewards, costs)
     chances = certainty(expected[whole], rewards)
-    router = LearnedRouter(evidence.workers, reading, head, dial, chances, source)
+    router = LearnedRouter(evidence.workers, reading, head, quality_bias, chances, source)
     return Taught(router, hold, areas, generations)
 
 
@@ -221,7 +222,7 @@ class _Stage:
 
     lesson: _Lesson
     hold: Hold
-    dial: QualityBias
+    quality_bias: QualityBias
     evolution: Evolution
 
     def generations(self) -> int:
@@ -247,7 +248,7 @@ class _Stage:
             self.lesson.vectors[whole],
             evidence.rewards[whole],
             evidence.costs,
-            self.dial,
+            self.quality_bias,
             self.evolution,
             generations=generations,
         )

@@ -1,12 +1,13 @@
-"""The dial between money and quality, as it was learned from a log.
+"""The quality bias between money and quality, as it was learned from a log.
 
-    dial.price(0.5)                                  # reward that one dollar must bring
-    dial.choose(expected, costs, 0.5, places)        # the place of the worker to ask
+    quality_bias.price(0.5)                                  # reward that one dollar must bring
+    quality_bias.choose(expected, costs, 0.5, places)        # the place of the worker to ask
 
-A worker is worth what is expected of it, less its cost times a price. The dial ends at the price at
+A worker is worth what is expected of it, less its cost times a price. The quality bias ends at the
+price at
 which routing earned most on questions that were left out of the lesson, and each mark before has
 the price at which that share of the way from the cheapest worker's cost to there was spent: equal
-steps of the dial are equal steps of money, and nobody sets a number by hand.
+steps of the quality bias are equal steps of money, and nobody sets a number by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from podium.conductors.routing.arrays import Array, amount
 from podium.core.errors import UsageError
 
 MARKS: Final = tuple(mark / 20 for mark in range(21))
-"""Where the dial has prices of its own; between them it is interpolated."""
+"""Where the quality bias has prices of its own; between them it is interpolated."""
 
 HALVINGS: Final = 40
 """How often the range in which a price is looked for is halved."""
@@ -33,28 +34,32 @@ class QualityBias:
 
     prices: tuple[float, ...]
 
-    def price(self, dial: float) -> float:
+    def price(self, quality_bias: float) -> float:
         """What reward a unit of cost must bring at that position."""
-        if not 0 <= dial <= 1:
-            raise UsageError(f"expected a dial between 0 (cheapest) and 1 (best), not {dial:g}")
-        return float(np.interp(dial, MARKS, self.prices))
+        if not 0 <= quality_bias <= 1:
+            raise UsageError(
+                f"expected a quality bias between 0 (cheapest) and 1 (best), not {quality_bias:g}"
+            )
+        return float(np.interp(quality_bias, MARKS, self.prices))
 
-    def choose(self, expected: Array, costs: Array, dial: float, places: Sequence[int]) -> int:
+    def choose(
+        self, expected: Array, costs: Array, quality_bias: float, places: Sequence[int]
+    ) -> int:
         """The place of the worker that is worth most; of equals, the cheaper."""
-        price = self.price(dial)
-        if dial == 0:  # nothing that is expected outweighs money
+        price = self.price(quality_bias)
+        if quality_bias == 0:  # nothing that is expected outweighs money
             return min(places, key=lambda place: (costs[place], -expected[place]))
         return max(
             places, key=lambda place: (expected[place] - price * costs[place], -costs[place])
         )
 
     def document(self) -> dict[str, Any]:
-        """The dial as JSON."""
+        """The quality bias as JSON."""
         return {"prices": list(self.prices)}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> QualityBias:
-        """The dial that was written down."""
+        """The quality bias that was written down."""
         prices = tuple(amount(price, "prices from 0 up", 0.0) for price in document["prices"])
         if len(prices) != len(MARKS):
             raise ValueError(f"expected {len(MARKS)} prices, not {len(prices)}")
@@ -62,7 +67,8 @@ class QualityBias:
 
     @classmethod
     def learned(cls, expected: Array, rewards: Array, costs: Array) -> QualityBias:
-        """The dial by what was expected of each worker (columns) on each question (rows) by a head
+        """The quality bias by what was expected of each worker (columns) on each question (rows)
+        by a head
         that had not met it, what they earned there (all of them were asked), and what they cost.
 
         Its end is what earned most, which can be less than all that a head would spend: where it

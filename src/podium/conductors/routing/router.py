@@ -2,13 +2,14 @@
 
     router = LearnedRouter.load(Path("router.json"))
     router.check(pool)
-    decision = router.decide("What is six times seven?", pool, dial=0.5)
+    decision = router.decide("What is six times seven?", pool, quality_bias=0.5)
     decision.worker, decision.confidence, decision.scores
 
 A linear head over what its encoder makes of the question says for each worker what reward to expect
-of it. The dial weighs that against money: at 1 the best worker that the head expects, at 0 the
-cheapest, and between them what the head expects less the worker's cost times a price that was
-learned from the log (`podium.routing.dial`). How the head is learned is `podium.routing.learning`.
+of it. The quality bias weighs that against money: at 1 the best worker that the head expects, at 0
+the cheapest, and between them what the head expects less the worker's cost times a price that was
+learned from the log (`podium.conductors.routing.quality_bias`). How the head is learned is
+`podium.routing.learning`.
 
 The file is versioned JSON, its numbers in base64; nothing of it is run.
 """
@@ -96,7 +97,7 @@ class LearnedRouter:
     workers: tuple[Known, ...]
     encoder: Encoder
     head: Array
-    dial: QualityBias
+    quality_bias: QualityBias
     certainty: Certainty = Certainty()
     source: str = ""
 
@@ -115,11 +116,12 @@ class LearnedRouter:
             write_whole(path, json.dumps(self.document()) + "\n")
 
     def decide(
-        self, question: str, pool: Pool, dial: float = 1.0, confidence: float = 0.0
+        self, question: str, pool: Pool, quality_bias: float = 1.0, confidence: float = 0.0
     ) -> Decision:
         """The worker of the pool that is to answer, of those that the router knows.
 
-        With `dial` 0 the cheapest whatever its chance; above, of those whose chance to be right is
+        With `quality_bias` 0 the cheapest whatever its chance; above, of those whose chance to be
+        right is
         at least the `confidence`, with 1 the one of which the most is expected. Where nobody's is,
         it is who has the best chance, and the decision says how small that is.
         """
@@ -127,11 +129,11 @@ class LearnedRouter:
         expected = self.expected(self.encoder.encode([question]))[0]
         chances = {place: self.certainty(float(expected[place])) for place in places}
         trusted = [place for place in places if chances[place] >= confidence]
-        if dial == 0:
+        if quality_bias == 0:
             trusted = places
         elif not trusted:
             trusted = [max(places, key=chances.__getitem__)]
-        chosen = self.dial.choose(expected, self.costs, dial, trusted)
+        chosen = self.quality_bias.choose(expected, self.costs, quality_bias, trusted)
         return Decision(
             self.workers[chosen].name,
             chances[chosen],
@@ -220,7 +222,7 @@ class LearnedRouter:
             ],
             "encoder": self.encoder.document(),
             "head": packed(self.head),
-            "dial": self.dial.document(),
+            "quality_bias": self.quality_bias.document(),
             "certainty": {"slope": self.certainty.slope, "middle": self.certainty.middle},
         }
 
@@ -247,16 +249,16 @@ class LearnedRouter:
                 amount(document["certainty"]["slope"], "a slope"),
                 amount(document["certainty"]["middle"], "a middle"),
             )
-            dial = QualityBias.read(document["dial"])
+            quality_bias = QualityBias.read(document["quality_bias"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"expected workers, a dial and a certainty in it ({type(error).__name__}: "
+                f"expected workers, a quality bias and a certainty in it ({type(error).__name__}: "
                 f"{error}); {AGAIN}"
             ) from error
         if not workers or len({worker.name for worker in workers}) < len(workers):
             raise ConfigError("it has no workers, or two of the same name; " + AGAIN)
         head = array_in(document, "head", (width_of(encoder) + 1, len(workers)))
-        return cls(workers, encoder, head, dial, certainty, str(document.get("source", "")))
+        return cls(workers, encoder, head, quality_bias, certainty, str(document.get("source", "")))
 
 
 def expected_by(head: Array, vectors: Array) -> Array:

@@ -96,12 +96,12 @@ class Inspector:
         return (*earlier, *now)
 
 
-def restorer(guard: Guard, terms: ResponseOptions) -> Callable[[str], str] | None:
+def restorer(guard: Guard, response_options: ResponseOptions) -> Callable[[str], str] | None:
     """What makes of a text the one that whoever asked is to have, where anything can be put back.
     What must be JSON stays JSON: a value in it is quoted as one."""
     if not guard.restores:
         return None
-    if terms.schema is None:
+    if response_options.schema is None:
         return guard.restore
     return lambda text: in_json(guard, text)
 
@@ -109,7 +109,7 @@ def restorer(guard: Guard, terms: ResponseOptions) -> Callable[[str], str] | Non
 def restored(run: Run, guard: Guard) -> Run:
     """The run as whoever asked is to have it: its answer, and what it calls their tools with. It is
     not the run that is kept."""
-    restore = restorer(guard, run.terms)
+    restore = restorer(guard, run.response_options)
     if restore is None:
         return run
     if run.answer is not None:

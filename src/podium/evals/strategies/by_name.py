@@ -130,7 +130,7 @@ STRATEGIES: Final = (
 """The strategies by name. `single:W` and `reflection:W` are those of the worker W alone, as are
 `best-of-N:W` and `majority-N:W`, with any number of draws; `untrained:P` asks with the prompt P.
 What has to be fitted first (`LEARNED`) is named with its file, and `router` perhaps with a position
-of its dial as well; a coordinator that was trained
+of its quality bias as well; a coordinator that was trained
 (`EVOLVED`) with its directory, and somebody's own function as `module:function`."""
 
 ASKING_MORE: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
@@ -195,9 +195,9 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
     """The strategy of that name, which was checked before and stands for no candidates."""
     family, _, which = name.partition(":")
     if family in LEARNED:
-        path, dial = named(name)
+        path, quality_bias = named(name)
         learned = read_learned(path)
-        return learned.strategy if dial is None else learned.at(dial)
+        return learned.strategy if quality_bias is None else learned.at(quality_bias)
     if drawn := _DRAWS.fullmatch(family):
         make = best_of if drawn[1] == "best-of" else consensus
         return make(which, int(drawn[2]))

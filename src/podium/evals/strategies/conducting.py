@@ -28,8 +28,8 @@ class Transcript:
         self._stage = stage
         self._created_at = timestamp()
         self._ledger = Ledger(stage.options.budget)
-        stage.board.bind()
-        self._started = stage.board.clock()
+        stage.call_policy.bind()
+        self._started = stage.call_policy.clock()
         self._planned: list[Step] = []
         self._records: dict[int, StepRecord] = {}
 
@@ -43,7 +43,7 @@ class Transcript:
         """
         index = len(self._planned)
         self._planned.append(Step(worker, subtask, reads))
-        calls = Calls(self._stage.board, self._ledger, self._started)
+        calls = Calls(self._stage.call_policy, self._ledger, self._started)
         began = self._elapsed_ms
         try:
             async with asyncio.timeout(self._ledger.seconds_left):
@@ -78,7 +78,7 @@ class Transcript:
 
     @property
     def _elapsed_ms(self) -> float:
-        return (self._stage.board.clock() - self._started) * 1000
+        return (self._stage.call_policy.clock() - self._started) * 1000
 
     def _note(
         self, index: int, calls: Calls, request: Request, began: float, end: Reply | PodiumError
@@ -119,7 +119,9 @@ def conducted(conductor: Conductor, *, rounds: int) -> Strategy:
     """
 
     async def answer(case: Case, stage: EvalContext) -> Run:
-        runner = Runner(conductor, tuple(stage.workers.values()), pool=case.pool, board=stage.board)
+        runner = Runner(
+            conductor, tuple(stage.workers.values()), pool=case.pool, call_policy=stage.call_policy
+        )
         options = replace(stage.options, rounds=rounds)
         if case.task.plan_grader is not None:
             return await _only_planned(runner, case, options)

@@ -4,7 +4,8 @@
     found.document()
 
 Of two workers, how much of the gap between them each router recovers
-(`podium.evals.tables.recovery`); of the router that has a dial, what each of its positions costs
+(`podium.evals.tables.recovery`); of the router that has a quality bias, what each of its positions
+costs
 and earns, beside the straight line between the cheapest worker and the best: what sending questions
 at random would earn for as much.
 """
@@ -83,17 +84,20 @@ def ranks(preferences: Array, folds: Sequence[Sequence[int]]) -> Array:
 
 
 POSITIONS: Final = tuple(mark / 10 for mark in range(11))
-"""Where the dial is looked at."""
+"""Where the quality bias is looked at."""
 
 OURS: Final = "router"
 RECOVERED: Final = ("strategy", "APGR", "95 % interval", f"{OURS} against it")
-DIAL: Final = ("dial", "cost", "right, %", "the line, %", "above it", "95 % interval")
+QUALITY_BIAS: Final = (
+    "quality bias",
+    *("cost", "right, %", "the line, %", "above it", "95 % interval"),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """One fold: the places of its questions, what a router scores them, and, where it has a dial,
-    which worker (columns are `POSITIONS`) each goes to."""
+    """One fold: the places of its questions, what a router scores them, and, where it has a
+    quality bias, which worker (columns are `POSITIONS`) each goes to."""
 
     places: tuple[int, ...]
     scores: Array
@@ -109,7 +113,10 @@ def held_out(router: Router, outcomes: Outcomes, places: Sequence[int]) -> HeldO
         everyone = range(len(learned.workers))
         dialled = np.array(
             [
-                [learned.dial.choose(row, learned.costs, dial, everyone) for dial in POSITIONS]
+                [
+                    learned.quality_bias.choose(row, learned.costs, quality_bias, everyone)
+                    for quality_bias in POSITIONS
+                ]
                 for row in scores
             ]
         )
@@ -118,10 +125,10 @@ def held_out(router: Router, outcomes: Outcomes, places: Sequence[int]) -> HeldO
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One position of the dial: what a question cost and earned, and by how much that is more than
-    mixing the cheapest and the best worker would earn for the same."""
+    """One position of the quality bias: what a question cost and earned, and by how much that is
+    more than mixing the cheapest and the best worker would earn for the same."""
 
-    dial: float
+    quality_bias: float
     cost: float
     reward: float
     line: float
@@ -130,7 +137,7 @@ class Position:
     def document(self) -> dict[str, Any]:
         """The position as JSON."""
         return {
-            "dial": self.dial,
+            "quality_bias": self.quality_bias,
             "cost": rounded(self.cost),
             "reward": rounded(self.reward),
             "line": rounded(self.line),
@@ -140,18 +147,18 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """APGR by strategy where there are two workers, and the positions of the dial."""
+    """APGR by strategy where there are two workers, and the positions of the quality bias."""
 
     recovered: Mapping[str, Share]
     leads: Mapping[str, Share]
-    dial: tuple[Position, ...]
+    quality_bias: tuple[Position, ...]
 
     def document(self) -> dict[str, Any]:
         """Everything as JSON."""
         return {
             "apgr": {name: share.document() for name, share in self.recovered.items()},
             "apgr_lead": {name: share.document() for name, share in self.leads.items()},
-            "dial": [position.document() for position in self.dial],
+            "quality_bias": [position.document() for position in self.quality_bias],
         }
 
     def tables(self) -> list[str]:
@@ -159,8 +166,10 @@ class Curves:
         found = []
         if self.recovered:
             found.append(markdown(RECOVERED, [self._recovered(name) for name in self.recovered]))
-        if self.dial:
-            found.append(markdown(DIAL, [_shown(position) for position in self.dial]))
+        if self.quality_bias:
+            found.append(
+                markdown(QUALITY_BIAS, [_shown(position) for position in self.quality_bias])
+            )
         return found
 
     def _recovered(self, name: str) -> tuple[str, ...]:
@@ -186,7 +195,7 @@ def curves(outcomes: Outcomes, held: Mapping[str, Sequence[HeldOut]]) -> Curves 
             for name, recovery in recoveries.items()
             if ours is not None and name != OURS
         },
-        _dial(outcomes, held.get(OURS, ())),
+        _quality_bias(outcomes, held.get(OURS, ())),
     )
 
 
@@ -202,7 +211,7 @@ def _recovery(outcomes: Outcomes, folds: Sequence[HeldOut]) -> Recovery:
     )
 
 
-def _dial(outcomes: Outcomes, folds: Sequence[HeldOut]) -> tuple[Position, ...]:
+def _quality_bias(outcomes: Outcomes, folds: Sequence[HeldOut]) -> tuple[Position, ...]:
     means = np.array(costs_of(outcomes))
     costs = np.tile(means, (len(outcomes.questions), 1))
     if outcomes.costs is not None:
@@ -214,12 +223,14 @@ def _dial(outcomes: Outcomes, folds: Sequence[HeldOut]) -> tuple[Position, ...]:
         if fold.dialled is not None:
             chosen[list(fold.places)] = fold.dialled
     return tuple(
-        _position(dial, outcomes.shares, costs, chosen[:, column])
-        for column, dial in enumerate(POSITIONS)
+        _position(quality_bias, outcomes.shares, costs, chosen[:, column])
+        for column, quality_bias in enumerate(POSITIONS)
     )
 
 
-def _position(dial: float, shares: Array, costs: Array, chosen: NDArray[np.int64]) -> Position:
+def _position(
+    quality_bias: float, shares: Array, costs: Array, chosen: NDArray[np.int64]
+) -> Position:
     everyone = np.arange(len(shares))
     rewards, cost = shares[everyone, chosen], float(costs[everyone, chosen].mean())
     means, overall = costs.mean(axis=0), shares.mean(axis=0)
@@ -228,7 +239,7 @@ def _position(dial: float, shares: Array, costs: Array, chosen: NDArray[np.int64
     way = float((cost - means[cheapest]) / dearer) if dearer else 1.0
     line = (1 - way) * shares[:, cheapest] + way * shares[:, best]
     above = _mean(rewards - line)
-    return Position(dial, cost, float(rewards.mean()), float(line.mean()), above)
+    return Position(quality_bias, cost, float(rewards.mean()), float(line.mean()), above)
 
 
 def _mean(numbers: Array) -> Share:
@@ -241,7 +252,7 @@ def _mean(numbers: Array) -> Share:
 def _shown(position: Position) -> tuple[str, ...]:
     above = position.above
     return (
-        f"{position.dial:g}",
+        f"{position.quality_bias:g}",
         f"{position.cost:.3f}",
         f"{100 * position.reward:.1f}",
         f"{100 * position.line:.1f}",

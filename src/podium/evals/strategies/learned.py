@@ -8,7 +8,7 @@ its numbers, and the fingerprints of the questions that it learned from. Learnin
 `podium.evals.strategies.fit`. What `podium train router` wrote is read too; it does not say which
 questions it has met.
 
-A name may end in a position of the dial, which Podium's own router has: `router:FILE@0.5`.
+A name may end in a position of the quality bias, which Podium's own router has: `router:FILE@0.5`.
 """
 
 from __future__ import annotations
@@ -86,22 +86,23 @@ class Learned:
 
         router = model
 
-        def choose(situation: PlanningContext) -> str:
-            return chosen(router, situation.question, situation.pool.names)
+        def choose(context: PlanningContext) -> str:
+            return chosen(router, context.question, context.pool.names)
 
         return conducted(RouterConductor(choose, name=self.name), rounds=1)
 
-    def at(self, dial: float) -> Strategy:
-        """A way to answer at that position of the dial, which only Podium's own router has."""
+    def at(self, quality_bias: float) -> Strategy:
+        """A way to answer at that position of the quality bias, which only Podium's own router
+        has."""
         from podium.evals.strategies.routers import HeadRouter
 
         router = self.model
-        assert isinstance(router, HeadRouter), "no other name has a dial"
+        assert isinstance(router, HeadRouter), "no other name has a quality bias"
 
-        def choose(situation: PlanningContext) -> str:
-            return router.chosen_at(dial, situation.question, situation.pool.names)
+        def choose(context: PlanningContext) -> str:
+            return router.chosen_at(quality_bias, context.question, context.pool.names)
 
-        return conducted(RouterConductor(choose, name=f"{self.name}@{dial:g}"), rounds=1)
+        return conducted(RouterConductor(choose, name=f"{self.name}@{quality_bias:g}"), rounds=1)
 
     def check(self, present: Collection[str]) -> None:
         """Refuse a pool of which it knows nobody."""
@@ -130,15 +131,15 @@ class Learned:
 
 
 class Named(NamedTuple):
-    """What the name of a strategy says that was fitted: its file, and the position of the dial,
-    where there is one in it."""
+    """What the name of a strategy says that was fitted: its file, and the position of the quality
+    bias, where there is one in it."""
 
     path: Path
-    dial: float | None = None
+    quality_bias: float | None = None
 
 
 def named(name: str) -> Named:
-    """What that name says, `routerdc:FILE` or `router:FILE@DIAL`. A file whose own name has an @ is
+    """What that name says, `routerdc:FILE` or `router:FILE@BIAS`. A file whose own name has an @ is
     a file."""
     family, _, which = name.partition(":")
     file, at, told = which.rpartition("@")
@@ -146,19 +147,20 @@ def named(name: str) -> Named:
         return Named(Path(which))
     if not file:
         raise UsageError(
-            f"the strategy {name!r} names a dial and no file; name what was fitted or trained as "
+            f"the strategy {name!r} names a quality bias and no file; name what was fitted or "
+            f"trained as "
             f"well, as in {ROUTER}:FILE@0.5"
         )
     try:
-        dial = float(told)
+        quality_bias = float(told)
     except ValueError:
-        dial = math.nan
-    if not 0 <= dial <= 1:
+        quality_bias = math.nan
+    if not 0 <= quality_bias <= 1:
         raise UsageError(
-            f"the strategy {name!r} names the dial {told!r}: expected a number from 0 (the "
+            f"the strategy {name!r} names the quality bias {told!r}: expected a number from 0 (the "
             f"cheapest worker) to 1 (the best), as in {ROUTER}:FILE@0.5"
         )
-    return Named(Path(file), dial)
+    return Named(Path(file), quality_bias)
 
 
 def _is_file(path: Path) -> bool:

@@ -23,7 +23,7 @@ from podium.core.request import (
     assistant,
     user,
 )
-from podium.core.requirements import check_terms, needs_in_words, needs_of_one
+from podium.core.requirements import check_response_options, needs_in_words, needs_of_one
 from podium.core.run import new_run_id
 from podium.core.run_records import Check, Place, total_cost, total_usage
 from podium.core.structured_output import misfit, require_sound
@@ -53,7 +53,7 @@ class Gateway:
 
     def __init__(
         self,
-        board: CallPolicy,
+        call_policy: CallPolicy,
         door: AccessPolicy,
         budget: Budget,
         excludable: frozenset[str],
@@ -63,7 +63,7 @@ class Gateway:
     ) -> None:
         self._guardrails = guardrails
         self._workers = {worker.profile.name: worker for worker in workers}
-        self._board = board
+        self._call_policy = call_policy
         self._excludable = excludable
         self._door = door
         self._budget = budget
@@ -87,11 +87,13 @@ class Gateway:
             _check(asked, worker.profile)
         request = _request(asked, worker.profile)
         budget = self._door.budget_for(visitor, self._budget.narrowed(asked.wished.budget))
-        board = self._board
-        board.bind()
+        call_policy = self._call_policy
+        call_policy.bind()
         id_ = new_run_id()
         ledger = Ledger(budget, account=self._door.account_of(visitor))
-        calls = Calls(board, ledger, board.clock(), visitor.exclude | asked.wished.exclude)
+        calls = Calls(
+            call_policy, ledger, call_policy.clock(), visitor.exclude | asked.wished.exclude
+        )
         if teller is not None:
             teller.opened(id_, kept=False)
         watched = _Watched(self._guardrails, self._workers, calls, id_) if self.is_guarded else None
@@ -256,23 +258,23 @@ class _Listener:
 
 
 def _request(asked: ApiRequest, profile: WorkerProfile) -> Request:
-    terms = asked.terms
+    response_options = asked.response_options
     messages = inside(asked.messages)
     return Request(
         messages=messages if "vision" in profile.capabilities else tuple(map(_unseen, messages)),
-        max_tokens=terms.max_tokens,
-        temperature=terms.temperature,
-        top_p=terms.top_p,
-        seed=terms.seed,
-        stop=terms.stop,
-        tools=terms.tools,
-        tool_choice=terms.tool_choice,
-        schema=terms.schema,
-        effort=terms.effort,
-        parallel_tools=terms.parallel_tools,
-        cache_key=terms.cache_key,
-        cache_time=terms.cache_time,
-        thinking_tokens=terms.thinking_tokens,
+        max_tokens=response_options.max_tokens,
+        temperature=response_options.temperature,
+        top_p=response_options.top_p,
+        seed=response_options.seed,
+        stop=response_options.stop,
+        tools=response_options.tools,
+        tool_choice=response_options.tool_choice,
+        schema=response_options.schema,
+        effort=response_options.effort,
+        parallel_tools=response_options.parallel_tools,
+        cache_key=response_options.cache_key,
+        cache_time=response_options.cache_time,
+        thinking_tokens=response_options.thinking_tokens,
     )
 
 
@@ -288,7 +290,7 @@ def _unseen(message: Message) -> Message:
 def _check(asked: ApiRequest, profile: WorkerProfile) -> None:
     """Refuse what one worker cannot do, rather than let it be lost on the way."""
     wished = asked.wished
-    for name in ("workflow", "max_steps", "rounds", "dial"):
+    for name in ("workflow", "max_steps", "rounds", "quality_bias"):
         if getattr(wished, name) is not None:
             raise invalid(
                 f"podium.{name}",
@@ -304,10 +306,10 @@ def _check(asked: ApiRequest, profile: WorkerProfile) -> None:
     for name in (profile.name, profile.provider):
         if name and name in wished.exclude:
             raise ApiError("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
-    check_terms(asked.terms)
-    if asked.terms.schema is not None:
-        require_sound(asked.terms.schema)
+    check_response_options(asked.response_options)
+    if asked.response_options.schema is not None:
+        require_sound(asked.response_options.schema)
     pictures = (part for turn in asked.messages for part in turn.parts if isinstance(part, Image))
-    missing = needs_of_one(asked.terms, tuple(pictures)) - profile.capabilities
+    missing = needs_of_one(asked.response_options, tuple(pictures)) - profile.capabilities
     if missing:
         raise ApiError("invalid", f"{profile.name!r} cannot {needs_in_words(missing)}; ask another")

@@ -229,7 +229,9 @@ def repeated(asked: ApiRequest, run: Run) -> ApiResult:
 def retold(run: Run) -> tuple[ApiRequest, Answer]:
     """What was asked and answered in a run on record, for telling it again."""
     name = NAME_OF[run.tier]
-    asked = ApiRequest(model=name, messages=(*run.history, question_of(run)), terms=run.terms)
+    asked = ApiRequest(
+        model=name, messages=(*run.history, question_of(run)), response_options=run.response_options
+    )
     return asked, answer_of(run, name)
 
 

@@ -91,7 +91,7 @@ class Tiers:
                         run = await self._podium.resume(
                             before,
                             results=turn.results,
-                            terms=asked.terms,
+                            response_options=asked.response_options,
                             budget=self._budget_to_go_on(before, visitor),
                             account=self._door.account_of(visitor),
                             emit=watch,
@@ -234,7 +234,7 @@ class Tiers:
         """What the run is to have: the settings' usual, the client's wishes, the key's rules."""
         wished = asked.wished
         steps, rounds = extent(
-            asked.terms.effort,
+            asked.response_options.effort,
             self._options,
             may_plan_again=may_plan_again(tier, self._conductor, turn.question, self._mini),
         )
@@ -244,7 +244,7 @@ class Tiers:
         return RunOptions(
             history=turn.history,
             images=turn.images,
-            terms=asked.terms,
+            response_options=asked.response_options,
             owner=visitor.key_id,
             tier=tier,
             max_steps=steps if wished.max_steps is None else allowed.max_steps,
@@ -253,7 +253,7 @@ class Tiers:
             account=self._door.account_of(visitor),
             exclude=excluded(wished.exclude, self._excludable)
             | (visitor.exclude & self._excludable),
-            dial=wished.dial,
+            quality_bias=wished.quality_bias,
         )
 
 

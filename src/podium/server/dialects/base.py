@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any, Final, Protocol
 
 from podium.core.request import (
-    NO_TERMS,
+    DEFAULT_RESPONSE_OPTIONS,
     Finish,
     Message,
     ResponseOptions,
@@ -33,15 +33,15 @@ Json = Mapping[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodiumParams:
     """The `podium` object of a body: what only Podium understands. `budget` holds caps by their
-    names in `podium.budget.Budget`; `workflow` is a plan of the client's own, as JSON; `dial` is
-    how much quality counts over cost where a router chooses, from 0 to 1."""
+    names in `podium.budget.Budget`; `workflow` is a plan of the client's own, as JSON;
+    `quality_bias` is how much quality counts over cost where a router chooses, from 0 to 1."""
 
     budget: Mapping[str, float] = field(default_factory=dict)
     exclude: frozenset[str] = frozenset()
     max_steps: int | None = None
     rounds: int | None = None
     workflow: Json | None = None
-    dial: float | None = None
+    quality_bias: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ApiRequest:
 
     model: str
     messages: tuple[Message, ...]
-    terms: ResponseOptions = NO_TERMS
+    response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     stream: bool = False
     store: bool = True
     previous: str | None = None

@@ -5,7 +5,7 @@ clients whose body is not theirs to shape.
     X-Podium-Exclude: deepseek, gpt-5
     X-Podium-Max-Steps: 3
     X-Podium-Rounds: 2
-    X-Podium-Dial: 0.2
+    X-Podium-Quality-Bias: 0.2
     X-Podium-Workflow: {"steps": [...]}
 
 Headers are read into the object that the dialects read, so both are checked in one place. What
@@ -28,7 +28,7 @@ from podium.server.dialects.fields import Reader, document, listed, number, open
 FIELD: Final = "podium"
 
 BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")
-WISHES: Final = frozenset({"budget", "exclude", "max_steps", "rounds", "workflow", "dial"})
+WISHES: Final = frozenset({"budget", "exclude", "max_steps", "rounds", "workflow", "quality_bias"})
 
 
 class Headers(Protocol):
@@ -49,7 +49,7 @@ def wished(value: object, path: str) -> PodiumParams:
         max_steps=fields.optional("max_steps", whole(1, 100)),
         rounds=fields.optional("rounds", whole(1, 100)),
         workflow=fields.optional("workflow", document),
-        dial=fields.optional("dial", number(0, 1)),
+        quality_bias=fields.optional("quality_bias", number(0, 1)),
     )
 
 
@@ -127,6 +127,6 @@ _READERS: Final = MappingProxyType[str, Callable[[str, str], Any]](
         "max_steps": _number,
         "rounds": _number,
         "workflow": _json,
-        "dial": _number,
+        "quality_bias": _number,
     }
 )

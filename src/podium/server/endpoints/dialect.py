@@ -124,7 +124,7 @@ class RequestHandler:
             if name is not None:
                 self._asked = asked = self._named(asked, target, name, body)
             self._traces = self._wants_trace(asked, target)
-            request = Request(asked.messages, tools=asked.terms.tools)
+            request = Request(asked.messages, tools=asked.response_options.tools)
             tokens = estimated_input_tokens(request)
             await service.door.begin(
                 visitor, tier_or_worker=target.name, tokens=tokens, scope=self.scope

@@ -36,7 +36,7 @@ _WISHES: Final = {
         "max_steps": {"type": "integer", "minimum": 1, "maximum": 100},
         "rounds": {"type": "integer", "minimum": 1, "maximum": 100},
         "workflow": {"type": "object"},
-        "dial": {"type": "number", "minimum": 0, "maximum": 1},
+        "quality_bias": {"type": "number", "minimum": 0, "maximum": 1},
     },
 }
 

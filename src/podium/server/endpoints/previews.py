@@ -83,7 +83,7 @@ async def count_tokens(request: HttpRequest, service: Serving, visitor: Admitted
     body = await _body(request, service)
     asked = MESSAGES.read_count(body)
     service.names.find(asked.model)
-    tokens = estimated_input_tokens(Request(asked.messages, tools=asked.terms.tools))
+    tokens = estimated_input_tokens(Request(asked.messages, tools=asked.response_options.tools))
     return MESSAGES.counted(tokens)
 
 
@@ -131,7 +131,7 @@ def _estimate(asked: ApiRequest, turn: Turn, round_: Round, pool: Pool) -> dict[
     """What carrying the workflow out would come to, once, if all goes well."""
     workflow = round_.workflow
     assert workflow is not None, "the first round always has a workflow"
-    written = asked.terms.max_tokens or ASSUMED_OUTPUT_TOKENS
+    written = asked.response_options.max_tokens or ASSUMED_OUTPUT_TOKENS
     history = estimated_input_tokens(Request((*turn.history, user(turn.question))))
     total = NO_USAGE
     cost: float | None = 0.0

@@ -14,7 +14,7 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from podium.core.request import NO_TERMS, ResponseOptions, Tool
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions, Tool
 from podium.server.api_error import ApiError
 from podium.server.dialects.base import ApiRequest, PodiumParams
 from podium.server.dialects.chat.dialect import CHAT
@@ -47,7 +47,7 @@ def refusal(**fields: Any) -> ApiError:
 def test_a_plain_body_demands_nothing() -> None:
     asked = read()
     assert asked.model == "podium"
-    assert asked.terms == NO_TERMS
+    assert asked.response_options == DEFAULT_RESPONSE_OPTIONS
     assert not asked.stream
     assert asked.store
     assert not asked.shows_reasoning
@@ -60,7 +60,7 @@ def test_the_body_is_kept_for_what_is_repeated() -> None:
 
 def test_null_is_the_same_as_absent_for_all_that_is_optional() -> None:
     names = get_type_hints(CompletionCreateParamsStreaming).keys() - {"model", "messages"}
-    assert read(**dict.fromkeys(names)).terms == NO_TERMS
+    assert read(**dict.fromkeys(names)).response_options == DEFAULT_RESPONSE_OPTIONS
 
 
 def test_every_field_of_the_sdk_is_known_here() -> None:
@@ -108,7 +108,7 @@ def _refused(value: Any) -> ApiError | None:
     ],
 )
 def test_what_changes_nothing_is_taken(field: str, value: object) -> None:
-    assert read(**{field: value}).terms == NO_TERMS
+    assert read(**{field: value}).response_options == DEFAULT_RESPONSE_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -172,21 +172,25 @@ def test_a_misspelt_field_is_told_its_name() -> None:
 
 
 def test_sampling_is_passed_on() -> None:
-    terms = read(temperature=0.5, top_p=0.9, seed=7, stop=["END", "\n\n"]).terms
-    assert terms == ResponseOptions(temperature=0.5, top_p=0.9, seed=7, stop=("END", "\n\n"))
+    response_options = read(
+        temperature=0.5, top_p=0.9, seed=7, stop=["END", "\n\n"]
+    ).response_options
+    assert response_options == ResponseOptions(
+        temperature=0.5, top_p=0.9, seed=7, stop=("END", "\n\n")
+    )
 
 
 def test_a_single_stop_is_one_stop() -> None:
-    assert read(stop="END").terms.stop == ("END",)
+    assert read(stop="END").response_options.stop == ("END",)
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 def test_the_length_has_an_old_and_a_new_name(field: str) -> None:
-    assert read(**{field: 9}).terms.max_tokens == 9
+    assert read(**{field: 9}).response_options.max_tokens == 9
 
 
 def test_both_names_may_say_the_same() -> None:
-    assert read(max_tokens=9, max_completion_tokens=9).terms.max_tokens == 9
+    assert read(max_tokens=9, max_completion_tokens=9).response_options.max_tokens == 9
 
 
 def test_two_different_lengths_are_refused() -> None:
@@ -210,7 +214,7 @@ def test_effort_is_passed_on_and_asks_to_see_reasoning(
     effort: str, means: str, shows: bool
 ) -> None:
     asked = read(reasoning_effort=effort)
-    assert asked.terms.effort == means
+    assert asked.response_options.effort == means
     assert asked.shows_reasoning is shows
 
 
@@ -251,35 +255,35 @@ def test_a_run_need_not_be_kept() -> None:
 
 
 def test_tools_are_passed_on() -> None:
-    terms = read(tools=[WEATHER, CLOCK]).terms
-    assert terms.tools == (
+    response_options = read(tools=[WEATHER, CLOCK]).response_options
+    assert response_options.tools == (
         Tool("weather", "Tells the weather", WEATHER["function"]["parameters"]),  # type: ignore[index]
         Tool("clock", "", {"type": "object", "properties": {}}),
     )
-    assert terms.tool_choice == ""
+    assert response_options.tool_choice == ""
 
 
 def test_a_strict_function_is_taken() -> None:
     strict = {"type": "function", "function": {"name": "clock", "strict": True}}
-    assert [tool.name for tool in read(tools=[strict]).terms.tools] == ["clock"]
+    assert [tool.name for tool in read(tools=[strict]).response_options.tools] == ["clock"]
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
 def test_a_choice_of_tools_is_passed_on(choice: str) -> None:
-    assert read(tools=[WEATHER], tool_choice=choice).terms.tool_choice == choice
+    assert read(tools=[WEATHER], tool_choice=choice).response_options.tool_choice == choice
 
 
 def test_a_named_tool_may_be_demanded() -> None:
     named = {"type": "function", "function": {"name": "clock"}}
-    assert read(tools=[WEATHER, CLOCK], tool_choice=named).terms.tool_choice == "clock"
+    assert read(tools=[WEATHER, CLOCK], tool_choice=named).response_options.tool_choice == "clock"
 
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_only_the_allowed_tools_reach_the_workers(mode: str) -> None:
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [CLOCK]}}
-    terms = read(tools=[WEATHER, CLOCK], tool_choice=allowed).terms
-    assert [tool.name for tool in terms.tools] == ["clock"]
-    assert terms.tool_choice == mode
+    response_options = read(tools=[WEATHER, CLOCK], tool_choice=allowed).response_options
+    assert [tool.name for tool in response_options.tools] == ["clock"]
+    assert response_options.tool_choice == mode
 
 
 @pytest.mark.parametrize(
@@ -326,25 +330,31 @@ def test_a_tool_that_is_named_as_a_choice_cannot_be_demanded() -> None:
 
 
 def test_one_call_at_a_time_may_be_demanded() -> None:
-    assert not read(tools=[CLOCK], parallel_tool_calls=False).terms.parallel_tools
-    assert read(tools=[CLOCK], parallel_tool_calls=True).terms.parallel_tools
+    assert not read(tools=[CLOCK], parallel_tool_calls=False).response_options.parallel_tools
+    assert read(tools=[CLOCK], parallel_tool_calls=True).response_options.parallel_tools
     assert refusal(parallel_tool_calls="no").field == "parallel_tool_calls"
 
 
 def test_a_json_object_is_a_schema_of_any_object() -> None:
-    assert read(response_format={"type": "json_object"}).terms.schema == {"type": "object"}
+    assert read(response_format={"type": "json_object"}).response_options.schema == {
+        "type": "object"
+    }
 
 
 def test_a_schema_takes_its_name_and_description_along() -> None:
     form = {"name": "sum", "description": "A sum", "strict": True, "schema": {"type": "object"}}
-    terms = read(response_format={"type": "json_schema", "json_schema": form}).terms
-    assert terms.schema == {"title": "sum", "description": "A sum", "type": "object"}
+    response_options = read(
+        response_format={"type": "json_schema", "json_schema": form}
+    ).response_options
+    assert response_options.schema == {"title": "sum", "description": "A sum", "type": "object"}
 
 
 def test_the_words_of_the_schema_itself_come_first() -> None:
     form = {"name": "sum", "description": "A sum", "schema": {"title": "T", "description": "D"}}
-    terms = read(response_format={"type": "json_schema", "json_schema": form}).terms
-    assert terms.schema == {"title": "T", "description": "D"}
+    response_options = read(
+        response_format={"type": "json_schema", "json_schema": form}
+    ).response_options
+    assert response_options.schema == {"title": "T", "description": "D"}
 
 
 @pytest.mark.parametrize(
@@ -453,4 +463,4 @@ def test_a_body_of_ten_times_the_length_takes_about_ten_times_as_long() -> None:
 
 
 def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
-    assert read(prompt_cache_key="mine").terms == ResponseOptions(cache_key="mine")
+    assert read(prompt_cache_key="mine").response_options == ResponseOptions(cache_key="mine")

@@ -87,7 +87,7 @@ def test_a_parsed_answer_is_the_model_that_was_asked_for() -> None:
         model="podium", messages=QUESTION, response_format=Sum
     )
     assert told.choices[0].message.parsed == Sum(steps=["1+1"], total=2)
-    schema = stage.asked[0].terms.schema
+    schema = stage.asked[0].response_options.schema
     assert schema is not None
     assert schema["required"] == ["steps", "total"]
     assert schema["additionalProperties"] is False
@@ -164,7 +164,7 @@ def test_arguments_of_a_pydantic_tool_are_parsed() -> None:
     calls = told.choices[0].message.tool_calls
     assert calls is not None
     assert calls[0].function.parsed_arguments == Sum(steps=[], total=3)
-    assert [tool.name for tool in stage.asked[0].terms.tools] == ["Sum"]
+    assert [tool.name for tool in stage.asked[0].response_options.tools] == ["Sum"]
 
 
 def test_pictures_are_understood() -> None:

@@ -26,7 +26,7 @@ def result(mark: Any) -> list[dict[str, Any]]:
 
 
 def test_without_a_mark_nothing_is_to_be_kept() -> None:
-    assert asked(system=words(), tools=[TOOL]).terms.cache_time == ""
+    assert asked(system=words(), tools=[TOOL]).response_options.cache_time == ""
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_without_a_mark_nothing_is_to_be_kept() -> None:
     ],
 )
 def test_a_mark_anywhere_asks_that_the_prompt_be_kept(fields: dict[str, Any]) -> None:
-    assert asked(**fields).terms.cache_time == "5m"
+    assert asked(**fields).response_options.cache_time == "5m"
 
 
 def test_the_prompt_is_kept_for_the_shortest_time_that_is_asked_for() -> None:
-    assert asked(system=words(HOUR), cache_control=HOUR).terms.cache_time == "1h"
-    assert asked(system=words(HOUR), cache_control=MARK).terms.cache_time == "5m"
+    assert asked(system=words(HOUR), cache_control=HOUR).response_options.cache_time == "1h"
+    assert asked(system=words(HOUR), cache_control=MARK).response_options.cache_time == "5m"

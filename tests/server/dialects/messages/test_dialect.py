@@ -115,8 +115,8 @@ def test_the_sdk_parses_structured_output() -> None:
         output_format=City,
     )
     assert parsed.parsed_output == City(name="Rome")
-    assert desk.asked[0].terms.schema is not None
-    assert desk.asked[0].terms.schema["properties"]["name"]["type"] == "string"
+    assert desk.asked[0].response_options.schema is not None
+    assert desk.asked[0].response_options.schema["properties"]["name"]["type"] == "string"
 
 
 def test_the_sdk_raises_its_own_error_with_the_field() -> None:
@@ -141,7 +141,7 @@ def test_the_sdk_counts_tokens() -> None:
     )
     assert count.input_tokens == 42
     assert [turn.text for turn in desk.asked[0].messages] == ["Be brief.", "Hello"]
-    assert desk.asked[0].terms.tools[0].name == "weather"
+    assert desk.asked[0].response_options.tools[0].name == "weather"
 
 
 def test_tokens_may_be_counted_up_to_the_assistants_turn() -> None:
@@ -190,8 +190,8 @@ def test_claude_codes_requests_are_served() -> None:
     read = MESSAGES.read(claude_code())
     assert [turn.role for turn in read.messages] == ["system", "user", "system"]
     assert read.messages[0].text == "You are Claude Code."
-    assert [tool.name for tool in read.terms.tools] == ["Bash"]
-    assert (read.stream, read.shows_reasoning, read.terms.effort) == (True, True, "high")
+    assert [tool.name for tool in read.response_options.tools] == ["Bash"]
+    assert (read.stream, read.shows_reasoning, read.response_options.effort) == (True, True, "high")
 
 
 def test_claude_codes_small_questions_are_served() -> None:
@@ -200,12 +200,16 @@ def test_claude_codes_small_questions_are_served() -> None:
         claude_code(tools=[], thinking={"type": "disabled"}, output_config={"format": form})
         | {"temperature": 1}
     )
-    assert (read.terms.schema, read.terms.effort, read.terms.temperature) == (FORM, "none", 1)
+    assert (
+        read.response_options.schema,
+        read.response_options.effort,
+        read.response_options.temperature,
+    ) == (FORM, "none", 1)
 
 
 def test_claude_codes_counts_are_served() -> None:
     sent = {name: claude_code()[name] for name in ("model", "messages", "tools")}
-    assert MESSAGES.read_count(sent).terms.max_tokens is None
+    assert MESSAGES.read_count(sent).response_options.max_tokens is None
 
 
 @pytest.mark.parametrize(

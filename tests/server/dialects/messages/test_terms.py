@@ -16,16 +16,31 @@ ANSWER_FORM = {"type": "json_schema", "schema": FORM}
 
 
 def test_a_small_body_demands_its_length_alone() -> None:
-    terms = asked().terms
-    assert terms.max_tokens == 2000
-    assert (terms.temperature, terms.top_p, terms.stop, terms.tools) == (None, None, (), ())
-    assert (terms.tool_choice, terms.schema, terms.effort) == ("", None, None)
+    response_options = asked().response_options
+    assert response_options.max_tokens == 2000
+    assert (
+        response_options.temperature,
+        response_options.top_p,
+        response_options.stop,
+        response_options.tools,
+    ) == (None, None, (), ())
+    assert (response_options.tool_choice, response_options.schema, response_options.effort) == (
+        "",
+        None,
+        None,
+    )
 
 
 def test_length_sampling_and_stops_are_honoured() -> None:
-    terms = asked(max_tokens=7, temperature=0.5, top_p=0.9, stop_sequences=["END", "\n\n"]).terms
-    assert (terms.max_tokens, terms.temperature, terms.top_p) == (7, 0.5, 0.9)
-    assert terms.stop == ("END", "\n\n")
+    response_options = asked(
+        max_tokens=7, temperature=0.5, top_p=0.9, stop_sequences=["END", "\n\n"]
+    ).response_options
+    assert (response_options.max_tokens, response_options.temperature, response_options.top_p) == (
+        7,
+        0.5,
+        0.9,
+    )
+    assert response_options.stop == ("END", "\n\n")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +112,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_known_one() -> None:
 )
 def test_hints_change_nothing(hints: dict[str, Any]) -> None:
     hinted, plain = asked(**hints), asked()
-    assert (hinted.messages, hinted.terms) == (plain.messages, plain.terms)
+    assert (hinted.messages, hinted.response_options) == (plain.messages, plain.response_options)
     assert hinted.body.items() >= hints.items()
 
 
@@ -108,7 +123,7 @@ def test_fast_mode_is_refused_with_how_to_leave_it() -> None:
 
 
 def test_a_clients_tool_is_read() -> None:
-    assert asked(tools=[WEATHER]).terms.tools == (Tool("weather", "Tells it.", FORM),)
+    assert asked(tools=[WEATHER]).response_options.tools == (Tool("weather", "Tells it.", FORM),)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +137,14 @@ def test_a_clients_tool_is_read() -> None:
     ],
 )
 def test_harmless_additions_to_a_tool_are_taken(addition: dict[str, Any]) -> None:
-    assert asked(tools=[WEATHER | addition]).terms == asked(tools=[WEATHER]).terms
+    assert (
+        asked(tools=[WEATHER | addition]).response_options
+        == asked(tools=[WEATHER]).response_options
+    )
 
 
 def test_examples_of_a_tools_input_are_told_in_its_description() -> None:
-    tool = asked(tools=[WEATHER | {"input_examples": [{"city": "Rome"}]}]).terms.tools[0]
+    tool = asked(tools=[WEATHER | {"input_examples": [{"city": "Rome"}]}]).response_options.tools[0]
     assert tool.description == 'Tells it.\nExample input: {"city": "Rome"}'
 
 
@@ -186,7 +204,7 @@ def test_tools_of_anthropics_own_are_refused_in_words(kind: str, words: str) -> 
     ],
 )
 def test_the_choice_of_tools_is_honoured(choice: dict[str, Any], ours: str) -> None:
-    assert asked(tools=[WEATHER], tool_choice=choice).terms.tool_choice == ours
+    assert asked(tools=[WEATHER], tool_choice=choice).response_options.tool_choice == ours
 
 
 @pytest.mark.parametrize(
@@ -209,23 +227,25 @@ def test_a_choice_that_cannot_be_met_is_refused(tools: Any, choice: Any, field: 
 def test_calls_one_at_a_time_may_be_demanded(kind: str) -> None:
     for wish in (True, False):
         choice = {"type": kind, "disable_parallel_tool_use": wish}
-        assert asked(tools=[WEATHER], tool_choice=choice).terms.parallel_tools is not wish
+        assert (
+            asked(tools=[WEATHER], tool_choice=choice).response_options.parallel_tools is not wish
+        )
     wrong = {"type": kind, "disable_parallel_tool_use": 1}
     field = refusal(tools=[WEATHER], tool_choice=wrong).field
     assert field == "tool_choice.disable_parallel_tool_use"
 
 
 def test_a_schema_may_be_demanded_of_the_answer() -> None:
-    assert asked(output_config={"format": ANSWER_FORM}).terms.schema == FORM
+    assert asked(output_config={"format": ANSWER_FORM}).response_options.schema == FORM
 
 
 def test_a_schema_may_be_demanded_by_its_older_name() -> None:
-    assert asked(output_format=ANSWER_FORM).terms.schema == FORM
+    assert asked(output_format=ANSWER_FORM).response_options.schema == FORM
 
 
 def test_an_empty_schema_is_a_schema() -> None:
     empty = {"type": "json_schema", "schema": {}}
-    assert asked(output_config={"format": empty}).terms.schema == {}
+    assert asked(output_config={"format": empty}).response_options.schema == {}
 
 
 def test_two_schemas_contradict_each_other() -> None:
@@ -256,7 +276,7 @@ def test_a_budget_over_many_requests_is_refused() -> None:
     [("low", "low"), ("medium", "medium"), ("high", "high"), ("xhigh", "high"), ("max", "high")],
 )
 def test_effort_is_honoured_up_to_the_most_there_is(effort: str, ours: Effort) -> None:
-    assert asked(output_config={"effort": effort}).terms.effort == ours
+    assert asked(output_config={"effort": effort}).response_options.effort == ours
 
 
 def test_an_unknown_effort_is_refused() -> None:
@@ -283,7 +303,11 @@ def test_thinking_is_honoured(
     thinking: Any, shown: bool, tokens: int | None, effort: Effort | None
 ) -> None:
     read = asked(thinking=thinking)
-    assert (read.shows_reasoning, read.terms.thinking_tokens, read.terms.effort) == (
+    assert (
+        read.shows_reasoning,
+        read.response_options.thinking_tokens,
+        read.response_options.effort,
+    ) == (
         shown,
         tokens,
         effort,
@@ -292,7 +316,7 @@ def test_thinking_is_honoured(
 
 def test_an_effort_counts_for_more_than_thinking_that_is_off() -> None:
     read = asked(thinking={"type": "disabled"}, output_config={"effort": "high"})
-    assert (read.terms.effort, read.shows_reasoning) == ("high", False)
+    assert (read.response_options.effort, read.shows_reasoning) == ("high", False)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def refused(**wishes: Any) -> ApiError:
 
 def test_a_plain_question_demands_nothing() -> None:
     plain = asked()
-    assert plain.terms == ResponseOptions()
+    assert plain.response_options == ResponseOptions()
     assert (plain.stream, plain.store, plain.shows_reasoning) == (False, True, False)
 
 
@@ -100,14 +100,18 @@ def test_what_codex_sends_is_understood() -> None:
     read = RESPONSES.read(CODEX)
     roles = [message.role for message in read.messages]
     assert roles == ["system", "system", "user", "assistant", "tool"]
-    assert [tool.name for tool in read.terms.tools] == ["shell", "apply_patch"]
+    assert [tool.name for tool in read.response_options.tools] == ["shell", "apply_patch"]
     assert (read.stream, read.store, read.shows_reasoning) == (True, False, True)
-    assert read.terms.effort == "medium"
+    assert read.response_options.effort == "medium"
 
 
 def test_limits_and_sampling_are_terms() -> None:
-    terms = asked(max_output_tokens=100, temperature=0, top_p=0.5).terms
-    assert (terms.max_tokens, terms.temperature, terms.top_p) == (100, 0, 0.5)
+    response_options = asked(max_output_tokens=100, temperature=0, top_p=0.5).response_options
+    assert (response_options.max_tokens, response_options.temperature, response_options.top_p) == (
+        100,
+        0,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_limits_and_sampling_are_terms() -> None:
     ],
 )
 def test_effort_is_a_term(effort: str, meant: str) -> None:
-    assert asked(reasoning={"effort": effort}).terms.effort == meant
+    assert asked(reasoning={"effort": effort}).response_options.effort == meant
 
 
 @pytest.mark.parametrize("name", ["summary", "generate_summary"])
@@ -135,16 +139,18 @@ def test_effort_alone_shows_no_reasoning() -> None:
 
 def test_a_schema_is_a_term_with_its_name_as_title() -> None:
     form = {"type": "json_schema", "name": "verdict", "strict": True, "schema": SCHEMA}
-    schema = asked(text={"format": form}).terms.schema
+    schema = asked(text={"format": form}).response_options.schema
     assert schema == {"title": "verdict", **SCHEMA}
 
 
 def test_json_mode_asks_for_an_object() -> None:
-    assert asked(text={"format": {"type": "json_object"}}).terms.schema == {"type": "object"}
+    assert asked(text={"format": {"type": "json_object"}}).response_options.schema == {
+        "type": "object"
+    }
 
 
 def test_plain_text_has_no_schema() -> None:
-    assert asked(text={"format": {"type": "text"}}).terms.schema is None
+    assert asked(text={"format": {"type": "text"}}).response_options.schema is None
 
 
 def test_verbosity_is_told_in_words() -> None:
@@ -156,9 +162,9 @@ def test_verbosity_is_told_in_words() -> None:
 def test_one_call_at_a_time_is_a_term_where_there_are_tools() -> None:
     tools = [{"type": "function", "name": "f"}]
     read = asked(tools=tools, parallel_tool_calls=False)
-    assert (read.terms.parallel_tools, len(read.messages)) == (False, 1)
-    assert asked(parallel_tool_calls=False).terms == ResponseOptions()
-    assert asked(tools=tools, parallel_tool_calls=True).terms.parallel_tools
+    assert (read.response_options.parallel_tools, len(read.messages)) == (False, 1)
+    assert asked(parallel_tool_calls=False).response_options == ResponseOptions()
+    assert asked(tools=tools, parallel_tool_calls=True).response_options.parallel_tools
 
 
 def test_the_previous_response_is_its_run() -> None:
@@ -182,7 +188,7 @@ def test_null_is_as_good_as_nothing() -> None:
         *("parallel_tool_calls", "conversation", "max_tool_calls", "top_logprobs", "user"),
     )
     empty = RESPONSES.read({"model": "podium", "input": "hello", **dict.fromkeys(names)})
-    assert empty.terms == ResponseOptions()
+    assert empty.response_options == ResponseOptions()
     assert empty.store
 
 
@@ -206,7 +212,7 @@ def test_null_is_as_good_as_nothing() -> None:
     ],
 )
 def test_a_hint_changes_nothing_of_what_is_asked(wishes: Any) -> None:
-    assert asked(**wishes).terms == ResponseOptions()
+    assert asked(**wishes).response_options == ResponseOptions()
 
 
 @pytest.mark.parametrize(
@@ -365,4 +371,4 @@ def changed(value: Any, data: st.DataObject) -> Any:
 
 
 def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
-    assert asked(prompt_cache_key="mine").terms == ResponseOptions(cache_key="mine")
+    assert asked(prompt_cache_key="mine").response_options == ResponseOptions(cache_key="mine")

@@ -80,14 +80,14 @@ def test_reasoning_reaches_whoever_asks_for_it() -> None:
     )
     done = [event.text for event in stream if event.type == "response.reasoning_summary_text.done"]
     assert done == ["step 1: solver", "Hm."]
-    assert stage.asked[0].terms.effort == "high"
+    assert stage.asked[0].response_options.effort == "high"
 
 
 def test_structured_output_is_parsed() -> None:
     stage = Backstage(answer('{"steps": ["2+2"], "total": 4}'))
     told = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
     assert told.output_parsed == Sum(steps=["2+2"], total=4)
-    schema = stage.asked[0].terms.schema
+    schema = stage.asked[0].response_options.schema
     assert schema is not None
     assert set(schema["properties"]) == {"steps", "total"}
 
@@ -195,4 +195,4 @@ def test_an_answer_that_was_cut_off_says_why() -> None:
     assert told.status == "incomplete"
     assert told.incomplete_details is not None
     assert told.incomplete_details.reason == "max_output_tokens"
-    assert stage.asked[0].terms.max_tokens == 5
+    assert stage.asked[0].response_options.max_tokens == 5

@@ -16,50 +16,56 @@ HELLO: Final = {"role": "user", "content": "hello"}
 PATCH: Final = {"type": "custom", "name": "patch", "description": "Changes files."}
 
 
-def terms(*tools: Any, **wishes: Any) -> ResponseOptions:
+def response_options(*tools: Any, **wishes: Any) -> ResponseOptions:
     body = {"model": "podium", "input": "hello", "tools": list(tools), **wishes}
-    return RESPONSES.read(body).terms
+    return RESPONSES.read(body).response_options
 
 
 def refused(*tools: Any, **wishes: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        terms(*tools, **wishes)
+        response_options(*tools, **wishes)
     assert caught.value.reason == "invalid"
     return caught.value
 
 
 def test_a_function_is_a_tool() -> None:
-    assert terms(WEATHER).tools == (Tool("weather", "It.", FORM),)
+    assert response_options(WEATHER).tools == (Tool("weather", "It.", FORM),)
 
 
 def test_a_function_as_codex_sends_it_is_a_tool() -> None:
     shell = {"type": "function", "name": "shell", "description": "Runs.", "strict": False}
-    assert terms(shell | {"parameters": FORM, "defer_loading": None}).tools[0].name == "shell"
+    assert (
+        response_options(shell | {"parameters": FORM, "defer_loading": None}).tools[0].name
+        == "shell"
+    )
 
 
 def test_a_function_without_parameters_takes_none() -> None:
-    assert terms({"type": "function", "name": "now"}).tools[0].parameters == {
+    assert response_options({"type": "function", "name": "now"}).tools[0].parameters == {
         "type": "object",
         "properties": {},
     }
 
 
 def test_a_custom_tool_is_a_function_of_one_text() -> None:
-    (tool,) = terms(PATCH).tools
+    (tool,) = response_options(PATCH).tools
     assert tool.parameters["required"] == ["input"]
     assert tool.description == "Changes files."
 
 
 def test_the_grammar_of_a_custom_tool_is_told_to_the_worker() -> None:
     grammar = {"type": "grammar", "syntax": "lark", "definition": "start: begin_patch"}
-    (tool,) = terms(PATCH | {"format": grammar}).tools
+    (tool,) = response_options(PATCH | {"format": grammar}).tools
     assert "Changes files." in tool.description
     assert "start: begin_patch" in tool.description
 
 
 def test_the_tools_of_a_namespace_are_functions_with_its_name() -> None:
     group = {"type": "namespace", "name": "mcp__docs", "description": "Docs", "tools": [WEATHER]}
-    assert [tool.name for tool in terms(group, WEATHER).tools] == ["mcp__docs__weather", "weather"]
+    assert [tool.name for tool in response_options(group, WEATHER).tools] == [
+        "mcp__docs__weather",
+        "weather",
+    ]
 
 
 def test_names_of_workers_lead_back_to_the_clients() -> None:
@@ -77,7 +83,7 @@ def added(*tools: Any) -> dict[str, Any]:
 def test_tools_that_items_add_are_offered_too() -> None:
     functions = {"type": "namespace", "name": "functions", "description": "", "tools": [PATCH]}
     told = [added(functions), HELLO]
-    offered = terms(WEATHER, input=told).tools
+    offered = response_options(WEATHER, input=told).tools
     assert [tool.name for tool in offered] == ["weather", "functions__patch"]
     spoken = spoken_names({"tools": [WEATHER], "input": told})
     assert spoken == {"functions__patch": Spoken("patch", "functions", is_custom=True)}
@@ -85,7 +91,7 @@ def test_tools_that_items_add_are_offered_too() -> None:
 
 def test_a_tool_that_is_added_again_counts_as_it_was_added_last() -> None:
     later = WEATHER | {"description": "It, in detail."}
-    (tool,) = terms(WEATHER, input=[added(WEATHER), HELLO, added(later)]).tools
+    (tool,) = response_options(WEATHER, input=[added(WEATHER), HELLO, added(later)]).tools
     assert tool.description == "It, in detail."
 
 
@@ -101,7 +107,7 @@ GROUP = {"type": "namespace", "name": "a", "description": "", "tools": [PATCH]}
     ],
 )
 def test_a_function_that_is_added_later_is_answered_as_it_is_offered(body: dict[str, Any]) -> None:
-    (tool,) = RESPONSES.read({"model": "podium"} | body).terms.tools
+    (tool,) = RESPONSES.read({"model": "podium"} | body).response_options.tools
     assert tool.parameters == FORM
     assert spoken_names(body) == {}
 
@@ -203,7 +209,7 @@ def test_too_many_tools_in_namespaces_are_refused() -> None:
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
 def test_a_choice_in_a_word_is_kept(choice: str) -> None:
-    assert terms(WEATHER, tool_choice=choice).tool_choice == choice
+    assert response_options(WEATHER, tool_choice=choice).tool_choice == choice
 
 
 @pytest.mark.parametrize(
@@ -215,13 +221,13 @@ def test_a_choice_in_a_word_is_kept(choice: str) -> None:
     ],
 )
 def test_a_tool_may_be_demanded(choice: Any, demanded: str) -> None:
-    assert terms(WEATHER, PATCH, tool_choice=choice).tool_choice == demanded
+    assert response_options(WEATHER, PATCH, tool_choice=choice).tool_choice == demanded
 
 
 def test_tools_that_are_not_allowed_are_left_out() -> None:
     allowed = [{"type": "function", "name": "weather"}]
     choice = {"type": "allowed_tools", "mode": "required", "tools": allowed}
-    found = terms(PATCH, WEATHER, tool_choice=choice)
+    found = response_options(PATCH, WEATHER, tool_choice=choice)
     assert [tool.name for tool in found.tools] == ["weather"]
     assert found.tool_choice == "required"
 

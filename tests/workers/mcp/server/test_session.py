@@ -233,14 +233,14 @@ async def test_the_dial_of_a_call_reaches_the_router_and_is_refused_where_there_
     workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
     podium = AsyncPodium(workers, FixedConductor(TWO), mini=Mini(router))
     async with talking(podium) as talk:
-        answered = await talk.use("ask", question="Why?", tier="mini", dial=0.2)
-        planned = await talk.use("plan", question="Why?", tier="mini", dial=1)
-        too_far = await talk.use("ask", question="Why?", tier="mini", dial=1.5)
-        unheeded = await talk.use("ask", question="Why?", tier="ultra", dial=0.2)
+        answered = await talk.use("ask", question="Why?", tier="mini", quality_bias=0.2)
+        planned = await talk.use("plan", question="Why?", tier="mini", quality_bias=1)
+        too_far = await talk.use("ask", question="Why?", tier="mini", quality_bias=1.5)
+        unheeded = await talk.use("ask", question="Why?", tier="ultra", quality_bias=0.2)
     assert answered["structuredContent"]["answer"] == "A"
     assert planned["structuredContent"]["routed"]["worker"] == "b"
-    assert [dial for _, _, dial in router.asked] == [0.2, 1]
-    assert "the arguments do not fit: at dial" in too_far["content"][0]["text"]
+    assert [quality_bias for _, _, quality_bias in router.asked] == [0.2, 1]
+    assert "the arguments do not fit: at quality bias" in too_far["content"][0]["text"]
     assert "for the tiers that route" in unheeded["content"][0]["text"]
 
 

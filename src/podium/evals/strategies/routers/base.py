@@ -212,11 +212,13 @@ class HeadRouter:
         """What reward is expected of each worker."""
         return self.router.expected(self.router.encoder.encode(questions))
 
-    def chosen_at(self, dial: float, question: str, present: Collection[str]) -> str:
-        """The worker at that position of the dial, of those who are there."""
+    def chosen_at(self, quality_bias: float, question: str, present: Collection[str]) -> str:
+        """The worker at that position of the quality bias, of those who are there."""
         (row,) = self.scores([question])
         places = known_places(self, present)
-        return self.workers[self.router.dial.choose(row, self.router.costs, dial, places)]
+        return self.workers[
+            self.router.quality_bias.choose(row, self.router.costs, quality_bias, places)
+        ]
 
     def document(self) -> dict[str, Any]:
         """The router as JSON."""

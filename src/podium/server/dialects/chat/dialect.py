@@ -117,7 +117,7 @@ class Chat:
         return ApiRequest(
             model=fields.required("model", _name),
             messages=_messages(fields),
-            terms=_terms(fields),
+            response_options=_response_options(fields),
             stream=stream,
             store=fields.optional("store", flag) is not False,
             shows_reasoning=asked_effort not in (None, "none"),
@@ -179,7 +179,7 @@ def _shows_usage(fields: Fields, stream: bool) -> bool:
     return options.optional("include_usage", flag) or False
 
 
-def _terms(fields: Fields) -> ResponseOptions:
+def _response_options(fields: Fields) -> ResponseOptions:
     tools = fields.optional("tools", listed(_tool, most=MOST_TOOLS)) or ()
     tools, tool_choice = _choice_among(distinct(tools, "tools"), fields)
     parallel = fields.optional("parallel_tool_calls", flag)

@@ -21,7 +21,7 @@ from podium.core.request import CacheTime, Message
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.base import Answer, ApiRequest, Json, PodiumParams
 from podium.server.dialects.fields import flag, opened, text_of
-from podium.server.dialects.messages import options as terms
+from podium.server.dialects.messages import options as response_options
 from podium.server.dialects.messages import response as told
 from podium.server.dialects.messages.response import SHOWN, MessageWriter, thinking_block
 from podium.server.dialects.messages.turns import conversation, without_old_thinking
@@ -98,17 +98,19 @@ MESSAGES: Final = MessagesDialect()
 
 def _read(value: object, *, counting: bool) -> ApiRequest:
     body = opened(value)
-    terms.refuse_unserved(body)
-    terms.read_hints(body)
-    demanded, thinking = terms.read_thinking(body, terms.read_terms(body, counting=counting))
+    response_options.refuse_unserved(body)
+    response_options.read_hints(body)
+    demanded, thinking = response_options.read_thinking(
+        body, response_options.read_terms(body, counting=counting)
+    )
     messages = conversation(body)
     if not counting:
         _check_last(messages)
-    turns = terms.turns_of_thinking(body)
+    turns = response_options.turns_of_thinking(body)
     return ApiRequest(
         model=body.required("model", text_of(1, 256)),
         messages=messages if turns is None else without_old_thinking(messages, turns),
-        terms=replace(demanded, cache_time=cache_time(body.values)),
+        response_options=replace(demanded, cache_time=cache_time(body.values)),
         stream=body.optional("stream", flag) or False,
         shows_reasoning=thinking.shown,
         wished=body.optional("podium", wished) or PodiumParams(),

@@ -140,19 +140,25 @@ def read_terms(body: Fields, *, counting: bool) -> ResponseOptions:
     )
 
 
-def read_thinking(body: Fields, terms: ResponseOptions) -> tuple[ResponseOptions, ThinkingWish]:
+def read_thinking(
+    body: Fields, response_options: ResponseOptions
+) -> tuple[ResponseOptions, ThinkingWish]:
     """The terms with the effort and the tokens that thinking asks for, and what is to be shown of
     it. An effort in `output_config` counts for more."""
     wish = body.optional("thinking", _thinking) or ThinkingWish()
-    if wish.tokens is not None and terms.max_tokens is not None and wish.tokens >= terms.max_tokens:
+    if (
+        wish.tokens is not None
+        and response_options.max_tokens is not None
+        and wish.tokens >= response_options.max_tokens
+    ):
         path = "thinking.budget_tokens"
         raise invalid(
             path,
-            f"{path}: expected less than max_tokens, which is {terms.max_tokens}, "
+            f"{path}: expected less than max_tokens, which is {response_options.max_tokens}, "
             f"got {wish.tokens}",
         )
-    effort = terms.effort or wish.effort or effort_of_thinking(wish.tokens)
-    return replace(terms, effort=effort, thinking_tokens=wish.tokens), wish
+    effort = response_options.effort or wish.effort or effort_of_thinking(wish.tokens)
+    return replace(response_options, effort=effort, thinking_tokens=wish.tokens), wish
 
 
 def turns_of_thinking(body: Fields) -> int | None:

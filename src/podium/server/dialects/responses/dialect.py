@@ -128,7 +128,7 @@ class Responses:
         return ApiRequest(
             model=fields.required("model", text_of(1, 200)),
             messages=_messages(fields, form, reasoning, goes_on=previous is not None),
-            terms=_terms(fields, form, reasoning),
+            response_options=_response_options(fields, form, reasoning),
             stream=stream,
             store=fields.optional("store", flag) is not False,
             previous=run_id(previous, "previous_response_id") if previous is not None else None,
@@ -263,7 +263,7 @@ def _with_thinking_of_this_turn_alone(messages: tuple[Message, ...]) -> tuple[Me
     return (*(message for message in earlier if message.parts), *messages[turn:])
 
 
-def _terms(fields: Fields, form: Fields, reasoning: Fields) -> ResponseOptions:
+def _response_options(fields: Fields, form: Fields, reasoning: Fields) -> ResponseOptions:
     tools = offered(fields)
     parallel = fields.optional("parallel_tool_calls", flag)
     demanded = ""
