@@ -39,7 +39,7 @@ from podium.config import Settings, current_settings
 from podium.core.errors import ConfigError
 from podium.core.run import Tier, timestamp
 from podium.core.usage import Price
-from podium.server.operation.startup import application
+from podium.server.operation.startup import create_application
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import RunStore, open_store
 from podium.workers.scripted import ScriptedWorker
@@ -235,7 +235,7 @@ class Soak:
         async def find() -> Settings:
             return settings
 
-        app = application(find)
+        app = create_application(find)
         await stack.enter_async_context(app.router.lifespan_context(app))
         keeper = BufferedRunStore(await open_store(directory / "library.db"))
         stack.push_async_callback(keeper.close)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from cli.support import RULES, MakePool, Podium
-from podium.cli import fetching
+from podium.cli import models as fetching
 from podium.cli.settings import Choice, check_leading, settings_for
 from podium.conductors.evolved.description import Description, read_description
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
 from podium.core.run import Run
-from podium.server.operation.startup import application
+from podium.server.operation.startup import create_application
 from podium.workers.local.hidden_states import HiddenReader
 from support.serving import serving
 from support.tiny_model import one_thread, tiny_model
@@ -193,7 +193,7 @@ async def test_a_server_loads_the_model_that_reads_before_it_is_ready(
     async def find() -> Settings:
         return settings
 
-    async with serving(application(find)) as served:
+    async with serving(create_application(find)) as served:
         while served.service.loading.is_going_on:
             await asyncio.sleep(0.01)
         leading: Any = await served.service.podium.conductor()

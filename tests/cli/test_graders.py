@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from cli.support import REPOSITORY, Podium
-from podium.cli.graders import agreement_table
+from podium.cli.eval_tables import agreement_table
 
 DATA = REPOSITORY / "tests" / "tasks" / "data"
 

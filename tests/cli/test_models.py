@@ -57,7 +57,7 @@ def test_on_a_terminal_fetching_is_seen_as_a_bar(
         return place_weights(home)
 
     monkeypatch.setattr(weights, "pull", pull)
-    monkeypatch.setattr("podium.cli.fetching.is_drawable", lambda stream: True)
+    monkeypatch.setattr("podium.cli.models.is_drawable", lambda stream: True)
     ended = podium("models", "pull", MODEL.name)
     assert (ended.code, ended.out) == (0, f"{home / 'models' / MODEL.file}\n")
     assert f"fetching {MODEL.name}, once" in ended.err

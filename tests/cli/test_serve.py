@@ -8,7 +8,7 @@ import pytest
 from podium.cli import main
 from podium.config import ServerSettings
 from podium.server.operation import startup as starting
-from podium.server.operation.startup import Chosen
+from podium.server.operation.startup import ServeOptions
 
 POOL = """
 [store]
@@ -30,7 +30,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
     """What would have been served."""
     seen: list[ServerSettings] = []
 
-    def listen(chosen: Chosen, server: ServerSettings, bound: socket) -> None:
+    def listen(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
         seen.append(server)
 
     monkeypatch.setattr(starting, "listen", listen)

@@ -127,7 +127,7 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
 
     def emit(event: Event) -> None:
         if isinstance(event, RunStarted) and not keeps:
-            keeper.leave_out(event.run)
+            keeper.do_not_store(event.run)
 
     guardrail = Guardrail("slow", slow_at_results, places=("question",))
     worker = Actor("solo", looking, can=("tools",))

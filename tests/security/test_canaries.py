@@ -28,8 +28,8 @@ from podium.cli import main
 from podium.config import McpSettings, load
 from podium.server.access.tokens import make_key
 from podium.server.logs import JsonLines, TextLines
-from podium.server.operation.startup import application
-from podium.server.records.traces import Traces
+from podium.server.operation.startup import create_application
+from podium.server.records.traces import TraceRecorder
 from podium.store import keys_in, open_store
 from podium.store.keys import Rules
 from podium.workers.mcp.program import Program
@@ -193,8 +193,8 @@ async def test_what_upstreams_send_back_is_told_to_nobody(
         made = make_key("a test", Rules(scopes=frozenset({"admin"})))
         await keys_in(store).add(made.key)
         await store.close()
-        async with serving(application(find)) as served:
-            traces = Traces(tracing)
+        async with serving(create_application(find)) as served:
+            traces = TraceRecorder(tracing)
             service = served.service
             service.archive.broadcast.listener = traces
             served.app.state.holder.service = replace(service, traces=traces)

@@ -23,7 +23,7 @@ from podium.cli import main
 from podium.config import ServerSettings
 from podium.server.operation import listener as listening
 from podium.server.operation import startup as starting
-from podium.server.operation.startup import Chosen
+from podium.server.operation.startup import ServeOptions
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "serving.md").read_text("utf-8")
@@ -128,7 +128,7 @@ def test_every_way_to_start_it_is_one(
 ) -> None:
     served: list[ServerSettings] = []
 
-    def listen(chosen: Chosen, server: ServerSettings, bound: socket.socket) -> None:
+    def listen(chosen: ServeOptions, server: ServerSettings, bound: socket.socket) -> None:
         served.append(server)
 
     monkeypatch.setattr(starting, "listen", listen)

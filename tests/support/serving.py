@@ -19,7 +19,7 @@ from podium.engine.runner import Options
 from podium.server.access import AccessPolicy, AllowAll
 from podium.server.app import create_app
 from podium.server.dialects.base import Dialect
-from podium.server.records.audit import Audit
+from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, opened
 from podium.store import NullStore, RunStore
@@ -73,7 +73,7 @@ def application(
             mini=mini,
         )
         stack.push_async_callback(podium.close)
-        audit = Audit(getattr(store, "audit", None))
+        audit = AuditRecorder(getattr(store, "audit", None))
         return await opened(
             podium, keeper, door or AllowAll(), settings or ServerSettings(), audit=audit
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.cli.graders import agreement_table
+from podium.cli.eval_tables import agreement_table
 from podium.tasks import BENCHMARKS, GRADERS, NAMES, load_suite
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
+from podium.cli.formatting import local_time, one_line, shortened
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.session import Result, with_store
-from podium.cli.wording import local_time, one_line, shortened
 from podium.core.errors import UsageError
 from podium.core.run import timestamp
 from podium.store import AuditLog, audit_in

@@ -11,11 +11,11 @@ from typing import Final
 import typer
 
 from podium.cli import options
+from podium.cli.formatting import counted, money, one_line, plan_line, step_line, tokens_of
 from podium.cli.output import complain, say
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, check_quality_bias
 from podium.cli.showing import deliver, onlooker
-from podium.cli.wording import counted, money, one_line, plan_line, step_line, tokens_of
 from podium.client.runtime import RunOptions
 from podium.core.errors import PodiumError
 from podium.core.request import Message, assistant, user

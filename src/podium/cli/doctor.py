@@ -20,10 +20,10 @@ from podium._util import files as paths
 from podium._util.addresses import shown
 from podium._version import __version__
 from podium.cli import options
-from podium.cli.fetching import can_be_had, weights_of
+from podium.cli.formatting import counted, megabytes, money, one_line, price
+from podium.cli.models import can_be_had, weights_of
 from podium.cli.output import Exit, as_called, complain, say, say_json
 from podium.cli.settings import Choice, settings_for
-from podium.cli.wording import counted, megabytes, money, one_line, price
 from podium.client.assembly import assemble, lacking_router, mini_of
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.files import find

@@ -15,10 +15,9 @@ import typer
 from podium.cli import eval_options as given
 from podium.cli import options
 from podium.cli.app import NounGroup
+from podium.cli.eval_fit import fit, folds
 from podium.cli.eval_session import EvalSession
-from podium.cli.evolved_table import evolved_table
-from podium.cli.fitting import fit, folds
-from podium.cli.graders import graders
+from podium.cli.eval_tables import evolved_table, graders
 from podium.cli.measure import run
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.settings import Choice

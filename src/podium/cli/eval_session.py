@@ -20,10 +20,10 @@ import typer
 
 from podium._util.files import cache_dir, exclusive
 from podium._version import __version__
-from podium.cli.fetching import fetch_weights
+from podium.cli.formatting import counted
+from podium.cli.models import fetch_weights
 from podium.cli.output import Exit, complain, is_drawable
 from podium.cli.settings import Choice, conducted_by, settings_for
-from podium.cli.wording import counted
 from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick

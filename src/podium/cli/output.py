@@ -18,7 +18,7 @@ from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from podium.cli.wording import clean, one_line
+from podium.cli.formatting import clean, one_line
 
 if TYPE_CHECKING:
     from podium.core.run import Run

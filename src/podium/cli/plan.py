@@ -7,11 +7,11 @@ from functools import partial
 import typer
 
 from podium.cli import options
+from podium.cli.formatting import counted, money, one_line, step_line, tokens_of
 from podium.cli.options import question_from
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, check_quality_bias
-from podium.cli.wording import counted, money, one_line, step_line, tokens_of
 from podium.client.documents import plan_document
 from podium.core.run import Round
 from podium.core.run_records import total_cost, total_usage

@@ -15,10 +15,10 @@ import typer
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.doctor import mini_lines
-from podium.cli.fetching import fetch, weights_of
+from podium.cli.formatting import counted, money, one_line, price, seconds
+from podium.cli.models import fetch, weights_of
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.settings import Choice, settings_for
-from podium.cli.wording import counted, money, one_line, price, seconds
 from podium.client.assembly import mini_of
 from podium.conductors import Mini
 from podium.config import Settings, WorkerSettings

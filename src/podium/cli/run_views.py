@@ -14,8 +14,7 @@ from difflib import unified_diff
 from itertools import zip_longest
 from typing import Any, Final
 
-from podium.cli.output import say
-from podium.cli.wording import (
+from podium.cli.formatting import (
     check_line,
     clean,
     ending,
@@ -29,6 +28,7 @@ from podium.cli.wording import (
     tokens_of,
     total,
 )
+from podium.cli.output import say
 from podium.core.run import Round, Run, StepRecord, dump
 from podium.core.run_records import Attempt, Check
 

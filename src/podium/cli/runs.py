@@ -15,7 +15,17 @@ import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.judging import feedback, grade
+from podium.cli.feedback import feedback, grade
+from podium.cli.formatting import (
+    CUT_OFF,
+    local_time,
+    money,
+    one_line,
+    seconds,
+    shortened,
+    thought,
+    tokens,
+)
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.run_views import (
     account,
@@ -28,16 +38,6 @@ from podium.cli.run_views import (
 from podium.cli.session import Result, Session, with_store
 from podium.cli.settings import Caps, Choice, check_leading, conductor_of, settings_for
 from podium.cli.showing import deliver, onlooker
-from podium.cli.wording import (
-    CUT_OFF,
-    local_time,
-    money,
-    one_line,
-    seconds,
-    shortened,
-    thought,
-    tokens,
-)
 from podium.client.documents import feedback_document, run_document, summary_document
 from podium.core.errors import StoreError, UnreadableRun, UsageError
 from podium.core.run import Run, RunStatus, Tier

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from podium.cli import options
-from podium.cli.fetching import fetch_weights
-from podium.cli.key_text import state_of
+from podium.cli.keys import state_of
+from podium.cli.models import fetch_weights
 from podium.cli.output import Exit, complain
 from podium.cli.session import NO_KEY
 from podium.cli.settings import configuration_file
@@ -19,7 +19,7 @@ from podium.core.errors import UsageError
 from podium.store import keys_in, open_store
 
 if TYPE_CHECKING:
-    from podium.server.operation.startup import Chosen
+    from podium.server.operation.startup import ServeOptions
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -56,20 +56,20 @@ def serve(
     log: Log = None,
 ) -> None:
     """Serve the pool as one model, to clients of OpenAI and of Anthropic."""
-    from podium.server.operation.listener import bound
-    from podium.server.operation.startup import Chosen, listen
+    from podium.server.operation.listener import bind_socket
+    from podium.server.operation.startup import ServeOptions, serve
 
     configuration_file(os.environ, config)
     given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _form(log)}
     server: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    chosen = Chosen(
+    chosen = ServeOptions(
         config=str(config) if config else None, pool=str(pool) if pool else None, server=server
     )
     settings = asyncio.run(_checked(chosen))
-    with bound(settings.server) as listening:  # before the weights, which may take minutes
+    with bind_socket(settings.server) as listening:  # before the weights, which may take minutes
         asyncio.run(_prepare(settings))
         try:
-            listen(chosen, settings.server, listening)
+            serve(chosen, settings.server, listening)
         except SystemExit as ended:  # the web server's way; the log has said why
             raise typer.Exit(Exit.FAILED) from ended
 
@@ -80,7 +80,7 @@ def _form(log: str | None) -> str | None:
     return log
 
 
-async def _checked(chosen: Chosen) -> Settings:
+async def _checked(chosen: ServeOptions) -> Settings:
     """The settings, with what is wrong or doubtful about serving them told."""
     from podium.server.access.loop_guard import refuse_own_address
     from podium.server.operation.startup import is_public

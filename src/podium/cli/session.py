@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from podium.cli.fetching import fetch_weights
+from podium.cli.models import fetch_weights
 from podium.cli.output import complain
 from podium.cli.settings import COORDINATOR, Choice, configuration_file, settings_for
 from podium.client.assembly import usual_options

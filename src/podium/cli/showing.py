@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+from podium.cli.formatting import check_line, ending, one_line, plan_line, step_line, total
 from podium.cli.output import Exit, conclude, is_drawable, say, say_json
 from podium.cli.session import Show
-from podium.cli.wording import check_line, ending, one_line, plan_line, step_line, total
 from podium.client.documents import run_document
 from podium.core.events import (
     Event,
@@ -99,7 +99,7 @@ def onlooker(*, silent: bool) -> Show:
         return Silence()
     if not is_drawable(sys.stdout):
         return Lines()
-    from podium.cli.drawing import LiveTree  # rich takes a while to load
+    from podium.cli.live_tree import LiveTree
 
     return LiveTree()
 
@@ -119,6 +119,6 @@ def _fitting(answer: str) -> str:
     """The answer as a terminal shows it best; a file or a pipe gets it as it is."""
     if not is_drawable(sys.stdout):
         return answer
-    from podium.cli.drawing import wrapped  # rich takes a while to load
+    from podium.cli.live_tree import wrapped
 
     return wrapped(answer)

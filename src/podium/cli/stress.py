@@ -16,8 +16,8 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from podium.cli.fetching import fetch, weights_of
-from podium.cli.wording import counted, money, seconds
+from podium.cli.formatting import counted, money, seconds
+from podium.cli.models import fetch, weights_of
 from podium.client.assembly import assemble, usual_options
 from podium.client.client import AsyncPodium
 from podium.config import Settings

@@ -38,7 +38,7 @@ from podium.server.endpoints.guard import BodyGuard, not_kept, path_in
 from podium.server.endpoints.openapi import with_dialects
 from podium.server.endpoints.stream import Answering
 from podium.server.logs import LOGGER
-from podium.server.records.retention import forget_runs
+from podium.server.records.maintenance import delete_expired_runs
 from podium.server.service import Holder, Service
 
 PLAN: Final = "/v1/plan"
@@ -81,7 +81,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             service = holder.service = await opening(stack)
-            tidying = forget_runs(service.keeper, service.settings.keep_days)
+            tidying = delete_expired_runs(service.keeper, service.settings.keep_days)
             stack.push_async_callback(_stopped, asyncio.create_task(tidying))
             try:
                 yield
@@ -130,7 +130,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         return app.openapi_schema
 
     app.openapi = whole_page  # type: ignore[method-assign]
-    word_refusals(app, dialects, pages.no_such_page)
+    word_refusals(app, dialects, pages.not_found_page)
     return app
 
 

@@ -19,17 +19,16 @@ from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import Tiers
 from podium.server.api_error import ApiError
 from podium.server.dialects.base import ApiRequest
-from podium.server.figures.digest import Digests
 from podium.server.logs import LOGGER
 from podium.server.names import Names, Target
-from podium.server.records.audit import Audit
+from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.cost import RequestCost
-from podium.server.records.metrics import Metrics, Tally
+from podium.server.records.metrics import Metrics, RequestCost, Tally
 from podium.server.records.repository import RunRepository
+from podium.server.statistics.workers import RunDigestCache
 
 if TYPE_CHECKING:
-    from podium.server.records.traces import Traces
+    from podium.server.records.traces import TraceRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +47,11 @@ class Service:
     places: ConcurrencyLimiter
     metrics: Metrics
     started: float
-    digests: Digests = field(default_factory=Digests)
-    traces: Traces | None = None
+    digests: RunDigestCache = field(default_factory=RunDigestCache)
+    traces: TraceRecorder | None = None
     tally: Tally | None = None
     loading: Loading = field(default_factory=Loading)
-    audit: Audit = field(default_factory=Audit)
+    audit: AuditRecorder = field(default_factory=AuditRecorder)
 
     async def answer(
         self,
@@ -85,7 +84,7 @@ class Service:
         if bill.cost_usd:
             self.metrics.cost.add(target.name, amount=bill.cost_usd)
         if self.traces is not None:
-            self.traces.settled(target, bill)
+            self.traces.record_cost(target, bill)
 
 
 async def opened(
@@ -93,13 +92,13 @@ async def opened(
     keeper: BufferedRunStore,
     door: AccessPolicy,
     settings: ServerSettings,
-    traces: Traces | None = None,
+    traces: TraceRecorder | None = None,
     configured: Settings | None = None,
-    audit: Audit | None = None,
+    audit: AuditRecorder | None = None,
 ) -> Service:
     """The service over a Podium whose store is the keeper. `configured` is what that Podium was
     made from, where it was; `audit` is None where administrative acts are not entered."""
-    audit = audit or Audit()
+    audit = audit or AuditRecorder()
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
     excludable, mini = await podium.excludable(), await podium.mini()
     archive = RunRepository(keeper, audit)

@@ -22,7 +22,7 @@ from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict, V
 from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.tokens import Made, make_key
 from podium.server.api_error import ApiError
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 from podium.store.keys import Allowance, Charged, Rules
 from podium.store.sql import SqlRunStore
 from podium.workers import ScriptedWorker
@@ -169,7 +169,7 @@ async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_
         account = house.door.account_of(visitor)
         run = await podium.ask("Why?", response_options=TOOLS, owner=key_id, account=account)
         bill = RequestCost()
-        bill.take(run, None)
+        bill.add_run(run, None)
         await house.settle(visitor, bill)
         verified.is_on = True
         visitor = await house.begin()
@@ -196,7 +196,7 @@ async def test_a_run_is_charged_once_by_its_end_and_by_the_request_that_it_was_f
         await house.store.begin(replace(run, status="running", answer=None, rounds=()))
         await house.store.finish(run)
         bill = RequestCost()
-        bill.take(run, None)
+        bill.add_run(run, None)
         await house.settle(visitor, bill)
         assert await house.charged() == Charged(0.75, 45)
 
@@ -210,7 +210,7 @@ async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
         for _ in range(3):
             house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
         bill = RequestCost()
-        bill.take(run, None)
+        bill.add_run(run, None)
         await house.settle(visitor, bill)
         await house.store.begin(replace(run, status="running", answer=None, rounds=()))
         await house.store.finish(run)
@@ -233,7 +233,7 @@ async def test_a_request_that_goes_on_with_a_run_is_charged_what_it_added(
             for _ in range(calls):
                 house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
             bill = RequestCost()
-            bill.take(run, last)
+            bill.add_run(run, last)
             await house.settle(visitor, bill)
         assert await house.charged() == Charged(0.75, 45)
 

@@ -12,7 +12,7 @@ from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import answer_of, answered, failure_of, retold, stands
 from podium.server.api_error import ApiError
 from podium.server.dialects.base import ApiRequest
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 
 PLAN = Workflow((Step("solo", "Look"),))
 STEP = StepRecord(0, 0, "solo", "Look", (), "done", "seen", None, 0.0, 1.0)

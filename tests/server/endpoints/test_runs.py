@@ -19,7 +19,7 @@ from podium.core.request import Reply, Request
 from podium.core.run import Run, new_run_id, timestamp
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
-from podium.server.records import broadcast, retention
+from podium.server.records import broadcast, maintenance
 from podium.store import keys_in, open_store
 from podium.store.keys import Rules, Scope
 from podium.workers import ScriptedWorker
@@ -365,9 +365,13 @@ async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: P
 async def test_old_runs_are_forgotten(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         await served.ask()
-        await retention.forget_runs_of(served.service.keeper, datetime.now(UTC) - timedelta(1))
+        await maintenance.delete_runs_before(
+            served.service.keeper, datetime.now(UTC) - timedelta(1)
+        )
         assert len((await served.client.get("/v1/runs")).json()["data"]) == 1
-        await retention.forget_runs_of(served.service.keeper, datetime.now(UTC) + timedelta(1))
+        await maintenance.delete_runs_before(
+            served.service.keeper, datetime.now(UTC) + timedelta(1)
+        )
         assert not (await served.client.get("/v1/runs")).json()["data"]
 
 

@@ -7,31 +7,36 @@ import uvicorn
 
 from podium.config import ServerSettings
 from podium.core.errors import ConfigError
-from podium.server.operation.listener import address_of, announce, bound, stopping
+from podium.server.operation.listener import (
+    bind_socket,
+    format_address,
+    log_address,
+    shutdown_message,
+)
 
 
 def test_an_address_that_is_taken_is_ours_and_known() -> None:
-    with bound(ServerSettings(port=0)) as taken:
+    with bind_socket(ServerSettings(port=0)) as taken:
         port = taken.getsockname()[1]
-        assert address_of(taken) == f"http://127.0.0.1:{port}"
+        assert format_address(taken) == f"http://127.0.0.1:{port}"
         taken.listen()
         with pytest.raises(ConfigError, match=rf"port {port} of 127\.0\.0\.1 is taken.*--port"):
-            bound(ServerSettings(port=port))
+            bind_socket(ServerSettings(port=port))
 
 
 def test_an_address_of_the_newer_protocol_is_shown_in_brackets() -> None:
     try:
-        taken = bound(ServerSettings(host="::1", port=0))
+        taken = bind_socket(ServerSettings(host="::1", port=0))
     except ConfigError:
         pytest.skip("this machine has no ::1")
     with taken:
-        assert address_of(taken).startswith("http://[::1]:")
+        assert format_address(taken).startswith("http://[::1]:")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 def test_an_address_that_this_machine_has_not_is_told(host: str) -> None:
     with pytest.raises(ConfigError, match=rf"{host}.*(--host|choose another)"):
-        bound(ServerSettings(host=host, port=0))
+        bind_socket(ServerSettings(host=host, port=0))
 
 
 def test_a_port_that_is_not_for_ordinary_users_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +46,7 @@ def test_a_port_that_is_not_for_ordinary_users_is_told(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(socket, "socket", Refused)
     with pytest.raises(ConfigError, match="from 1024 on"):
-        bound(ServerSettings(port=80))
+        bind_socket(ServerSettings(port=80))
 
 
 @pytest.mark.parametrize(
@@ -55,12 +60,12 @@ def test_a_port_that_is_not_for_ordinary_users_is_told(monkeypatch: pytest.Monke
 )
 def test_what_may_still_end_is_told_as_far_as_it_is_known(requests: int | None, said: str) -> None:
     configuration = uvicorn.Config("nothing:app", timeout_graceful_shutdown=7, log_config=None)
-    assert stopping(requests, configuration) == said
+    assert shutdown_message(requests, configuration) == said
 
 
 def test_the_first_line_says_that_there_are_pages(caplog: pytest.LogCaptureFixture) -> None:
-    with bound(ServerSettings(port=0)) as taken, caplog.at_level("INFO", "podium.server"):
-        address = address_of(taken)
-        announce(taken)
+    with bind_socket(ServerSettings(port=0)) as taken, caplog.at_level("INFO", "podium.server"):
+        address = format_address(taken)
+        log_address(taken)
     (line,) = caplog.messages
     assert line == f"running on {address}, where a browser finds its pages; Ctrl-C stops it"

@@ -20,7 +20,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, timestamp
 from podium.core.workflow import Step, Workflow
 from podium.server.access.tokens import make_key
-from podium.server.operation.startup import Chosen, application, is_public
+from podium.server.operation.startup import ServeOptions, create_application, is_public
 from podium.store import audit_in, keys_in, open_store
 from podium.store.keys import Rules
 from support.routed_pool import WORKERS, routed
@@ -220,7 +220,7 @@ async def test_a_server_goes_on_with_what_was_cut_off_unless_it_is_told_not_to(
     tmp_path: Path, recover: bool
 ) -> None:
     (tmp_path / "podium.toml").write_text(POOL, "utf-8")
-    chosen = Chosen(config=str(tmp_path / "podium.toml"), server={"recover": recover})
+    chosen = ServeOptions(config=str(tmp_path / "podium.toml"), server={"recover": recover})
     workflow = Workflow((Step("echo", "answer"),))
     run = Run(
         id="run_cut_off",
@@ -233,7 +233,7 @@ async def test_a_server_goes_on_with_what_was_cut_off_unless_it_is_told_not_to(
     )
     store = await open_store(tmp_path / "runs.db")
     await store.begin(run)
-    app = application(chosen.settings)
+    app = create_application(chosen.settings)
     async with app.router.lifespan_context(app):
         for _ in range(500 if recover else 20):
             if (await store.load(run.id)).status != "running":
@@ -272,14 +272,14 @@ async def test_a_router_has_decided_before_the_first_question(
 
     monkeypatch.setattr(LearnedRouter, "decide", noted)
     (routed / "podium.toml").write_text(ROUTED, "utf-8")
-    app = application(Chosen(config=str(routed / "podium.toml"), server={}).settings)
+    app = create_application(ServeOptions(config=str(routed / "podium.toml"), server={}).settings)
     async with app.router.lifespan_context(app):
         assert len(asked) == 1
 
 
 async def test_a_router_that_does_not_fit_keeps_the_server_from_starting(routed: Path) -> None:
     (routed / "podium.toml").write_text(ROUTED.replace('"dear"', '"costly"'), "utf-8")
-    app = application(Chosen(config=str(routed / "podium.toml"), server={}).settings)
+    app = create_application(ServeOptions(config=str(routed / "podium.toml"), server={}).settings)
     with pytest.raises(ConfigError, match="dear is now called costly"):
         async with app.router.lifespan_context(app):
             pass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from podium.server.pages.files import POLICY, STATIC, files, read_files
+from podium.server.pages.files import POLICY, STATIC, read_files, static_files
 from support.site import Site
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_a_change_in_any_file_changes_the_address_of_all(tmp_path: Path) -> None
 def test_the_page_links_every_style_there_is() -> None:
     index = (STATIC / "index.html").read_text("utf-8")
     linked = set(re.findall(r'"/static/(style/[a-z-]+\.css)"', index))
-    assert linked == {path for path in files().by_path if path.startswith("style/")}
+    assert linked == {path for path in static_files().by_path if path.startswith("style/")}
 
 
 def modules() -> dict[Path, str]:

@@ -16,7 +16,7 @@ from podium.config.settings import StoreSettings
 from podium.core.pool import WorkerProfile
 from podium.engine import RetryPolicy
 from podium.server.access import Principal
-from podium.server.records.audit import AGAIN_SECONDS, Audit, fingerprint, plain
+from podium.server.records.audit import AGAIN_SECONDS, AuditRecorder, fingerprint, plain
 from podium.store.sql import SqlRunStore
 
 PROFILE = WorkerProfile(name="solo", capabilities=frozenset({"tools", "json", "vision"}))
@@ -36,14 +36,14 @@ async def acts(store: SqlRunStore) -> list[str]:
 
 
 async def test_a_start_is_entered_with_what_changed_since_the_last(store: SqlRunStore) -> None:
-    audit = Audit(store.audit)
-    await audit.enter_start(SETTINGS)
-    await audit.enter_start(SETTINGS)
+    audit = AuditRecorder(store.audit)
+    await audit.record_start(SETTINGS)
+    await audit.record_start(SETTINGS)
     assert await acts(store) == ["server started"] * 2
     changed = replace(SETTINGS, server=ServerSettings(keys=True))
-    await audit.enter_start(changed)
+    await audit.record_start(changed)
     assert (await acts(store))[2:] == ["settings changed", "server started"]
-    await audit.enter_start(replace(changed, guardrails=(REDACT,)))
+    await audit.record_start(replace(changed, guardrails=(REDACT,)))
     assert (await acts(store))[4:] == ["settings changed", "guardrails changed", "server started"]
     last = (await store.audit.entries(limit=1))[0]
     facts = json.loads(last.facts)
@@ -76,11 +76,11 @@ def test_replicas_with_the_same_settings_have_the_same_fingerprint() -> None:
 
 async def test_reading_again_is_entered_again_only_after_a_while(store: SqlRunStore) -> None:
     now = 0.0
-    audit = Audit(store.audit, clock=lambda: now)
+    audit = AuditRecorder(store.audit, clock=lambda: now)
     ada, eve = Principal(key_id="key_1", name="Ada"), Principal(key_id="key_2", name="Eve")
     for visitor in (ada, ada, eve):
-        await audit.enter_reading("run read", visitor, "run_1")
+        await audit.record_read("run read", visitor, "run_1")
     assert len(await acts(store)) == 2
     now = AGAIN_SECONDS + 1
-    await audit.enter_reading("run read", ada, "run_1")
+    await audit.record_read("run read", ada, "run_1")
     assert len(await acts(store)) == 3

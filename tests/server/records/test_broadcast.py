@@ -19,7 +19,7 @@ from podium.core.run import Round, Run, StepRecord
 from podium.core.run_records import Check
 from podium.core.workflow import Step, Workflow
 from podium.server.records import broadcast
-from podium.server.records.broadcast import Broadcast, happenings
+from podium.server.records.broadcast import EventBroadcaster, client_events
 
 TWO = Workflow((Step("solo", "Look"), Step("solo", "Look again")))
 
@@ -53,7 +53,7 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
     async def is_performed() -> bool:
         return True
 
-    told = [event async for event in Broadcast().watch("run_1", load, is_performed)]
+    told = [event async for event in EventBroadcaster().watch("run_1", load, is_performed)]
     assert [event.name for event in told] == [
         "run_started", "planned", "step_done", "step_done", "run_done",
     ]  # fmt: skip
@@ -61,7 +61,7 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
 
 
 def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -> None:
-    told = Broadcast()
+    told = EventBroadcaster()
     for event in (
         RunStarted(run()),
         Planned("run_1", Round(0, TWO)),
@@ -72,10 +72,10 @@ def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -
         StepDone("run_1", step(0)),
     ):
         told(event)
-    assert told.at_work("run_1", 0, 0) is None, "it is done"
-    assert told.at_work("run_1", 1, 0) is None, "it is not planned"
-    assert told.at_work("run_2", 0, 1) is None, "there is none"
-    going = told.at_work("run_1", 0, 1)
+    assert told.active_step("run_1", 0, 0) is None, "it is done"
+    assert told.active_step("run_1", 1, 0) is None, "it is not planned"
+    assert told.active_step("run_2", 0, 1) is None, "there is none"
+    going = told.active_step("run_1", 0, 1)
     assert going is not None
     assert (going.run.id, going.round.workflow) == ("run_1", TWO)
     assert (going.step.prompt, going.step.answered_by) == ("Look again!", "other")
@@ -84,7 +84,7 @@ def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -
 
 def test_what_a_guardrail_did_is_told_as_it_happens() -> None:
     check = Check(guardrail="privacy", place="reply", deed="redacted", reason="1 × card", step=2)
-    (told,) = happenings(GuardrailActed("run_1", check))
+    (told,) = client_events(GuardrailActed("run_1", check))
     assert told.name == "guardrail_acted"
     shown = {key: told.document[key] for key in ("run_id", "guardrail", "deed", "reason", "step")}
     assert shown == {

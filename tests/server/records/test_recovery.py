@@ -23,11 +23,11 @@ from podium.core.workflow import Step, Workflow
 from podium.server.access import AllowAll
 from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.api_error import ApiError
-from podium.server.records import recovery as recovering
-from podium.server.records.audit import Audit
+from podium.server.records import maintenance as recovering
+from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.records.maintenance import MOST_TAKEOVERS, Parts, RunRecovery
 from podium.server.records.metrics import Metrics
-from podium.server.records.recovery import MOST_TAKEOVERS, Parts, Recovery
 from podium.server.records.repository import RunRepository
 from podium.store.sql import SqlRunStore
 from podium.workers import ScriptedWorker
@@ -101,7 +101,7 @@ class Server:
     store: SqlRunStore
     worker: Worker
     parts: Parts
-    recovery: Recovery
+    recovery: RunRecovery
 
     async def until(self, is_so: Callable[[Run], bool], run_id: str = "run_0") -> Run:
         async with asyncio.timeout(10):
@@ -128,12 +128,12 @@ async def a_server(
     parts = Parts(
         podium=podium,
         pool=await podium.pool(),
-        archive=RunRepository(keeper, Audit(store.audit)),
+        archive=RunRepository(keeper, AuditRecorder(store.audit)),
         door=door or AllowAll(),
         places=ConcurrencyLimiter(9, 9),
         metrics=Metrics(),
     )
-    server = Server(store, worker, parts, Recovery(parts, every_seconds=0.01))
+    server = Server(store, worker, parts, RunRecovery(parts, every_seconds=0.01))
     try:
         yield server
     finally:

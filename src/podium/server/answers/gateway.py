@@ -42,7 +42,7 @@ from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.api_error import ApiError, invalid, refusals
 from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.podium_params import excluded
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 
 Look = Callable[[Reply], Awaitable[Reply]]
 """Gives what is left of a reply once guardrails have looked at it."""

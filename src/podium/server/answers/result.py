@@ -30,7 +30,7 @@ from podium.server.answers.conversation import outside, question_of
 from podium.server.api_error import ApiError, too_long
 from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.names import NAME_OF
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 
 LONGEST_SUBTASK: Final = 160
 """Characters of a subtask that a line tells."""

@@ -29,7 +29,7 @@ from podium.server.answers.result import (
 from podium.server.api_error import ApiError, invalid, refusals
 from podium.server.dialects.base import ApiRequest
 from podium.server.dialects.podium_params import excluded
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 from podium.server.records.repository import RunRepository
 
 
@@ -68,7 +68,7 @@ class Tiers:
         """Answer with a run; raises `ApiError`. `bill` is filled in however it ends."""
         watch = EventFilter(
             teller,
-            begun=None if asked.store else self._archive.keeper.leave_out,
+            begun=None if asked.store else self._archive.keeper.do_not_store,
             performs=partial(self._door.performs, visitor) if asked.store else None,
             broadcast=self._archive.broadcast,
         )
@@ -101,7 +101,7 @@ class Tiers:
                     return await self._ended_elsewhere(asked, visitor, watch, bill)
         finally:
             if watch.run is not None and bill.run is None:
-                bill.take(watch.run, before)
+                bill.add_run(watch.run, before)
         return answered(asked, run, bill)
 
     async def _ended_elsewhere(
@@ -127,7 +127,7 @@ class Tiers:
             )
         finally:
             if watch.run is not None:
-                bill.take(watch.run, run)
+                bill.add_run(watch.run, run)
 
     async def _once(
         self,

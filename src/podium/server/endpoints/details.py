@@ -39,7 +39,7 @@ async def step(
     if wanted is None:
         raise ApiError("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
     toolbox = await service.podium.toolbox()
-    going = service.archive.broadcast.at_work(wanted.id, round, index)
+    going = service.archive.broadcast.active_step(wanted.id, round, index)
     if going is not None:
         return _sent({**step_details(*going, toolbox), **GOES_ON})
     for round_ in wanted.rounds:
@@ -57,7 +57,7 @@ async def step(
 async def export(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """The whole run, as `podium runs export` writes it: versioned JSON that loads again."""
     run = await seen(run_id, service, visitor)
-    await service.audit.enter_run("run exported", visitor, run)
+    await service.audit.record_run_read("run exported", visitor, run)
     name = f'attachment; filename="{run.id}.json"'
     return _sent(dump(run), {"Content-Disposition": name})
 

@@ -38,7 +38,7 @@ from podium.server.endpoints.exchange import NEVER_SENT, ClientGone, Exchange
 from podium.server.endpoints.stream import Stream, stopped
 from podium.server.logs import LOGGER, REQUEST
 from podium.server.names import Target
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 from podium.server.service import Holder, Service
 from podium.store.keys import Scope as KeyScope
 

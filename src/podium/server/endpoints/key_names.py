@@ -31,4 +31,4 @@ async def key_names(service: Service, visitor: Principal) -> dict[str, str]:
     for `admin`."""
     if not visitor.may("admin"):
         return {visitor.key_id: visitor.name}
-    return {key.id: key.name for key in await keys_in(await service.keeper.settled()).keys()}
+    return {key.id: key.name for key in await keys_in(await service.keeper.flush()).keys()}

@@ -12,11 +12,19 @@ from starlette.responses import Response
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.endpoints.auth import Admitted, Serving
-from podium.server.learning.evaluation import evaluation_document
-from podium.server.learning.places import Exhibit, find, look
-from podium.server.learning.tail import opened
-from podium.server.learning.training import moment, samples_document, training_document
 from podium.server.service import Service
+from podium.server.training_runs.artifacts import (
+    Artifact,
+    find_artifact,
+    find_directories,
+    open_regular_file,
+)
+from podium.server.training_runs.documents import (
+    evaluation_document,
+    format_timestamp,
+    samples_document,
+    training_document,
+)
 
 router = APIRouter(prefix="/v1/learning", tags=["learning"])
 
@@ -40,7 +48,7 @@ Name = Annotated[str, Path(max_length=300, description="as GET /v1/learning list
 async def learning(service: Serving, visitor: Admitted) -> dict[str, Any]:
     """The trainings, evaluations and reports that there are. Takes the scope `admin`."""
     visitor.require("admin")
-    named = await asyncio.to_thread(look, service.settings.learning)
+    named = await asyncio.to_thread(find_directories, service.settings.learning)
     return {
         "object": "list",
         "data": await asyncio.to_thread(
@@ -104,9 +112,9 @@ async def report(name: Name, service: Serving, visitor: Admitted) -> Response:
     return Response(page, media_type="text/html; charset=utf-8", headers=ALONE)
 
 
-async def _found(name: str, service: Service, visitor: Principal) -> Exhibit:
+async def _found(name: str, service: Service, visitor: Principal) -> Artifact:
     visitor.require("admin")
-    found = await asyncio.to_thread(find, service.settings.learning, name)
+    found = await asyncio.to_thread(find_artifact, service.settings.learning, name)
     if found is None:
         raise ApiError(
             "not_found", f"nothing is called {name[:200]!r}; GET /v1/learning lists what there is"
@@ -114,7 +122,7 @@ async def _found(name: str, service: Service, visitor: Principal) -> Exhibit:
     return found
 
 
-def _listed(exhibit: Exhibit) -> dict[str, Any]:
+def _listed(exhibit: Artifact) -> dict[str, Any]:
     path = exhibit.report if exhibit.kind == "report" and exhibit.report else exhibit.path
     if exhibit.kind == "training" and exhibit.metrics.exists():
         path = exhibit.metrics
@@ -126,14 +134,14 @@ def _listed(exhibit: Exhibit) -> dict[str, Any]:
         "name": exhibit.name,
         "title": exhibit.title,
         "kind": exhibit.kind,
-        "updated_at": moment(modified),
+        "updated_at": format_timestamp(modified),
         "has_report": exhibit.report is not None,
     }
 
 
-def _page(exhibit: Exhibit) -> bytes | None:
+def _page(exhibit: Artifact) -> bytes | None:
     assert exhibit.report is not None, "asked for only where there is one"
-    file = opened(exhibit.report)
+    file = open_regular_file(exhibit.report)
     if file is None:
         return None
     with file:

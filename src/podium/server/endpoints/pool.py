@@ -17,10 +17,15 @@ from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.worker import Worker
 from podium.server.access import Principal
 from podium.server.endpoints.auth import Admitted, Serving
-from podium.server.figures.digest import Window
-from podium.server.figures.workers import NOTHING, RoleFigures, WorkerFigures, figures
 from podium.server.records.metrics import Metrics
 from podium.server.service import Service
+from podium.server.statistics.workers import (
+    NOTHING,
+    DigestWindow,
+    RoleStats,
+    WorkerStats,
+    worker_stats,
+)
 from podium.store import accounts_in
 
 router = APIRouter(prefix="/v1/pool", tags=["pool"])
@@ -48,13 +53,13 @@ async def pool(
     now = datetime.now(UTC)
     since = (now - timedelta(days=days - 1)).date().isoformat()
     window = await service.digests.between(
-        accounts_in(await service.keeper.settled()),
+        accounts_in(await service.keeper.flush()),
         since=since,
         until=now.date().isoformat(),
         owner=None if visitor.may("admin") else visitor.key_id,
         limit=MOST_RUNS,
     )
-    found = await asyncio.to_thread(figures, window.digests)  # thousands of runs take a while
+    found = await asyncio.to_thread(worker_stats, window.digests)  # thousands of runs take a while
     planner = await _planner(service)
     breakers = (await service.podium.switchboard()).breakers
     profiles = [*service.pool]
@@ -122,7 +127,10 @@ def _profile(profile: WorkerProfile) -> dict[str, Any]:
 
 
 def _former(
-    window: Window, found: dict[str, WorkerFigures], now: list[WorkerProfile], visitor: Principal
+    window: DigestWindow,
+    found: dict[str, WorkerStats],
+    now: list[WorkerProfile],
+    visitor: Principal,
 ) -> list[dict[str, Any]]:
     """Those who worked in these runs and are not in the pool any more."""
     names = {profile.name for profile in now}
@@ -139,7 +147,7 @@ def _former(
     ]
 
 
-def _figures(found: WorkerFigures) -> dict[str, Any]:
+def _figures(found: WorkerStats) -> dict[str, Any]:
     p50, p95 = found.seconds or (None, None)
     return {
         "health": {
@@ -161,7 +169,7 @@ def _figures(found: WorkerFigures) -> dict[str, Any]:
     }
 
 
-def _role(found: RoleFigures) -> dict[str, Any]:
+def _role(found: RoleStats) -> dict[str, Any]:
     return {
         "role": found.role.value,
         "steps": found.steps,

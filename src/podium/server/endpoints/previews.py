@@ -29,7 +29,7 @@ from podium.server.endpoints.dialect import RequestHandler
 from podium.server.endpoints.exchange import body_within, parsed
 from podium.server.endpoints.openapi import COUNT, body_of
 from podium.server.names import Target
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 from podium.server.service import Service
 
 router = APIRouter()

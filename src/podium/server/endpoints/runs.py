@@ -73,7 +73,7 @@ async def runs(
         return {"object": "list", "data": [], "has_more": False}
     found = await service.keeper.list(wanted, limit=limit + 1, before=before)
     if any(each.owner != visitor.key_id for each in found):
-        await service.audit.enter_reading("runs listed", visitor)
+        await service.audit.record_read("runs listed", visitor)
     keyed = any(each.owner for each in found)
     names = await key_names(service, visitor) if keyed else {}
     return {
@@ -196,12 +196,12 @@ async def seen(run_id: str, service: Service, visitor: Principal) -> Run:
 async def _enter_anothers(act: Act, run: Run, service: Service, visitor: Principal) -> None:
     """Enter what an administrator does to the feedback on a run of somebody else's."""
     if run.owner != visitor.key_id:
-        await service.audit.enter(act, visitor, run.id, {"owner": run.owner})
+        await service.audit.record(act, visitor, run.id, {"owner": run.owner})
 
 
 async def _forget(run_id: str, service: Service, visitor: Principal) -> None:
     visitor.require("runs:delete")
-    await service.archive.forget(run_id, visitor)
+    await service.archive.delete(run_id, visitor)
 
 
 async def _told(run_id: str, service: Service, visitor: Principal) -> AsyncIterator[bytes]:

@@ -13,17 +13,17 @@ from podium.server.access import Principal
 from podium.server.api_error import invalid
 from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.endpoints.key_names import key_names
-from podium.server.figures.digest import Window
-from podium.server.figures.spending import (
-    By,
-    Entry,
-    Group,
-    by_worker,
-    entries,
-    grouped,
-    total,
-)
 from podium.server.service import Service
+from podium.server.statistics.spending import (
+    By,
+    SpendingEntry,
+    SpendingGroup,
+    group_by_worker,
+    group_spending,
+    spending_entries,
+    total_spending,
+)
+from podium.server.statistics.workers import DigestWindow
 from podium.store import accounts_in, keys_in
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
@@ -52,7 +52,7 @@ async def spend(
     first, last = _span(since, until)
     sees_all = visitor.may("admin")
     spent = await _entries(service, None if sees_all else visitor.key_id, first, last)
-    whole = total(spent)
+    whole = total_spending(spent)
     document: dict[str, Any] = {
         "object": "spend",
         "from": first,
@@ -63,7 +63,7 @@ async def spend(
     }
     if by == "worker":
         window = await _window(service, visitor, first, last)
-        groups = await asyncio.to_thread(by_worker, spent, window.digests, first, last)
+        groups = await asyncio.to_thread(group_by_worker, spent, window.digests, first, last)
         rest = whole.cost_usd - sum(each.total.cost_usd for each in groups)
         document["elsewhere_usd"] = max(0.0, rest)
         document["runs"] = {
@@ -72,7 +72,7 @@ async def spend(
             "left_out": window.left_out,
         }
     else:
-        groups = grouped(spent, by)
+        groups = group_spending(spent, by)
     names = await key_names(service, visitor) if by == "key" else {}
     document["groups"] = [_group(group, by, names) for group in groups]
     return document
@@ -92,25 +92,27 @@ def _span(since: date | None, until: date | None) -> tuple[str, str]:
     return first.isoformat(), last.isoformat()
 
 
-async def _entries(service: Service, key_id: str | None, first: str, last: str) -> list[Entry]:
+async def _entries(
+    service: Service, key_id: str | None, first: str, last: str
+) -> list[SpendingEntry]:
     """What the books of keys say, and for who sees all also the runs that were without one."""
-    store = await service.keeper.settled()
+    store = await service.keeper.flush()
     used = await keys_in(store).usage(key_id=key_id, since=first, until=last)
     if key_id is not None:
-        return entries(used, ())
-    return entries(used, await accounts_in(store).sums(since=first, until=last, owner=""))
+        return spending_entries(used, ())
+    return spending_entries(used, await accounts_in(store).sums(since=first, until=last, owner=""))
 
 
-async def _window(service: Service, visitor: Principal, first: str, last: str) -> Window:
+async def _window(service: Service, visitor: Principal, first: str, last: str) -> DigestWindow:
     visitor.require("runs:read")
     owner = None if visitor.may("admin") else visitor.key_id
-    accounts = accounts_in(await service.keeper.settled())
+    accounts = accounts_in(await service.keeper.flush())
     return await service.digests.between(
         accounts, since=first, until=last, owner=owner, limit=MOST_RUNS
     )
 
 
-def _group(group: Group, by: By, names: dict[str, str]) -> dict[str, Any]:
+def _group(group: SpendingGroup, by: By, names: dict[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": group.name,
         "total": asdict(group.total),

@@ -93,7 +93,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._patience = None
 
 
-def bound(server: ServerSettings) -> socket.socket:
+def bind_socket(server: ServerSettings) -> socket.socket:
     """A socket that has the server's address; raises `ConfigError` where it cannot be had."""
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     taken = socket.socket(family)
@@ -107,9 +107,9 @@ def bound(server: ServerSettings) -> socket.socket:
     return taken
 
 
-def address_of(bound: socket.socket) -> str:
+def format_address(bind_socket: socket.socket) -> str:
     """What clients call, such as `http://127.0.0.1:7755`."""
-    host, port = bound.getsockname()[:2]
+    host, port = bind_socket.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -148,11 +148,11 @@ class AnnouncedServer(StoppableServer):
         """Start to listen."""
         await super().startup(sockets)
         for listening in sockets or ():
-            announce(listening)
+            log_address(listening)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop, and say so."""
-        LOGGER.info(stopping(len(self.server_state.tasks), self.config))
+        LOGGER.info(shutdown_message(len(self.server_state.tasks), self.config))
         await super().shutdown(sockets)
         LOGGER.info("stopped")
 
@@ -181,7 +181,7 @@ class AnnouncedProcesses(Multiprocess):
 
     def terminate_all(self) -> None:
         """Tell every process to stop."""
-        LOGGER.info(stopping(None, self.config))
+        LOGGER.info(shutdown_message(None, self.config))
         super().terminate_all()
 
     def join_all(self) -> None:
@@ -190,14 +190,14 @@ class AnnouncedProcesses(Multiprocess):
         LOGGER.info("stopped")
 
 
-def announce(listening: socket.socket) -> None:
+def log_address(listening: socket.socket) -> None:
     """Say in the log where the server is found."""
     LOGGER.info(
-        "running on %s, where a browser finds its pages; Ctrl-C stops it", address_of(listening)
+        "running on %s, where a browser finds its pages; Ctrl-C stops it", format_address(listening)
     )
 
 
-def stopping(requests: int | None, configuration: uvicorn.Config) -> str:
+def shutdown_message(requests: int | None, configuration: uvicorn.Config) -> str:
     """The line on what is still to end; None where that is not known here."""
     if requests == 0:
         return "stopping"

@@ -38,17 +38,17 @@ from podium.server.operation.listener import (
     AnnouncedProcesses,
     AnnouncedServer,
     BoundedHttp,
-    announce,
+    log_address,
 )
-from podium.server.records.audit import Audit
+from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.records.maintenance import SEARCH_SECONDS, Parts, RunRecovery
 from podium.server.records.metrics import Tally
-from podium.server.records.recovery import EVERY_SECONDS, Parts, Recovery
 from podium.server.service import Service, opened
 from podium.store import BEATS_PER_LEASE, audit_in, keys_in, open_store
 
 if TYPE_CHECKING:
-    from podium.server.records.traces import Traces
+    from podium.server.records.traces import TraceRecorder
 
 DIALECTS: Final = MappingProxyType[str, Dialect](
     {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
@@ -83,7 +83,7 @@ who close it, and no request meets a closed door."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ServeOptions:
     """What the command line says: which files, and what goes before their table `[server]`."""
 
     config: str | None = None
@@ -100,7 +100,7 @@ class Chosen:
         return replace(settings, server=replace(settings.server, **self.server))
 
 
-def application(find: Find) -> FastAPI:
+def create_application(find: Find) -> FastAPI:
     """The application that serves the settings which `find` finds as it starts."""
 
     async def opening(stack: AsyncExitStack) -> Service:
@@ -137,7 +137,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         stack.push_async_callback(traces.close)
     podium = AsyncPodium(settings=settings, store=keeper)
     stack.push_async_callback(podium.close)
-    audit = Audit(audit_in(store))
+    audit = AuditRecorder(audit_in(store))
     service = await opened(podium, keeper, door, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loading.stop)
     mini = await podium.mini()
@@ -146,7 +146,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     leading = await podium.conductor()
     planning = (getattr(leading, "worker", None), getattr(leading, "reader", None))
     workers = await podium.workers()
-    await audit.enter_start(settings)  # after all that can keep a server from starting
+    await audit.record_start(settings)  # after all that can keep a server from starting
     service.loading.begin((*workers, *planning))
     if settings.server.recover:
         recovery = _recovery(service, settings.store.lease_seconds)
@@ -155,7 +155,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     return _with_tally(service, stack)
 
 
-def _recovery(service: Service, lease_seconds: float) -> Recovery:
+def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
     parts = Parts(
         podium=service.podium,
         pool=service.pool,
@@ -164,8 +164,8 @@ def _recovery(service: Service, lease_seconds: float) -> Recovery:
         places=service.places,
         metrics=service.metrics,
     )
-    every = min(EVERY_SECONDS, lease_seconds / BEATS_PER_LEASE)
-    return Recovery(parts, every_seconds=every)
+    every = min(SEARCH_SECONDS, lease_seconds / BEATS_PER_LEASE)
+    return RunRecovery(parts, every_seconds=every)
 
 
 def _with_tally(service: Service, stack: AsyncExitStack) -> Service:
@@ -180,20 +180,20 @@ def _with_tally(service: Service, stack: AsyncExitStack) -> Service:
 
 def from_environment() -> FastAPI:
     """The application of one process among several."""
-    chosen = Chosen(**json.loads(os.environ[TOLD]))
+    chosen = ServeOptions(**json.loads(os.environ[TOLD]))
     log_to_standard_error(chosen.server["log"])
     _spare_the_collector()
-    return application(chosen.settings)
+    return create_application(chosen.settings)
 
 
-def listen(chosen: Chosen, server: ServerSettings, bound: socket) -> None:
+def serve(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
     """Serve on the socket until told to stop. What is going on then may end first."""
     form = server.log or form_here()
     log_to_standard_error(form)
     _spare_the_collector()
     _allow_many_connections()
     if server.workers == 1:
-        AnnouncedServer(_configuration(application(chosen.settings), server)).run([bound])
+        AnnouncedServer(_configuration(create_application(chosen.settings), server)).run([bound])
         return
     told = replace(chosen, server={**chosen.server, "log": form})
     os.environ[TOLD] = json.dumps(asdict(told))
@@ -206,7 +206,7 @@ def listen(chosen: Chosen, server: ServerSettings, bound: socket) -> None:
     )
     with TemporaryDirectory(prefix="podium-") as directory:
         os.environ[TALLIES] = directory
-        announce(bound)
+        log_address(bound)
         AnnouncedProcesses(configuration, [bound]).run()
 
 
@@ -215,14 +215,14 @@ def is_public(host: str) -> bool:
     return not is_loopback(f"http://{f'[{host}]' if ':' in host else host}")
 
 
-def _traces() -> Traces:
+def _traces() -> TraceRecorder:
     try:
-        from podium.server.records.traces import exported
+        from podium.server.records.traces import create_otlp_recorder
     except ImportError as error:
         raise ConfigError(
             f"server.traces needs the extra otel; install it: {installing('otel')}"
         ) from error
-    return exported()
+    return create_otlp_recorder()
 
 
 def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Config:

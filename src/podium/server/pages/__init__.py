@@ -13,9 +13,9 @@ from fastapi import APIRouter
 
 from podium.server.pages import description, session
 from podium.server.pages import files as addresses
-from podium.server.pages.files import no_such_page
+from podium.server.pages.files import not_found_page
 
-__all__ = ["no_such_page", "router"]
+__all__ = ["not_found_page", "router"]
 
 router = APIRouter()
 router.include_router(session.router)

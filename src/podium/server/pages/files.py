@@ -42,7 +42,7 @@ FINGERPRINT_LENGTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StaticFile:
     """One file as it is sent. `packed` is its content gzipped, None where that gains nothing."""
 
     content: bytes
@@ -52,20 +52,20 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class StaticFiles:
     """Every file by its path below `static/`, and the fingerprint of all of them together."""
 
-    by_path: Mapping[str, File]
+    by_path: Mapping[str, StaticFile]
     fingerprint: str
 
 
 @cache
-def files() -> Files:
+def static_files() -> StaticFiles:
     """The files that ship with Podium, read when the first is asked for."""
     return read_files(STATIC)
 
 
-def read_files(directory: Path) -> Files:
+def read_files(directory: Path) -> StaticFiles:
     """The files of a directory. The page itself names the others with the fingerprint in their
     address, which is therefore made of those alone."""
     contents = {
@@ -77,7 +77,7 @@ def read_files(directory: Path) -> Files:
     for name, content in contents.items():
         digest.update(name.encode() + b"\0" + sha256(content).digest())
     fingerprint = digest.hexdigest()[:FINGERPRINT_LENGTH]
-    return Files(
+    return StaticFiles(
         MappingProxyType(
             {name: _file(name, content, fingerprint) for name, content in contents.items()}
         ),
@@ -85,12 +85,12 @@ def read_files(directory: Path) -> Files:
     )
 
 
-def _file(name: str, content: bytes, fingerprint: str) -> File:
+def _file(name: str, content: bytes, fingerprint: str) -> StaticFile:
     suffix = Path(name).suffix
     if suffix == ".html":
         content = content.replace(b'"/static/', f'"/static/v-{fingerprint}/'.encode())
     packed = None if suffix in PACKED_ALREADY else gzip.compress(content, mtime=0)
-    return File(
+    return StaticFile(
         content=content,
         packed=packed if packed is not None and len(packed) < len(content) else None,
         media_type=TYPES[suffix],
@@ -143,12 +143,12 @@ ASK_EACH_TIME: Final = "no-cache"
 
 async def page(request: Request) -> Response:
     """The application, whichever of its pages is meant."""
-    return _sent(request, files().by_path["index.html"], ASK_EACH_TIME)
+    return _sent(request, static_files().by_path["index.html"], ASK_EACH_TIME)
 
 
-def no_such_page(request: Request) -> Response:
+def not_found_page(request: Request) -> Response:
     """The application at an address that is none of its pages, where it says so."""
-    return _sent(request, files().by_path["index.html"], ASK_EACH_TIME, status=404)
+    return _sent(request, static_files().by_path["index.html"], ASK_EACH_TIME, status=404)
 
 
 async def static(request: Request) -> Response:
@@ -157,14 +157,14 @@ async def static(request: Request) -> Response:
     path: str = request.path_params["path"]
     version, _, rest = path.partition("/")
     versioned = version.startswith("v-")
-    found = files().by_path.get(rest if versioned else path)
+    found = static_files().by_path.get(rest if versioned else path)
     if found is None:
         raise ApiError("not_found", f"there is no file {path[:200]!r} among the pages")
-    kept = version == f"v-{files().fingerprint}"
+    kept = version == f"v-{static_files().fingerprint}"
     return _sent(request, found, FOR_EVER if kept else ASK_EACH_TIME)
 
 
-def _sent(request: Request, file: File, caching: str, status: int = 200) -> Response:
+def _sent(request: Request, file: StaticFile, caching: str, status: int = 200) -> Response:
     headers = {
         **GUARDED,
         "Cache-Control": caching,

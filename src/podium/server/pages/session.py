@@ -55,7 +55,7 @@ async def sign_in(request: Request, service: Serving) -> Response:
     begun = await service.door.sign_in(key.strip(), address)
     visitor = await service.door.admit(begun, address)
     if begun is not None:
-        await service.audit.enter("signed in", replace(visitor, address=address))
+        await service.audit.record("signed in", replace(visitor, address=address))
     response = _told(visitor)
     if begun is not None:
         _set_cookie(request, response, begun, SESSION_SECONDS)

@@ -31,7 +31,7 @@ ANYONE: Final = "anyone"
 """Who it was, where no keys are asked for."""
 
 
-class Audit:
+class AuditRecorder:
     """Enters what visitors do."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Audit:
         self._clock = clock
         self._entered: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
-    async def enter(
+    async def record(
         self, act: Act, visitor: Principal, subject: str = "", facts: Facts | None = None
     ) -> None:
         """Enter an act; raises `StoreError` where that cannot be."""
@@ -57,7 +57,7 @@ class Audit:
         )
         await self.log.add(deed)
 
-    async def enter_reading(self, act: Act, visitor: Principal, subject: str = "") -> None:
+    async def record_read(self, act: Act, visitor: Principal, subject: str = "") -> None:
         """Enter that somebody reads what is another's, unless that was entered just now."""
         if self.log is None:
             return
@@ -65,23 +65,23 @@ class Audit:
         before = self._entered.get(what)
         if before is not None and now - before < AGAIN_SECONDS:
             return
-        await self.enter(act, visitor, subject)
+        await self.record(act, visitor, subject)
         self._entered[what] = now
         self._entered.move_to_end(what)
         while len(self._entered) > MOST_REMEMBERED:
             self._entered.popitem(last=False)
 
-    async def enter_run(self, act: Act, visitor: Principal, run: Run) -> None:
+    async def record_run_read(self, act: Act, visitor: Principal, run: Run) -> None:
         """Enter that somebody looks into a run, where it is another's."""
         if run.owner != visitor.key_id:
-            await self.enter_reading(act, visitor, run.id)
+            await self.record_read(act, visitor, run.id)
 
-    async def enter_own(self, act: Act, subject: str, facts: Facts) -> None:
+    async def record_server_action(self, act: Act, subject: str, facts: Facts) -> None:
         """Enter what the server does by itself."""
         if self.log is not None:
             await self.log.add(of_this_machine(act, subject, facts))
 
-    async def enter_start(self, settings: Settings) -> None:
+    async def record_start(self, settings: Settings) -> None:
         """Enter that the server starts, and what is not as it was when one started last."""
         if self.log is None:
             return
@@ -99,9 +99,9 @@ class Audit:
             for what, act in acts.items():
                 if before.get(what) != prints[what]:
                     told = {"from": str(before.get(what, "")), "to": prints[what]}
-                    await self.enter_own(act, settings.source, told)
+                    await self.record_server_action(act, settings.source, told)
         facts: Facts = {"podium": __version__, "keys": settings.server.keys, **prints}
-        await self.enter_own("server started", settings.source, facts)
+        await self.record_server_action("server started", settings.source, facts)
 
 
 def fingerprint(settings: Settings) -> str:

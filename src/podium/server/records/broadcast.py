@@ -46,7 +46,7 @@ class ClientEvent(NamedTuple):
         return (self.name, *(self.document.get(key) for key in ("round", "index", "status")))
 
 
-class AtWork(NamedTuple):
+class ActiveStep(NamedTuple):
     """A step that goes on, in its round and its run. Of what it will be on record, `step` has only
     what its worker was sent, and who that is."""
 
@@ -55,7 +55,7 @@ class AtWork(NamedTuple):
     step: StepRecord
 
 
-class Broadcast:
+class EventBroadcaster:
     """The runs that go on in this process, and who watches them."""
 
     def __init__(self) -> None:
@@ -87,16 +87,16 @@ class Broadcast:
             if event.run_id == root:
                 del self._told[root]
 
-    def goes_on(self, run_id: str) -> bool:
+    def is_running(self, run_id: str) -> bool:
         """Whether that run goes on in this process."""
         return run_id in self._told
 
-    def begun(self, run_id: str) -> Run | None:
+    def started_run(self, run_id: str) -> Run | None:
         """A run that goes on in this process, as it began."""
         told = self._told.get(run_id)
         return told[0].run if told and isinstance(told[0], RunStarted) else None
 
-    def at_work(self, run_id: str, round_: int, index: int) -> AtWork | None:
+    def active_step(self, run_id: str, round_: int, index: int) -> ActiveStep | None:
         """A step at which a worker is in this process, None where none is."""
         place = (round_, index)
         run: Run | None = None
@@ -120,7 +120,7 @@ class Broadcast:
                     step = None
         if run is None or planned is None or step is None:
             return None
-        return AtWork(run, planned, step)
+        return ActiveStep(run, planned, step)
 
     async def watch(
         self,
@@ -131,16 +131,16 @@ class Broadcast:
         """Everything that has happened and will happen in a run, to its end. `load` gives the run
         as it is on record, `is_performed` says whether any process is at work on it: where none
         is, that is the end of what there is to tell."""
-        if self.goes_on(run_id):
+        if self.is_running(run_id):
             async for event in self._live(run_id):
-                for happening in happenings(event):
+                for happening in client_events(event):
                     yield happening
             return
         told = set[object]()
         while True:
             goes_on = await is_performed()  # asked first: what it wrote at its end is told, too
             run = await load()
-            for happening in recorded(run):
+            for happening in recorded_events(run):
                 if happening.what not in told:
                     told.add(happening.what)
                     yield happening
@@ -189,7 +189,7 @@ def _begun(event: StepStarted, planned: Round | None) -> StepRecord | None:
     )
 
 
-def happenings(event: Event) -> Iterator[ClientEvent]:
+def client_events(event: Event) -> Iterator[ClientEvent]:
     """An event as clients see it; some are for the engine alone."""
     run = {"run_id": event.run_id}
     match event:
@@ -219,16 +219,16 @@ def happenings(event: Event) -> Iterator[ClientEvent]:
             return
 
 
-def recorded(run: Run) -> Iterator[ClientEvent]:
+def recorded_events(run: Run) -> Iterator[ClientEvent]:
     """What had happened in a run, from its record; a run that goes on has no end yet."""
-    yield from happenings(RunStarted(run))
+    yield from client_events(RunStarted(run))
     for round_ in run.rounds:
         if round_.workflow is not None or round_.accepted:
             yield _planned(run.id, round_)
         for step in round_.steps:
-            yield from happenings(StepDone(run.id, step))
+            yield from client_events(StepDone(run.id, step))
     if run.status != "running":
-        yield from happenings(RunDone(run))
+        yield from client_events(RunDone(run))
 
 
 def _planned(run_id: str, round_: Round) -> ClientEvent:

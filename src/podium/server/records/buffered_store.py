@@ -27,13 +27,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from podium.core.errors import Conflict, NotFound, PodiumError, StoreError, TakenOver
 from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.engine.resume import goes_on_with_results
 from podium.server.logs import LOGGER
-from podium.server.records.write_retry import WriteRetryQueue
 from podium.store import (
     EVERY_RUN,
     LEASE_SECONDS,
@@ -46,6 +45,102 @@ from podium.store import (
     feedback_in,
     names_in,
 )
+
+AGAIN_SECONDS: Final = 0.25
+"""How soon the store is tried again: sooner than anybody else looks for runs to take over."""
+
+OWED_SECONDS: Final = 3600.0
+MOST_OWED: Final = 2_000
+"""How long, and how many, runs are held."""
+
+LAST_TRIES: Final = 3
+"""How often the store is tried as the server ends; a run that it never takes may come first."""
+
+
+class _Held(NamedTuple):
+    until: float
+    run: Run
+    why: str
+
+
+class WriteRetryQueue:
+    """Holds runs until `write` takes them. It belongs to one event loop."""
+
+    def __init__(self, write: Callable[[Run], Awaitable[None]]) -> None:
+        self._write = write
+        self._runs: OrderedDict[str, _Held] = OrderedDict()
+        self._writing = asyncio.Lock()
+        self._again: asyncio.Task[None] | None = None
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._runs
+
+    def get(self, run_id: str) -> Run | None:
+        """The run as it ended, where it is held."""
+        return self._runs[run_id].run if run_id in self._runs else None
+
+    def hold(self, run: Run, error: StoreError) -> None:
+        """Hold a run that could not be written."""
+        LOGGER.warning("%s is not stored yet, and held until it can be: %s", run.id, error)
+        self._runs[run.id] = _Held(time.monotonic() + OWED_SECONDS, run, str(error))
+        if len(self._runs) > MOST_OWED:
+            self._let_go(next(iter(self._runs)), f"more than {MOST_OWED} wait for the store")
+        if self._again is None or self._again.done():
+            self._again = asyncio.create_task(self._try_again())
+
+    def forget(self, run_id: str) -> None:
+        """Hold the run no longer."""
+        self._runs.pop(run_id, None)
+
+    async def write(self) -> None:
+        """Write what is held, if the store takes it."""
+        if not self._runs:
+            return
+        async with self._writing:
+            is_back = False
+            for run_id in tuple(self._runs):
+                if run_id in self._runs:
+                    is_back |= await self._is_written(run_id)
+                if not is_back:
+                    return
+
+    async def close(self) -> None:
+        """Try once more, and say what is lost."""
+        if self._again is not None:
+            self._again.cancel()
+            await asyncio.wait({self._again})
+        for _ in range(LAST_TRIES):
+            await self.write()
+        for run_id, held in tuple(self._runs.items()):
+            self._let_go(run_id, held.why)
+
+    async def _try_again(self) -> None:
+        while self._runs:
+            await asyncio.sleep(AGAIN_SECONDS)
+            await self.write()
+
+    async def _is_written(self, run_id: str) -> bool:
+        """Whether the store answered, be it that it will not have the run."""
+        held = self._runs[run_id]
+        try:
+            await self._write(held.run)
+        except StoreError as error:
+            if time.monotonic() > held.until:
+                self._let_go(run_id, str(error))
+            elif run_id in self._runs:
+                self._runs.move_to_end(run_id)
+            return False
+        except PodiumError as error:
+            self._let_go(run_id, str(error))
+            return True
+        self._runs.pop(run_id, None)
+        LOGGER.info("stored a run that had waited for that", extra={"run": run_id})
+        return True
+
+    def _let_go(self, run_id: str, why: str) -> None:
+        self._runs.pop(run_id, None)
+        LOGGER.warning("%s was not stored: %s", run_id, why)
+
 
 PATIENCE: Final = 1.0
 """Seconds that a run goes on before its beginning is written."""
@@ -99,7 +194,7 @@ class BufferedRunStore:
         """Whether a run is to be on record before anything is done for it."""
         return self._shared
 
-    def leave_out(self, run: Run) -> None:
+    def do_not_store(self, run: Run) -> None:
         """Keep nothing of that run, which begins now."""
         self._left_out.add(run.id)
 
@@ -127,7 +222,7 @@ class BufferedRunStore:
         """The names that clients gave their requests."""
         return names_in(self._store)
 
-    async def settled(self) -> RunStore:
+    async def flush(self) -> RunStore:
         """The store itself, once every run that has ended by now is written to it."""
         await self._drained()
         return self._store
@@ -218,12 +313,12 @@ class BufferedRunStore:
             # Twice as long as others may take until they say again that they are at work.
             self._unsure_until = time.monotonic() + self._lease_seconds / 2
             raise
-        if self.is_unsure:
+        if self.was_unavailable:
             return ()
         return [run for run in found if run.id not in self._owed]
 
     @property
-    def is_unsure(self) -> bool:
+    def was_unavailable(self) -> bool:
         """Whether the store was away just now, so that a silent process need not be gone."""
         return time.monotonic() < self._unsure_until
 

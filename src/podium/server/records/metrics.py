@@ -9,8 +9,46 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+from podium.core.run import Run
+from podium.core.usage import NO_USAGE, Usage
+
+Amount = TypeVar("Amount", int, float)
+
+
+@dataclass(slots=True)
+class RequestCost:
+    """What a request has come to, also where it was cut off before there was an answer. `run` is
+    the run that it began or went on with, as that ended."""
+
+    usage: Usage = NO_USAGE
+    orchestration: Usage = NO_USAGE
+    cost_usd: float | None = 0.0
+    run: Run | None = None
+
+    def add_run(self, run: Run, before: Run | None) -> None:
+        """Take what this request added to the run: one that goes on has been billed for what came
+        `before`."""
+        self.run = run
+        self.usage, self.orchestration, self.cost_usd = run.usage, run.orchestration, run.cost_usd
+        if before is not None:
+            self.usage = _less(run.usage, before.usage)
+            self.orchestration = _less(run.orchestration, before.orchestration)
+            self.cost_usd = _difference(run.cost_usd, before.cost_usd)
+
+
+def _less(usage: Usage, before: Usage) -> Usage:
+    names = [field.name for field in fields(Usage)]
+    return Usage(*(_difference(getattr(usage, name), getattr(before, name)) for name in names))
+
+
+def _difference(now: Amount | None, then: Amount | None) -> Amount | None:
+    """What was added, which is unknown where either is."""
+    return None if now is None or then is None else now - then
+
 
 Labels = tuple[str, ...]
 Counted = list[tuple[Sequence[str], list[float]]]

@@ -17,8 +17,8 @@ from podium.engine import Toolbox
 from podium.engine.requests import request_of
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
-from podium.server.records.audit import Audit
-from podium.server.records.broadcast import Broadcast, ClientEvent
+from podium.server.records.audit import AuditRecorder
+from podium.server.records.broadcast import ClientEvent, EventBroadcaster
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import RunFilter
 
@@ -145,10 +145,10 @@ is known to have been asked for that very one, and not for the last, or one that
 class RunRepository:
     """Finds runs for visitors, watches them and forgets them."""
 
-    def __init__(self, keeper: BufferedRunStore, audit: Audit | None = None) -> None:
+    def __init__(self, keeper: BufferedRunStore, audit: AuditRecorder | None = None) -> None:
         self.keeper = keeper
-        self.audit = audit or Audit()
-        self.broadcast = Broadcast()
+        self.audit = audit or AuditRecorder()
+        self.broadcast = EventBroadcaster()
         self.beginning: set[str] = set()
         """The runs that requests with names begin in this process. Until one is on record, which
         takes as long as its question is checked, no other knows of it."""
@@ -157,7 +157,7 @@ class RunRepository:
         """A run that the visitor may see, by its whole id; `field` is where they named it. That
         somebody looks into another's is entered in the audit log."""
         run = await self._allowed(run_id, visitor, field)
-        await self.audit.enter_run("run read", visitor, run)
+        await self.audit.record_run_read("run read", visitor, run)
         return run
 
     async def _allowed(self, run_id: str, visitor: Principal, field: str | None = None) -> Run:
@@ -173,23 +173,23 @@ class RunRepository:
 
     async def is_performed(self, run: Run) -> bool:
         """Whether any process is at work on the run, this one or another, or may be."""
-        if self.broadcast.goes_on(run.id):
+        if self.broadcast.is_running(run.id):
             return True
         if run.status != "running":
             return False
-        return self.keeper.is_unsure or await self.keeper.is_performed(run.id)
+        return self.keeper.was_unavailable or await self.keeper.is_performed(run.id)
 
-    async def forget(self, run_id: str, visitor: Principal) -> None:
+    async def delete(self, run_id: str, visitor: Principal) -> None:
         """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
         try:
             run = await self._allowed(run_id, visitor)
         except UnreadableRun:  # its whole id is enough to be rid of it
-            await self.audit.enter("run deleted", visitor, run_id)
+            await self.audit.record("run deleted", visitor, run_id)
             await self.keeper.delete(run_id)
             return
         if await self.is_performed(run):
             raise ApiError("conflict", f"{run.id} still goes on; delete it when it has ended")
-        await self.audit.enter("run deleted", visitor, run.id, {"owner": run.owner})
+        await self.audit.record("run deleted", visitor, run.id, {"owner": run.owner})
         await self.keeper.delete(run.id)
 
     def watch(self, run_id: str, visitor: Principal) -> AsyncIterator[ClientEvent]:
@@ -204,7 +204,7 @@ class RunRepository:
         return self.broadcast.watch(run_id, load, is_performed)
 
     async def _found(self, run_id: str) -> Run | None:
-        found = await self._on_record(run_id) or self.broadcast.begun(run_id)
+        found = await self._on_record(run_id) or self.broadcast.started_run(run_id)
         # One that went on when the store was asked, and has ended since, is on record by now.
         return found or await self._on_record(run_id)
 

@@ -34,7 +34,7 @@ from podium.core.run import Run, StepRecord
 from podium.core.run_records import Attempt, Check
 from podium.core.usage import Usage
 from podium.server.names import NAME_OF, Target
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 
 PROVIDER: Final = "podium"
 """What stands as the provider of spans that are no call to a model."""
@@ -46,7 +46,7 @@ Place = tuple[int, int]
 """A step of a run: its round and its index."""
 
 
-class Asking(Protocol):
+class TracedRequest(Protocol):
     """A request, as far as its span is concerned."""
 
     @property
@@ -71,7 +71,7 @@ class _Running:
     steps: dict[Place, Span] = field(default_factory=dict)
 
 
-class Traces:
+class TraceRecorder:
     """Makes spans of what a server does. It takes the events of all runs."""
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -85,7 +85,7 @@ class Traces:
         await asyncio.to_thread(self._provider.shutdown)
 
     @contextmanager
-    def request(self, path: str, asking: Asking) -> Iterator[None]:
+    def request(self, path: str, asking: TracedRequest) -> Iterator[None]:
         """The span of one request, around all that is done for it."""
         carrier = {
             name: value
@@ -105,7 +105,7 @@ class Traces:
                 if asking.status >= 500:
                     span.set_status(StatusCode.ERROR)
 
-    def settled(self, target: Target, bill: RequestCost) -> None:
+    def record_cost(self, target: Target, bill: RequestCost) -> None:
         """Note on the request what it has come to. Where it was one call to a worker, it is the
         span of that call as well."""
         span = trace.get_current_span()
@@ -246,12 +246,12 @@ class Traces:
         span.end(running.origin + int(attempt.finished_ms * _MILLISECOND))
 
 
-def exported() -> Traces:
+def create_otlp_recorder() -> TraceRecorder:
     """Traces that are sent where OpenTelemetry's variables say."""
     named = Resource({"service.name": "podium", "service.version": __version__})
     provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return Traces(provider)
+    return TraceRecorder(provider)
 
 
 def _within(span: Span) -> Context:

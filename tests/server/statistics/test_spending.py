@@ -3,8 +3,14 @@ from __future__ import annotations
 import pytest
 
 from podium.core.workflow import Step
-from podium.server.figures.digest import digested
-from podium.server.figures.spending import Group, by_worker, entries, grouped, total
+from podium.server.statistics.spending import (
+    SpendingGroup,
+    group_by_worker,
+    group_spending,
+    spending_entries,
+    total_spending,
+)
+from podium.server.statistics.workers import digest_run
 from podium.store.base import RunSums
 from podium.store.keys import KeyUsage
 from support.runs_on_record import attempt, run_with_calls
@@ -20,23 +26,25 @@ UNOWNED = [
     RunSums(day=DAY, tier="ultra", owner="", runs=4, tokens=50, cost_usd=0.5,
             unknown_tokens=0, unknown_cost=2),
 ]  # fmt: skip
-ENTRIES = entries(USED, UNOWNED)
+ENTRIES = spending_entries(USED, UNOWNED)
 
 
-def money(groups: list[Group]) -> dict[str, float]:
+def money(groups: list[SpendingGroup]) -> dict[str, float]:
     return {group.name: group.total.cost_usd for group in groups}
 
 
 def test_every_grouping_adds_up_to_the_same_total() -> None:
-    whole = total(ENTRIES)
+    whole = total_spending(ENTRIES)
     assert (whole.requests, whole.cost_usd, whole.unknown_cost, whole.tokens) == (10, 3.75, 3, 170)
-    assert money(grouped(ENTRIES, "key")) == {"key_a": 2.25, "key_b": 1.0, "": 0.5}
-    assert money(grouped(ENTRIES, "tier")) == {"ultra": 2.5, "gateway": 1.0, "mini": 0.25}
-    assert money(grouped(ENTRIES, "day")) == {DAY: 2.5, NEXT: 1.25}
+    assert money(group_spending(ENTRIES, "key")) == {"key_a": 2.25, "key_b": 1.0, "": 0.5}
+    assert money(group_spending(ENTRIES, "tier")) == {"ultra": 2.5, "gateway": 1.0, "mini": 0.25}
+    assert money(group_spending(ENTRIES, "day")) == {DAY: 2.5, NEXT: 1.25}
     for by in ("key", "tier", "day"):
-        groups = grouped(ENTRIES, by)
-        assert sum((group.total for group in groups), start=total([])) == whole
-        assert all(sum(group.days.values(), start=total([])) == group.total for group in groups)
+        groups = group_spending(ENTRIES, by)
+        assert sum((group.total for group in groups), start=total_spending([])) == whole
+        assert all(
+            sum(group.days.values(), start=total_spending([])) == group.total for group in groups
+        )
 
 
 def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() -> None:
@@ -45,7 +53,7 @@ def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() ->
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
         planning=(attempt("planner", cost=0.125),),
     )
-    assert money(by_worker(ENTRIES, [digested(known)], DAY, NEXT)) == {
+    assert money(group_by_worker(ENTRIES, [digest_run(known)], DAY, NEXT)) == {
         "gpt-5": 1.5,
         "planner": 0.125,
     }
@@ -55,9 +63,11 @@ def test_calls_are_told_only_where_runs_tell_of_them() -> None:
     run = run_with_calls(
         "run_0000000000000001", (Step("ada", "Do.", ()), (attempt("ada", cost=0.5),))
     )
-    assert {group.total.calls for group in grouped(ENTRIES, "tier")} == {None}
-    assert total(ENTRIES).calls is None
-    workers = {each.name: each.total for each in by_worker(ENTRIES, [digested(run)], DAY, NEXT)}
+    assert {group.total.calls for group in group_spending(ENTRIES, "tier")} == {None}
+    assert total_spending(ENTRIES).calls is None
+    workers = {
+        each.name: each.total for each in group_by_worker(ENTRIES, [digest_run(run)], DAY, NEXT)
+    }
     assert (workers["ada"].calls, workers["gpt-5"].calls, workers["gpt-5"].requests) == (1, 0, 2)
 
 
@@ -67,7 +77,7 @@ def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
         (Step("free", "Do.", ()), (attempt("free", cost=None),)),
     )
-    found = {group.name: group.total for group in by_worker([], [digested(run)], DAY, NEXT)}
+    found = {group.name: group.total for group in group_by_worker([], [digest_run(run)], DAY, NEXT)}
     assert (found["gpt-5"].cost_usd, found["gpt-5"].unknown_cost, found["gpt-5"].calls) == (0, 0, 1)
     assert (found["free"].cost_usd, found["free"].unknown_cost) == (0, 1)
     assert (found["free"].tokens, found["free"].unknown_tokens) == (110, 0)
@@ -78,8 +88,8 @@ def test_a_call_after_midnight_of_the_last_day_is_that_days_as_its_run_is() -> N
         "run_0000000000000001",
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", 13 * 3600.0),)),
     )
-    (group,) = by_worker([], [digested(run)], DAY, DAY)
+    (group,) = group_by_worker([], [digest_run(run)], DAY, DAY)
     assert list(group.days) == [DAY]
-    (group,) = by_worker([], [digested(run)], DAY, NEXT)
+    (group,) = group_by_worker([], [digest_run(run)], DAY, NEXT)
     assert list(group.days) == [NEXT]
     assert group.total.cost_usd == pytest.approx(0.25)

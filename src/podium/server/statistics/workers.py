@@ -6,11 +6,12 @@ thousands of runs can be added up again whenever somebody looks.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from podium.core.errors import UnreadableRun
 from podium.core.roles import Role, roles
@@ -33,7 +34,7 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallSummary:
     """One call to one worker. `at` is when it ended, in seconds since 1970."""
 
     worker: str
@@ -46,7 +47,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class StepUse:
     """One step, and what its worker was there for; `place` is its round and its index, those of
     the outer step where it is one of a nested run."""
 
@@ -57,12 +58,12 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class RunDigest:
     """What figures need of a run. `providers` are those of its pool's workers."""
 
     run_id: str
-    calls: tuple[Call, ...]
-    uses: tuple[Use, ...]
+    calls: tuple[CallSummary, ...]
+    uses: tuple[StepUse, ...]
     providers: Mapping[str, str]
 
     @property
@@ -72,25 +73,25 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DigestWindow:
     """Runs of some days, the newest first. `is_whole` is False where there were more of them than
     are looked at; `left_out` counts those that could not be read."""
 
-    digests: tuple[Digest, ...]
+    digests: tuple[RunDigest, ...]
     is_whole: bool
     left_out: int
 
 
-class Digests:
+class RunDigestCache:
     """The digests of runs, made when they are first asked for. It belongs to one event loop."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most = most
-        self._kept: OrderedDict[RunMark, Digest] = OrderedDict()
+        self._kept: OrderedDict[RunMark, RunDigest] = OrderedDict()
 
     async def between(
         self, accounts: Accounts, *, since: str, until: str, owner: str | None, limit: int
-    ) -> Window:
+    ) -> DigestWindow:
         """The newest runs of these days, at most `limit` of them, that owner's alone if any."""
         marks = await accounts.marks(since=since, until=until, limit=limit + 1, owner=owner)
         wanted = marks[:limit]
@@ -100,14 +101,14 @@ class Digests:
             some = {mark.id: mark for mark in missing[start : start + LOADED_AT_ONCE]}
             for run in await accounts.load(list(some)):
                 try:
-                    found[some[run.id]] = digested(run)
+                    found[some[run.id]] = digest_run(run)
                 except UnreadableRun:  # one that is damaged must not cost the others
                     continue
         self._keep(found)
         digests = tuple(found[mark] for mark in wanted if mark in found)
-        return Window(digests, len(marks) <= limit, len(wanted) - len(digests))
+        return DigestWindow(digests, len(marks) <= limit, len(wanted) - len(digests))
 
-    def _keep(self, found: Mapping[RunMark, Digest]) -> None:
+    def _keep(self, found: Mapping[RunMark, RunDigest]) -> None:
         for mark, digest in found.items():
             self._kept[mark] = digest
             self._kept.move_to_end(mark)
@@ -115,10 +116,10 @@ class Digests:
             self._kept.popitem(last=False)
 
 
-def digested(run: Run) -> Digest:
+def digest_run(run: Run) -> RunDigest:
     """The digest of a run, its nested runs included. Raises `UnreadableRun` where its parts do not
     fit together."""
-    return Digest(
+    return RunDigest(
         run.id,
         tuple(_calls(run)),
         tuple(_uses(run, None)),
@@ -126,7 +127,7 @@ def digested(run: Run) -> Digest:
     )
 
 
-def _calls(run: Run) -> Iterator[Call]:
+def _calls(run: Run) -> Iterator[CallSummary]:
     began = _moment(run.created_at)
     verified = [attempt for check in run.checks for attempt in check.attempts]
     yield from (_call(attempt, began, is_planning=False) for attempt in verified)
@@ -153,14 +154,14 @@ def _moment(created_at: str) -> float:
         raise UnreadableRun(f"this run cannot be read: {created_at!r} is no moment") from error
 
 
-def _call(attempt: Attempt, began: float, *, is_planning: bool) -> Call:
+def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
     ended = began + attempt.finished_ms / 1000
     if not EARLIEST <= ended <= LATEST:
         raise UnreadableRun(
             f"this run cannot be read: a call that ended {attempt.finished_ms:g} ms into it is on "
             f"no calendar"
         )
-    return Call(
+    return CallSummary(
         attempt.worker,
         ended,
         max(0.0, attempt.finished_ms - attempt.started_ms) / 1000,
@@ -171,7 +172,7 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> Call:
     )
 
 
-def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[Use]:
+def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[StepUse]:
     """Only steps that were carried out: what a plan only wished for is no use of anybody."""
     planned = iter(roles(run))
     role_of = {
@@ -188,7 +189,7 @@ def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[Use]:
             raise UnreadableRun(
                 f"this run cannot be read: step {step.index} of round {step.round} is in no plan"
             )
-        yield Use(step.worker, role_of[own], step.subtask[:LONGEST_SUBTASK], place or own)
+        yield StepUse(step.worker, role_of[own], step.subtask[:LONGEST_SUBTASK], place or own)
         for nested in step.nested:
             yield from _uses(nested, place or own)
 
@@ -198,3 +199,129 @@ def _providers(run: Run) -> Iterator[tuple[str, str]]:
     for step in run.steps:
         for nested in step.nested:
             yield from _providers(nested)
+
+
+EXAMPLES: Final = 3
+"""How many steps are shown of what a worker is used for."""
+
+Health = Literal["working", "failing", "unknown"]
+"""By the latest call: it succeeded, it failed, or there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepExample:
+    """A step, to look at."""
+
+    run_id: str
+    use: StepUse
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStats:
+    """How many steps had a worker in that role, and the newest of them."""
+
+    role: Role
+    steps: int
+    examples: tuple[StepExample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStats:
+    """What one worker did. `share` is of all calls in the window, `failures_in_a_row` those since
+    its last success, and a cost is the sum over the calls of which it is known."""
+
+    calls: int = 0
+    failed: int = 0
+    planning: int = 0
+    share: float | None = None
+    seconds: tuple[float, float] | None = None
+    cost_usd: float | None = None
+    unknown_cost: int = 0
+    last_success: float | None = None
+    last_failure: float | None = None
+    last_error: str | None = None
+    failures_in_a_row: int = 0
+    roles: tuple[RoleStats, ...] = ()
+
+    @property
+    def error_rate(self) -> float | None:
+        """The share of its calls that failed."""
+        return self.failed / self.calls if self.calls else None
+
+    @property
+    def health(self) -> Health:
+        """How its latest call went."""
+        if not self.calls:
+            return "unknown"
+        return "failing" if self.failures_in_a_row else "working"
+
+
+NOTHING: Final = WorkerStats()
+
+
+def worker_stats(digests: Iterable[RunDigest]) -> dict[str, WorkerStats]:
+    """The figures of every worker that had a call or a step, from digests, the newest first."""
+    calls = defaultdict[str, list[CallSummary]](list)
+    uses = defaultdict[str, list[StepExample]](list)
+    for digest in digests:
+        for call in digest.calls:
+            calls[call.worker].append(call)
+        for use in digest.uses:
+            uses[use.worker].append(StepExample(digest.run_id, use))
+    total = sum(map(len, calls.values()))
+    names = sorted(calls.keys() | uses.keys())
+    return {name: _of_one(calls[name], uses[name], total) for name in names}
+
+
+def _of_one(calls: Sequence[CallSummary], uses: Sequence[StepExample], total: int) -> WorkerStats:
+    in_order = sorted(calls, key=lambda call: call.at)
+    done = [call for call in in_order if call.error is None]
+    failed = [call for call in in_order if call.error is not None]
+    last_success = done[-1].at if done else None
+    since = -math.inf if last_success is None else last_success
+    costs = [call.cost_usd for call in calls if call.cost_usd is not None]
+    return WorkerStats(
+        calls=len(calls),
+        failed=len(failed),
+        planning=sum(call.is_planning for call in calls),
+        share=len(calls) / total if total else None,
+        seconds=_spread([call.seconds for call in done]),
+        cost_usd=sum(costs) if costs else None,
+        unknown_cost=len(calls) - len(costs),
+        last_success=last_success,
+        last_failure=failed[-1].at if failed else None,
+        last_error=failed[-1].error if failed else None,
+        failures_in_a_row=sum(call.at > since for call in failed),
+        roles=_roles(uses),
+    )
+
+
+def _roles(uses: Sequence[StepExample]) -> tuple[RoleStats, ...]:
+    """The most frequent role first."""
+    by_role = defaultdict[Role, list[StepExample]](list)
+    for example in uses:
+        by_role[example.use.role].append(example)
+    found = [RoleStats(role, len(some), _examples(some)) for role, some in by_role.items()]
+    return tuple(sorted(found, key=lambda worker_stats: (-worker_stats.steps, worker_stats.role)))
+
+
+def _examples(uses: Iterable[StepExample]) -> tuple[StepExample, ...]:
+    """The newest that differ in what they say."""
+    distinct: dict[str, StepExample] = {}
+    for example in uses:
+        distinct.setdefault(example.use.subtask, example)
+        if len(distinct) == EXAMPLES:
+            break
+    return tuple(distinct.values())
+
+
+def _spread(seconds: Sequence[float]) -> tuple[float, float] | None:
+    """Within how long half, and 95 %, of the calls were done; None where there were none."""
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+    return _within(ordered, 0.5), _within(ordered, 0.95)
+
+
+def _within(ordered: Sequence[float], share: float) -> float:
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

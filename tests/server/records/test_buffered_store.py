@@ -13,7 +13,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.records import buffered_store as keeping
-from podium.server.records import write_retry as owed
+from podium.server.records import buffered_store as owed
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.repository import RunRepository
 from podium.store import Abandoned, NullStore, open_store
@@ -127,7 +127,7 @@ async def test_a_run_is_found_before_it_is_written() -> None:
 async def test_of_a_run_that_is_left_out_nothing_is_kept() -> None:
     store = Written()
     keeper = BufferedRunStore(store)
-    keeper.leave_out(a_run())
+    keeper.do_not_store(a_run())
     await keeper.begin(a_run())
     await keeper.step("run_1", STEP)
     await keeper.finish(ended())
@@ -143,13 +143,13 @@ async def test_a_run_that_is_left_out_is_held_while_it_waits_for_tools(
     store = Written()
     keeper = BufferedRunStore(store)
     waiting = replace(a_run(), status="waiting")
-    keeper.leave_out(waiting)
+    keeper.do_not_store(waiting)
     await keeper.finish(waiting)
     assert await keeper.load("run_1") == waiting
     await keeper.begin(a_run())
     await keeper.finish(ended())
     assert store.writes == [], "resumed, it is still not to be kept"
-    keeper.leave_out(waiting)
+    keeper.do_not_store(waiting)
     monkeypatch.setattr(keeping, "HELD_SECONDS", -1)
     await keeper.finish(waiting)
     with pytest.raises(NotFound):
@@ -159,7 +159,7 @@ async def test_a_run_that_is_left_out_is_held_while_it_waits_for_tools(
 async def test_a_held_run_can_be_deleted() -> None:
     keeper = BufferedRunStore(Written())
     waiting = replace(a_run(), status="waiting")
-    keeper.leave_out(waiting)
+    keeper.do_not_store(waiting)
     await keeper.finish(waiting)
     await keeper.delete("run_1")
     with pytest.raises(NotFound):
@@ -210,15 +210,15 @@ async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_wa
     store = await open_store(tmp_path / "runs.db")
     here, there = BufferedRunStore(store, shared=True), BufferedRunStore(store, shared=True)
     waiting = replace(a_run(), status="waiting")
-    here.leave_out(waiting)
+    here.do_not_store(waiting)
     await here.finish(waiting)
     assert (await there.load("run_1")).status == "waiting"
-    there.leave_out(waiting)
+    there.do_not_store(waiting)
     await there.begin(a_run())
     await there.finish(ended())
     assert await store.list() == []
     monkeypatch.setattr(keeping, "HELD_SECONDS", -1)
-    here.leave_out(waiting)
+    here.do_not_store(waiting)
     await here.finish(waiting)
     await here.close()
     restarted = await open_store(tmp_path / "runs.db")
@@ -231,7 +231,7 @@ async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_wa
 async def test_a_run_that_is_held_is_taken_up_once() -> None:
     keeper = BufferedRunStore(Written())
     waiting = replace(a_run(), status="waiting")
-    keeper.leave_out(waiting)
+    keeper.do_not_store(waiting)
     await keeper.finish(waiting)
     assert await keeper.claim("run_1", "here:1") == waiting
     assert await keeper.is_performed("run_1")
@@ -316,7 +316,7 @@ Reading = Callable[[BufferedRunStore], Awaitable[object]]
     "reading",
     [
         lambda keeper: keeper.list(),
-        lambda keeper: keeper.settled(),
+        lambda keeper: keeper.flush(),
         lambda keeper: keeper.delete_before("2026-01-01"),
         lambda keeper: keeper.delete("run_2"),
         lambda keeper: keeper.claim("run_2", "here:1"),
@@ -348,7 +348,7 @@ async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
     await keeper.finish(ended("run_1"))
     await asyncio.sleep(0)
     await keeper.finish(ended("run_2"))
-    waiting = asyncio.create_task(keeper.settled())
+    waiting = asyncio.create_task(keeper.flush())
     await asyncio.sleep(0)
     store.gate.set()
     async with asyncio.timeout(5):

@@ -4,8 +4,7 @@ import pytest
 
 from podium.core.roles import Role
 from podium.core.workflow import Step
-from podium.server.figures.digest import digested
-from podium.server.figures.workers import NOTHING, figures
+from podium.server.statistics.workers import NOTHING, digest_run, worker_stats
 from support.runs_on_record import attempt, run_with_calls
 
 RUN = "run_0000000000000001"
@@ -20,7 +19,7 @@ def test_shares_rates_and_times_are_over_the_calls_of_the_window() -> None:
         (CHECK, (attempt("bob", 3.0, at=10.0),)),
         planning=(attempt("ada", 5.0),),
     )
-    found = figures([digested(run)])
+    found = worker_stats([digest_run(run)])
     ada, bob = found["ada"], found["bob"]
     assert (ada.calls, ada.failed, ada.planning, ada.share) == (3, 1, 1, 0.75)
     assert ada.error_rate == pytest.approx(1 / 3)
@@ -35,8 +34,8 @@ def test_health_is_how_the_latest_call_went() -> None:
         (ALONE, (attempt("ada", at=1.0), attempt("ada", at=7.0, error="gone"))),
         (CHECK, (attempt("bob", error="never"), attempt("bob", at=2.0, error="never"))),
     )
-    assert figures([digested(fine)])["ada"].health == "working"
-    found = figures([digested(fine), digested(worse)])
+    assert worker_stats([digest_run(fine)])["ada"].health == "working"
+    found = worker_stats([digest_run(fine), digest_run(worse)])
     assert (found["ada"].health, found["ada"].failures_in_a_row) == ("failing", 1)
     assert found["ada"].last_error == "gone"
     assert found["ada"].last_success == pytest.approx(1772625606)
@@ -45,8 +44,8 @@ def test_health_is_how_the_latest_call_went() -> None:
 
 
 def test_what_nobody_knows_is_not_zero() -> None:
-    found = figures(
-        [digested(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
+    found = worker_stats(
+        [digest_run(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
     )
     ada = found["ada"]
     assert (ada.cost_usd, ada.unknown_cost, ada.seconds) == (None, 1, None)
@@ -63,7 +62,7 @@ def test_roles_are_counted_with_the_newest_different_steps_as_examples() -> None
         )
         for number, subtask in enumerate(subtasks)
     ]
-    (verifies,) = figures(digested(run) for run in runs)["bob"].roles
+    (verifies,) = worker_stats(digest_run(run) for run in runs)["bob"].roles
     assert (verifies.role, verifies.steps) == (Role.VERIFY, 6)
     assert [(each.run_id[-1], each.use.subtask) for each in verifies.examples] == [
         ("0", "Check it."),

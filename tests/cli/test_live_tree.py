@@ -22,7 +22,7 @@ from podium import (
     Step,
     Workflow,
 )
-from podium.cli.drawing import SPINNER, LiveTree, Scene, wrapped
+from podium.cli.live_tree import SPINNER, LiveTree, Scene, wrapped
 from podium.conductors import FixedConductor
 from podium.core.errors import Unavailable
 from podium.core.events import Event, RunDone, StepDelta, StepDone, StepRetried, StepStarted

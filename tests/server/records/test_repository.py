@@ -82,7 +82,7 @@ async def test_a_run_that_cannot_be_read_is_forgotten_by_whoever_may_see_it(
         archive = RunRepository(BufferedRunStore(await damaged(directory)))
         with pytest.raises(UnreadableRun):
             await archive.run(RUN.id, visitor)
-        await archive.forget(RUN.id, visitor)
+        await archive.delete(RUN.id, visitor)
         assert await archive.keeper.list() == []
         await archive.keeper.close()
 
@@ -91,7 +91,7 @@ async def test_to_others_a_run_that_cannot_be_read_looks_as_if_there_were_none(
     tmp_path: Path,
 ) -> None:
     archive = RunRepository(BufferedRunStore(await damaged(tmp_path)))
-    for look in (archive.run, archive.forget):
+    for look in (archive.run, archive.delete):
         with pytest.raises(ApiError, match="there is no 'run_0123") as refused:
             await look(RUN.id, BOB)
         assert refused.value.reason == "not_found"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.support import Podium
-from podium.cli.evolved_table import learners, shortest_tail
+from podium.cli.eval_tables import learners, shortest_tail
 from podium.conductors.evolved.description import ROLES as TURN_ROLES
 from podium.conductors.evolved.description import Description
 from podium.core.errors import UsageError

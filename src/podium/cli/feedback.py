@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from podium.cli import options
-from podium.cli.fetching import fetch, weights_of
+from podium.cli.formatting import counted, thought
+from podium.cli.models import fetch, weights_of
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.pool import connected
 from podium.cli.session import with_store
 from podium.cli.settings import Choice, settings_for
-from podium.cli.wording import counted, thought
 from podium.client.documents import feedback_document
 from podium.config import Settings, WorkerSettings
 from podium.config.problems import nearest

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from podium._util.files import write_whole, writing
+from podium.cli.formatting import counted
 from podium.cli.output import say, say_json
 from podium.cli.session import with_store
-from podium.cli.wording import counted
 from podium.conductors.prompt import Length, Prompt
 from podium.core.errors import UsageError
 from podium.store import RunStore, audit_in

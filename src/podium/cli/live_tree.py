@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
-from podium.cli.wording import (
+from podium.cli.formatting import (
     check_line,
     clean,
     ending,

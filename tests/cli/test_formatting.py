@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from podium.cli.wording import clean, money, one_line, reads, seconds, shortened, tokens
+from podium.cli.formatting import clean, money, one_line, reads, seconds, shortened, tokens
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from podium.core.run import spent_by
 from podium.core.run_records import Attempt
 from podium.core.usage import NO_USAGE
 from podium.core.workflow import Step
-from podium.server.figures.digest import Digests, digested
+from podium.server.statistics.workers import RunDigestCache, digest_run
 from podium.store import accounts_in
 from podium.store.sql import SqlRunStore
 from support.runs_on_record import NOON, attempt, carried_out, run_with_calls
@@ -32,7 +32,7 @@ def test_a_digest_has_every_call_and_when_it_ended() -> None:
         (SOLVE, (attempt("solo", 2.0, at=1.0, error="no"), attempt("helper", 1.0, at=3.5))),
         planning=(attempt("planner", 1.0),),
     )
-    calls = digested(run).calls
+    calls = digest_run(run).calls
     assert [(call.worker, call.is_planning, call.error) for call in calls] == [
         ("planner", True, None),
         ("solo", False, "no"),
@@ -45,7 +45,7 @@ def test_a_digest_has_every_call_and_when_it_ended() -> None:
 def test_a_call_that_an_open_breaker_refused_is_none() -> None:
     refused = Attempt("solo", NO_USAGE, 0.0, 5.0, 5.0, "solo has failed too often")
     run = run_with_calls(run_number(1), (SOLVE, (refused, attempt("helper"))), planning=(refused,))
-    assert [call.worker for call in digested(run).calls] == ["helper"]
+    assert [call.worker for call in digest_run(run).calls] == ["helper"]
     assert spent_by(run).calls == 1
 
 
@@ -57,7 +57,7 @@ def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> Non
     round_ = replace(run.rounds[0], steps=(run.rounds[0].steps[0], nested))
     deputy = replace(run.pool["deputy"], provider=CONDUCTOR_PROVIDER)
     pool = replace(run.pool, workers=(run.pool["solo"], deputy))
-    digest = digested(replace(run, rounds=(round_,), pool=pool))
+    digest = digest_run(replace(run, rounds=(round_,), pool=pool))
     assert [(use.worker, use.role, use.place) for use in digest.uses] == [
         ("solo", Role.SOLVE, (0, 0)),
         ("deputy", Role.HAND_OVER, (0, 1)),
@@ -70,7 +70,7 @@ def test_a_step_that_was_skipped_is_no_use_of_anybody() -> None:
     run = run_with_calls(run_number(1), (SOLVE, ()))
     skipped = replace(run.rounds[0].steps[0], status="skipped")
     run = replace(run, rounds=(replace(run.rounds[0], steps=(skipped,)),))
-    assert digested(run).uses == ()
+    assert digest_run(run).uses == ()
 
 
 async def test_a_run_whose_parts_do_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_a_run_whose_parts_do_not_fit_is_left_out_and_counted(tmp_path: Pa
     endless = attempt("solo", seconds=1e300)
     without_end = run_with_calls(run_number(4), (SOLVE, (endless,)))
     await store.finish(run, of_no_plan, of_no_time, without_end)
-    window = await Digests().between(accounts_in(store), **DAY, owner=None, limit=10)
+    window = await RunDigestCache().between(accounts_in(store), **DAY, owner=None, limit=10)
     assert [digest.run_id for digest in window.digests] == [run.id]
     assert window.left_out == 3
     await store.close()
@@ -92,7 +92,7 @@ async def test_a_run_is_read_once_and_again_when_it_was_written_again(tmp_path: 
     store = await SqlRunStore.open(tmp_path / "runs.db")
     run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)))
     await store.finish(run)
-    digests = Digests()
+    digests = RunDigestCache()
     first = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
     second = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
     assert first.digests[0] is second.digests[0]
@@ -112,7 +112,7 @@ async def test_only_so_many_digests_are_kept_and_only_so_many_runs_looked_at(
         for n in range(1, 6)
     ]
     await store.finish(*runs)
-    digests = Digests(most=2)
+    digests = RunDigestCache(most=2)
     window = await digests.between(accounts_in(store), **DAY, owner=None, limit=3)
     assert [digest.run_id for digest in window.digests] == [run_number(n) for n in (5, 4, 3)]
     assert not window.is_whole

@@ -15,7 +15,9 @@ not gone on with by a coordinator (`podium.conductor.names`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from podium._util.process import this_process
@@ -31,17 +33,47 @@ from podium.core.errors import (
     UsageError,
 )
 from podium.core.pool import Pool
-from podium.core.run import Run
+from podium.core.run import Run, timestamp
 from podium.server.access import AccessPolicy
 from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.api_error import ApiError
 from podium.server.logs import LOGGER
 from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
-from podium.store import Abandoned
+from podium.store import Abandoned, RunStore
 from podium.store.audit import Facts
 
-EVERY_SECONDS: Final = 5.0
+DELETE_SECONDS: Final = 600.0
+
+
+async def delete_expired_runs(store: RunStore, days: float | None) -> None:
+    """Delete what was held for long enough, and what is older than so many days, now and every
+    ten minutes, until cancelled."""
+    while True:
+        await _told(store.delete_held(), "runs that were only held")
+        if days is not None:
+            await delete_runs_before(store, datetime.now(UTC) - timedelta(days=days))
+        await asyncio.sleep(DELETE_SECONDS)
+
+
+async def delete_runs_before(store: RunStore, oldest: datetime) -> None:
+    """Delete the runs that were begun before that moment."""
+    await _told(store.delete_before(timestamp(oldest)), "old runs")
+
+
+async def _told(deleting: Awaitable[int], what: str) -> None:
+    """Say how many were deleted. A store that fails is tried again the next time; that must not
+    stop the server."""
+    try:
+        count = await deleting
+    except PodiumError as error:
+        LOGGER.warning("%s were not deleted: %s", what, error)
+        return
+    if count:
+        LOGGER.info("deleted %s", what, extra={"runs": count})
+
+
+SEARCH_SECONDS: Final = 5.0
 """How often a server looks for runs that were cut off, or four times in a lease that is shorter."""
 
 AT_ONCE: Final = 8
@@ -66,10 +98,10 @@ class Parts:
     metrics: Metrics
 
 
-class Recovery:
+class RunRecovery:
     """Goes on with runs that were cut off, in the background. Ended by `close`."""
 
-    def __init__(self, parts: Parts, *, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(self, parts: Parts, *, every_seconds: float = SEARCH_SECONDS) -> None:
         self._parts = parts
         self._keeper = parts.archive.keeper
         self._every_seconds = every_seconds
@@ -178,6 +210,6 @@ class Recovery:
         """Enter in the audit log that the run was gone on with here, and what came of it."""
         facts: Facts = {"process": this_process(), "status": run.status, "owner": run.owner}
         try:
-            await self._parts.archive.audit.enter_own("run recovered", run.id, facts)
+            await self._parts.archive.audit.record_server_action("run recovered", run.id, facts)
         except PodiumError as error:
             LOGGER.warning("that %s was gone on with could not be entered: %s", run.id, error)

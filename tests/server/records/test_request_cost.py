@@ -5,7 +5,7 @@ from podium.core.run import Round, Run, StepRecord
 from podium.core.run_records import Attempt
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
-from podium.server.records.cost import RequestCost
+from podium.server.records.metrics import RequestCost
 
 PLAN = Workflow((Step("solo", "Look"),))
 
@@ -30,17 +30,17 @@ def run(*calls: Attempt) -> Run:
 
 def test_a_run_that_was_begun_by_the_request_is_billed_whole() -> None:
     bill, begun = RequestCost(), run(called(7, 0.5))
-    bill.take(begun, None)
+    bill.add_run(begun, None)
     assert (bill.run, bill.usage, bill.cost_usd) == (begun, begun.usage, 0.5)
 
 
 def test_a_run_that_goes_on_is_billed_for_what_was_added() -> None:
     bill = RequestCost()
-    bill.take(run(called(7, 0.5), called(4, 0.25)), run(called(7, 0.5)))
+    bill.add_run(run(called(7, 0.5), called(4, 0.25)), run(called(7, 0.5)))
     assert (bill.usage.input_tokens, bill.usage.output_tokens, bill.cost_usd) == (10, 4, 0.25)
 
 
 def test_what_is_unknown_of_either_is_unknown_of_the_difference() -> None:
     bill = RequestCost()
-    bill.take(run(called(None, None), called(4, 0.25)), run(called(None, None)))
+    bill.add_run(run(called(None, None), called(4, 0.25)), run(called(None, None)))
     assert (bill.usage.input_tokens, bill.usage.output_tokens, bill.cost_usd) == (10, None, None)

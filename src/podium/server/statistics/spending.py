@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from podium.core.run import Tier
-from podium.server.figures.digest import Digest
 from podium.server.names import tier_of
+from podium.server.statistics.workers import RunDigest
 from podium.store.base import RunSums
 from podium.store.keys import KeyUsage
 
@@ -30,7 +30,7 @@ By = Literal["key", "tier", "worker", "day"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class Spending:
     """What something came to. `requests` were asked by clients, `calls` made to workers in runs,
     None where nothing tells how many. `unknown_cost` and `unknown_tokens` count those of either
     that are in no sum, and `assumed_usd` is what keys were charged for them."""
@@ -43,8 +43,8 @@ class Spent:
     unknown_cost: int = 0
     assumed_usd: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
             requests=self.requests + other.requests,
             calls=None if self.calls is None or other.calls is None else self.calls + other.calls,
             tokens=self.tokens + other.tokens,
@@ -55,11 +55,11 @@ class Spent:
         )
 
 
-NOTHING = Spent()
+NOTHING = Spending()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SpendingEntry:
     """What was spent on a day with a key (empty: without one), on a tier or on a worker that was
     asked by its own name."""
 
@@ -67,26 +67,26 @@ class Entry:
     key_id: str
     tier: Tier | None
     worker: str | None
-    spent: Spent
+    spent: Spending
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SpendingGroup:
     """What was spent on one key, tier, worker or day, in all and by day."""
 
     name: str
-    total: Spent
-    days: Mapping[str, Spent]
+    total: Spending
+    days: Mapping[str, Spending]
 
 
-def entries(used: Iterable[KeyUsage], unowned: Iterable[RunSums]) -> list[Entry]:
+def spending_entries(used: Iterable[KeyUsage], unowned: Iterable[RunSums]) -> list[SpendingEntry]:
     """The entries of both records."""
     return [_of_key(usage) for usage in used] + [_of_runs(sums) for sums in unowned]
 
 
-def _of_key(usage: KeyUsage) -> Entry:
+def _of_key(usage: KeyUsage) -> SpendingEntry:
     tier = tier_of(usage.model)
-    spent = Spent(
+    spent = Spending(
         requests=usage.requests,
         calls=None,
         tokens=usage.input_tokens + usage.output_tokens,
@@ -96,11 +96,11 @@ def _of_key(usage: KeyUsage) -> Entry:
         assumed_usd=usage.assumed_usd,
     )
     worker = usage.model if tier is None else None
-    return Entry(usage.day, usage.key_id, tier, worker, spent)
+    return SpendingEntry(usage.day, usage.key_id, tier, worker, spent)
 
 
-def _of_runs(sums: RunSums) -> Entry:
-    spent = Spent(
+def _of_runs(sums: RunSums) -> SpendingEntry:
+    spent = Spending(
         requests=sums.runs,
         calls=None,
         tokens=sums.tokens,
@@ -108,17 +108,17 @@ def _of_runs(sums: RunSums) -> Entry:
         unknown_tokens=sums.unknown_tokens,
         unknown_cost=sums.unknown_cost,
     )
-    return Entry(sums.day, "", sums.tier, None, spent)
+    return SpendingEntry(sums.day, "", sums.tier, None, spent)
 
 
 DIRECTLY = "gateway"
 """Stands among the tiers for workers that were asked by their own names."""
 
 
-def grouped(entries: Iterable[Entry], by: By) -> list[Group]:
+def group_spending(spending_entries: Iterable[SpendingEntry], by: By) -> list[SpendingGroup]:
     """The entries by key, by tier or by day, the dearest first; days in order."""
-    found = defaultdict[str, dict[str, Spent]](dict)
-    for entry in entries:
+    found = defaultdict[str, dict[str, Spending]](dict)
+    for entry in spending_entries:
         match by:
             case "key":
                 name = entry.key_id
@@ -133,16 +133,16 @@ def grouped(entries: Iterable[Entry], by: By) -> list[Group]:
     return sorted(groups, key=lambda group: group.name) if by == "day" else _dearest_first(groups)
 
 
-def by_worker(
-    entries: Iterable[Entry], digests: Iterable[Digest], since: str, until: str
-) -> list[Group]:
+def group_by_worker(
+    spending_entries: Iterable[SpendingEntry], digests: Iterable[RunDigest], since: str, until: str
+) -> list[SpendingGroup]:
     """What each worker cost: in the runs, and where it was asked by its own name. Calls that were
     made after midnight in a run of the last day count as that day's, as their run does."""
-    found = defaultdict[str, dict[str, Spent]](dict)
+    found = defaultdict[str, dict[str, Spending]](dict)
     for digest in digests:
         is_known = digest.is_cost_known
         for call in digest.calls:
-            spent = Spent(
+            spent = Spending(
                 calls=1,
                 tokens=call.tokens or 0,
                 unknown_tokens=int(call.tokens is None),
@@ -150,7 +150,7 @@ def by_worker(
                 unknown_cost=int(call.cost_usd is None),
             )
             _put(found[call.worker], min(max(_day(call.at), since), until), spent)
-    for entry in entries:
+    for entry in spending_entries:
         if entry.worker is not None:
             asked_by_name = replace(entry.spent, calls=0)  # none of them in a run
             _put(found[entry.worker], entry.day, asked_by_name)
@@ -166,18 +166,18 @@ def _day(seconds: float) -> str:
     return _day_of(int(seconds // DAY_SECONDS))
 
 
-def total(entries: Iterable[Entry]) -> Spent:
+def total_spending(spending_entries: Iterable[SpendingEntry]) -> Spending:
     """What all of them came to."""
-    return sum((entry.spent for entry in entries), NOTHING)
+    return sum((entry.spent for entry in spending_entries), NOTHING)
 
 
-def _put(days: dict[str, Spent], day: str, spent: Spent) -> None:
+def _put(days: dict[str, Spending], day: str, spent: Spending) -> None:
     days[day] = days.get(day, NOTHING) + spent
 
 
-def _group(name: str, days: Mapping[str, Spent]) -> Group:
-    return Group(name, sum(days.values(), NOTHING), dict(sorted(days.items())))
+def _group(name: str, days: Mapping[str, Spending]) -> SpendingGroup:
+    return SpendingGroup(name, sum(days.values(), NOTHING), dict(sorted(days.items())))
 
 
-def _dearest_first(groups: list[Group]) -> list[Group]:
+def _dearest_first(groups: list[SpendingGroup]) -> list[SpendingGroup]:
     return sorted(groups, key=lambda group: (-group.total.cost_usd, group.name))

@@ -10,8 +10,8 @@ import pytest
 from podium.core.errors import StoreError, TakenOver
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
-from podium.server.records import write_retry as owing
-from podium.server.records.write_retry import WriteRetryQueue
+from podium.server.records import buffered_store as owing
+from podium.server.records.buffered_store import WriteRetryQueue
 
 AWAY = StoreError("the database is away")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from podium.server.learning.places import Exhibit
-from podium.server.learning.training import (
+from podium.server.training_runs.artifacts import Artifact
+from podium.server.training_runs.documents import (
     MOST_POINTS,
     read_series,
     samples_document,
@@ -16,8 +16,8 @@ from podium.server.learning.training import (
 
 
 @pytest.fixture
-def exhibit(tmp_path: Path) -> Exhibit:
-    return Exhibit("name", "a/title", "training", tmp_path)
+def exhibit(tmp_path: Path) -> Artifact:
+    return Artifact("name", "a/title", "training", tmp_path)
 
 
 def write(path: Path, *entries: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def write(path: Path, *entries: dict[str, Any]) -> None:
         file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
 
-def test_the_series_grow_with_the_file(exhibit: Exhibit) -> None:
+def test_the_series_grow_with_the_file(exhibit: Artifact) -> None:
     write(exhibit.metrics, {"step": 1, "reward": 0.5, "rollouts": 8, "seconds": 2.0})
     first = training_document(exhibit, None)
     assert first["series"]["reward"] == [[1, 0.5]]
@@ -38,7 +38,7 @@ def test_the_series_grow_with_the_file(exhibit: Exhibit) -> None:
 
 def test_real_metrics_are_read_whole() -> None:
     trials = Path(__file__).parents[3] / "results" / "trials"
-    exhibit = Exhibit("trials.grpo-4", "trials/grpo-4", "training", trials / "grpo-4.jsonl")
+    exhibit = Artifact("trials.grpo-4", "trials/grpo-4", "training", trials / "grpo-4.jsonl")
     document = training_document(exhibit, None)
     lines = (trials / "grpo-4.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines if "accuracy_given_valid" in line]
@@ -66,14 +66,14 @@ def test_a_step_that_was_repeated_after_a_break_replaces_what_was_lost() -> None
     assert series == {"reward": {1: 1.0, 2: 9.0}}
 
 
-def test_a_long_training_is_thinned(exhibit: Exhibit) -> None:
+def test_a_long_training_is_thinned(exhibit: Artifact) -> None:
     write(exhibit.metrics, *({"step": n, "reward": n % 2} for n in range(1, 2001)))
     points = training_document(exhibit, None)["series"]["reward"]
     assert len(points) <= MOST_POINTS
     assert points[-1] == [2000, pytest.approx(0.4, abs=0.2)]
 
 
-def test_what_belongs_together_stays_together_when_it_is_thinned(exhibit: Exhibit) -> None:
+def test_what_belongs_together_stays_together_when_it_is_thinned(exhibit: Artifact) -> None:
     entries = [
         {"step": n, "mean_steps": 1.5, "steps/1": 0.5, **({"steps/2": 0.5} if n % 2 else {})}
         for n in range(1, 1001)
@@ -88,7 +88,7 @@ def test_what_belongs_together_stays_together_when_it_is_thinned(exhibit: Exhibi
     )
 
 
-def test_the_summary_says_how_far_it_came(exhibit: Exhibit) -> None:
+def test_the_summary_says_how_far_it_came(exhibit: Artifact) -> None:
     assert training_document(exhibit, None)["is_finished"] is None
     summary = {"step": 9, "train_minutes": 1.5, "finished": True, "odd": "<script>"}
     (exhibit.path / "summary.json").write_text(json.dumps(summary))
@@ -98,7 +98,7 @@ def test_the_summary_says_how_far_it_came(exhibit: Exhibit) -> None:
     assert (document["series"], document["updated_at"]) == ({}, None)
 
 
-def test_samples_are_those_of_a_step_or_of_the_last_before_it(exhibit: Exhibit) -> None:
+def test_samples_are_those_of_a_step_or_of_the_last_before_it(exhibit: Artifact) -> None:
     empty = samples_document(exhibit, None)
     assert (empty["steps"], empty["step"], empty["samples"]) == ([], None, [])
     write(

@@ -11,10 +11,18 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from podium.server.learning.places import SUMMARY, Exhibit
-from podium.server.learning.tail import MOST_BYTES, read_json, read_lines
+from podium.server.training_runs.artifacts import (
+    MANIFEST,
+    MOST_BYTES,
+    SUMMARY,
+    Artifact,
+    count_lines,
+    read_json,
+    read_tail,
+)
 
 SAMPLES: Final = "samples.jsonl"
 
@@ -41,11 +49,11 @@ Series = dict[str, dict[int, float]]
 
 
 def training_document(
-    exhibit: Exhibit, cursor: str | None, most: int = MOST_BYTES
+    exhibit: Artifact, cursor: str | None, most: int = MOST_BYTES
 ) -> dict[str, Any]:
     """The training with its series; with a cursor, those points that came since. Without a
     summary nobody knows whether it is finished."""
-    tail = read_lines(exhibit.metrics, cursor, most=most)
+    tail = read_tail(exhibit.metrics, cursor, most=most)
     series, left_out = read_series(tail.lines)
     summary = _summary(exhibit)
     return {
@@ -54,7 +62,7 @@ def training_document(
         "title": exhibit.title,
         "summary": summary,
         "is_finished": summary.get("finished") is True if summary else None,
-        "updated_at": moment(tail.modified),
+        "updated_at": format_timestamp(tail.modified),
         "series": _thinned(series),
         "cursor": tail.cursor,
         "is_anew": tail.is_anew,
@@ -63,12 +71,12 @@ def training_document(
     }
 
 
-def samples_document(exhibit: Exhibit, step: int | None) -> dict[str, Any]:
+def samples_document(exhibit: Artifact, step: int | None) -> dict[str, Any]:
     """The samples of that step, or of the last one before it that has any; of the last of all
     where no step is said. `steps` are all that have some."""
     lines: dict[int, list[bytes]] = {}
     if exhibit.path != exhibit.metrics:
-        for line in read_lines(exhibit.path / SAMPLES).lines:
+        for line in read_tail(exhibit.path / SAMPLES).lines:
             match = _STEP_OF.match(line)
             if match is not None:
                 lines.setdefault(int(match[1]), []).append(line)
@@ -102,7 +110,7 @@ def read_series(lines: Iterable[bytes]) -> tuple[Series, int]:
     return series, left_out
 
 
-def moment(seconds: float | None) -> str | None:
+def format_timestamp(seconds: float | None) -> str | None:
     """A moment as JSON has it."""
     if seconds is None:
         return None
@@ -165,7 +173,7 @@ def _means(values: Mapping[int, float], last: Mapping[int, int]) -> list[list[fl
     return [[step, sum(some) / len(some)] for step, some in found.items()]
 
 
-def _summary(exhibit: Exhibit) -> dict[str, float | bool]:
+def _summary(exhibit: Artifact) -> dict[str, float | bool]:
     """The numbers of the summary."""
     if exhibit.path == exhibit.metrics:
         return {}
@@ -188,3 +196,79 @@ def _sample(line: bytes) -> dict[str, Any] | None:
         for name, value in sample.items()
         if isinstance(value, str | bool) or _is_number(value)
     }
+
+
+MOST_ROWS: Final = 200
+MOST_FILES: Final = 200
+MOST_COUNTED: Final = 256_000_000
+"""Bytes of a file of samples in which these are counted."""
+
+FIGURES: Final = (
+    "strategy",
+    "n",
+    "samples",
+    "accuracy",
+    "interval",
+    "accuracy_given_valid",
+    "interval_given_valid",
+    "valid_rate",
+    "against_best_single",
+    "regret",
+    "cost_usd",
+    "calls",
+    "steps",
+    "worker_tokens",
+    "orchestration_tokens",
+    "seconds",
+    "entropy_bits",
+    "worker_shares",
+    "role_shares",
+    "faults",
+    "note",
+)
+"""What is told of a strategy, where the table has it."""
+
+
+def evaluation_document(exhibit: Artifact) -> dict[str, Any]:
+    """The table as far as there is one, and how many samples of each strategy are there."""
+    summary = read_json(exhibit.path / SUMMARY)
+    told = summary or read_json(exhibit.path / MANIFEST)
+    rows = summary.get("rows")
+    return {
+        "object": "evaluation",
+        "name": exhibit.name,
+        "title": exhibit.title,
+        "is_finished": bool(summary) and "stopped" not in summary,
+        "updated_at": format_timestamp(_latest(exhibit.path)),
+        "has_report": exhibit.report is not None,
+        **{name: told.get(name) for name in ("suite", "n", "repeats", "seed", "variant", "limit")},
+        "rows": [_row(row) for row in (rows if isinstance(rows, list) else [])[:MOST_ROWS]],
+        "problems": _objects(summary.get("problems")),
+        "stopped": summary.get("stopped"),
+        "samples": _samples(exhibit.path),
+    }
+
+
+def _row(row: Any) -> dict[str, Any]:
+    return {name: row[name] for name in FIGURES if name in row} if isinstance(row, dict) else {}
+
+
+def _objects(found: Any) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _samples(directory: Path) -> dict[str, int]:
+    """How many samples there are, by the files of the strategies."""
+    files = sorted(directory.glob("*.jsonl"))[:MOST_FILES] if directory.is_dir() else []
+    return {file.stem: count_lines(file, MOST_COUNTED) for file in files}
+
+
+def _latest(directory: Path) -> float | None:
+    """When anything of it was last written."""
+    times = []
+    for file in (*directory.glob("*.jsonl"), directory / SUMMARY, directory / MANIFEST):
+        try:
+            times.append(file.lstat().st_mtime)
+        except OSError:
+            continue
+    return max(times, default=None)

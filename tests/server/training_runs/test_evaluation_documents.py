@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from podium.server.learning.evaluation import evaluation_document
-from podium.server.learning.places import Exhibit
+from podium.server.training_runs.artifacts import Artifact
+from podium.server.training_runs.documents import evaluation_document
 
 
 def test_an_evaluation_that_goes_on_tells_how_far_it_is(tmp_path: Path) -> None:
-    exhibit = Exhibit("mine", "mine", "evaluation", tmp_path)
+    exhibit = Artifact("mine", "mine", "evaluation", tmp_path)
     (tmp_path / "evaluation.json").write_text('{"suite": "etudes", "limit": 40, "seed": 7}')
     (tmp_path / "ideal.jsonl").write_text('{"strategy": "ideal"}\n' * 3 + '{"str')
     document = evaluation_document(exhibit)
@@ -19,7 +19,7 @@ def test_an_evaluation_that_goes_on_tells_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_a_finished_one_has_its_table_with_intervals(tmp_path: Path) -> None:
-    exhibit = Exhibit("mine", "mine", "evaluation", tmp_path, tmp_path / "report.html")
+    exhibit = Artifact("mine", "mine", "evaluation", tmp_path, tmp_path / "report.html")
     row = {"strategy": "ideal", "accuracy": 0.3, "interval": [0.2, 0.5], "by_kind": {}, "note": ""}
     summary = {"suite": "etudes", "n": 40, "rows": [row, "odd"], "problems": [{"count": 1}]}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
@@ -34,5 +34,5 @@ def test_a_finished_one_has_its_table_with_intervals(tmp_path: Path) -> None:
 
 def test_one_that_stopped_at_its_cap_is_not_finished(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"rows": {}, "stopped": {"cap_usd": 1}}')
-    document = evaluation_document(Exhibit("mine", "mine", "evaluation", tmp_path))
+    document = evaluation_document(Artifact("mine", "mine", "evaluation", tmp_path))
     assert (document["is_finished"], document["rows"]) == (False, [])

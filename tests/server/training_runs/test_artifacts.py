@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from podium.server.learning.places import find, look
+from podium.server.training_runs.artifacts import find_artifact, find_directories
 
 
 def training(directory: Path) -> Path:
@@ -20,7 +20,7 @@ def evaluation(directory: Path) -> Path:
 
 
 def found(*directories: Path) -> dict[str, str]:
-    named = look([str(each) for each in directories])
+    named = find_directories([str(each) for each in directories])
     return {exhibit.name: exhibit.kind for each in named for exhibit in each.exhibits}
 
 
@@ -69,9 +69,9 @@ def test_a_name_is_looked_up_and_never_a_path(tmp_path: Path) -> None:
     root = tmp_path / "trained"
     training(root / "etudes")
     training(tmp_path / "secret")
-    assert find([str(root)], "trained.etudes") is not None
+    assert find_artifact([str(root)], "trained.etudes") is not None
     for name in ("../secret", "trained/../../secret", "..", "trained", "/etc/passwd", "etudes", ""):
-        assert find([str(root)], name) is None, name
+        assert find_artifact([str(root)], name) is None, name
 
 
 def test_links_lead_nowhere(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_links_lead_nowhere(tmp_path: Path) -> None:
     (root / "link").symlink_to(outside)
     evaluation(root / "mine")
     (root / "mine" / "report.html").symlink_to("/etc/passwd")
-    (exhibit,) = look([str(root)])[0].exhibits
+    (exhibit,) = find_directories([str(root)])[0].exhibits
     assert (exhibit.name, exhibit.report) == ("trained.mine", None)
 
 
@@ -91,12 +91,12 @@ def test_a_report_lies_in_its_evaluation_or_below(tmp_path: Path) -> None:
     (root / "mine" / "report").mkdir()
     page = root / "mine" / "report" / "report.html"
     page.write_text("<p>")
-    (exhibit,) = look([str(root)])[0].exhibits
+    (exhibit,) = find_directories([str(root)])[0].exhibits
     assert exhibit.report == page
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
-    (named,) = look([str(tmp_path / "nowhere")])
+    (named,) = find_directories([str(tmp_path / "nowhere")])
     assert (named.exhibits, named.problem) == ((), "there is no such directory")
 
 
