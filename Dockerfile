@@ -10,6 +10,7 @@ COPY requirements-serve.lock ./
 RUN pip install --require-hashes --requirement requirements-serve.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
+COPY lab ./lab
 RUN pip install --no-deps .
 
 FROM python:3.13-slim

@@ -27,8 +27,8 @@ from benchmarks.processes import upstream_process
 from benchmarks.server import TIER, podium_server
 from benchmarks.upstream import MODEL
 from podium.core.pool import Pool, WorkerProfile
-from podium.etudes import everyday
 from podium.workers.local.weights import models_dir
+from podium_lab.etudes import everyday
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -20,8 +20,8 @@ from podium.config import Settings, load
 from podium.config.current import EMBEDDED_POOL
 from podium.core.run import Run, Tier
 from podium.core.task import Task
-from podium.etudes import Etudes
-from podium.tasks import etude_task
+from podium_lab.etudes import Etudes
+from podium_lab.etudes.tasks import etude_task
 
 SEED: Final = 7
 AT_ONCE: Final = 4

@@ -17,9 +17,9 @@ from typing import Final
 from podium.client.assembly import mini_of
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
-from podium.etudes import Etudes, everyday
-from podium.etudes.pools import GENERALIST
-from podium.etudes.shapes import USUAL, EtudeShape
+from podium_lab.etudes import Etudes, everyday
+from podium_lab.etudes.pools import GENERALIST
+from podium_lab.etudes.shapes import USUAL, EtudeShape
 
 SEED: Final = 0
 OF_EACH_KIND: Final = 300

@@ -28,9 +28,9 @@ from podium.config.current import EMBEDDED_POOL
 from podium.core.run import Run
 from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
-from podium.etudes import FAMILIES, Etude, Etudes, everyday, sensible
-from podium.etudes.shapes import USUAL, EtudeShape
-from podium.tasks import etude_task
+from podium_lab.etudes import FAMILIES, Etude, Etudes, everyday, sensible
+from podium_lab.etudes.shapes import USUAL, EtudeShape
+from podium_lab.etudes.tasks import etude_task
 
 SEED: Final = 8
 OF_EACH_FAMILY: Final = 75

@@ -85,12 +85,12 @@ make_environment() {
         exit 2
     }
     site=$("$python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    printf '%s\n' "$root/src" "$root" >"$site/podium.pth"
+    printf '%s\n' "$root/src" "$root/lab" "$root" >"$site/podium.pth"
 }
 
 install_lock_file() {
     # A clone that was moved takes its environment's paths with it, so that one is made anew.
-    if [ ! -x "$python" ] || ! grep -qxF "$root/src" "$root"/.venv/lib/python*/site-packages/podium.pth 2>/dev/null; then
+    if [ ! -x "$python" ] || ! grep -qxF "$root/lab" "$root"/.venv/lib/python*/site-packages/podium.pth 2>/dev/null; then
         make_environment
     fi
     say "installing what $1 lists (once; a minute or two)"

@@ -67,7 +67,7 @@ def imports(source: Path) -> Iterator[str]:
     """Yield every podium module that the file imports, at its top or inside a function."""
     for node in ast.walk(ast.parse(source.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("podium"))
+            yield from (alias.name for alias in node.names if alias.name.startswith("podium."))
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{source.name}: use absolute imports"
             base = node.module or ""
@@ -87,6 +87,31 @@ def test_a_module_imports_only_from_rooms_below_it(source: Path) -> None:
     assert not forbidden, f"{module_of(source)} imports {', '.join(forbidden)}"
 
 
+def eager_imports(source: Path) -> Iterator[str]:
+    """Yield what loading the file imports: not what functions or type checkers import."""
+    pending: list[ast.AST] = [ast.parse(source.read_text("utf-8"))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pending += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            pending += ast.iter_child_nodes(node)
+
+
+def test_podium_imports_podium_lab_only_inside_functions() -> None:
+    eager = [
+        f"{module_of(source)} imports {name}"
+        for source in SOURCES
+        for name in eager_imports(source)
+        if name.partition(".")[0] == "podium_lab"
+    ]
+    assert not eager
+
+
 def test_import_directions_have_no_cycle() -> None:
     for room, below in MAY_IMPORT.items():
         assert not any(room in MAY_IMPORT[other] for other in below)
@@ -104,6 +129,12 @@ def test_importing_podium_loads_nothing_heavy() -> None:
     ).stdout.split()
     assert "podium" in loaded
     assert MUST_NOT_LOAD.isdisjoint(loaded)
+
+
+def test_every_room_loads_without_podium_lab() -> None:
+    rooms = "; ".join(f"import podium.{room}" for room in MAY_IMPORT)
+    code = f"import sys; sys.modules['podium_lab'] = None; {rooms}"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_exported_name_exists() -> None:

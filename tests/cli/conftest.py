@@ -15,8 +15,8 @@ import pytest
 
 from cli.support import REPOSITORY, RULES, Ended, MakePool, Podium, Vendor
 from podium.cli import main
-from podium.etudes import ROLES
 from podium.workers.base import KNOWN_ENDPOINTS
+from podium_lab.etudes import ROLES
 
 
 @pytest.fixture(autouse=True)

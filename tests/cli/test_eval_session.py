@@ -16,12 +16,12 @@ from podium._util.files import exclusive
 from podium.cli import eval_session as sitting
 from podium.cli.eval_session import EvalSession
 from podium.cli.settings import Choice
-from podium.etudes import ROLES
 from podium.evals import cluster
 from podium.evals.cluster import Opening
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.evaluation import Performer
 from podium.tasks.cluster import Replies
+from podium_lab.etudes import ROLES
 
 
 def test_an_evaluation_leaves_no_runs_in_the_store_but_replies_in_the_cache(

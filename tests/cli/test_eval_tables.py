@@ -14,8 +14,8 @@ from podium.cli.eval_tables import learners, shortest_tail
 from podium.conductors.evolved.description import ROLES as TURN_ROLES
 from podium.conductors.evolved.description import Description
 from podium.core.errors import UsageError
-from podium.etudes import ROLES
 from podium.evals.tables.training import read_trainings
+from podium_lab.etudes import ROLES
 from support.tiny_model import HIDDEN, one_thread, tiny_model
 
 pytest.importorskip("numpy")

@@ -14,10 +14,10 @@ from podium.config.current import EMBEDDED_POOL
 from podium.core.errors import ConfigError
 from podium.core.request import Request, user
 from podium.core.usage import FREE
-from podium.etudes import FAMILIES, ROLES, descriptions
 from podium.train.worker_set import MISLEADING_SYSTEM
 from podium.workers import Http
 from podium.workers.local import weights
+from podium_lab.etudes import FAMILIES, ROLES, descriptions
 from support.local_weights import MODEL, smollm2
 from support.shipped import Ship, ship
 

@@ -13,12 +13,12 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.etudes import UNSURE
-from podium.etudes.perfect import oracle_workers
 from podium.evals.context import EvalContext
 from podium.evals.ensemble import Ensemble
 from podium.evals.sample import Case, Variant, etude_cases
 from podium.workers.scripted import ScriptedWorker
+from podium_lab.etudes import UNSURE
+from podium_lab.etudes.perfect import oracle_workers
 
 
 def pool_of(workers: Sequence[Worker]) -> Pool:

@@ -11,13 +11,13 @@ import pytest
 
 from evals.support import ensemble_of, oracle_cases
 from podium.config import Settings, load
-from podium.etudes import ROLES
-from podium.etudes.perfect import oracle_workers
 from podium.evals.cluster import HandedOver, Opening, SpreadPerformer, spread
 from podium.evals.ensemble import opened
 from podium.evals.evaluation import Performer
 from podium.evals.report import EvalSpec, reported
 from podium.tasks.cluster import Replies, Seats
+from podium_lab.etudes import ROLES
+from podium_lab.etudes.perfect import oracle_workers
 from support.ray_cluster import EXCEPTIONS, SeatHere, ray_cluster
 
 

@@ -14,11 +14,11 @@ from podium.conductors import ModelConductor
 from podium.config import Settings, WorkerSettings, load
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
-from podium.etudes import ROLES, UNSURE
-from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.ensemble import fingerprint, opened, without_adapter
 from podium.evals.evaluation import Evaluation
 from podium.workers.cached import ReplyCache
+from podium_lab.etudes import ROLES, UNSURE
+from podium_lab.etudes.perfect import OracleWorker, oracle_workers
 
 PLAN = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
 

@@ -11,7 +11,6 @@ from podium.core.errors import BudgetExhausted, StoreError, UsageError
 from podium.core.request import Reply, Request
 from podium.core.run import Run
 from podium.core.usage import Price
-from podium.etudes.perfect import oracle_workers
 from podium.evals.context import CountedWorker, EvalBudget, RepeatingWorker
 from podium.evals.evaluation import Evaluation
 from podium.evals.sample import Sample
@@ -19,6 +18,7 @@ from podium.evals.strategies import STRATEGIES
 from podium.evals.written import Try
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
+from podium_lab.etudes.perfect import oracle_workers
 from support.stage import Actor
 
 

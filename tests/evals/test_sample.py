@@ -13,12 +13,12 @@ from podium.core.run import load
 from podium.core.usage import Price, Usage
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.etudes.perfect import oracle_workers
 from podium.evals.sample import Case, Sample, graded
 from podium.evals.strategies.baselines import single
 from podium.evals.strategies.conducting import conducted, ideal
-from podium.tasks import everyday_task
 from podium.workers.scripted import ScriptedWorker
+from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.tasks import everyday_task
 
 
 async def test_planning_and_work_are_counted_apart() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from podium.etudes import FAMILIES
+from podium_lab.etudes import FAMILIES
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "embedded_log.py"
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.tasks import NAMES, etude_suite, everyday_suite, loaded_suite, suite
+from podium.tasks import NAMES, loaded_suite, suite
 from podium.tasks.programs import Code
+from podium_lab.etudes.tasks import etude_suite, everyday_suite
 
 REAL = os.environ.get("PODIUM_TEST_DATA", "")
 

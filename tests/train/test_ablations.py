@@ -12,9 +12,6 @@ from podium.core.errors import ConfigError, MalformedPlan
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.task import Task
 from podium.core.workflow import Access, Step, Workflow
-from podium.etudes import GENERALIST, FlakyWorker
-from podium.etudes.perfect import oracle_workers
-from podium.etudes.vocabulary import UNSURE
 from podium.train.ablations import (
     in_every_place,
     recipe_prompt,
@@ -24,6 +21,9 @@ from podium.train.ablations import (
 )
 from podium.train.exercises import everyday_exercises, exercises, held_out_exercises, recipe_pool
 from podium.train.recipe import Recipe
+from podium_lab.etudes import GENERALIST, FlakyWorker
+from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.vocabulary import UNSURE
 from support.recipes import GRPO, POOL, make_recipe
 from support.stage import Actor
 

@@ -11,12 +11,12 @@ import pytest
 from podium.core.pool import WorkerProfile
 from podium.core.request import Reply, Request, user
 from podium.core.worker import Worker
-from podium.etudes import ROLES
-from podium.etudes.vocabulary import UNSURE
 from podium.train import worker_set as module
 from podium.train.recipe import Recipe
 from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, make_cast
 from podium.workers import Endpoint, Http
+from podium_lab.etudes import ROLES
+from podium_lab.etudes.vocabulary import UNSURE
 from support.recipes import make_recipe
 from support.stage import Actor
 

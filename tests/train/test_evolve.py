@@ -17,12 +17,12 @@ from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.core.task import Task
-from podium.etudes import ROLES
 from podium.train.curves import write_curves
 from podium.train.logbook import Logbook
 from podium.train.recipe import Recipe
 from podium.train.turns import Trial
 from podium.workers.local.hidden_states import HiddenReader
+from podium_lab.etudes import ROLES
 from support.recipes import POOL, TASK
 from support.tiny_model import HIDDEN
 from support.trainings import base, metrics, tiny_recipe

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.etudes import UNSURE
-from podium.train import examples
 from podium.train.examples import (
     UNLABELLED,
     Example,
@@ -21,6 +19,8 @@ from podium.train.examples import (
     taught_examples,
 )
 from podium.train.recipe import Recipe
+from podium_lab.etudes import UNSURE
+from podium_lab.etudes import examples as etude_examples
 from support.recipes import LESSONS, make_recipe
 from support.trainings import base
 
@@ -92,7 +92,7 @@ def test_lessons_are_the_same_however_many_processes_make_them(
 ) -> None:
     recipe = make_recipe(tmp_path, LESSONS, ['sft.adapters=["words"]'])
     here = taught_examples(recipe, "train", 20)
-    monkeypatch.setattr(examples, "FEW", 0)
+    monkeypatch.setattr(etude_examples, "FEW", 0)
     assert taught_examples(recipe, "train", 20) == here
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.etudes import everyday
 from podium.train.exercises import MOST_LEFT_OUT, everyday_exercises, exercises, recipe_pool
 from podium.train.recipe import Recipe
+from podium_lab.etudes import everyday
 from support.recipes import GRPO, make_recipe
 
 ETUDES = """

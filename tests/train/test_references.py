@@ -11,19 +11,19 @@ from podium.conductors import PlanningContext
 from podium.core.errors import RequestRefused
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.task import Task
-from podium.etudes import FAMILIES, FlakyWorker
-from podium.etudes.perfect import oracle_workers
 from podium.train import references
 from podium.train.exercises import (
     Exercise,
     everyday_exercises,
-    held_out_etudes,
     held_out_exercises,
     recipe_pool,
     wants_references,
 )
 from podium.train.recipe import Recipe
 from podium.train.references import Accuracy, Measured, measure, plain_scorer
+from podium_lab.etudes import FAMILIES, FlakyWorker
+from podium_lab.etudes.exercises import held_out_etudes
+from podium_lab.etudes.perfect import oracle_workers
 from support.recipes import GRPO, make_recipe
 from support.stage import Actor
 

@@ -10,11 +10,13 @@ from typing import get_args
 import pytest
 
 import podium
+import podium_lab
 from podium.train.recipe import Recipe
 from podium.train.schema import RewardTable
 from podium.workers.catalogue import Table
 
 SOURCES = Path(podium.__file__).parent
+LAB = Path(podium_lab.__file__).parent / "etudes"
 CHECKED_ONLY = {"schema.py", "recipe.py"}
 """Here keys are described and held against each other, which does nothing yet."""
 
@@ -44,7 +46,8 @@ def keys(table: type[Table], name: str = "") -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def read() -> set[tuple[str, str]]:
     """Every attribute that a training reads, with what it is read of."""
-    files = [file for file in (SOURCES / "train").glob("*.py") if file.name not in CHECKED_ONLY]
+    rooms = (SOURCES / "train", LAB)
+    files = [file for room in rooms for file in room.glob("*.py") if file.name not in CHECKED_ONLY]
     found = set()
     for file in files:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

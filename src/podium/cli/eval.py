@@ -171,10 +171,11 @@ def etudes_table(
     The ceiling, the conductor, every baseline, other pools, longer chains and the flaky pool,
     over the same unseen études; each bar with what was reached, met or not.
     """
+    from podium._util.lab import ETUDES
     from podium.evals.tables.etudes import MAIN, measure_etudes
     from podium.evals.tables.text_table import bars_table, notes, rows_table
     from podium.evals.tables.training import read_trainings
-    from podium.tasks.suites import ETUDES, USUAL_ETUDES
+    from podium.tasks.suites import USUAL_ETUDES
 
     figures = read_trainings(training or ())
     count, chance = limit or USUAL_ETUDES, seed or 0

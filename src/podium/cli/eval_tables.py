@@ -198,10 +198,11 @@ def evolved_table(
     Over the same unseen études: accuracy, turns and tokens of each, and of each training its time,
     the parameters that it trained and the runs that it tried them by.
     """
+    from podium._util.lab import ETUDES
     from podium.evals.tables.evolved import BEST_SINGLE, CONDUCTOR, measure_evolved
     from podium.evals.tables.text_table import learners_table, notes
     from podium.evals.tables.training import read_trainings
-    from podium.tasks.suites import ETUDES, USUAL_ETUDES
+    from podium.tasks.suites import USUAL_ETUDES
 
     figures = read_trainings(training or ())
     coordinators = learners(trainings)

@@ -20,12 +20,11 @@ The modules here run an evaluation. Below them:
     tables/         what samples come to: rows, chance, yardsticks, comparisons, the études' table
     page/           pages and pictures to show
 
-Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podium.cli.eval`.
+Where tasks come from is `podium.tasks` and `podium_lab.etudes`; terminals are `podium.cli.eval`.
 """
 
 from __future__ import annotations
 
-from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.cluster import Opening, spread
 from podium.evals.context import EvalContext, Strategy
 from podium.evals.ensemble import Ensemble, opened
@@ -57,7 +56,6 @@ __all__ = [
     "Learned",
     "Measured",
     "Opening",
-    "OracleWorker",
     "RecordedPool",
     "Replies",
     "Report",
@@ -72,7 +70,6 @@ __all__ = [
     "etude_cases",
     "measure_etudes",
     "opened",
-    "oracle_workers",
     "read_learned",
     "read_measured",
     "recorded_pool",

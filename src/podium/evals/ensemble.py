@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from podium._util.files import sha256_of
+from podium._util.lab import lab_extra
 from podium._version import __version__
 from podium.client.assembly import assemble, usual_options
 from podium.conductors import Conductor, Length, ModelConductor
@@ -29,9 +30,6 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.etudes import FAMILIES
-from podium.etudes.flaky import FlakyWorker
-from podium.etudes.perfect import oracle_workers
 from podium.evals.context import CountedWorker, EvalContext, RepeatingWorker
 from podium.workers import Http, connect
 from podium.workers.cached import ReplyCache
@@ -75,6 +73,8 @@ class Ensemble:
 
     def made_flaky(self, share: float, seed: int) -> Ensemble:
         """The same, but every specialist declines that share of the requests it gets."""
+        with lab_extra():
+            from podium_lab.etudes import FAMILIES, FlakyWorker
         families = {family.value for family in FAMILIES}
         workers = {
             name: FlakyWorker(worker, share, seed) if name in families else worker
@@ -120,6 +120,8 @@ async def opened(
         if isinstance(conductor, ModelConductor) and plans is not None:
             conductor.worker = counted(conductor.worker, fingerprint(plans))
         if oracle:
+            with lab_extra():
+                from podium_lab.etudes.perfect import oracle_workers
             workers: Sequence[Worker] = [
                 counted(worker, __version__) for worker in oracle_workers()
             ]

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podium._util.files import sha256_of
+from podium._util.lab import ETUDES, lab_extra
 from podium.config.problems import nearest
 from podium.core.budget import Budget
 from podium.core.errors import BudgetExhausted, UsageError
 from podium.core.worker import Worker
-from podium.etudes import USUAL, EtudeShape
 from podium.evals.context import EvalBudget
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Perform, Watch, nothing_known, unwatched
@@ -33,7 +33,10 @@ from podium.evals.tables.row import Row
 from podium.evals.written import SampleFiles
 from podium.tasks.own import ENDINGS
 from podium.tasks.reading import LeftOut
-from podium.tasks.suites import ETUDES, USUAL_ETUDES, loaded_suite
+from podium.tasks.suites import USUAL_ETUDES, loaded_suite
+
+if TYPE_CHECKING:
+    from podium_lab.etudes import EtudeShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +270,8 @@ def _problems(row: Row) -> Iterable[Problem]:
 def shapes_of(names: Sequence[str]) -> Mapping[EtudeShape, float]:
     """The shapes of these names, each as frequent as usual; one that is for tests alone as the
     most frequent of the others."""
+    with lab_extra():
+        from podium_lab.etudes import USUAL, EtudeShape
     known = [shape.value for shape in EtudeShape]
     for name in names:
         if name not in known:

@@ -6,11 +6,11 @@ The whole run may be kept in a file; in memory there is only this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from random import Random
-from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from podium._util.lab import ETUDES, EVERYDAY, lab_extra
 from podium.conductors import plan
 from podium.conductors.evolved.turns import ends_accepted
 from podium.core.errors import MalformedPlan, UsageError
@@ -20,26 +20,9 @@ from podium.core.run import Round, Run, dump
 from podium.core.task import Suite, Task
 from podium.core.usage import Usage
 from podium.core.workflow import Workflow
-from podium.etudes import (
-    FAMILIES,
-    GENERALIST,
-    ROLES,
-    USUAL,
-    Etude,
-    EtudeShape,
-    held_out,
-    pool_profiles,
-)
-from podium.tasks import etude_task
-from podium.tasks.everyday import EVERYDAY
-from podium.tasks.suites import ETUDES
 
-_NEEDED: Final = MappingProxyType(
-    {ETUDES: tuple(family.value for family in FAMILIES), EVERYDAY: (GENERALIST,)}
-)
-
-FAMILY_ROLES: Final = MappingProxyType({family.value: family.value for family in FAMILIES})
-"""Each family's worker is named as the family is."""
+if TYPE_CHECKING:
+    from podium_lab.etudes import Etude, EtudeShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +43,14 @@ class Case:
 class Variant:
     """What is changed about the études' test set.
 
-    `shapes` are the shapes to draw and their weights. With `shuffled` each pool stands in yet
+    `shapes` are the shapes to draw and their weights, None for the usual ones.
+    With `shuffled` each pool stands in yet
     another order than it was drawn in; with `drop_one` each lacks a worker that its étude does
     not need. `flaky` is the share of requests that a capable worker declines to answer: the
     workers are made so where they are connected, it is kept here to be told with the results.
     """
 
-    shapes: Mapping[EtudeShape, float] = field(default_factory=lambda: USUAL)
+    shapes: Mapping[EtudeShape, float] | None = None
     shuffled: bool = False
     drop_one: bool = False
     flaky: float = 0.0
@@ -74,7 +58,7 @@ class Variant:
     def document(self) -> dict[str, object]:
         """The variant as it is written into tables."""
         return {
-            "shapes": None if self.shapes == USUAL else [shape.value for shape in self.shapes],
+            "shapes": None if self.shapes is None else [shape.value for shape in self.shapes],
             "pool_order": "shuffled" if self.shuffled else "drawn",
             "drop_one": self.drop_one,
             "flaky": self.flaky,
@@ -91,19 +75,25 @@ def etude_cases(n: int, seed: int, pool: Pool, variant: Variant | None = None) -
 
     The same seed gives the same études over the same pools; a variant changes only what it says.
     """
+    with lab_extra():
+        from podium_lab.etudes import USUAL, held_out
     check_roles(pool)
     variant = variant or Variant()
-    return tuple(_cases(held_out(n, seed, variant.shapes), seed, pool, variant))
+    return tuple(_cases(held_out(n, seed, variant.shapes or USUAL), seed, pool, variant))
 
 
 def needs_roles(suite: str) -> bool:
     """Whether the suite is about workers of certain roles, and not about any pool."""
-    return suite in _NEEDED
+    return suite in (ETUDES, EVERYDAY)
 
 
 def check_roles(pool: Pool, suite: str = ETUDES) -> None:
     """Refuse a pool in which a worker is missing whose role the suite cannot do without."""
-    needed = _NEEDED.get(suite, ())
+    if not needs_roles(suite):
+        return
+    with lab_extra():
+        from podium_lab.etudes import FAMILIES, GENERALIST, ROLES
+    needed = [family.value for family in FAMILIES] if suite == ETUDES else [GENERALIST]
     missing = [role for role in needed if role not in pool.names]
     if missing:
         raise UsageError(
@@ -114,6 +104,10 @@ def check_roles(pool: Pool, suite: str = ETUDES) -> None:
 
 
 def _cases(etudes: Iterable[Etude], seed: int, pool: Pool, variant: Variant) -> Iterator[Case]:
+    with lab_extra():
+        from podium_lab.etudes import FAMILIES
+        from podium_lab.etudes.tasks import etude_task
+    roles = {family.value: family.value for family in FAMILIES}
     for etude in etudes:
         drawn = _described(pool, Random(f"{seed}/{etude.id}/pool"))  # noqa: S311 - repeatable
         rng = Random(f"{seed}/{etude.id}/variant")  # noqa: S311
@@ -122,11 +116,13 @@ def _cases(etudes: Iterable[Etude], seed: int, pool: Pool, variant: Variant) -> 
             drawn = drawn.without([rng.choice(spare)]) if spare else drawn
         if variant.shuffled:
             drawn = replace(drawn, workers=tuple(rng.sample(drawn.workers, len(drawn))))
-        yield Case(etude_task(etude), drawn, etude.ideal(FAMILY_ROLES))
+        yield Case(etude_task(etude), drawn, etude.ideal(roles))
 
 
 def _described(pool: Pool, rng: Random) -> Pool:
     """The workers that have a role, in words and in an order that no training has seen."""
+    with lab_extra():
+        from podium_lab.etudes import ROLES, pool_profiles
     roles = {role: pool[role].model for role in ROLES if role in pool.names}
     drawn = pool_profiles(rng, roles, split="test")
     workers = tuple(

@@ -3,7 +3,6 @@
     suite           the front door: études, a benchmark, a generator of reasoning-gym or a
                     user's own file, by name or path; `loaded_suite` names what it left out
     TaskRecord      a task as data; `save_suite`, `load_suite` and `read_records` for files
-    etude_task      an étude as a task; `everyday_task` for an everyday question
     paper_mix       the paper's mix of training problems; `build_mix` for any other
     make_grader     a grader by its name
 
@@ -13,8 +12,6 @@ No worker is asked here. What a task is, is `podium.task`.
 from __future__ import annotations
 
 from podium.tasks.benchmarks import BENCHMARKS
-from podium.tasks.etude import etude_suite, etude_task
-from podium.tasks.everyday import everyday_suite, everyday_task
 from podium.tasks.graders import GRADERS, make_grader
 from podium.tasks.gym import gym_suite
 from podium.tasks.loaders import load_records
@@ -35,10 +32,6 @@ __all__ = [
     "Shares",
     "TaskRecord",
     "build_mix",
-    "etude_suite",
-    "etude_task",
-    "everyday_suite",
-    "everyday_task",
     "gym_suite",
     "load_records",
     "load_source",

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from podium._util.lab import ETUDES, EVERYDAY, lab_extra
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.tasks.benchmarks import BENCHMARKS
-from podium.tasks.etude import etude_suite
-from podium.tasks.everyday import EVERYDAY, everyday_suite
 from podium.tasks.gym import GYM, gym_suite
 from podium.tasks.loaders import benchmark_named, read_benchmark
 from podium.tasks.mix import rank
 from podium.tasks.own import ENDINGS, read_own
 from podium.tasks.reading import LeftOut
 
-ETUDES: Final = "etudes"
 USUAL_ETUDES: Final = 1000
 """How many tasks are made where none has to be found, and no limit was named."""
 
@@ -73,8 +71,12 @@ def loaded_suite(
     text = os.fspath(name)
     kind, _, split = text.partition(":")
     if kind == ETUDES:
+        with lab_extra():
+            from podium_lab.etudes.tasks import etude_suite
         return LoadedSuite(tuple(etude_suite(limit or USUAL_ETUDES, seed, split or "test")))
     if kind == EVERYDAY:
+        with lab_extra():
+            from podium_lab.etudes.tasks import everyday_suite
         return LoadedSuite(_drawn(everyday_suite(split or "test"), limit, seed))
     if kind == GYM:
         return LoadedSuite(tuple(gym_suite(split, limit or USUAL_ETUDES, seed)))

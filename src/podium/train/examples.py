@@ -6,39 +6,21 @@ become tokens and batches. Learning from them is `podium.train.sft`.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, islice
-from multiprocessing import get_context
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from podium.conductors import plan
-from podium.conductors.prompt import Prompt
+from podium._util.lab import lab_extra
 from podium.core.errors import ConfigError
-from podium.etudes import (
-    ROLES,
-    USUAL,
-    EtudeShape,
-    LaterSituation,
-    Opening,
-    Split,
-    later_openings,
-    later_situations,
-    lessons,
-    openings,
-)
-from podium.etudes.openings import SHAPES
 from podium.train.recipe import Recipe
 
 if TYPE_CHECKING:
     from podium.workers.local.pretrained import Pretrained
+    from podium_lab.etudes import Split
 
 CONDUCTOR: Final = "conductor"
 """The adapter that is taught where there is only one."""
@@ -49,19 +31,8 @@ BATCHES_SORTED_TOGETHER: Final = 16
 """How many batches are sorted by length at a time: enough that a batch holds little padding, few
 enough that its examples still are drawn at random."""
 
-PARTS: Final = 16
-"""Examples are made in so many parts, each by its own seed, whatever the number of processors:
-the same recipe gives the same examples on every machine."""
-
-
 UNLABELLED: Final = -100
 """The label of a token that is not to be learned, as torch has it."""
-
-_ID: Final = re.compile(r'(?<="worker": )\d+')
-_FIRST_KEY: Final = '"subtask":'
-
-FEW: Final = 5_000
-"""Fewer examples than this are not worth starting processes for."""
 
 
 class Written(NamedTuple):
@@ -106,122 +77,17 @@ class Example(NamedTuple):
 
 def taught_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[Written]]:
     """So many examples of that split for every adapter that the recipe teaches, by its name."""
-    sft, seed = recipe.sft, recipe.run.seed
+    sft = recipe.sft
     assert sft is not None, "only learning by example has examples"
-    if sft.teach == "lessons":
-        unsure = recipe.data.etudes.unsure_share
-        return _in_parts(
-            {name: _Lessons(name, split, unsure) for name in sorted(sft.adapters)}, seed, count
-        )
-    if sft.teach == "openings":
-        return _in_parts({CONDUCTOR: _Openings(recipe, split)}, seed, count)
-    if sft.teach == "decisions":
-        return _in_parts({CONDUCTOR: _Decisions(recipe, split)}, seed, count)
+    if sft.teach != "file":
+        with lab_extra():
+            from podium_lab.etudes.examples import etude_examples
+        return etude_examples(recipe, sft.teach, split, count)
     assert recipe.data.file is not None, "checked as it was read"
     examples = file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]
     kept_apart = min(recipe.run.eval_tasks, len(examples) // 10) if recipe.run.eval_every else 0
     test, train = examples[:kept_apart], examples[kept_apart:]
     return {CONDUCTOR: test or train[:count] if split == "test" else train}
-
-
-@dataclass(frozen=True, slots=True)
-class _Lessons:
-    """Makes lessons for the specialist of one family."""
-
-    family: str
-    split: Split
-    unsure_share: float
-
-    def __call__(self, seed: int, count: int) -> list[Written]:
-        stream = lessons(self.family, seed, self.split, unsure_share=self.unsure_share)
-        return [
-            Written([{"role": "user", "content": lesson.prompt}], lesson.reply)
-            for lesson in islice(stream, count)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Openings:
-    """Makes openings for a conductor, as its prompt words them; now and then one of a later
-    round. Most openings are random; those to be tested on are the ones that are not: the
-    question says who is to do what, and who may read whom follows from it."""
-
-    recipe: Recipe
-    split: Split
-
-    def __call__(self, seed: int, count: int) -> list[Written]:
-        data, asked = self.recipe.data.etudes, self.recipe.prompt
-        prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
-        models = dict.fromkeys(ROLES, "")
-        shapes = _shapes(self.recipe, SHAPES)
-        if self.split == "test":
-            told = openings(
-                seed + 500,
-                models,
-                shapes=shapes,
-                assigned_share=1.0,
-                everyday_share=0.0,
-                true_access=1.0,
-                order=prompt.order,
-            )
-            return [_as_conversation(prompt, opening) for opening in islice(told, count)]
-        later = round(count * data.later_round_share)
-        first = openings(
-            seed,
-            models,
-            shapes=shapes,
-            nested_share=data.nested_share,
-            assigned_share=data.assigned_share,
-            everyday_share=data.everyday_share,
-            true_clauses=data.true_clauses,
-            true_access=data.true_access,
-            drop=self.recipe.pool.drop,
-            order=prompt.order,
-        )
-        second = later_openings(
-            seed,
-            models,
-            shapes=shapes,
-            nested_share=data.nested_share,
-            accepted_share=data.accepted_share,
-            drop=self.recipe.pool.drop,
-            order=prompt.order,
-        )
-        drawn = chain(islice(first, count - later), islice(second, later))
-        return [_as_conversation(prompt, opening) for opening in drawn]
-
-
-@dataclass(frozen=True, slots=True)
-class _Decisions:
-    """Makes decisions for a conductor: after a first round its answer is accepted where it is
-    right, and where it is wrong another plan is begun. How that goes on is not taught here."""
-
-    recipe: Recipe
-    split: Split
-
-    def __call__(self, seed: int, count: int) -> list[Written]:
-        asked, pool = self.recipe.prompt, self.recipe.pool
-        prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
-        drawn = later_situations(
-            Random(f"{seed}/decisions"),  # noqa: S311 - repeatable, not secret
-            self.split,
-            dict.fromkeys(ROLES, ""),
-            shapes=_shapes(self.recipe, USUAL),
-            nested_share=self.recipe.data.etudes.nested_share,
-            flaky_share=pool.forgetful,
-            flaky_seed=self.recipe.run.seed,
-            drop=pool.drop,
-            order=prompt.order,
-        )
-        return [_as_decision(prompt, later) for later in islice(drawn, count)]
-
-
-def _shapes(recipe: Recipe, usual: Mapping[EtudeShape, float]) -> Mapping[EtudeShape, float]:
-    """How often the recipe draws each shape, or the usual ones where it does not say."""
-    stages = recipe.data.etudes.stage
-    if not stages:
-        return usual
-    return {EtudeShape(name): weight for name, weight in stages[-1].shapes.items()}
 
 
 def file_examples(path: Path) -> list[Written]:
@@ -247,30 +113,6 @@ def _own_example(path: Path, number: int, line: str) -> Written:
     if isinstance(prompt, str):
         return Written([{"role": "user", "content": prompt}], entry.reply)
     return Written([message.model_dump() for message in prompt], entry.reply)
-
-
-def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
-    """An opening as the conversation that asks for it, and its plan. Where nobody said who is to
-    do what, the plan's ids are given, not learned; how many there are of them still is."""
-    messages = prompt.messages(opening.context)
-    unlearned = () if opening.is_assigned else tuple(_places_of_ids(opening.plan))
-    return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned)
-
-
-def _as_decision(prompt: Prompt, later: LaterSituation) -> Written:
-    """What follows a first round: the acceptance of its answer, or how another plan begins, as
-    far as every plan begins alike."""
-    messages = [{"role": m.role, "content": m.text} for m in prompt.messages(later.context)]
-    if later.is_right:
-        return Written(messages, plan.write_acceptance(prompt.order))
-    (first,) = later.context.rounds
-    begun, key, _ = first.plan_text.partition(_FIRST_KEY)
-    assert key, f"a plan in this form has {_FIRST_KEY} in it"
-    return Written(messages, begun + key, is_whole=False)
-
-
-def _places_of_ids(text: str) -> Iterator[tuple[int, int]]:
-    return (number.span() for number in _ID.finditer(text))
 
 
 def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> list[Example]:
@@ -342,22 +184,3 @@ def _in_bounds(
 def _endless(group: Sequence[Example], rng: Random) -> Iterator[Example]:
     while True:
         yield from rng.sample(group, len(group))
-
-
-def _in_parts(
-    makers: Mapping[str, Callable[[int, int], list[Written]]], seed: int, count: int
-) -> dict[str, list[Written]]:
-    """So many examples of every maker, made by all processors."""
-    share = -(-count // PARTS)
-    seeds = [seed * 1_000 + part for part in range(PARTS)]
-    jobs = [(name, maker, part) for name, maker in makers.items() for part in seeds]
-    if count * len(makers) < FEW:
-        made = [maker(part, share) for _, maker, part in jobs]
-    else:
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as processes:
-            waiting = [processes.submit(maker, part, share) for _, maker, part in jobs]
-            made = [future.result() for future in waiting]
-    examples: dict[str, list[Written]] = {name: [] for name in makers}
-    for (name, _, _), part in zip(jobs, made, strict=True):
-        examples[name] += part
-    return {name: group[:count] for name, group in examples.items()}

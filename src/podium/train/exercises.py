@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from podium._util.lab import lab_extra
 from podium.client.assembly import assemble
 from podium.config import Settings, load
 from podium.config.problems import nearest
@@ -27,21 +27,9 @@ from podium.core.request import Request, user
 from podium.core.task import Task
 from podium.core.usage import FREE
 from podium.core.worker import Worker
-from podium.core.workflow import Workflow
-from podium.etudes import (
-    USUAL,
-    Etude,
-    EtudeShape,
-    Split,
-    descriptions,
-    everyday,
-    held_out,
-    pool_profiles,
-    training_situations,
-)
-from podium.tasks import TaskRecord, etude_task, everyday_task, load_source, paper_mix, read_records
+from podium.tasks import TaskRecord, load_source, paper_mix, read_records
 from podium.tasks.mix import rank
-from podium.train.ablations import in_every_place, under_one_name
+from podium.train.ablations import in_every_place
 from podium.train.recipe import Recipe
 from podium.workers import Http
 
@@ -151,7 +139,7 @@ def problems(recipe: Recipe) -> Problems:
         return Problems(tuple(read_records(Path(data.file.path))[: data.file.limit]))
     raise ConfigError(
         'data.kind = "etudes": études are made as they are needed, and there is no list of them; '
-        "python -m podium.etudes --sample 5 shows some"
+        "python -m podium_lab.etudes --sample 5 shows some"
     )
 
 
@@ -187,47 +175,38 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
     assert training is not None, "only learning from reward has exercises"
     count = recipe.batches * training.questions
     if recipe.data.kind == "etudes":
-        return list(_etudes(recipe, fits))
+        with lab_extra():
+            from podium_lab.etudes.exercises import etude_exercises
+        return list(etude_exercises(recipe, fits))
     rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in problems(recipe).train]
     endless = _endless(recipe, tasks, _stood_in(recipe, pool), rng)
-    return list(islice(_fitting(endless, fits), count))
+    return list(islice(take_fitting(endless, fits), count))
 
 
 def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
     """What progress is measured by: none of it is trained on."""
-    rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     if recipe.data.kind == "etudes":
-        return [_tested(recipe, etude, rng) for etude in held_out_etudes(recipe)]
+        with lab_extra():
+            from podium_lab.etudes.exercises import held_out_etude_exercises
+        return held_out_etude_exercises(recipe)
+    rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in problems(recipe).held_out[: recipe.run.eval_tasks]]
     pool = _stood_in(recipe, pool)
     return [Exercise(task, _situation(recipe, task, pool, rng)) for task in tasks]
 
 
-def held_out_etudes(recipe: Recipe) -> list[Etude]:
-    """The études behind the held-out exercises, in their order."""
-    return held_out(recipe.run.eval_tasks, seed=recipe.run.seed)
-
-
 def everyday_exercises(recipe: Recipe) -> list[Exercise]:
-    """The everyday questions that are kept for testing, where études are trained on; no more of
-    them than there are held-out exercises."""
+    """Return the held-out everyday questions of a training on études, `run.eval_tasks` at most."""
     if recipe.data.kind != "etudes":
         return []
-    rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
-    models = dict.fromkeys(recipe.pool.roles, "")
-    return [
-        _among_etudes(
-            recipe,
-            everyday_task(question),
-            PlanningContext(question=question, pool=pool_profiles(rng, models, split="test")),
-            "test",
-        )
-        for question in everyday("test")[: recipe.run.eval_tasks]
-    ]
+    with lab_extra():
+        from podium_lab.etudes.exercises import held_out_everyday_exercises
+    return held_out_everyday_exercises(recipe)
 
 
-def _fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]:
+def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]:
+    """Yield the exercises that fit; ConfigError if too many in a row do not."""
     left_out = 0
     for exercise in drawn:
         if fits is None or fits(exercise):
@@ -240,74 +219,6 @@ def _fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]
                 f"{left_out:,} questions in a row have a prompt that is longer than "
                 f"grpo.max_prompt_tokens allows; raise it"
             )
-
-
-# ---- études
-
-
-def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
-    """Études stage by stage, until all steps have theirs. The steps of a stage that go over the
-    same questions again have none of their own."""
-    training = recipe.grpo or recipe.evolve
-    assert training is not None
-    data, questions = recipe.data.etudes, training.questions
-    make = partial(
-        training_situations,
-        models=dict.fromkeys(recipe.pool.roles, ""),
-        everyday_share=data.everyday_share if recipe.grpo is not None else 0.0,  # graded by plans
-        later_share=data.later_round_share,
-        nested_share=data.nested_share,
-        drop=recipe.pool.drop,
-        keep_needed=recipe.pool.keep_needed,
-        flaky_share=recipe.pool.forgetful,
-        flaky_seed=recipe.run.seed,
-    )
-    stages: Sequence[tuple[int | None, Mapping[EtudeShape, float]]] = [
-        (stage.steps, {EtudeShape(name): weight for name, weight in stage.shapes.items()})
-        for stage in data.stage
-    ] or [(None, USUAL)]
-    left = recipe.batches
-    for number, (steps, shapes) in enumerate(stages):
-        practices = make(recipe.run.seed * 100 + number, shapes)
-        drawn = (
-            _among_etudes(recipe, _task(asked), context, "train") for asked, context in practices
-        )
-        lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
-        yield from islice(_fitting(drawn, fits), lasting * questions)
-        left -= lasting
-
-
-def _task(asked: Etude | str) -> Task:
-    if isinstance(asked, Etude):
-        return etude_task(asked)
-    return everyday_task(asked)
-
-
-def _tested(recipe: Recipe, etude: Etude, rng: Random) -> Exercise:
-    models = dict.fromkeys(recipe.pool.roles, "")
-    pool = pool_profiles(rng, models, split="test", keep=etude.families, drop=recipe.pool.drop)
-    context = PlanningContext(question=etude.question, pool=pool)
-    return _among_etudes(recipe, etude_task(etude), context, "test")
-
-
-def _among_etudes(recipe: Recipe, task: Task, context: PlanningContext, split: Split) -> Exercise:
-    """The exercise, over the pool that its question was made with or, where one worker takes
-    every place, over as many of that one."""
-    one, pool = recipe.prompt.one_worker, context.pool
-    if one is not None:
-        unknown = WorkerProfile(name=one, description=descriptions(one, split)[0], price=FREE)
-        pool = in_every_place(pool[one] if one in pool.names else unknown, pool)
-        if task.plan_grader is not None:
-            task = replace(task, plan_grader=partial(_judged_as, one, task.plan_grader))
-    return Exercise(task, _limited(recipe, replace(context, pool=pool)))
-
-
-def _judged_as(worker: str, judge: Callable[[Workflow], bool], workflow: Workflow) -> bool:
-    """What the judge says of the plan when all of its workers are called by their one name."""
-    return judge(under_one_name(workflow, worker))
-
-
-# ---- tasks over the recipe's own pool
 
 
 def _endless(recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random) -> Iterator[Exercise]:
@@ -334,12 +245,13 @@ def _situation(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningC
     chosen = tuple(
         worker if worker.fallback in names else replace(worker, fallback=None) for worker in workers
     )
-    return _limited(
+    return limit_context(
         recipe, PlanningContext(question=task.question, pool=replace(pool, workers=chosen))
     )
 
 
-def _limited(recipe: Recipe, context: PlanningContext) -> PlanningContext:
+def limit_context(recipe: Recipe, context: PlanningContext) -> PlanningContext:
+    """Apply the recipe's limit on steps and its masking of names."""
     return replace(
         context,
         max_steps=recipe.prompt.max_steps,

@@ -34,9 +34,9 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
+from podium._util.lab import EVERYDAY
 from podium.conductors.routing.arrays import known_seed
 from podium.core.pool import Pool
-from podium.tasks.everyday import EVERYDAY
 from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
 from podium.train.checkpoints import last_checkpoint, where_room_may_run_out

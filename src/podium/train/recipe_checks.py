@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from podium._util.lab import lab_extra
 from podium.config.problems import nearest
 from podium.core.errors import ConfigError
-from podium.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
 from podium.train.method import GrpoTable, SftTable
 from podium.train.schema import DataTable
 
@@ -259,6 +259,10 @@ def group_misfits(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[st
 
 def unknown_names(recipe: Recipe) -> Iterator[str]:
     """Names of the études that there are none of, each with the nearest that there is."""
+    if not _names_etudes(recipe):
+        return
+    with lab_extra():
+        from podium_lab.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
     shapes = [shape.value for shape in EtudeShape if shape not in TEST_ONLY]
     families = [family.value for family in FAMILIES]
     named: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
@@ -277,6 +281,12 @@ def unknown_names(recipe: Recipe) -> Iterator[str]:
         for name in names:
             if name not in known:
                 yield f"{key}: nothing is called {name!r} here; {nearest(name, known)}"
+
+
+def _names_etudes(recipe: Recipe) -> bool:
+    return bool(
+        recipe.data.kind == "etudes" or recipe.pool.roles or (recipe.sft and recipe.sft.adapters)
+    )
 
 
 def _is_gguf(model: str) -> bool:

@@ -15,21 +15,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from podium._util.files import write_whole
+from podium._util.lab import lab_extra
 from podium.conductors import plan
 from podium.conductors.prompt_parts import all_or_nothing
 from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.etudes import Etude
-from podium.tasks import etude_task
 from podium.train.diagnostics import References
-from podium.train.exercises import Exercise, held_out_etudes
+from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
 from podium.train.score import Score, Scorer, Scoring
+
+if TYPE_CHECKING:
+    from podium_lab.etudes import Etude
 
 FILE: Final = "references.json"
 
@@ -99,6 +101,9 @@ async def measure(
 async def _ceiling(recipe: Recipe, stage: _Stage) -> Accuracy | None:
     if recipe.data.kind != "etudes":
         return None
+    with lab_extra():
+        from podium_lab.etudes.exercises import held_out_etudes
+        from podium_lab.etudes.tasks import etude_task
     etudes = {etude.id: etude for etude in held_out_etudes(recipe)}
 
     def ideal(task: Task) -> Workflow:

@@ -12,13 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from podium._util.lab import lab_extra
 from podium.config.schema import PromptLength
 from podium.config.values import Count, Name
-from podium.etudes import ROLES
-from podium.etudes.etude import NESTED_SHARE
-from podium.etudes.later import ACCEPTED, FLAKY
-from podium.etudes.lessons import UNSURE_SHARE
-from podium.etudes.openings import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
 from podium.train.rewards import PAPER, RELEASED, Reward
 from podium.workers.catalogue import Table
 
@@ -88,29 +84,29 @@ class EtudesTable(Table):
         default=(), strict=False, description="the curriculum; left out: the études' usual shapes"
     )
     everyday_share: Share = Field(
-        default=EVERYDAY, description="how many questions are everyday ones, for one worker"
+        default=0.1, description="how many questions are everyday ones, for one worker"
     )
     later_round_share: Share = Field(
         default=0.0, description="how many have a round behind them, to accept or to mend"
     )
     nested_share: Share = Field(
-        default=NESTED_SHARE,
+        default=0.25,
         description="how many of several steps are one phrase inside another",
     )
     accepted_share: Share = Field(
-        default=ACCEPTED, description="openings: how many of these accept the answer"
+        default=0.4, description="openings: how many of these accept the answer"
     )
     assigned_share: Share = Field(
-        default=ASSIGNED, description="openings: how many questions say who is to do what"
+        default=0.35, description="openings: how many questions say who is to do what"
     )
     true_clauses: Share = Field(
-        default=TRUE_CLAUSES, description="openings: how many split a question into its clauses"
+        default=0.65, description="openings: how many split a question into its clauses"
     )
     true_access: Share = Field(
-        default=TRUE_ACCESS, description="openings: how many of these have the right access"
+        default=0.5, description="openings: how many of these have the right access"
     )
     unsure_share: Share = Field(
-        default=UNSURE_SHARE, description="lessons: how many are not for the specialist"
+        default=0.1, description="lessons: how many are not for the specialist"
     )
 
 
@@ -182,7 +178,7 @@ class PoolTable(Table):
         "with nothing trained",
     )
     drop: Share = Field(
-        default=DROP, description="études: the chance that a worker is left out of a pool"
+        default=0.2, description="études: the chance that a worker is left out of a pool"
     )
     keep_needed: bool = Field(
         default=True, description="études: never leave out a worker that the question needs"
@@ -200,12 +196,18 @@ class PoolTable(Table):
     def forgetful(self) -> float:
         """How often a worker did not know in the first rounds that études come with, though the
         workers themselves may always know."""
+        with lab_extra():
+            from podium_lab.etudes.later import FLAKY
         return self.flaky or FLAKY
 
     @property
     def roles(self) -> tuple[str, ...]:
         """The études' workers that the pool has; none where it is a file."""
-        return ROLES if self.oracle else tuple(self.adapters)
+        if not self.oracle:
+            return tuple(self.adapters)
+        with lab_extra():
+            from podium_lab.etudes import ROLES
+        return ROLES
 
 
 class PromptTable(Table):

@@ -18,13 +18,13 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from podium._util.lab import ORACLE
 from podium.conductors import plan
 from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError, NotFound, UnreadableRun
 from podium.core.run import Run
 from podium.core.task import Judged, Outcome, outcome_of
-from podium.etudes.perfect import ORACLE
 from podium.store import RunStore, feedback_in, keys_in
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord

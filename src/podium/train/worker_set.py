@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from podium._util.files import sha256_of
+from podium._util.lab import lab_extra
 from podium.client.assembly import assemble, close_all
 from podium.config import Settings
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.usage import FREE
 from podium.core.worker import Worker
-from podium.etudes import MISLEADING, FlakyWorker
-from podium.etudes.perfect import oracle_workers
 from podium.train.exercises import pool_settings, recipe_pool
 from podium.train.recipe import Recipe
 from podium.workers import Endpoint, Http, connect
@@ -87,6 +86,8 @@ def make_cast(
         ]
     forgetful = workers
     if recipe.pool.flaky:
+        with lab_extra():
+            from podium_lab.etudes import FlakyWorker
         share, seed = recipe.pool.flaky, recipe.run.seed
         forgetful = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
@@ -96,6 +97,8 @@ def make_cast(
 
 def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
     if recipe.pool.oracle:
+        with lab_extra():
+            from podium_lab.etudes.perfect import oracle_workers
         yield from (_Connected(worker, worker, {}) for worker in oracle_workers())
     elif recipe.pool.adapters:
         yield from _etude_workers(recipe, http)
@@ -130,6 +133,8 @@ def _fingerprint(options: Mapping[str, Any]) -> str:
 
 
 def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:
+    with lab_extra():
+        from podium_lab.etudes import MISLEADING
     for role, adapter in recipe.pool.adapters.items():
         profile = WorkerProfile(
             name=role,

@@ -11,8 +11,8 @@ from podium.client.assembly import lacking_router, mini_of
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL, current_settings
 from podium.core.errors import ConfigError, UsageError
-from podium.etudes import everyday
 from podium.workers.local import weights
+from podium_lab.etudes import everyday
 
 np = pytest.importorskip("numpy")
 

@@ -9,11 +9,11 @@ import pytest
 from evals.evaluations import POOL, SINGLE_PLAN, Item, run_of, sample_of, write_evaluation
 from evals.page.parsed import Element, parse
 from podium.core.pool import Pool, WorkerProfile
-from podium.etudes.perfect import oracle_workers
 from podium.evals.page.evaluation import view_of
 from podium.evals.page.report import report_page
 from podium.evals.tables.measured import read_measured
 from podium.evals.written import MANIFEST, SampleFiles, write_json
+from podium_lab.etudes.perfect import oracle_workers
 
 PLAIN = {"shapes": None, "pool_order": "drawn", "drop_one": False, "flaky": 0.0}
 

@@ -10,7 +10,6 @@ from podium.core.budget import Budget
 from podium.core.errors import Unavailable
 from podium.core.request import Request
 from podium.engine.runner import Options
-from podium.etudes import UNSURE
 from podium.evals.strategies.baselines import (
     DRAWN,
     FORMS,
@@ -26,6 +25,7 @@ from podium.evals.strategies.baselines import (
     single,
 )
 from podium.workers.scripted import ScriptedWorker
+from podium_lab.etudes import UNSURE
 from support.stage import Actor
 
 mixture = mixture_of_agents(DRAWN, "system")

@@ -13,14 +13,15 @@ import pytest
 from evals.support import Knowing, ensemble_of, oracle_cases
 from podium.cli.eval import etudes_table
 from podium.conductors import ModelConductor
-from podium.etudes.perfect import oracle_workers
 from podium.evals.ensemble import Ensemble
-from podium.evals.sample import Case
-from podium.evals.tables.etudes import LONGER, EtudesTable, measure_etudes
+from podium.evals.sample import Case, Variant
+from podium.evals.tables.etudes import EtudesTable, measure_etudes
 from podium.evals.tables.row import Row
 from podium.evals.tables.text_table import bars_table, rows_table
 from podium.evals.tables.training import TrainingFigures
 from podium.workers.scripted import ScriptedWorker
+from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.tasks import LONGER
 
 N = 40
 SEED = 7
@@ -57,7 +58,10 @@ SHARES = (
 
 
 def led_by_one_who_knows() -> Ensemble:
-    cases: list[Case] = [*oracle_cases(N, SEED), *oracle_cases(N // 5, SEED, LONGER)]
+    cases: list[Case] = [
+        *oracle_cases(N, SEED),
+        *oracle_cases(N // 5, SEED, Variant(shapes=LONGER)),
+    ]
     untrained = ModelConductor(ScriptedWorker("small", "no plan"), name="untrained:full")
     ensemble = ensemble_of(oracle_workers(), Knowing(cases))
     return replace(ensemble, untrained={"full": untrained})

@@ -14,12 +14,12 @@ from evals.support import Knowing, ensemble_of, oracle_cases
 from podium.conductors.evolved.conductor import EvolvedConductor
 from podium.conductors.evolved.description import PARAMETERS
 from podium.core.errors import ConfigError
-from podium.etudes import ROLES
-from podium.etudes.perfect import oracle_workers
 from podium.evals.strategies import by_name
 from podium.evals.tables.evolved import EvolvedTable, Learner, measure_evolved
 from podium.evals.tables.text_table import learners_table
 from podium.evals.tables.training import TrainingFigures
+from podium_lab.etudes import ROLES
+from podium_lab.etudes.perfect import oracle_workers
 from support.evolved import Reading, coordinator
 
 N = 30

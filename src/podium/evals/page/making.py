@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from podium._util.lab import ORACLE
 from podium.core.pool import WorkerProfile
-from podium.etudes.perfect import ORACLE
 from podium.evals.page.markup import Markup, element
 from podium.evals.page.tables import table
 from podium.evals.tables.measured import Measured

@@ -18,10 +18,10 @@ from importlib import resources
 from string import Template
 from typing import Final, Literal, get_args
 
+from podium._util.lab import UNSURE
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import Request, system, user
 from podium.core.run import Run
-from podium.etudes import UNSURE
 from podium.evals.context import EvalContext, Strategy
 from podium.evals.sample import Case
 from podium.evals.strategies.conducting import Transcript

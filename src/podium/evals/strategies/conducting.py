@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
+from podium._util.lab import lab_extra
 from podium.conductors import Conductor, FixedConductor
 from podium.core.budget import Ledger
 from podium.core.errors import BudgetExhausted, PodiumError
@@ -14,7 +15,6 @@ from podium.core.run import Round, Run, StepRecord, new_run_id, spent_by, timest
 from podium.core.workflow import Step, Workflow
 from podium.engine import Calls
 from podium.engine.runner import Options, Runner
-from podium.etudes.openings import random_access
 from podium.evals.context import EvalContext, Strategy
 from podium.evals.sample import Case
 
@@ -166,6 +166,8 @@ async def random_plans(case: Case, stage: EvalContext) -> Run:
     subtasks = [case.task.question]
     if case.ideal is not None and rng.random() < TRUE_CLAUSES:
         subtasks = [step.subtask for step in case.ideal.steps]
+    with lab_extra():
+        from podium_lab.etudes.openings import random_access
     access = random_access(rng, len(subtasks))
     steps = tuple(
         Step(rng.choice(case.pool.names), subtask, reads)

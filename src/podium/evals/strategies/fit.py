@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from podium._util.lab import ETUDES
 from podium.config.problems import nearest
 from podium.core.errors import UsageError
 from podium.core.pool import Pool
@@ -38,7 +39,7 @@ from podium.tasks import BENCHMARKS
 from podium.tasks.gym import GYM
 from podium.tasks.loaders import benchmark_named
 from podium.tasks.reading import LeftOut
-from podium.tasks.suites import ETUDES, loaded_suite
+from podium.tasks.suites import loaded_suite
 
 if TYPE_CHECKING:  # needs numpy, which only those have who fit
     from podium.conductors.routing.arrays import Array

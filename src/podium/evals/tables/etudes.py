@@ -13,15 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from podium._util.lab import lab_extra
 from podium._util.process import shares
-from podium.etudes.later import FLAKY
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
 from podium.evals.sample import Variant, etude_cases
 from podium.evals.tables.row import Row, difference_document
 from podium.evals.tables.statistics import rounded
 from podium.evals.tables.training import NOT_MEASURED, TrainingFigures
-from podium.tasks.etude import LONGER as LONGER_SHAPES
 
 CEILING: Final = "ideal"
 BEATEN: Final = ("moa", "reflection", "majority", "random", "untrained")
@@ -29,7 +28,6 @@ MAIN: Final = (CEILING, "conductor", "best-single", *BEATEN)
 
 SHUFFLED: Final = Variant(shuffled=True)
 SUBSET: Final = Variant(drop_one=True)
-LONGER: Final = Variant(shapes=LONGER_SHAPES)
 LONGER_SHARE: Final = 5
 """Of the longer chains there are one in so many of the other études."""
 
@@ -216,13 +214,17 @@ async def measure_etudes(
     n: int,
     seed: int,
     concurrency: int,
-    flaky: float = FLAKY,
+    flaky: float | None = None,
     training: TrainingFigures = NOT_MEASURED,
     watch: Watch = unwatched,
     keep: Keep | None = None,
 ) -> EtudesTable:
     """Measure every row over `n` unseen études; `flaky` is the share of requests that the
     specialists of the flaky pool decline."""
+    with lab_extra():
+        from podium_lab.etudes.later import FLAKY
+        from podium_lab.etudes.tasks import LONGER
+    flaky = FLAKY if flaky is None else flaky
 
     def evaluation(name: str, who: Ensemble, count: int, variant: Variant | None) -> Evaluation:
         return Evaluation(
@@ -235,7 +237,7 @@ async def measure_etudes(
         )
 
     main = evaluation("", ensemble, n, None)
-    longer = evaluation("longer-", ensemble, max(1, n // LONGER_SHARE), LONGER)
+    longer = evaluation("longer-", ensemble, max(1, n // LONGER_SHARE), Variant(shapes=LONGER))
     unreliable = ensemble.made_flaky(flaky, seed)
     return EtudesTable(
         rows={name: await main.row(name) for name in MAIN},

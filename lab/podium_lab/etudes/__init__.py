@@ -1,0 +1,70 @@
+"""Études: generated practice tasks for the built-in small world, each with one right answer.
+
+Seven families of skills, one specialist each; questions that need one of them, or several in a
+chain, a join or a tree; and everything that is taught from them.
+
+    Etudes, held_out   questions with their answers and ideal plans
+    grade              whether a reply is the answer
+    lessons            what a specialist is taught
+    openings           what a conductor is taught before it learns from reward
+    later_openings     the same for second rounds
+    training_situations  what it then learns from reward on; later_situations are second rounds
+    pool_profiles      the workers, described in words
+    everyday, sensible questions that are no études, and what a plan for them should be
+    oracle_reply       what a perfect specialist would say
+
+No model is asked here, and nothing is trained. What is kept apart between training and testing
+is told in `podium_lab.etudes.splits`.
+"""
+
+from __future__ import annotations
+
+from podium_lab.etudes.etude import Etude, Etudes, EtudeStep, held_out, make_etude
+from podium_lab.etudes.everyday import everyday, sensible
+from podium_lab.etudes.flaky import FlakyWorker
+from podium_lab.etudes.grader import grade
+from podium_lab.etudes.later import LaterSituation, later_openings, later_situations
+from podium_lab.etudes.lessons import Lesson, lessons
+from podium_lab.etudes.openings import Opening, openings
+from podium_lab.etudes.oracle import oracle_reply
+from podium_lab.etudes.pools import GENERALIST, MISLEADING, ROLES, descriptions, pool_profiles
+from podium_lab.etudes.shapes import TEST_ONLY, USUAL, EtudeShape
+from podium_lab.etudes.situations import Practice, training_situations
+from podium_lab.etudes.skills import FAMILIES, Family
+from podium_lab.etudes.splits import SPLITS, Split
+from podium_lab.etudes.vocabulary import UNSURE
+
+__all__ = [
+    "FAMILIES",
+    "GENERALIST",
+    "MISLEADING",
+    "ROLES",
+    "SPLITS",
+    "TEST_ONLY",
+    "UNSURE",
+    "USUAL",
+    "Etude",
+    "EtudeShape",
+    "EtudeStep",
+    "Etudes",
+    "Family",
+    "FlakyWorker",
+    "LaterSituation",
+    "Lesson",
+    "Opening",
+    "Practice",
+    "Split",
+    "descriptions",
+    "everyday",
+    "grade",
+    "held_out",
+    "later_openings",
+    "later_situations",
+    "lessons",
+    "make_etude",
+    "openings",
+    "oracle_reply",
+    "pool_profiles",
+    "sensible",
+    "training_situations",
+]

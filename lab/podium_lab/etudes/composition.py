@@ -1,0 +1,343 @@
+"""Operations on each other's results: what an étude asks, before it is put into words.
+
+An operation and the one that it goes on from are never of the same family, so that no worker
+can take two steps at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from podium_lab.etudes.shapes import SKELETONS, EtudeShape, Skeleton
+from podium_lab.etudes.skills import FAMILIES, ITEMS, SKILLS, Arguments, Family, Skill
+from podium_lab.etudes.splits import Split, split_of
+from podium_lab.etudes.values import LAST_ONLY, Kind, Value
+
+TRIES: Final = 5_000
+"""Far more than it takes to find operations that fit; running out is a defect."""
+
+DRAWS: Final = 200
+"""As many draws of literals; some results, such as 3 to subtract from, leave a split
+no literal at all."""
+
+STEPS: Final = 6
+"""As many tries at one step of a chain."""
+
+BRANCHES: Final = 50
+"""As many tries at one branch of a join."""
+
+WEIGHTS: Final[Mapping[str, Mapping[Family, float]]] = MappingProxyType(
+    {
+        "leaf": dict(zip(FAMILIES, (1.4, 1.15, 0.65, 0.95, 0.95, 1.0, 1.35), strict=True)),
+        "step": dict(zip(FAMILIES, (1.7, 0.9, 0.11, 7.0, 2.6, 1.2, 2.8), strict=True)),
+        "join": dict(zip(FAMILIES, (1.0, 1.0, 0.7, 1.0, 0.0, 1.0, 1.0), strict=True)),
+    }
+)
+"""How eagerly each family is chosen where several fit, so that all are used about equally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A skill at work. `sources` says for each argument which earlier operation it is the answer
+    of, or None where it is literal."""
+
+    skill: Skill
+    arguments: Arguments
+    sources: tuple[int | None, ...]
+    answer: Value
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The earlier operations whose answers this one needs."""
+        return tuple(sorted(source for source in self.sources if source is not None))
+
+    @property
+    def operands(self) -> str | None:
+        """The key by which the arguments belong to one split, where they do."""
+        return operands_of(self.skill, self.arguments)
+
+
+class _Use(NamedTuple):
+    """A skill, and the place in which it takes the result before it (None at a beginning)."""
+
+    skill: Skill
+    place: int | None
+
+
+class _Place(NamedTuple):
+    """A place of a skill that an earlier result is to fill."""
+
+    skill: Skill
+    place: int
+
+
+class _Demand(NamedTuple):
+    """What may come out of a chain: one of the kinds, not from that family, and, where it is
+    given, from that very skill; `place` is where the result then goes, if it joins others."""
+
+    kinds: frozenset[Kind]
+    other_than: Family | None = None
+    skill: Skill | None = None
+    place: _Place | None = None
+
+
+_Choice = Mapping[Family, tuple[_Use, ...]]
+
+ANYTHING: Final = frozenset(Kind)
+GOES_ON: Final = ANYTHING - LAST_ONLY
+
+
+def compose_operations(
+    rng: Random, split: Split, shape: EtudeShape, *, last: Skill | None = None
+) -> tuple[Operation, ...]:
+    """Random operations of that shape, in an order in which they can be carried out.
+
+    With `last`, the last of them uses that skill, which must be able to end such a shape.
+    """
+    operations = try_operations(rng, split, shape, last=last, tries=TRIES)
+    assert operations is not None, f"nothing of shape {shape} was found"
+    return operations
+
+
+def try_operations(
+    rng: Random, split: Split, shape: EtudeShape, *, last: Skill | None, tries: int
+) -> tuple[Operation, ...] | None:
+    """The same, or None where so many tries find nothing.
+
+    What joins is chosen once and for all tries, or skills that are hard to satisfy would be rare.
+    """
+    skeleton = SKELETONS[shape]
+    joining = None
+    if len(skeleton.branches) > 1:
+        joining = (not skeleton.after and last) or _joining_skill(rng, skeleton, last)
+        if joining is None:
+            return None
+    for _ in range(tries):
+        operations = _Attempt(rng, split, joining, last).carry_out(_shuffled(rng, skeleton))
+        if operations is not None and _belongs(operations, split):
+            return operations
+    return None
+
+
+def operands_of(skill: Skill, arguments: Arguments) -> str | None:
+    """The key of the arguments, in whatever order they stand; None for a table to be learned by
+    heart."""
+    if skill.operands is None:
+        return None
+    return f"{skill.operands}:{','.join(sorted([argument.text for argument in arguments]))}"
+
+
+def signature(operations: Sequence[Operation]) -> str:
+    """What is asked, in no particular words."""
+    return ";".join(
+        f"{operation.skill.name}({','.join(value.text for value in operation.arguments)})"
+        f"{list(operation.sources)}"
+        for operation in operations
+    )
+
+
+def _belongs(operations: Sequence[Operation], split: Split) -> bool:
+    return len(operations) == 1 or split_of(signature(operations)) == split
+
+
+def _shuffled(rng: Random, skeleton: Skeleton) -> Skeleton:
+    branches, after = skeleton
+    if len(set(branches)) == 1:
+        return skeleton
+    return Skeleton(tuple(rng.sample(branches, len(branches))), after)
+
+
+def _joining_skill(rng: Random, skeleton: Skeleton, last: Skill | None) -> Skill | None:
+    """What takes the results of the branches, so that the last skill can go on from there."""
+    kinds = GOES_ON if skeleton.after else ANYTHING
+    if last is not None:
+        kinds &= frozenset().union(*(last.kinds(place) for place in last.refers))
+    demand = _Demand(kinds, other_than=last.family if last else None)
+    skills = _joining_skills(len(skeleton.branches), demand)
+    if not skills:
+        return None
+    return rng.choice(skills[_weighted(rng, tuple(skills), "join")])
+
+
+class _Attempt:
+    """One try at operations of a shape; it gives up where nothing fits."""
+
+    def __init__(
+        self, rng: Random, split: Split, joining: Skill | None, last: Skill | None
+    ) -> None:
+        self._rng = rng
+        self._split = split
+        self._joining = joining
+        self._end = _Demand(ANYTHING, skill=last)
+        self._operations: list[Operation] = []
+
+    def carry_out(self, skeleton: Skeleton) -> tuple[Operation, ...] | None:
+        """The operations, or None."""
+        branches, after = skeleton
+        if self._joining is None:
+            done = self._chain(None, branches[0], self._end)
+        else:
+            done = self._join(self._joining, branches)
+            done = done and self._chain(self._operations[-1], after, self._end)
+        return tuple(self._operations) if done else None
+
+    def _chain(self, before: Operation | None, length: int, demand: _Demand) -> bool:
+        """So many operations, each on the result of the one before; the first of them on
+        literals where there is none before."""
+        for left in reversed(range(length)):
+            wanted = _leading_to(demand, left)
+            following = _leading_to(demand, left - 1) if left else None
+            before = self._step(before, wanted, following)
+            if before is None:
+                return False
+        return True
+
+    def _step(
+        self, before: Operation | None, wanted: _Demand, following: _Demand | None
+    ) -> Operation | None:
+        """One operation, from whose result something can come to what is demanded of the
+        following one. It is tried anew by itself, or every misfit would cost the whole chain."""
+        for _ in range(STEPS):
+            use = self._pick(before, wanted)
+            if use is None or not self._perform(use, before):
+                return None
+            found = self._operations[-1]
+            if _satisfies(found.answer, wanted) and (
+                following is None or _followers(found.answer, found.skill.family, following)
+            ):
+                return found
+            self._operations.pop()
+        return None
+
+    def _pick(self, before: Operation | None, demand: _Demand) -> _Use | None:
+        if before is None:
+            role, fitting = "leaf", _beginnings(demand)
+        else:
+            role, fitting = "step", _followers(before.answer, before.skill.family, demand)
+        if not fitting:
+            return None
+        return self._rng.choice(fitting[_weighted(self._rng, tuple(fitting), role)])
+
+    def _perform(self, use: _Use, before: Operation | None) -> bool:
+        skill, place = use
+        given = {} if before is None or place is None else {place: before.answer}
+        source = len(self._operations) - 1
+        for _ in range(DRAWS):
+            arguments = skill.draw(self._rng, given)
+            answer = skill.solve(arguments)
+            if answer is not None and self._may_use(skill, arguments):
+                sources = tuple(source if n in given else None for n in range(len(arguments)))
+                self._operations.append(Operation(skill, arguments, sources, answer))
+                return True
+        return False
+
+    def _join(self, skill: Skill, branches: tuple[int, ...]) -> bool:
+        """Branches that know nothing of each other, and one operation on all their results."""
+        places = list(range(len(branches)))
+        if skill.slots != (ITEMS,):
+            self._rng.shuffle(places)
+        source_of: dict[int, int] = {}
+        for place, length in zip(places, branches, strict=True):
+            if not self._branch(skill, place, length):
+                return False
+            source_of[place] = len(self._operations) - 1
+        sources = tuple(source_of[place] for place in sorted(places))
+        arguments = tuple(self._operations[source].answer for source in sources)
+        answer = skill.solve(arguments) if len(set(arguments)) == len(arguments) else None
+        if answer is None or not self._may_use(skill, arguments):
+            return False
+        self._operations.append(Operation(skill, arguments, sources, answer))
+        return True
+
+    def _branch(self, skill: Skill, place: int, length: int) -> bool:
+        """A chain whose result fits that place of the skill. It is tried anew by itself, or
+        every misfit would cost the other branches too."""
+        begun = len(self._operations)
+        demand = _Demand(skill.kinds(place), other_than=skill.family, place=_Place(skill, place))
+        for _ in range(BRANCHES):
+            if self._chain(None, length, demand):
+                return True
+            del self._operations[begun:]
+        return False
+
+    def _may_use(self, skill: Skill, arguments: Arguments) -> bool:
+        key = operands_of(skill, arguments)
+        return key is None or split_of(key) == self._split
+
+
+def _weighted(rng: Random, families: tuple[Family, ...], role: str) -> Family:
+    weights = WEIGHTS[role]
+    point = rng.random() * sum([weights[family] for family in families])
+    for family in families:
+        point -= weights[family]
+        if point < 0:
+            return family
+    return families[-1]
+
+
+def _satisfies(value: Value, demand: _Demand) -> bool:
+    if demand.place is None:
+        return value.kind in demand.kinds
+    skill, place = demand.place
+    return skill.accepts(place, value)
+
+
+@cache
+def _leading_to(demand: _Demand, left: int) -> _Demand:
+    """What may come out of the operation after which so many are left, of a chain that is to end
+    as demanded."""
+    if left == 0:
+        return demand
+    if left > 1 or demand.skill is None:
+        return _Demand(GOES_ON)
+    taken = frozenset().union(*(demand.skill.kinds(place) for place in demand.skill.refers))
+    return _Demand(GOES_ON & taken, other_than=demand.skill.family)
+
+
+@cache
+def _beginnings(demand: _Demand) -> _Choice:
+    """What may begin a chain that is to end as demanded."""
+    uses = [_Use(skill, None) for skill in SKILLS.values() if skill.leaf]
+    return _by_family(uses, demand)
+
+
+@cache
+def _followers(value: Value, family: Family, demand: _Demand) -> _Choice:
+    """What may go on from a result of that family, and come to what is demanded."""
+    uses = [
+        _Use(skill, place)
+        for skill in SKILLS.values()
+        for place in skill.refers
+        if skill.family is not family and skill.accepts(place, value)
+    ]
+    return _by_family(uses, demand)
+
+
+def _by_family(uses: Sequence[_Use], demand: _Demand) -> _Choice:
+    fitting = [
+        use
+        for use in uses
+        if use.skill.family is not demand.other_than
+        and (demand.skill is None or use.skill is demand.skill)
+        and use.skill.results & demand.kinds
+    ]
+    return {
+        family: tuple(use for use in fitting if use.skill.family is family)
+        for family in FAMILIES
+        if any(use.skill.family is family for use in fitting)
+    }
+
+
+@cache
+def _joining_skills(size: int, demand: _Demand) -> Mapping[Family, tuple[Skill, ...]]:
+    """What may take so many results at once, and come to what is demanded."""
+    uses = [_Use(skill, None) for skill in SKILLS.values() if size in skill.joins]
+    return {
+        family: tuple(use.skill for use in fitting)
+        for family, fitting in _by_family(uses, demand).items()
+    }

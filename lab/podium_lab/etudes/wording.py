@@ -1,0 +1,194 @@
+"""Operations as a question, and each of them as the subtask that a plan would give.
+
+Three ways to ask: one clause in a frame; clauses in a row, joined by connecting words; or one
+phrase inside another ("the sum of the largest of 3, 9, 4 and the number of days in May"). In a
+row, each subtask is a piece of the question, letter by letter. Where phrases are nested, the
+innermost are; around them, a subtask says "the result" for what stood inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from random import Random
+from typing import Final, Literal, NamedTuple
+
+from podium_lab.etudes.composition import Operation
+from podium_lab.etudes.phrases import (
+    Phrase,
+    clause,
+    listed,
+    names_of_answers,
+    order,
+    phrases,
+    the_results,
+    wording,
+)
+from podium_lab.etudes.skills import COUNT, ITEMS
+from podium_lab.etudes.splits import Split
+
+DEEPEST: Final = 3
+"""Phrases inside each other are not understood any more beyond this depth."""
+
+Style = Literal["one", "sequence", "nested"]
+
+
+class Wording(NamedTuple):
+    """A question, and the subtasks into which it falls."""
+
+    style: Style
+    question: str
+    subtasks: tuple[str, ...]
+
+
+class Connectives(NamedTuple):
+    """What stands before each of the clauses in a row, and after the last of them."""
+
+    start: str
+    link: str
+    branch: str
+    join: str
+    last: str
+    end: str
+
+
+class Nesting(NamedTuple):
+    """The frame of nested phrases, and what stands around an inner one."""
+
+    frame: str
+    open: str
+    close: str
+
+
+def put_into_words(
+    rng: Random, split: Split, operations: Sequence[Operation], nested_share: float
+) -> Wording:
+    """A question that asks for the answer of the last operation."""
+    if len(operations) == 1:
+        question = ask(rng, split, operations[0])
+        return Wording("one", question, (question,))
+    if rng.random() < nested_share:
+        nested = nest(rng, split, operations)
+        if nested is not None:
+            return nested
+    return line_up(rng, split, operations)
+
+
+def ask(rng: Random, split: Split, operation: Operation) -> str:
+    """One operation as a question of its own."""
+    phrase = rng.choice(phrases(operation.skill.name, split))
+    frame = rng.choice(frames(phrase, split))
+    return capitalised(frame.format(clause=clause(rng, split, operation, phrase)))
+
+
+def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording:
+    """Clauses in a row, each an order."""
+    words = rng.choice(connectives(split))
+    question = ""
+    subtasks = []
+    for index, operation in enumerate(operations):
+        question += _before(words, operations, index)
+        subtask = order(rng, split, operation)
+        if not question or question.endswith((". ", "\n")):
+            subtask = capitalised(subtask)
+        question += subtask
+        subtasks.append(subtask)
+    return Wording("sequence", question + words.end, tuple(subtasks))
+
+
+def nest(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording | None:
+    """One phrase inside another, or None where that could be read in two ways."""
+    nesting = rng.choice(nestings(split))
+    whole: list[str] = []
+    subtasks: list[str] = []
+    depths: list[int] = []
+    for operation in operations:
+        inner = [whole[read] for read in operation.reads]
+        depths.append(1 + max((depths[read] for read in operation.reads), default=0))
+        choice = _nestable(operation, split, in_brackets=bool(nesting.open))
+        unclear = not nesting.open and any(" and " in text for text in inner[:-1])
+        if not choice or unclear or depths[-1] > DEEPEST:
+            return None
+        template = rng.choice(choice).template
+        around = {
+            read: f"{nesting.open}{text}{nesting.close}"
+            for read, text in zip(operation.reads, inner, strict=True)
+        }
+        whole.append(template.format_map(_inside(operation, around)))
+        subtasks.append(template.format_map(_by_result(operation)))
+    return Wording("nested", capitalised(nesting.frame.format(clause=whole[-1])), tuple(subtasks))
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+@cache
+def frames(phrase: Phrase, split: Split) -> tuple[str, ...]:
+    """What makes a question of a phrase of that mood."""
+    return tuple(wording()["frames"][split][phrase.mood])
+
+
+@cache
+def connectives(split: Split) -> tuple[Connectives, ...]:
+    """The ways to put clauses in a row."""
+    return tuple(Connectives(**entry) for entry in wording()["sequence"][split])
+
+
+@cache
+def nestings(split: Split) -> tuple[Nesting, ...]:
+    """The ways to ask for a nested phrase."""
+    return tuple(Nesting(**entry) for entry in wording()["nested"][split])
+
+
+def _before(words: Connectives, operations: Sequence[Operation], index: int) -> str:
+    reads = len(operations[index].reads)
+    if index == 0:
+        text = words.start
+    elif index == len(operations) - 1 and index > 1:
+        text = words.last
+    else:
+        text = words.branch if not reads else words.link if reads == 1 else words.join
+    return text.replace("{n}", str(index + 1))
+
+
+@cache
+def _ends_inside(template: str) -> bool:
+    return template.endswith(("{a}", "{items}"))
+
+
+def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[Phrase]:
+    """The phrases in which others may stand: without brackets, only at the end."""
+    choice = list(names_of_answers(operation.skill.name, split))
+    reads = len(operation.reads)
+    if not reads:
+        return choice
+    slots = operation.skill.slots
+    if COUNT in slots and operation.sources[slots.index(COUNT)] is not None:
+        return []
+    if in_brackets:
+        return choice
+    if slots == (ITEMS,) and reads < len(operation.arguments):
+        return []
+    return [phrase for phrase in choice if _ends_inside(phrase.template)]
+
+
+def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:
+    """The slots filled with literals and with whole phrases."""
+    texts = [
+        value.text if source is None else around[source]
+        for value, source in zip(operation.arguments, operation.sources, strict=True)
+    ]
+    if operation.skill.slots == (ITEMS,):
+        joined = len(around) == len(texts)
+        return {ITEMS: listed(texts, conjunction=joined)}
+    return dict(zip(operation.skill.slots, texts, strict=True))
+
+
+def _by_result(operation: Operation) -> dict[str, str]:
+    """The slots filled with literals and with the plainest words for results."""
+    reads = len(operation.reads)
+    if operation.skill.slots == (ITEMS,) and reads == len(operation.arguments):
+        return {ITEMS: the_results(reads)}
+    return _inside(operation, dict.fromkeys(operation.reads, the_results(1)))
