@@ -198,13 +198,13 @@ def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> Learne
     else over one with as many centres as there can be."""
     import numpy as np
 
-    from podium.conductors.routing import Known, LearnedRouter
+    from podium.conductors.routing import KnownWorker, LearnedRouter
     from podium.conductors.routing.quality_bias import QualityBias
 
     encoder = _with_all_centres(len(names)) if like is None else like.encoder
     width = encoder.encode(["?"]).shape[1]
     head = np.zeros((width + 1, len(names)), dtype=np.float32)
-    workers = tuple(Known(name, name, 1.0 + place) for place, name in enumerate(names))
+    workers = tuple(KnownWorker(name, name, 1.0 + place) for place, name in enumerate(names))
     costs = np.array([worker.cost for worker in workers])
     return LearnedRouter(workers, encoder, head, QualityBias.learned(head, head, costs))
 
@@ -216,21 +216,21 @@ def _with_all_centres(workers: int) -> Encoder:
 
     from podium.conductors.routing import Embedder
     from podium.conductors.routing.encoders import ScoringEncoder
-    from podium.conductors.routing.neighbours import MOST_CENTRES, SETS, NearScores
-    from podium.conductors.routing.words import Counted, WordScores
+    from podium.conductors.routing.neighbours import MOST_CENTRES, SETS, NeighbourScores
+    from podium.conductors.routing.words import TokenCounts, WordScores
 
     embedder = Embedder.quick()
     width = embedder.encode(["?"]).shape[1]
     questions = everyday("train")
     return ScoringEncoder(
         embedder,
-        NearScores(
+        NeighbourScores(
             np.zeros((SETS, MOST_CENTRES, width), dtype=np.float32),
             np.zeros((SETS, MOST_CENTRES + width, workers), dtype=np.float32),
             np.zeros(workers, dtype=np.float32),
             sharpness=1.0,
         ),
-        WordScores.fitted(Counted.of(questions), np.zeros((len(questions), workers))),
+        WordScores.fitted(TokenCounts.of(questions), np.zeros((len(questions), workers))),
     )
 
 

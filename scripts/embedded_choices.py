@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from podium.client.assembly import mini_of
+from podium.client.assembly import load_router
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
 from podium_lab.etudes import Etudes, everyday
@@ -34,7 +34,7 @@ def main() -> None:
 
 async def _lines() -> list[str]:
     settings = load(EMBEDDED_POOL)
-    mini = mini_of(settings)
+    mini = load_router(settings)
     assert mini is not None, "the embedded pool has a router"
     lines = []
     for kind, questions in _questions().items():

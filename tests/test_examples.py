@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podium.cli import main
-from podium.config import Settings, current_settings
+from podium.config import Settings, discover_settings
 from podium.tasks import suite
 from podium.train.recipe import read_recipe
 from support.recipes import POOL
@@ -59,7 +59,7 @@ def test_the_training_on_own_tasks_is_estimated_without_a_key(
 
 def over_the_pool(conductor: Path) -> Settings:
     """The settings of a file that names a conductor, over the workers of the example."""
-    return asyncio.run(current_settings({}, config=conductor, pool=OWN_TASKS / "pool.toml"))
+    return asyncio.run(discover_settings({}, config=conductor, pool=OWN_TASKS / "pool.toml"))
 
 
 def test_the_trained_conductor_is_the_one_that_the_recipe_makes() -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.config.reference import with_parts
+from podium.config.reference import replace_parts
 from podium.store.database import CONNECTIONS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def updated(page: str, results: Path) -> str:
         "measured": NONE_YET if document is None else "\n".join(_measured(document)),
         "derived": NONE_YET if document is None else "\n".join(_derived(document)),
     }
-    return with_parts(page, _MADE, {name: f"{text}\n" for name, text in parts.items()})
+    return replace_parts(page, _MADE, {name: f"{text}\n" for name, text in parts.items()})
 
 
 def _measured(document: Document) -> Iterator[str]:

@@ -24,14 +24,14 @@ from benchmarks.chaos.scene import (
     workflow_of,
 )
 from podium.client.client import AsyncPodium
-from podium.config import current_settings
+from podium.config import discover_settings
 
 READY: Final = "ready"
 
 
 async def drive(directory: Path, runs: int, seed: int, in_flight: int) -> None:
     """Perform so many runs, or what is left to do of them."""
-    settings = await current_settings(os.environ, config=directory / CONFIGURATION)
+    settings = await discover_settings(os.environ, config=directory / CONFIGURATION)
     async with AsyncPodium(settings=settings, store=directory / STORE) as podium:
         store = await podium.store()
         begun = {mark_of(run.question): run async for run in every_run(store)}

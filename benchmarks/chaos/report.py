@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from podium.config.reference import with_parts
+from podium.config.reference import replace_parts
 
 _MADE: Final = "made by python -m benchmarks.chaos.report, not by hand"
 NONE_YET: Final = "Nothing was measured yet."
@@ -23,7 +23,7 @@ _HEAD: Final = """\
 
 def updated(page: str, results: Path) -> str:
     """The page with the figures in that file between its marks."""
-    return with_parts(page, _MADE, {"figures": figures_of(results) + "\n"})
+    return replace_parts(page, _MADE, {"figures": figures_of(results) + "\n"})
 
 
 def figures_of(results: Path) -> str:

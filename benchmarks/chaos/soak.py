@@ -35,7 +35,7 @@ from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.conductors.plan import read_workflow
-from podium.config import Settings, current_settings
+from podium.config import Settings, discover_settings
 from podium.core.errors import ConfigError
 from podium.core.run import Tier, timestamp
 from podium.core.usage import Price
@@ -206,7 +206,7 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
         directory = Path(name)
         (directory / "podium.toml").write_text(CONFIGURATION, "utf-8")
         (directory / "workflow.json").write_text(json.dumps(WORKFLOW), "utf-8")
-        settings = await current_settings(os.environ, config=directory / "podium.toml")
+        settings = await discover_settings(os.environ, config=directory / "podium.toml")
         async with AsyncExitStack() as stack:
             soak = await Soak.opened(settings, directory, stack)
             with settled_heap():

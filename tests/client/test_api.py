@@ -32,7 +32,7 @@ from podium import (
     Workflow,
     open_store,
 )
-from podium.conductors import Mini
+from podium.conductors import TierRouter
 from podium.config import load
 from podium.core.errors import ConfigError, StoreError, UnknownWorker, UsageError
 from podium.core.events import Event, RunDone, StepDelta
@@ -532,11 +532,13 @@ async def test_a_router_that_was_trained_with_another_pool_is_refused_or_narrows
 ) -> None:
     workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
     router = ScriptedRouter({"a": 0.8, "b": 0.9}, stranger="b")
-    async with AsyncPodium(workers, mini=Mini(router), store=tmp_path / "runs.db") as podium:
+    async with AsyncPodium(workers, mini=TierRouter(router), store=tmp_path / "runs.db") as podium:
         with pytest.raises(ConfigError, match=r"another pool: b is new; .* Mini\(…, narrow=True\)"):
             await podium.ask("Why?", tier="mini")
     assert not (tmp_path / "runs.db").exists()
-    async with AsyncPodium(workers, mini=Mini(router, narrow=True, quality_bias=0.9)) as podium:
+    async with AsyncPodium(
+        workers, mini=TierRouter(router, narrow=True, quality_bias=0.9)
+    ) as podium:
         run = await podium.ask("Why?", tier="mini")
     assert run.answer == "A"
     assert "b is new; it chooses among those that both have" in run.rounds[0].warnings[0]

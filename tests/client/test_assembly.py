@@ -10,8 +10,8 @@ import pytest
 
 from podium import AsyncPodium, Hedge
 from podium.cli.settings import without
-from podium.client.assembly import assemble, mini_of, read_workflow_file
-from podium.conductors import FixedConductor, MiniConductor, RulesConductor
+from podium.client.assembly import assemble, load_router, read_workflow_file
+from podium.conductors import FixedConductor, LearnedRouterConductor, RulesConductor
 from podium.config import load
 from podium.core.errors import ConfigError, MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
@@ -206,12 +206,12 @@ async def test_hedges_of_the_settings_and_of_the_caller_reach_the_engine(tmp_pat
     text = SCRIPTED.replace("options", hedged + "options", 1) + "[store]\npath = 'runs.db'\n"
     settings = load(settings_file(tmp_path, text))
     async with AsyncPodium(settings=settings) as podium:
-        assert (await podium.switchboard()).hedges.policies == settings.hedges != {}
+        assert (await podium.call_policy()).hedges.policies == settings.hedges != {}
     async with AsyncPodium(settings=settings, hedges={}) as podium:
-        assert (await podium.switchboard()).hedges.policies == {}
+        assert (await podium.call_policy()).hedges.policies == {}
     async with AsyncPodium(settings=settings, hedges={"x": Hedge(after_seconds=1.0)}) as podium:
         with pytest.raises(ConfigError, match="the hedge of 'x' names 'x'"):
-            await podium.switchboard()
+            await podium.call_policy()
 
 
 ROUTED = f"""
@@ -227,18 +227,18 @@ def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path
     assert mini is not None
     assert (mini.confidence, mini.quality_bias, mini.warnings) == (0.3, 0.8, ())
     assert assembly.mini() is mini
-    assert isinstance(assembly.conductor_for("mini"), MiniConductor)
+    assert isinstance(assembly.conductor_for("mini"), LearnedRouterConductor)
     assert assembly.conductor_for("ultra") is assembly.conductor
 
 
 def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
     settings = load(settings_file(routed, ROUTED))
-    before = mini_of(settings)
+    before = load_router(settings)
     file = routed / "router.json"
     document = json.loads(file.read_text("utf-8"))
     document["workers"][0]["cost"] = 2.0
     file.write_text(json.dumps(document), "utf-8")
-    after = mini_of(settings)
+    after = load_router(settings)
     assert before is not None
     assert after is not None
     assert before.named != after.named
@@ -259,7 +259,7 @@ def test_a_router_that_podium_ships_is_read_once(
 
     monkeypatch.setattr(LearnedRouter, "load", load_it)
     text = ROUTED.replace("router.json", "embedded/etude-router")
-    assert mini_of(load(settings_file(tmp_path, text))) is not None
+    assert load_router(load(settings_file(tmp_path, text))) is not None
     assert [path.name for path in read] == ["etude-router.json"]
 
 
@@ -279,10 +279,10 @@ def test_a_pool_that_changed_since_training_is_refused_or_narrows_the_choice_wit
     routed: Path, text: str, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem) as refused:
-        mini_of(load(settings_file(routed, text)))
+        load_router(load(settings_file(routed, text)))
     assert 'pool_changed = "narrow"' in str(refused.value)
     narrowed = text.replace("[mini]", '[mini]\npool_changed = "narrow"')
-    mini = mini_of(load(settings_file(routed, narrowed)))
+    mini = load_router(load(settings_file(routed, narrowed)))
     assert mini is not None
     assert problem in mini.warnings[0]
     assert "chooses among those that both have" in mini.warnings[0]
@@ -292,13 +292,13 @@ def test_a_router_that_shares_no_worker_with_the_pool_is_always_refused(routed: 
     text = ROUTED.replace("cheap", "one").replace("dear", "two")
     narrowed = text.replace("[mini]", '[mini]\npool_changed = "narrow"')
     with pytest.raises(ConfigError, match="trained with another pool") as refused:
-        mini_of(load(settings_file(routed, narrowed)))
+        load_router(load(settings_file(routed, narrowed)))
     assert "pool_changed" not in str(refused.value).partition("trained with")[2]
 
 
 def test_workers_that_are_left_out_on_purpose_do_not_count_as_gone(routed: Path) -> None:
     settings = load(settings_file(routed, ROUTED))
-    mini = mini_of(without(settings, {"dear"}))
+    mini = load_router(without(settings, {"dear"}))
     assert mini is not None
     assert mini.warnings == ()
 
@@ -315,7 +315,7 @@ def test_without_the_extra_it_is_said_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "podium.conductors.routing", None)
     with pytest.raises(ConfigError, match=r"which is not here; install it by: .*router"):
-        mini_of(load(settings_file(routed, ROUTED)))
+        load_router(load(settings_file(routed, ROUTED)))
 
 
 async def test_a_coordinator_is_led_by_with_a_reader_that_is_closed_in_the_end(

@@ -5,7 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from podium.conductors import Mini, MiniConductor, ModelConductor, Plan, PlanningContext
+from podium.conductors import (
+    LearnedRouterConductor,
+    ModelConductor,
+    Plan,
+    PlanningContext,
+    TierRouter,
+)
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import Image
 from podium.core.run import Round
@@ -37,8 +43,10 @@ class Planner:
         return Plan(PLANNED, "as I wrote it", ("one thing was tolerated",))
 
 
-def conductor(router: ScriptedRouter, confidence: float = 0.5) -> MiniConductor:
-    return MiniConductor(Mini(router, confidence=confidence, quality_bias=0.6), Planner())
+def conductor(router: ScriptedRouter, confidence: float = 0.5) -> LearnedRouterConductor:
+    return LearnedRouterConductor(
+        TierRouter(router, confidence=confidence, quality_bias=0.6), Planner()
+    )
 
 
 async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobody: Caller) -> None:
@@ -154,8 +162,8 @@ async def test_where_the_routers_choice_gave_no_answer_the_conductor_plans(nobod
 
 async def test_a_worker_that_the_router_does_not_know_is_never_its_choice(nobody: Caller) -> None:
     router = ScriptedRouter({**SCORES, "small": 1.0}, stranger="small")
-    mini = Mini(router, warnings=("the pool has changed",))
-    plan = await MiniConductor(mini, Planner()).plan(QUESTION, nobody)
+    mini = TierRouter(router, warnings=("the pool has changed",))
+    plan = await LearnedRouterConductor(mini, Planner()).plan(QUESTION, nobody)
     assert plan.routed is not None
     assert plan.routed.worker == "strong"
     assert "small" not in plan.routed.scores
@@ -183,21 +191,21 @@ async def test_decisions_are_made_off_the_event_loop(nobody: Caller) -> None:
 def test_who_plans_and_with_which_prompts_is_the_configured_conductors() -> None:
     planner = ScriptedWorker("planner", "")
     model = ModelConductor(planner)
-    leading = MiniConductor(Mini(ScriptedRouter(SCORES)), model)
+    leading = LearnedRouterConductor(TierRouter(ScriptedRouter(SCORES)), model)
     assert leading.worker is planner
     assert leading.prompt_hash == model.prompt_hash
     assert leading.name == "mini(model(planner))"
-    plain = MiniConductor(Mini(ScriptedRouter(SCORES)), Planner())
+    plain = LearnedRouterConductor(TierRouter(ScriptedRouter(SCORES)), Planner())
     assert (plain.worker, plain.prompt_hash) == (None, "")
 
 
 def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
     router = ScriptedRouter(SCORES)
     minis = [
-        Mini(router),
-        Mini(router, confidence=0.1),
-        Mini(router, quality_bias=0.6),
-        Mini(replace(router, fingerprint="ba9876543210")),
+        TierRouter(router),
+        TierRouter(router, confidence=0.1),
+        TierRouter(router, quality_bias=0.6),
+        TierRouter(replace(router, fingerprint="ba9876543210")),
     ]
     assert len({mini.fingerprint for mini in minis}) == len(minis)
 
@@ -239,6 +247,6 @@ def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
 
 async def test_a_first_decision_is_made_before_there_is_a_question() -> None:
     router = ScriptedRouter(SCORES, stranger="seeing")
-    await Mini(router).warm_up(POOL)
-    await Mini(replace(router, stranger="small")).warm_up(Pool((SMALL,)))
+    await TierRouter(router).warm_up(POOL)
+    await TierRouter(replace(router, stranger="small")).warm_up(Pool((SMALL,)))
     assert [names for _, names, _ in router.asked] == [("strong", "small")]

@@ -5,19 +5,19 @@ import pytest
 from podium.conductors import (
     Conductor,
     FixedConductor,
-    Mini,
     ModelConductor,
     RouterConductor,
     RulesConductor,
-    for_tier,
+    TierRouter,
+    conductor_for_tier,
 )
 from podium.conductors.names import (
-    configured_in,
-    model_in,
-    of_coordinator,
-    of_model,
-    of_tier,
-    unfit_to_lead,
+    configured_conductor_name,
+    evolved_conductor_name,
+    model_conductor_name,
+    planning_worker_name,
+    resume_conflict,
+    tier_conductor_name,
 )
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run, Tier
@@ -26,9 +26,9 @@ from podium.workers import ScriptedWorker
 from support.scripted_router import ScriptedRouter
 
 WORKFLOW = Workflow((Step("a", "it"),))
-MINI = Mini(ScriptedRouter({"a": 1.0}))
+MINI = TierRouter(ScriptedRouter({"a": 1.0}))
 TIERS: tuple[Tier, ...] = ("mini", "podium", "ultra")
-EVOLVED = of_coordinator("12ab")
+EVOLVED = evolved_conductor_name("12ab")
 
 
 def led_by(conductor: str) -> Run:
@@ -44,9 +44,9 @@ def led_by(conductor: str) -> Run:
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("mini", [None, MINI])
-def test_who_leads_a_tier_is_called_as_is_said_here(tier: Tier, mini: Mini | None) -> None:
-    leading = for_tier(tier, FixedConductor(WORKFLOW, name="model(a(b))"), mini)
-    assert leading.name == of_tier(tier, "model(a(b))", routed=mini is not None)
+def test_who_leads_a_tier_is_called_as_is_said_here(tier: Tier, mini: TierRouter | None) -> None:
+    leading = conductor_for_tier(tier, FixedConductor(WORKFLOW, name="model(a(b))"), mini)
+    assert leading.name == tier_conductor_name(tier, "model(a(b))", routed=mini is not None)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -54,17 +54,22 @@ def test_who_leads_a_tier_is_called_as_is_said_here(tier: Tier, mini: Mini | Non
 def test_the_configured_conductor_is_found_in_the_name_of_whoever_leads(
     tier: Tier, configured: str
 ) -> None:
-    assert configured_in(of_tier(tier, configured, routed=True)) == configured
+    assert (
+        configured_conductor_name(tier_conductor_name(tier, configured, routed=True)) == configured
+    )
 
 
 def test_a_router_alone_has_no_other_in_its_name() -> None:
-    assert configured_in(of_tier("mini", EVOLVED)) == "router"
+    assert configured_conductor_name(tier_conductor_name("mini", EVOLVED)) == "router"
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_who_is_asked_to_plan_is_found_in_the_name(tier: Tier) -> None:
-    assert model_in(of_tier(tier, of_model("a(b)"), routed=True)) == "a(b)"
-    assert model_in(of_tier(tier, EVOLVED, routed=True)) is None
+    assert (
+        planning_worker_name(tier_conductor_name(tier, model_conductor_name("a(b)"), routed=True))
+        == "a(b)"
+    )
+    assert planning_worker_name(tier_conductor_name(tier, EVOLVED, routed=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -81,13 +86,15 @@ def test_conductors_are_called_by_their_kind(conductor: Conductor, name: str) ->
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("other", [of_coordinator("34cd"), "model(a)", "rules", "router", "own"])
+@pytest.mark.parametrize(
+    "other", [evolved_conductor_name("34cd"), "model(a)", "rules", "router", "own"]
+)
 def test_a_coordinator_and_others_do_not_go_on_with_each_others_runs(
     tier: Tier, other: str
 ) -> None:
     for led, leads in ((EVOLVED, other), (other, EVOLVED)):
-        run = led_by(of_tier(tier, led, routed=True))
-        unfit = unfit_to_lead(run, of_tier(tier, leads, routed=True))
+        run = led_by(tier_conductor_name(tier, led, routed=True))
+        unfit = resume_conflict(run, tier_conductor_name(tier, leads, routed=True))
         assert unfit is not None
         assert unfit.startswith(f"run_1 was led by {led}, and here {leads} leads; ")
         assert "podium runs resume run_1 --conductor NAME" in unfit
@@ -100,14 +107,17 @@ def test_a_coordinator_and_others_do_not_go_on_with_each_others_runs(
 def test_who_led_a_run_goes_on_with_it_and_so_may_all_that_are_no_coordinators(
     tier: Tier, led: str, leads: str
 ) -> None:
-    run = led_by(of_tier(tier, led, routed=True))
-    assert unfit_to_lead(run, of_tier(tier, leads, routed=True)) is None
+    run = led_by(tier_conductor_name(tier, led, routed=True))
+    assert resume_conflict(run, tier_conductor_name(tier, leads, routed=True)) is None
 
 
 def test_a_router_alone_and_a_given_workflow_go_on_where_a_coordinator_is_configured() -> None:
-    assert unfit_to_lead(led_by("router"), of_tier("mini", EVOLVED)) is None
-    assert unfit_to_lead(led_by("fixed"), EVOLVED) is None
+    assert resume_conflict(led_by("router"), tier_conductor_name("mini", EVOLVED)) is None
+    assert resume_conflict(led_by("fixed"), EVOLVED) is None
 
 
 def test_what_a_router_alone_led_does_not_go_on_by_one_that_has_a_coordinator_behind_it() -> None:
-    assert unfit_to_lead(led_by("router"), of_tier("mini", EVOLVED, routed=True)) is not None
+    assert (
+        resume_conflict(led_by("router"), tier_conductor_name("mini", EVOLVED, routed=True))
+        is not None
+    )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductors import PlanningContext, RulesConductor, verdict
+from podium.conductors import PlanningContext, RulesConductor, classify_question
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.usage import Price
 from podium.core.worker import Caller
@@ -79,7 +79,7 @@ async def test_an_algorithm_is_planned_implemented_and_verified(nobody: Caller) 
     ],
 )
 def test_the_words_of_a_question_decide(question: str, expected: str) -> None:
-    assert verdict(question) == expected
+    assert classify_question(question) == expected
 
 
 async def test_in_any_other_pool_the_best_worker_leads_and_the_rest_take_turns(

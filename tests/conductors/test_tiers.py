@@ -8,13 +8,13 @@ from podium.conductors import (
     Conductor,
     FixedConductor,
     Length,
-    Mini,
     ModelConductor,
     Plan,
     PlanningContext,
     RulesConductor,
-    for_tier,
-    may_plan_again,
+    TierRouter,
+    can_replan,
+    conductor_for_tier,
 )
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Tier
@@ -50,18 +50,18 @@ class Tireless:
 async def test_mini_routes_every_question_to_the_cheapest_worker(
     question: str, nobody: Caller
 ) -> None:
-    conductor = for_tier("mini", Tireless())
+    conductor = conductor_for_tier("mini", Tireless())
     plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
     assert plan.workflow == Workflow((Step("quick", question),))
 
 
 def test_ultra_is_the_configured_conductor_itself() -> None:
     configured = Tireless()
-    assert for_tier("ultra", configured) is configured
+    assert conductor_for_tier("ultra", configured) is configured
 
 
 async def test_podium_routes_the_simple_and_conducts_the_rest(nobody: Caller) -> None:
-    conductor = for_tier("podium", Tireless())
+    conductor = conductor_for_tier("podium", Tireless())
     simple = await conductor.plan(PlanningContext(question=SIMPLE, pool=POOL), nobody)
     assert simple.workflow == Workflow((Step("quick", SIMPLE),))
     hard = await conductor.plan(PlanningContext(question=HARD, pool=POOL), nobody)
@@ -72,7 +72,7 @@ async def test_podium_asks_a_trained_conductor_every_time(nobody: Caller) -> Non
     class Trained(Tireless):
         is_trained = True
 
-    conductor = for_tier("podium", Trained())
+    conductor = conductor_for_tier("podium", Trained())
     parts = "Double 21, then tell me the capital of Japan"
     for question in (SIMPLE, parts):
         plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
@@ -93,7 +93,7 @@ async def test_a_learned_router_serves_mini_and_what_podium_takes_for_simple(
     tier: Tier, question: str, routed: bool, nobody: Caller
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
-    conductor = for_tier(tier, Tireless(), Mini(router))
+    conductor = conductor_for_tier(tier, Tireless(), TierRouter(router))
     plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
     assert plan.workflow == (Workflow((Step("strong", question),)) if routed else PLANNED)
     assert len(router.asked) == routed
@@ -107,7 +107,7 @@ async def test_a_dial_that_podium_does_not_heed_is_a_warning_on_the_first_round(
     question: str, quality_bias: float | None, warned: bool, nobody: Caller
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
-    conductor = for_tier("podium", Tireless(), Mini(router))
+    conductor = conductor_for_tier("podium", Tireless(), TierRouter(router))
     first = PlanningContext(question=question, pool=POOL, quality_bias=quality_bias)
     plan = await conductor.plan(first, nobody)
     assert any("the quality bias had no effect" in warning for warning in plan.warnings) is warned
@@ -123,7 +123,7 @@ def test_a_conductor_is_trained_where_it_is_asked_as_in_training(
 
 
 async def test_every_round_of_a_run_goes_the_same_way(nobody: Caller) -> None:
-    conductor = for_tier("podium", Tireless())
+    conductor = conductor_for_tier("podium", Tireless())
     rounds = (answered(PLANNED),)
     simple = await conductor.plan(
         PlanningContext(question=SIMPLE, pool=POOL, rounds=rounds), nobody
@@ -134,10 +134,10 @@ async def test_every_round_of_a_run_goes_the_same_way(nobody: Caller) -> None:
 
 
 def test_podium_names_the_conductor_it_may_use_and_carries_its_prompt_hash() -> None:
-    conductor = for_tier("podium", Tireless())
+    conductor = conductor_for_tier("podium", Tireless())
     assert conductor.name == "podium(tireless)"
     assert getattr(conductor, "prompt_hash", None) == Tireless.prompt_hash
-    without_prompts = for_tier("podium", FixedConductor(PLANNED))
+    without_prompts = conductor_for_tier("podium", FixedConductor(PLANNED))
     assert getattr(without_prompts, "prompt_hash", None) == ""
 
 
@@ -161,13 +161,13 @@ ASKED = ModelConductor(ScriptedWorker("planner", ""))
 def test_only_who_is_asked_for_a_plan_may_plan_again(
     tier: Tier, configured: Conductor, question: str, again: bool
 ) -> None:
-    assert may_plan_again(tier, configured, question) is again
+    assert can_replan(tier, configured, question) is again
 
 
 @pytest.mark.parametrize(("configured", "again"), [(ASKED, True), (RulesConductor(), False)])
 def test_what_a_learned_router_passes_on_may_be_planned_again_by_who_plans(
     configured: Conductor, again: bool
 ) -> None:
-    mini = Mini(ScriptedRouter({}))
-    assert may_plan_again("mini", configured, HARD, mini) is again
-    assert may_plan_again("podium", configured, SIMPLE, mini) is again
+    mini = TierRouter(ScriptedRouter({}))
+    assert can_replan("mini", configured, HARD, mini) is again
+    assert can_replan("podium", configured, SIMPLE, mini) is again

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.config import Settings, current_settings, load
+from podium.config import Settings, discover_settings, load
 from podium.config.current import EMBEDDED_POOL
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError
@@ -26,14 +26,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def current(tmp_path: Path, **environment: str) -> Settings:
-    return await current_settings(environment, directory=tmp_path)
+    return await discover_settings(environment, directory=tmp_path)
 
 
 async def test_the_command_lines_file_comes_first(write: Write, tmp_path: Path) -> None:
     write(worker("here"))
     named = write(worker("variable"), "variable.toml")
     chosen = write(worker("chosen"), "chosen.toml")
-    settings = await current_settings(
+    settings = await discover_settings(
         {"PODIUM_CONFIG": str(named)}, config=chosen, directory=tmp_path
     )
     assert settings.pool.names == ("chosen",)
@@ -112,7 +112,7 @@ async def test_every_table_of_a_pool_file_takes_the_place_of_the_configurations(
 ) -> None:
     path = write("[budget]\ncalls = 7\n[retry]\nattempts = 2\n" + worker("here"))
     pool = write("[budget]\nseconds = 3\n" + worker("pooled"), "pools/pool.toml")
-    settings = await current_settings({}, pool=pool, directory=tmp_path)
+    settings = await discover_settings({}, pool=pool, directory=tmp_path)
     assert settings.pool.names == ("pooled",)
     assert settings.budget == Budget(seconds=3)
     assert settings.retry.attempts == 2
@@ -124,7 +124,7 @@ async def test_the_worker_that_plans_in_the_configuration_still_plans_under_a_po
 ) -> None:
     write("[conductor]\nmodel = 'leader'\n" + worker("leader"))
     pool = write(worker("pooled"), "pool.toml")
-    settings = await current_settings({}, pool=pool, directory=tmp_path)
+    settings = await discover_settings({}, pool=pool, directory=tmp_path)
     assert settings.pool.names == ("pooled",)
     assert settings.conductor.worker is not None
     assert settings.conductor.worker.profile.name == "leader"
@@ -135,13 +135,13 @@ async def test_a_path_in_the_configuration_stays_where_it_was_under_a_pool_file(
 ) -> None:
     write("[store]\npath = 'runs.db'")
     pool = write(worker("pooled"), "pools/pool.toml")
-    settings = await current_settings({}, pool=pool, directory=tmp_path)
+    settings = await discover_settings({}, pool=pool, directory=tmp_path)
     assert settings.store.path == tmp_path / "runs.db"
 
 
 async def test_a_pool_file_needs_no_configuration(write: Write, tmp_path: Path) -> None:
     pool = write(worker("pooled"), "pool.toml")
-    settings = await current_settings({}, pool=pool, directory=tmp_path)
+    settings = await discover_settings({}, pool=pool, directory=tmp_path)
     assert settings.pool.names == ("pooled",)
     assert settings.source == str(pool)
 

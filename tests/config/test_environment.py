@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from podium.config.environment import Found, find_workers
+from podium.config.environment import DiscoveredWorkers, discover_workers
 from podium.core.errors import ConfigError
 from podium.workers.base import KNOWN_ENDPOINTS
 from podium.workers.catalogue import Catalogue
@@ -25,11 +25,11 @@ VENDORS = {
 }
 
 
-async def found(*variables: str) -> Found:
-    return await find_workers(dict.fromkeys(variables, "key"), CATALOGUE)
+async def found(*variables: str) -> DiscoveredWorkers:
+    return await discover_workers(dict.fromkeys(variables, "key"), CATALOGUE)
 
 
-def names(found: Found) -> tuple[str, ...]:
+def names(found: DiscoveredWorkers) -> tuple[str, ...]:
     return tuple(worker.name for worker in found.workers)
 
 
@@ -62,13 +62,13 @@ async def test_a_models_own_vendor_is_preferred_to_a_reseller() -> None:
 
 
 async def test_no_key_gives_no_worker() -> None:
-    assert await find_workers({"PATH": "/bin", "OPENAI_API_KEY": " "}, CATALOGUE) == Found(
-        workers=()
-    )
+    assert await discover_workers(
+        {"PATH": "/bin", "OPENAI_API_KEY": " "}, CATALOGUE
+    ) == DiscoveredWorkers(workers=())
 
 
 async def test_an_ollama_that_does_not_answer_is_a_warning_beside_other_workers() -> None:
-    some = await find_workers({"OLLAMA_HOST": "127.0.0.1:1", "GROQ_API_KEY": "key"}, CATALOGUE)
+    some = await discover_workers({"OLLAMA_HOST": "127.0.0.1:1", "GROQ_API_KEY": "key"}, CATALOGUE)
     assert names(some) == VENDORS["GROQ_API_KEY"]
     assert some.variables == ("GROQ_API_KEY",)
     assert some.warnings == (
@@ -79,7 +79,7 @@ async def test_an_ollama_that_does_not_answer_is_a_warning_beside_other_workers(
 
 async def test_an_ollama_that_does_not_answer_is_an_error_when_it_is_all_there_is() -> None:
     with pytest.raises(ConfigError, match="no Ollama answers at http://127.0.0.1:1"):
-        await find_workers({"OLLAMA_HOST": "127.0.0.1:1"}, CATALOGUE)
+        await discover_workers({"OLLAMA_HOST": "127.0.0.1:1"}, CATALOGUE)
 
 
 async def test_a_key_for_a_vendor_of_unknown_models_is_said_to_need_a_worker() -> None:

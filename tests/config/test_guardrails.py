@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.client.assembly import guardrail_of
+from podium.client.assembly import build_guardrail
 from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings, fingerprint
 from podium.config.schema import ConfigFile
@@ -94,14 +94,14 @@ def test_what_cannot_be_is_refused_with_where_it_stands(
 def test_another_plan_may_be_demanded_where_there_are_rounds(tmp_path: Path) -> None:
     table = '[[guardrail]]\nkind = "grounding"\nverifier = "judge"\naction = "replan"'
     (grounding,) = read(tmp_path, table, "rounds = 2")
-    guardrail = guardrail_of(grounding)
+    guardrail = build_guardrail(grounding)
     assert isinstance(guardrail.hook, Grounding)
     assert guardrail.hook.ungrounded == "replan"
 
 
 def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = '[[guardrail]]\nkind = "redact"\nfinds = ["e-mail"]\naction = "block"\nrestore = true'
-    guardrail = guardrail_of(read(tmp_path, table)[0])
+    guardrail = build_guardrail(read(tmp_path, table)[0])
     assert isinstance(guardrail.hook, Redaction)
     assert (guardrail.hook.kinds, guardrail.hook.found) == (("e-mail",), "block")
     (tmp_path / "my_podium_checks.py").write_text(
@@ -111,13 +111,13 @@ def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     own = GuardrailSettings(
         name="own", kind="python", places=("answer",), hook="my_podium_checks:look"
     )
-    hook = guardrail_of(own).hook
+    hook = build_guardrail(own).hook
     assert callable(hook)
     checked = GuardrailInput(place="answer", text="", run_id="", question="")
     assert hook(checked) == Pass()
     for wrong, why in (("my_podium_checks:other", "is no function"), ("not_there:x", "PYTHONPATH")):
         with pytest.raises(ConfigError, match=why):
-            guardrail_of(
+            build_guardrail(
                 GuardrailSettings(name="own", kind="python", places=("answer",), hook=wrong)
             )
     sys.modules.pop("my_podium_checks")

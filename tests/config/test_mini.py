@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.config import MiniSettings, Settings, current_settings, load
+from podium.config import RouterSettings, Settings, discover_settings, load
 from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
@@ -27,7 +27,7 @@ def test_without_a_router_there_is_none(write: Write) -> None:
 
 def test_a_router_is_counted_from_the_file_that_names_it(write: Write, tmp_path: Path) -> None:
     found = settings(write, '[mini]\nrouter = "routers/mine.json"\n')
-    assert found.mini == MiniSettings(router=str(tmp_path / "routers/mine.json"))
+    assert found.mini == RouterSettings(router=str(tmp_path / "routers/mine.json"))
 
 
 def test_the_rest_is_as_it_is_said(write: Write) -> None:
@@ -41,7 +41,7 @@ def test_the_rest_is_as_it_is_said(write: Write) -> None:
         pool_changed = "narrow"
         """,
     )
-    assert found.mini == MiniSettings(
+    assert found.mini == RouterSettings(
         router="/srv/router.json", confidence=0.4, quality_bias=0.9, pool_changed="narrow"
     )
 
@@ -67,5 +67,5 @@ async def test_a_router_goes_with_its_workers(write: Write, tmp_path: Path) -> N
     other.write_text(WORKER.replace('"a"', '"b"'), "utf-8")
     cheaper = tmp_path / "cheaper.toml"
     cheaper.write_text("[budget]\ncalls = 3\n", "utf-8")
-    assert (await current_settings({}, config=config, pool=other)).mini is None
-    assert (await current_settings({}, config=config, pool=cheaper)).mini is not None
+    assert (await discover_settings({}, config=config, pool=other)).mini is None
+    assert (await discover_settings({}, config=config, pool=cheaper)).mini is not None

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from podium.config import discover_ollama
-from podium.config.environment import find_workers
+from podium.config.environment import discover_workers
 from podium.core.errors import ConfigError
 from podium.workers.catalogue import Catalogue
 
@@ -62,7 +62,7 @@ async def test_installed_models_become_workers_the_largest_first(server: Server)
 
 
 async def test_the_environments_address_is_asked(server: Server) -> None:
-    found = await find_workers({"OLLAMA_HOST": server.address}, Catalogue.load())
+    found = await discover_workers({"OLLAMA_HOST": server.address}, Catalogue.load())
     assert [worker.name for worker in found.workers] == ["qwen3:32b", "llama3.2", "mine"]
     assert found.variables == ("OLLAMA_HOST",)
 

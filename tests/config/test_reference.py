@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from podium.config import load
-from podium.config.reference import reference, updated, variables
+from podium.config.reference import reference, update_page, variables
 from podium.config.schema import ConfigFile
 from podium.workers.base import KNOWN_ENDPOINTS
 from podium.workers.catalogue import Table
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 def test_the_page_is_what_the_command_makes() -> None:
     page = PAGE.read_text("utf-8")
-    assert page == updated(page), "run: python -m podium.config.reference docs/configuration.md"
+    assert page == update_page(page), "run: python -m podium.config.reference docs/configuration.md"
 
 
 def test_the_example_on_the_page_can_be_loaded(tmp_path: Path) -> None:
@@ -70,4 +70,4 @@ def test_a_default_that_is_made_is_shown_as_it_is_made() -> None:
 
 def test_a_page_without_the_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="needs the marks"):
-        updated("# A page")
+        update_page("# A page")

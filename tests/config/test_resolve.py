@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from podium.config.resolve import resolve, worker_settings
+from podium.config.resolve import resolve, resolve_worker
 from podium.config.schema import ConfigFile, WorkerTable
 from podium.config.settings import ServerSettings
 from podium.workers import Endpoint, Http, connect
@@ -19,7 +19,7 @@ def test_every_model_of_the_catalogue_can_be_connected_with_its_options(
     entry: CatalogueEntry,
 ) -> None:
     table = WorkerTable(name="a", provider=entry.provider, model=entry.id)
-    settings = worker_settings(table, Catalogue.load())
+    settings = resolve_worker(table, Catalogue.load())
     worker = connect(settings.profile, Endpoint(api_key="key", options=settings.options), Http())
     assert isinstance(worker, HostedWorker)
     assert set(settings.options) <= set(worker.settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from podium.conductors.routing import Known, LearnedRouter
+from podium.conductors.routing import KnownWorker, LearnedRouter
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.conductors.routing.quality_bias import QualityBias
 from podium.core.pool import Pool, WorkerProfile
@@ -31,7 +31,7 @@ def small_router() -> LearnedRouter:
     solved, *_ = np.linalg.lstsq(np.hstack([vectors, np.ones((8, 1))]), rewards, rcond=None)
     costs = np.array([1.0, 10.0])
     return LearnedRouter(
-        (Known("cheap", "cheap-model", 1.0), Known("dear", "dear-model", 10.0)),
+        (KnownWorker("cheap", "cheap-model", 1.0), KnownWorker("dear", "dear-model", 10.0)),
         encoder,
         solved.astype(np.float32),
         QualityBias.learned(rewards, rewards, costs),

@@ -10,7 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from podium.client.client import AsyncPodium
-from podium.conductors import Conductor, Mini, RulesConductor
+from podium.conductors import Conductor, RulesConductor, TierRouter
 from podium.config import ServerSettings
 from podium.core.worker import Worker
 from podium.engine import RetryPolicy
@@ -54,7 +54,7 @@ def application(
     door: AccessPolicy | None = None,
     dialects: Mapping[str, Dialect] | None = None,
     guardrails: Sequence[Guardrail] = (),
-    mini: Mini | None = None,
+    mini: TierRouter | None = None,
     shared: bool = False,
 ) -> FastAPI:
     """The application over these workers, which retries at once. `shared` says that others use the

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cmaes")
 
-from podium.conductors.routing.separable import Vector, usual_population
+from podium.conductors.routing.separable import Vector, default_population
 from podium.train.evolution import Search, begin
 from podium.train.method import Method
 
@@ -93,4 +93,4 @@ def test_the_start_is_not_changed() -> None:
 
 @pytest.mark.parametrize(("parameters", "population"), [(10_240, 32), (6_912, 31), (19_456, 34)])
 def test_the_usual_population_grows_with_the_logarithm(parameters: int, population: int) -> None:
-    assert usual_population(parameters) == population
+    assert default_population(parameters) == population

@@ -24,7 +24,7 @@ from podium.cli.formatting import counted, megabytes, money, one_line, price
 from podium.cli.models import can_be_had, weights_of
 from podium.cli.output import Exit, as_called, complain, say, say_json
 from podium.cli.settings import Choice, settings_for
-from podium.client.assembly import assemble, lacking_router, mini_of
+from podium.client.assembly import assemble, load_router, router_problem
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.files import find
 from podium.core.errors import ConfigError, PodiumError, installing
@@ -80,9 +80,9 @@ def mini_lines(settings: Settings) -> tuple[str, ...]:
     wanted = settings.mini
     if wanted is None:
         return ()
-    mini = mini_of(settings)
+    mini = load_router(settings)
     if mini is None:
-        return (f"mini tier: the cheapest worker; to have it routed: {lacking_router(wanted)}",)
+        return (f"mini tier: the cheapest worker; to have it routed: {router_problem(wanted)}",)
     sure = f"below a confidence of {mini.confidence:g} the conductor plans"
     line = (
         f"mini tier: routed by {wanted.router} ({mini.named}), quality bias {mini.quality_bias:g}"

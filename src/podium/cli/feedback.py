@@ -21,7 +21,7 @@ from podium.cli.session import with_store
 from podium.cli.settings import Choice, settings_for
 from podium.client.documents import feedback_document
 from podium.config import Settings, WorkerSettings
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.errors import UsageError
 from podium.core.run import Run, timestamp
 from podium.store import Feedback, RunFilter, RunStore, audit_in, corrected, feedback_in
@@ -210,7 +210,7 @@ def _worker(settings: Settings, name: str) -> WorkerSettings:
     names = settings.pool.names
     if name not in names:
         raise UsageError(
-            f"the judge {name!r} is no worker of {settings.source}; {nearest(name, names)}"
+            f"the judge {name!r} is no worker of {settings.source}; {suggest(name, names)}"
         )
     return settings[name]
 

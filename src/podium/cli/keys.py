@@ -19,7 +19,7 @@ from podium.cli.formatting import counted, local_time, money, one_line, tokens
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Result, with_store
 from podium.cli.settings import Choice, excludable_in, settings_for
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.config.resolve import PROVIDERS
 from podium.core.errors import UsageError
 from podium.core.run import Tier, timestamp
@@ -354,7 +354,7 @@ def _known(excluded: frozenset[str], config: Path | None) -> frozenset[str]:
     for name in sorted(excluded - known):
         raise UsageError(
             f"--exclude {name!r} is neither a provider, nor a worker of {settings.source}, nor "
-            f"mcp: and a server of tools; {nearest(name, known)}; name the server's configuration "
+            f"mcp: and a server of tools; {suggest(name, known)}; name the server's configuration "
             f"with --config FILE where it is another"
         )
     return excluded

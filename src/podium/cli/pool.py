@@ -19,8 +19,8 @@ from podium.cli.formatting import counted, money, one_line, price, seconds
 from podium.cli.models import fetch, weights_of
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.settings import Choice, settings_for
-from podium.client.assembly import mini_of
-from podium.conductors import Mini
+from podium.client.assembly import load_router
+from podium.conductors import TierRouter
 from podium.config import Settings, WorkerSettings
 from podium.core.errors import PodiumError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
@@ -115,7 +115,7 @@ def check(
 
 def _say_results(settings: Settings, results: Sequence[Checked]) -> None:
     """As JSON; `router` is the one of the mini tier, where it may choose that worker."""
-    mini = mini_of(settings)
+    mini = load_router(settings)
     for warning in mini.warnings if mini is not None else ():
         complain(warning)
     say_json(
@@ -240,7 +240,9 @@ def _profile_document(profile: WorkerProfile) -> dict[str, Any]:
     return {**asdict(profile), "capabilities": sorted(profile.capabilities)}
 
 
-def _result_document(profile: WorkerProfile, result: Checked, mini: Mini | None) -> dict[str, Any]:
+def _result_document(
+    profile: WorkerProfile, result: Checked, mini: TierRouter | None
+) -> dict[str, Any]:
     return {
         "worker": result.worker,
         "ok": result.error is None,

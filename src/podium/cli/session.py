@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from podium.cli.models import fetch_weights
 from podium.cli.output import complain
 from podium.cli.settings import COORDINATOR, Choice, configuration_file, settings_for
-from podium.client.assembly import usual_options
+from podium.client.assembly import default_options
 from podium.client.client import AsyncPodium
 from podium.client.runtime import RunOptions
 from podium.config import Settings
@@ -158,7 +158,7 @@ class Session:
             complain(OFFLINE)
         self.store = await self._opened_store()
         # The settings are cleared of what is excluded; the run must know of it to be resumed so.
-        options = replace(usual_options(self.settings), exclude=self._choice.exclude)
+        options = replace(default_options(self.settings), exclude=self._choice.exclude)
         self.podium = AsyncPodium(settings=self.settings, store=self.store, options=options)
 
     async def _opened_store(self) -> RunStore:

@@ -15,17 +15,17 @@ from podium.conductors.evolved.description import read_description
 from podium.conductors.names import (
     ROUTER,
     RULES,
-    configured_in,
-    model_in,
-    of_coordinator,
-    of_model,
-    of_tier,
-    unfit_to_lead,
+    configured_conductor_name,
+    evolved_conductor_name,
+    model_conductor_name,
+    planning_worker_name,
+    resume_conflict,
+    tier_conductor_name,
 )
-from podium.config import ConductorSettings, Settings, WorkerSettings, current_settings
+from podium.config import ConductorSettings, Settings, WorkerSettings, discover_settings
 from podium.config.files import CONFIG_VARIABLE, find
-from podium.config.problems import nearest
-from podium.config.resolve import PROVIDERS, best_planner, led_by_coordinator, worker_settings
+from podium.config.problems import suggest
+from podium.config.resolve import PROVIDERS, default_planner, resolve_worker, with_coordinator
 from podium.config.schema import WorkerTable
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
@@ -82,7 +82,7 @@ async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settin
     """The settings in force, with what was chosen in place of what is usual."""
     configuration_file(environment, choice.config)
     searched = _without_vendors(environment) if choice.offline else environment
-    settings = await current_settings(searched, config=choice.config, pool=choice.pool)
+    settings = await discover_settings(searched, config=choice.config, pool=choice.pool)
     wanted = choice.conductor
     if wanted and wanted.startswith(COORDINATOR):  # whoever is left out below is still in the pool
         settings, wanted = _led_by_coordinator(settings, wanted), None
@@ -132,7 +132,7 @@ def without(settings: Settings, excluded: Collection[str]) -> Settings:
     if planner is not None:
         names = (planner.profile.name, planner.profile.provider)
         if not set(names).isdisjoint(excluded):
-            planner = best_planner(workers, Catalogue.load())
+            planner = default_planner(workers, Catalogue.load())
         elif planner.profile.name in pool.names:
             planner = next(w for w in workers if w.profile.name == planner.profile.name)
         conductor = replace(conductor, worker=planner)
@@ -153,10 +153,10 @@ def conducted_by(settings: Settings, wanted: str) -> Settings:
 
 def conductor_of(run: Run) -> str | None:
     """The conductor that a run had, as `--conductor` names it; None where that cannot."""
-    name = configured_in(run.conductor)
+    name = configured_conductor_name(run.conductor)
     if name in (RULES, ROUTER):
         return name
-    asked = model_in(name)
+    asked = planning_worker_name(name)
     if asked and (asked in run.pool.names or asked.partition("/")[0] in PROVIDERS):
         return asked
     return None
@@ -166,29 +166,29 @@ def check_quality_bias(settings: Settings, tier: Tier | None, quality_bias: floa
     """Refuse a quality bias, where one is given, that nobody would heed with these settings."""
     if quality_bias is not None:
         assembly.check_quality_bias(
-            tier or assembly.usual_options(settings).tier,
-            partial(assembly.mini_of, settings),
-            partial(assembly.lacking_router, settings.mini),
+            tier or assembly.default_options(settings).tier,
+            partial(assembly.load_router, settings),
+            partial(assembly.router_problem, settings.mini),
         )
 
 
 def check_leading(run: Run, settings: Settings) -> None:
     """Refuse settings whose conductor must not go on with the run by itself: a run says which
     coordinator led it, and not where that lies."""
-    routed = run.tier == "mini" and assembly.mini_of(settings) is not None
-    leading = of_tier(run.tier, _name_of(settings.conductor), routed=routed)
-    if unfit := unfit_to_lead(run, leading):
+    routed = run.tier == "mini" and assembly.load_router(settings) is not None
+    leading = tier_conductor_name(run.tier, _name_of(settings.conductor), routed=routed)
+    if unfit := resume_conflict(run, leading):
         raise ConfigError(unfit)
 
 
 def _name_of(conductor: ConductorSettings) -> str:
     """What the conductor will be called, without setting it up."""
     if conductor.kind == "model" and conductor.worker is not None:
-        return of_model(conductor.worker.profile.name)
+        return model_conductor_name(conductor.worker.profile.name)
     if conductor.kind == "evolved" and conductor.coordinator is not None:
         from podium.conductors.evolved.coordinator import Coordinator
 
-        return of_coordinator(Coordinator.load(conductor.coordinator).fingerprint)
+        return evolved_conductor_name(Coordinator.load(conductor.coordinator).fingerprint)
     return conductor.kind
 
 
@@ -206,7 +206,7 @@ def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Sett
     planner = kept.conductor.worker
     if planner is None or is_local(planner, environment):
         return kept
-    best = best_planner(kept.workers, Catalogue.load())
+    best = default_planner(kept.workers, Catalogue.load())
     return replace(kept, conductor=replace(kept.conductor, worker=best))
 
 
@@ -237,7 +237,7 @@ def _led_by_coordinator(settings: Settings, wanted: str) -> Settings:
         otherwise='name it in the configuration\'s [conductor] instead (kind = "evolved", '
         'coordinator, pool_changed = "narrow") to have it choose among the workers that both have',
     )
-    conductor = led_by_coordinator(settings.conductor, directory, described)
+    conductor = with_coordinator(settings.conductor, directory, described)
     return replace(settings, conductor=conductor)
 
 
@@ -245,7 +245,7 @@ def _of_kind(settings: Settings, kind: str) -> ConductorSettings:
     conductor = settings.conductor
     match kind:
         case "model":
-            planner = conductor.worker or best_planner(settings.workers, Catalogue.load())
+            planner = conductor.worker or default_planner(settings.workers, Catalogue.load())
             return replace(conductor, kind="model", worker=planner)
         case "fixed" if conductor.workflow is None:
             raise UsageError(
@@ -274,10 +274,10 @@ def _planner(settings: Settings, name: str) -> WorkerSettings:
     provider, slash, model = name.partition("/")
     if slash and model and provider in PROVIDERS:
         table = WorkerTable(name=name, provider=provider, model=model)
-        return worker_settings(table, Catalogue.load())
+        return resolve_worker(table, Catalogue.load())
     raise UsageError(
         f"--conductor {name!r} is neither a kind, nor a worker of this pool, nor provider/model; "
-        f"{nearest(name, (*KINDS, *settings.pool.names))}"
+        f"{suggest(name, (*KINDS, *settings.pool.names))}"
     )
 
 
@@ -287,7 +287,7 @@ def _checked(excluded: frozenset[str], settings: Settings) -> frozenset[str]:
     for name in sorted(excluded - known):
         raise UsageError(
             f"--exclude {name!r} is neither a worker nor a provider of this pool, nor mcp: and a "
-            f"server of tools; {nearest(name, known)}"
+            f"server of tools; {suggest(name, known)}"
         )
     return excluded
 

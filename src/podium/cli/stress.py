@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from podium.cli.formatting import counted, money, seconds
 from podium.cli.models import fetch, weights_of
-from podium.client.assembly import assemble, usual_options
+from podium.client.assembly import assemble, default_options
 from podium.client.client import AsyncPodium
 from podium.config import Settings
 from podium.core.pool import CONDUCTOR_PROVIDER
@@ -139,7 +139,7 @@ async def stressed(settings: Settings, runs: int, *, offline: bool) -> Stressed:
             [*heard, *rest],
             assembly.conductor,
             pool=settings.pool,
-            options=usual_options(settings),
+            options=default_options(settings),
             retry=settings.retry,
             breaker=settings.breaker,
             hedges=settings.hedges,
@@ -147,7 +147,7 @@ async def stressed(settings: Settings, runs: int, *, offline: bool) -> Stressed:
             began = time.perf_counter()
             done = await _performed(podium, [each.profile.name for each in heard], runs)
             took = time.perf_counter() - began
-            openings = (await podium.switchboard()).breakers.openings
+            openings = (await podium.call_policy()).breakers.openings
             return _summed(done, heard, openings, took)
     finally:
         await assembly.close()

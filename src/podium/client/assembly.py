@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from podium import conductors as conductor
-from podium.conductors import Conductor, Mini, for_tier, plan
+from podium.conductors import Conductor, TierRouter, conductor_for_tier, plan
 from podium.conductors.evolved.description import read_description
-from podium.config import GuardrailSettings, MiniSettings, Settings, WorkerSettings
+from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.core.errors import ConfigError, MalformedPlan, UsageError, installing
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
@@ -45,12 +45,12 @@ class Assembly:
     planner: Worker | None = None
     guardrails: tuple[Guardrail, ...] = ()
     reader: HiddenReader | None = None
-    mini: Callable[[], Mini | None] = lambda: None
+    mini: Callable[[], TierRouter | None] = lambda: None
     lacking: Callable[[], str] = lambda: ""
 
     def conductor_for(self, tier: Tier) -> Conductor:
         """Who leads the runs of that tier."""
-        return for_tier(tier, self.conductor, self.mini() if tier != "ultra" else None)
+        return conductor_for_tier(tier, self.conductor, self.mini() if tier != "ultra" else None)
 
     async def close(self) -> None:
         """Close what holds something open, such as a loaded model."""
@@ -91,7 +91,7 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
     named = workers.get(planning.profile.name) if planning is not None else None
     chosen, reader = settings.conductor, None
     if chosen.kind == "evolved" and chosen.coordinator is not None:
-        leading, reader = evolved_conductor(chosen.coordinator, notice=chosen.notice)
+        leading, reader = load_evolved_conductor(chosen.coordinator, notice=chosen.notice)
     else:
         leading = _conductor(settings, planner or named)
     return Assembly(
@@ -99,17 +99,17 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
         settings.pool,
         leading,
         planner,
-        tuple(map(guardrail_of, settings.guardrails)),
+        tuple(map(build_guardrail, settings.guardrails)),
         reader,
-        cache(partial(mini_of, settings)),
-        partial(lacking_router, settings.mini),
+        cache(partial(load_router, settings)),
+        partial(router_problem, settings.mini),
     )
 
 
-def mini_of(settings: Settings) -> Mini | None:
+def load_router(settings: Settings) -> TierRouter | None:
     """The learned router that the settings name, held against the pool that it is to choose from:
     one that was trained with others is refused, or kept to those that both have. One that nobody
-    named is left out on a machine that lacks what it needs; `lacking_router` says what that is."""
+    named is left out on a machine that lacks what it needs; `router_problem` says what that is."""
     wanted = settings.mini
     if wanted is None:
         return None
@@ -120,7 +120,7 @@ def mini_of(settings: Settings) -> Mini | None:
             return None
         raise
     narrow = wanted.pool_changed == "narrow"
-    mini = Mini(
+    mini = TierRouter(
         router, confidence=wanted.confidence, quality_bias=wanted.quality_bias, narrow=narrow
     )
     return mini.fitted_to(
@@ -132,7 +132,7 @@ def mini_of(settings: Settings) -> Mini | None:
 
 
 def check_quality_bias(
-    tier: Tier, mini: Callable[[], Mini | None], lacking: Callable[[], str]
+    tier: Tier, mini: Callable[[], TierRouter | None], lacking: Callable[[], str]
 ) -> None:
     """Refuse a quality bias that nobody would heed in that tier, where this is the router, and
     what it lacks. Needs no worker, and no weights."""
@@ -149,7 +149,7 @@ def check_quality_bias(
         )
 
 
-def lacking_router(wanted: MiniSettings | None) -> str:
+def router_problem(wanted: RouterSettings | None) -> str:
     """Why the router cannot be loaded; empty where it can, or where none is wanted."""
     if wanted is None:
         return ""
@@ -160,7 +160,7 @@ def lacking_router(wanted: MiniSettings | None) -> str:
     return ""
 
 
-def _router(wanted: MiniSettings) -> LearnedRouter:
+def _router(wanted: RouterSettings) -> LearnedRouter:
     """The router from its file."""
     try:
         from podium.conductors.routing import LearnedRouter, shipped_router
@@ -173,7 +173,7 @@ def _router(wanted: MiniSettings) -> LearnedRouter:
     return LearnedRouter.load(shipped_router(name) if name else Path(wanted.router))
 
 
-def evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conductor, HiddenReader]:
+def load_evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conductor, HiddenReader]:
     """The coordinator in that directory as a conductor, and who reads for it, to be closed in the
     end. The model that reads is loaded with the first question."""
     described = read_description(directory)
@@ -195,7 +195,7 @@ async def close_all(those: Iterable[object]) -> None:
                 stack.push_async_callback(close)
 
 
-def usual_options(settings: Settings) -> Options:
+def default_options(settings: Settings) -> Options:
     """What the settings say of every run."""
     return Options(
         max_steps=settings.conductor.max_steps,
@@ -204,7 +204,7 @@ def usual_options(settings: Settings) -> Options:
     )
 
 
-def guardrail_of(settings: GuardrailSettings) -> Guardrail:
+def build_guardrail(settings: GuardrailSettings) -> Guardrail:
     """The guardrail that the settings describe."""
     hook: Hook | Redaction
     match settings.kind:

@@ -22,10 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
-from podium.client.assembly import Assembly, assemble, usual_options
+from podium.client.assembly import Assembly, assemble, default_options
 from podium.client.runtime import RunOptions, Runtime
-from podium.conductors import Conductor, Mini, ModelConductor
-from podium.config import McpSettings, Settings, current_settings
+from podium.conductors import Conductor, ModelConductor, TierRouter
+from podium.config import McpSettings, Settings, discover_settings
 from podium.core.budget import Account, Budget
 from podium.core.errors import UsageError
 from podium.core.events import Emit, Event
@@ -90,7 +90,7 @@ class AsyncPodium:
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail | Hook] = (),
-        mini: Mini | None = None,
+        mini: TierRouter | None = None,
     ) -> None:
         self._toolbox = toolbox
         self._guardrails = tuple(map(as_guardrail, guardrails))
@@ -186,7 +186,7 @@ class AsyncPodium:
         """Who leads the runs of that tier."""
         return (await self._open()).assembly.conductor_for(tier)
 
-    async def mini(self) -> Mini | None:
+    async def mini(self) -> TierRouter | None:
         """The learned router that serves the mini tier, where there is one."""
         return (await self._open()).assembly.mini()
 
@@ -198,7 +198,7 @@ class AsyncPodium:
         """What a run has where nothing is wished for."""
         return (await self._open()).options
 
-    async def switchboard(self) -> CallPolicy:
+    async def call_policy(self) -> CallPolicy:
         """What every call to these workers shares, one outside of any run as well: the gates,
         the deadlines and the retry policy."""
         return (await self._open()).call_policy
@@ -268,11 +268,11 @@ class AsyncPodium:
         assembly, options, retry = self._assembly, self._options or Options(), self._retry
         breaker, hedges = self._breaker or BreakerPolicy(), self._hedges or {}
         if assembly is None:
-            settings = self._settings or await current_settings(os.environ)
+            settings = self._settings or await discover_settings(os.environ)
             assembly = assemble(settings, os.environ, self._http)
             if self._conductor is not None:
                 assembly = replace(assembly, conductor=self._conductor)
-            options = self._options or usual_options(settings)
+            options = self._options or default_options(settings)
             retry = self._retry or settings.retry
             breaker = self._breaker or settings.breaker
             hedges = settings.hedges if self._hedges is None else self._hedges

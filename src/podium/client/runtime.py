@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from podium._util.process import is_alive, this_process
 from podium.client.assembly import Assembly, check_quality_bias
-from podium.conductors import ByQuestion, Conductor, FixedConductor, GivenConductor
+from podium.conductors import AdaptiveConductor, Conductor, FixedConductor, RequestWorkflowConductor
 from podium.conductors.names import FIXED
 from podium.core.budget import Account, Budget
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
@@ -88,7 +88,7 @@ class Runtime:
                 "a quality bias is for a router, and this workflow is given; drop one of them"
             )
         workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
-        return await self._answer(question, GivenConductor(workflow), options, wishes)
+        return await self._answer(question, RequestWorkflowConductor(workflow), options, wishes)
 
     async def plan(self, question: str, wishes: RunOptions) -> Round:
         """Only plan."""
@@ -203,7 +203,7 @@ class Runtime:
             return
         check_quality_bias(options.tier, self.assembly.mini, self.assembly.lacking)
         leading = self.assembly.conductor_for(options.tier)
-        if isinstance(leading, ByQuestion) and leading.always_conducts:
+        if isinstance(leading, AdaptiveConductor) and leading.always_conducts:
             raise UsageError(
                 "a quality bias is for a router, and in the tier podium this pool's trained "
                 "conductor "

@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from podium.client.client import CLOSED, AsyncPodium
 from podium.client.runtime import RunOptions
-from podium.conductors import Conductor, Mini
+from podium.conductors import Conductor, TierRouter
 from podium.config import Settings
 from podium.core.budget import Budget
 from podium.core.errors import UsageError
@@ -56,7 +56,7 @@ class Podium:
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail | Hook] = (),
-        mini: Mini | None = None,
+        mini: TierRouter | None = None,
     ) -> None:
         self._podium = AsyncPodium(
             workers,

@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from podium.conductors.builtin import (
+    Complexity,
     FixedConductor,
-    GivenConductor,
+    RequestWorkflowConductor,
     RouterConductor,
     RulesConductor,
-    Verdict,
-    verdict,
+    classify_question,
 )
 from podium.conductors.model import ModelConductor
 from podium.conductors.prompt import Form, Length
-from podium.conductors.tiers import ByQuestion, Mini, MiniConductor, for_tier, may_plan_again
+from podium.conductors.tiers import (
+    AdaptiveConductor,
+    LearnedRouterConductor,
+    TierRouter,
+    can_replan,
+    conductor_for_tier,
+)
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.worker import Worker
@@ -78,22 +84,22 @@ def build(
 
 __all__ = [
     "KINDS",
-    "ByQuestion",
+    "AdaptiveConductor",
+    "Complexity",
     "Conductor",
     "FixedConductor",
     "Form",
-    "GivenConductor",
+    "LearnedRouterConductor",
     "Length",
-    "Mini",
-    "MiniConductor",
     "ModelConductor",
     "Plan",
     "PlanningContext",
+    "RequestWorkflowConductor",
     "RouterConductor",
     "RulesConductor",
-    "Verdict",
+    "TierRouter",
     "build",
-    "for_tier",
-    "may_plan_again",
-    "verdict",
+    "can_replan",
+    "classify_question",
+    "conductor_for_tier",
 ]

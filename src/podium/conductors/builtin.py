@@ -45,10 +45,10 @@ class RouterConductor:
 
 def cheapest_capable(context: PlanningContext) -> str:
     """The name of the cheapest worker that can take the question."""
-    return Pool(able_to_take(context)).cheapest.name
+    return Pool(capable_workers(context)).cheapest.name
 
 
-def able_to_take(context: PlanningContext) -> tuple[WorkerProfile, ...]:
+def capable_workers(context: PlanningContext) -> tuple[WorkerProfile, ...]:
     """The workers that can take the question, by themselves: without their fallbacks.
 
     A worker can take it when the conversation and the question fit its window with some room
@@ -88,15 +88,15 @@ class FixedConductor:
         return Plan(self.workflow if context.answer is None else None)
 
 
-class GivenConductor(FixedConductor):
+class RequestWorkflowConductor(FixedConductor):
     """Plans the workflow that came with this very question."""
 
-    def with_workflow(self, workflow: Workflow) -> GivenConductor:
+    def with_workflow(self, workflow: Workflow) -> RequestWorkflowConductor:
         """The conductor with what guardrails left of its workflow."""
-        return GivenConductor(workflow, name=self.name)
+        return RequestWorkflowConductor(workflow, name=self.name)
 
 
-Verdict = Literal["simple", "medium", "complex"]
+Complexity = Literal["simple", "medium", "complex"]
 
 COMPLEX_WORDS: Final = ("solve", "implement", "write code", "algorithm", "optimize")
 MEDIUM_WORDS: Final = ("compare", "analyze", "evaluate")
@@ -112,7 +112,7 @@ VERIFY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class RoleAssignment:
     """Who plays which part. `lead` speaks last and answers what is simple."""
 
     lead: str
@@ -122,7 +122,7 @@ class Cast:
     practical: str
 
 
-PROOF_OF_CONCEPT: Final = Cast(
+PROOF_OF_CONCEPT: Final = RoleAssignment(
     lead="claude-sonnet-4",
     planner="gpt-5",
     implementer="deepseek-r1-qwen-32b",
@@ -143,7 +143,7 @@ class RulesConductor:
         return Plan(_workflow(context) if context.answer is None else None)
 
 
-def verdict(question: str) -> Verdict:
+def classify_question(question: str) -> Complexity:
     """How much work the question's words announce."""
     lowered = question.lower()
     if any(word in lowered for word in COMPLEX_WORDS):
@@ -153,7 +153,7 @@ def verdict(question: str) -> Verdict:
     return "simple"
 
 
-def cast(pool: Pool) -> Cast:
+def assign_roles(pool: Pool) -> RoleAssignment:
     """The proof of concept's cast where the pool has its workers.
 
     In any other pool the best worker leads, and the others take the earlier parts in the pool's
@@ -169,13 +169,15 @@ def cast(pool: Pool) -> Cast:
         if worker.name != lead and worker.provider != CONDUCTOR_PROVIDER
     ] or [lead]
     first, second = others[0], others[1 % len(others)]
-    return Cast(lead, planner=first, implementer=second, technical=first, practical=second)
+    return RoleAssignment(
+        lead, planner=first, implementer=second, technical=first, practical=second
+    )
 
 
 def _workflow(context: PlanningContext) -> Workflow:
     """The topology for the question; where it is too long, its last steps, down to one-shot."""
-    players = cast(context.pool)
-    parts = _parts(verdict(context.question), players)[-context.max_steps :]
+    players = assign_roles(context.pool)
+    parts = _parts(classify_question(context.question), players)[-context.max_steps :]
     if len(parts) < 2:
         return Workflow((Step(players.lead, context.question),))
     return Workflow(
@@ -196,19 +198,19 @@ class _Part(NamedTuple):
     reads_earlier: bool = True
 
 
-def _parts(verdict: Verdict, cast: Cast) -> tuple[_Part, ...]:
+def _parts(classify_question: Complexity, assign_roles: RoleAssignment) -> tuple[_Part, ...]:
     """The work to share out; none where the lead answers alone."""
-    if verdict == "complex":
+    if classify_question == "complex":
         return (
-            _Part(cast.planner, PLAN),
-            _Part(cast.implementer, IMPLEMENT),
-            _Part(cast.lead, VERIFY),
+            _Part(assign_roles.planner, PLAN),
+            _Part(assign_roles.implementer, IMPLEMENT),
+            _Part(assign_roles.lead, VERIFY),
         )
-    if verdict == "medium":
+    if classify_question == "medium":
         return (
-            _Part(cast.technical, TECHNICAL_VIEW, reads_earlier=False),
-            _Part(cast.practical, PRACTICAL_VIEW, reads_earlier=False),
-            _Part(cast.lead, SYNTHESIS),
+            _Part(assign_roles.technical, TECHNICAL_VIEW, reads_earlier=False),
+            _Part(assign_roles.practical, PRACTICAL_VIEW, reads_earlier=False),
+            _Part(assign_roles.lead, SYNTHESIS),
         )
     return ()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from podium.conductors import plan
-from podium.conductors.names import of_model
+from podium.conductors.names import model_conductor_name
 from podium.conductors.prompt import Form, Length, Prompt
 from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
@@ -59,7 +59,7 @@ class ModelConductor:
         name: str | None = None,
     ) -> None:
         self.worker = worker
-        self.name = name or of_model(worker.profile.name)
+        self.name = name or model_conductor_name(worker.profile.name)
         self._prompt = Prompt(prompt, structured or form_for(worker.profile, prompt), few_shot)
         self._temperature = temperature
         self._max_tokens = max_tokens

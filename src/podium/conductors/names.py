@@ -29,17 +29,17 @@ _MODEL: Final = re.compile(r"model\((.*)\)", re.DOTALL)
 _COORDINATOR: Final = re.compile(r"evolved\(.*\)", re.DOTALL)
 
 
-def of_model(worker: str) -> str:
+def model_conductor_name(worker: str) -> str:
     """The conductor that asks that worker to plan."""
     return f"model({worker})"
 
 
-def of_coordinator(fingerprint: str) -> str:
+def evolved_conductor_name(fingerprint: str) -> str:
     """The conductor that an evolved coordinator is."""
     return f"evolved({fingerprint})"
 
 
-def of_tier(tier: Tier, configured: str, *, routed: bool = False) -> str:
+def tier_conductor_name(tier: Tier, configured: str, *, routed: bool = False) -> str:
     """Who leads a tier, where that is the configured conductor; `routed` says that a learned router
     serves `mini`."""
     if tier == "mini":
@@ -47,26 +47,26 @@ def of_tier(tier: Tier, configured: str, *, routed: bool = False) -> str:
     return f"podium({configured})" if tier == "podium" else configured
 
 
-def configured_in(name: str) -> str:
+def configured_conductor_name(name: str) -> str:
     """The name of the configured conductor, in that of one who leads a tier."""
     tier = _TIER.fullmatch(name)
     return tier[1] if tier else name
 
 
-def model_in(name: str) -> str | None:
+def planning_worker_name(name: str) -> str | None:
     """The worker that is asked to plan by whoever leads a tier; None where nobody is."""
-    asked = _MODEL.fullmatch(configured_in(name))
+    asked = _MODEL.fullmatch(configured_conductor_name(name))
     return asked[1] if asked else None
 
 
-def unfit_to_lead(run: Run, leading: str) -> str | None:
+def resume_conflict(run: Run, leading: str) -> str | None:
     """Why who leads here must not go on with a run by itself; None where it may.
 
     What an evolved coordinator led goes on by that one, and what it did not lead goes on without
     it: it would take the rounds of others for turns of its own, and others its turns for rounds.
     All others may go on with each other's runs, and a workflow that was given leads itself.
     """
-    led, leads = configured_in(run.conductor), configured_in(leading)
+    led, leads = configured_conductor_name(run.conductor), configured_conductor_name(leading)
     coordinated = any(_COORDINATOR.fullmatch(name) for name in (led, leads))
     if led == leads or not coordinated or run.conductor == FIXED:
         return None

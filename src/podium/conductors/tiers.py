@@ -17,11 +17,11 @@ from podium.conductors.builtin import (
     FixedConductor,
     RouterConductor,
     RulesConductor,
-    able_to_take,
+    capable_workers,
     cheapest_capable,
-    verdict,
+    classify_question,
 )
-from podium.conductors.names import of_tier
+from podium.conductors.names import tier_conductor_name
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
@@ -67,7 +67,7 @@ class Router(Protocol):
         ...
 
 
-class Mini:
+class TierRouter:
     """The router that serves the mini tier. It chooses among workers that it is at least
     `confidence` sure of, each for itself, and where there is none, the conductor plans; at a
     quality bias
@@ -110,7 +110,7 @@ class Mini:
         trained_for: Pool | None = None,
         called: str = "the router of `mini`",
         narrowing: str = "Mini(…, narrow=True)",
-    ) -> Mini:
+    ) -> TierRouter:
         """This one for that pool, held against it, or against `trained_for` where some workers of
         that were left out on purpose. A `ConfigError` calls the router as it was `called`, and says
         what `narrowing` it takes."""
@@ -125,7 +125,7 @@ class Mini:
                 f"{unfit}; train it again with podium train router, put the pool back, or have it "
                 f"choose among those that both have by {narrowing}"
             )
-        return Mini(
+        return TierRouter(
             self.router,
             confidence=self.confidence,
             quality_bias=self.quality_bias,
@@ -157,14 +157,14 @@ class Mini:
         )
 
 
-class MiniConductor:
+class LearnedRouterConductor:
     """Has the router choose, and the configured conductor plan where the router is not sure, or
     where whom it chose gave no answer."""
 
-    def __init__(self, mini: Mini, configured: Conductor) -> None:
+    def __init__(self, mini: TierRouter, configured: Conductor) -> None:
         self._mini = mini
         self._configured = configured
-        self.name = of_tier("mini", configured.name, routed=True)
+        self.name = tier_conductor_name("mini", configured.name, routed=True)
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """One step for whom the router chose; once there is an answer of that one, acceptance."""
@@ -173,7 +173,7 @@ class MiniConductor:
             if context.answer is not None and not (first is not None and first.passed_on):
                 return Plan(None)
             return await self._configured.plan(context, call)
-        able = able_to_take(context)
+        able = capable_workers(context)
         known = tuple(worker for worker in able if self._mini.router.knows(worker))
         if not known:
             return _unrouted(context, able, self._mini.warnings)
@@ -216,34 +216,36 @@ UNHEEDED: Final = (
 )
 
 
-def for_tier(tier: Tier, configured: Conductor, mini: Mini | None = None) -> Conductor:
+def conductor_for_tier(
+    tier: Tier, configured: Conductor, mini: TierRouter | None = None
+) -> Conductor:
     """The conductor that serves a tier, where `configured` is the one set up for this pool and
     `mini` the router that was trained for it, if one was."""
     if tier == "mini":
         return _least_latency(configured, mini)
     if tier == "podium":
-        return ByQuestion(configured, mini)
+        return AdaptiveConductor(configured, mini)
     return configured
 
 
-def _least_latency(configured: Conductor, mini: Mini | None) -> Conductor:
-    return RouterConductor() if mini is None else MiniConductor(mini, configured)
+def _least_latency(configured: Conductor, mini: TierRouter | None) -> Conductor:
+    return RouterConductor() if mini is None else LearnedRouterConductor(mini, configured)
 
 
-def may_plan_again(
-    tier: Tier, configured: Conductor, question: str, mini: Mini | None = None
+def can_replan(
+    tier: Tier, configured: Conductor, question: str, mini: TierRouter | None = None
 ) -> bool:
     """Whether who leads may plan again after seeing an answer. Where nobody does, the first answer
     is known to be the last one. What a learned router is not sure of, the conductor may."""
-    leading = for_tier(tier, configured, mini)
-    if isinstance(leading, ByQuestion):
-        leading = leading.who_leads(question)
-    if isinstance(leading, MiniConductor):
+    leading = conductor_for_tier(tier, configured, mini)
+    if isinstance(leading, AdaptiveConductor):
+        leading = leading.select_conductor(question)
+    if isinstance(leading, LearnedRouterConductor):
         leading = configured
     return not isinstance(leading, RulesConductor | RouterConductor | FixedConductor)
 
 
-class ByQuestion:
+class AdaptiveConductor:
     """Routes what is simple by its words, and has the rest conducted.
 
     A conductor that was trained to plan sees more than words do: which questions have several
@@ -251,25 +253,25 @@ class ByQuestion:
     to one worker by itself, so it is asked every time.
     """
 
-    def __init__(self, configured: Conductor, mini: Mini | None = None) -> None:
+    def __init__(self, configured: Conductor, mini: TierRouter | None = None) -> None:
         self._configured = configured
         self.always_conducts = bool(getattr(configured, "is_trained", False))
         self._router = _least_latency(configured, mini)
-        self.name = of_tier("podium", configured.name)
+        self.name = tier_conductor_name("podium", configured.name)
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Leave the question to the router or to the configured conductor. A quality bias that is
         not heeded, for the question is not simple, is a warning on the first round."""
-        leading = self.who_leads(context.question)
+        leading = self.select_conductor(context.question)
         plan = await leading.plan(context, call)
         if context.quality_bias is None or context.rounds or leading is self._router:
             return plan
         return replace(plan, warnings=(*plan.warnings, UNHEEDED))
 
-    def who_leads(self, question: str) -> Conductor:
+    def select_conductor(self, question: str) -> Conductor:
         """The router, or the configured conductor. It depends on the question alone, so every
         round of a run goes the same way."""
-        routes = not self.always_conducts and verdict(question) == "simple"
+        routes = not self.always_conducts and classify_question(question) == "simple"
         return self._router if routes else self._configured
 
     @property

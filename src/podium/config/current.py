@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from podium.config.environment import find_workers
+from podium.config.environment import discover_workers
 from podium.config.files import find, read
 from podium.config.resolve import resolve
 from podium.config.schema import ConfigFile
@@ -20,7 +20,7 @@ EMBEDDED_POOL: Final = Path(__file__).with_name("embedded.toml")
 better one (its conductor trained further, say) is a matter of data."""
 
 
-async def current_settings(
+async def discover_settings(
     environment: Mapping[str, str],
     *,
     config: Path | None = None,
@@ -45,7 +45,7 @@ async def current_settings(
     warnings: tuple[str, ...] = ()
     is_embedded = False
     if not tables.worker:
-        found = await find_workers(environment, Catalogue.load())
+        found = await discover_workers(environment, Catalogue.load())
         if found.workers:
             tables = tables.model_copy(update={"worker": found.workers})
             sources.append(f"the environment ({', '.join(found.variables)})")

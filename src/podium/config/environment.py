@@ -68,7 +68,7 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DiscoveredWorkers:
     """The workers that the environment gives, the variables that gave them, and what a person
     should know."""
 
@@ -77,7 +77,9 @@ class Found:
     warnings: tuple[str, ...] = ()
 
 
-async def find_workers(environment: Mapping[str, str], catalogue: Catalogue) -> Found:
+async def discover_workers(
+    environment: Mapping[str, str], catalogue: Catalogue
+) -> DiscoveredWorkers:
     """Each vendor's default models, for every vendor that there is a key for.
 
     The same model from a second vendor is left out. An Ollama server that does not answer is
@@ -105,7 +107,7 @@ async def find_workers(environment: Mapping[str, str], catalogue: Catalogue) -> 
             workers.setdefault(worker.name, worker)
     if unreachable and not workers:
         raise ConfigError(unreachable[0])
-    return Found(
+    return DiscoveredWorkers(
         workers=tuple(workers.values()),
         variables=tuple(variables),
         warnings=(*unreachable, *warnings),

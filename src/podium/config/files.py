@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from podium._util import files as paths
-from podium.config.problems import form_problem, nearest, syntax_problem
+from podium.config.problems import suggest, syntax_problem, validation_problem
 from podium.config.resolve import resolve
 from podium.config.schema import ConductorKind, ConductorTable, ConfigFile, WorkerTable
 from podium.config.settings import Settings
@@ -86,7 +86,7 @@ def _of_worker(where: str, table: WorkerTable) -> Iterator[str]:
     known = ONLY_OPTIONS.get(table.provider, tuple(table.options))
     for option in table.options:
         if option not in known:
-            hint = nearest(option, known)
+            hint = suggest(option, known)
             yield f"{where}.options.{option} has no effect with {provider}; {hint}"
 
 
@@ -99,7 +99,7 @@ def load(path: Path, *, today: datetime.date | None = None) -> Settings:
     return resolve(read(path), str(path), today=today)
 
 
-def read_tables(path: Path, kind: str = "file") -> dict[str, Any]:
+def read_toml(path: Path, kind: str = "file") -> dict[str, Any]:
     """The tables of a TOML file, whatever they are about; `kind` is what people call it."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
@@ -114,11 +114,11 @@ def read_tables(path: Path, kind: str = "file") -> dict[str, Any]:
 
 def read(path: Path) -> ConfigFile:
     """A file's tables, of the right form but not yet resolved."""
-    tables = read_tables(path)
+    tables = read_toml(path)
     try:
         file = ConfigFile.model_validate(tables)
     except ValidationError as error:
-        raise form_problem(path, error, ConfigFile) from None
+        raise validation_problem(path, error, ConfigFile) from None
     try:
         refuse_idle_keys(file)
     except ConfigError as error:

@@ -30,13 +30,15 @@ def syntax_problem(file: Path, error: tomllib.TOMLDecodeError) -> ConfigError:
     return ConfigError(f"{file}: not valid TOML: {error}")
 
 
-def form_problem(file: Path | str, error: ValidationError, form: type[BaseModel]) -> ConfigError:
+def validation_problem(
+    file: Path | str, error: ValidationError, form: type[BaseModel]
+) -> ConfigError:
     """The first thing that is wrong with the file's form."""
     details = min(error.errors(), key=_misspellings_first)
     return ConfigError(f"{file}: {_said(details, form)}")
 
 
-def secret_in(options: Any, path: str) -> str | None:
+def find_secret(options: Any, path: str) -> str | None:
     """The path of an option that would hold a secret, however deep."""
     if isinstance(options, list):
         inner = {f"{path}[{place}]": value for place, value in enumerate(options)}
@@ -47,7 +49,7 @@ def secret_in(options: Any, path: str) -> str | None:
                 return here
     else:
         return None
-    return next(filter(None, (secret_in(value, here) for here, value in inner.items())), None)
+    return next(filter(None, (find_secret(value, here) for here, value in inner.items())), None)
 
 
 def secret_problem(path: str) -> str:
@@ -58,14 +60,14 @@ def secret_problem(path: str) -> str:
     )
 
 
-def nearest(word: str, valid: Iterable[str]) -> str:
+def suggest(word: str, valid: Iterable[str]) -> str:
     """A hint at what was meant, or at what there is."""
     words = sorted(valid)
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(words)}"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as it may be printed."""
     match value:
         case bool():
@@ -96,12 +98,12 @@ def _said(details: ErrorDetails, form: type[BaseModel]) -> str:
         if _is_secret(last):
             return secret_problem(path)
         keys = _keys_at(form, details["loc"][:-1])
-        return f"unknown key {path}; {nearest(last, keys)}"
+        return f"unknown key {path}; {suggest(last, keys)}"
     if details["type"] == "missing":
         return f"{path} is missing, and it is required"
     if last == "key_env" or details["loc"][-2:-1] == ("env",):
         return f"{path}: expected the name of an environment variable, such as OPENAI_API_KEY"
-    return f"{path}: expected {_expected(details)}, got {shown(details['input'])}"
+    return f"{path}: expected {_expected(details)}, got {format_value(details['input'])}"
 
 
 def _expected(details: ErrorDetails) -> str:

@@ -37,12 +37,12 @@ def variables() -> str:
     return "\n".join(["| variable | provider |", "|---|---|", *filter(None, rows), ""])
 
 
-def updated(page: str) -> str:
+def update_page(page: str) -> str:
     """The page with what is between its marks brought up to date."""
-    return with_parts(page, _MADE, {"variables": variables(), "reference": reference()})
+    return replace_parts(page, _MADE, {"variables": variables(), "reference": reference()})
 
 
-def with_parts(page: str, made: str, parts: Mapping[str, str]) -> str:
+def replace_parts(page: str, made: str, parts: Mapping[str, str]) -> str:
     """The page with each part between the two marks that bear its name."""
     for part, text in parts.items():
         begin, end = f"<!-- {part}: {made} -->", f"<!-- end of the {part} -->"
@@ -129,7 +129,7 @@ def _type(annotation: Any) -> str:
 def main() -> None:
     """Bring the page named on the command line up to date."""
     page = Path(sys.argv[1])
-    page.write_text(updated(page.read_text("utf-8")), "utf-8")
+    page.write_text(update_page(page.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from podium.conductors.evolved.description import Description, read_description
 from podium.config.guardrails import guardrail_settings
-from podium.config.problems import nearest, secret_in, secret_problem
+from podium.config.problems import find_secret, secret_problem, suggest
 from podium.config.schema import ConductorTable, ConfigFile, WorkerTable
 from podium.config.sections import mcp_settings, mini_settings
 from podium.config.serving import StoreTable
@@ -60,7 +60,7 @@ def evolved_settings(
     return replace(settings, coordinator=Path(table.coordinator), rounds=rounds, notice=notice)
 
 
-def led_by_coordinator(
+def with_coordinator(
     settings: ConductorSettings, directory: Path, described: Description
 ) -> ConductorSettings:
     """The settings with that coordinator in place of whoever leads."""
@@ -159,7 +159,7 @@ class _Resolver:
         if table.provider not in PROVIDERS:
             raise ConfigError(
                 f"{where}.provider: no provider is called {table.provider!r}; "
-                f"{nearest(table.provider, PROVIDERS)}"
+                f"{suggest(table.provider, PROVIDERS)}"
             )
         if table.provider == OWN_ADDRESS and not table.base_url:
             raise ConfigError(
@@ -168,7 +168,7 @@ class _Resolver:
             )
         if table.base_url:
             _check_address(table.base_url, f"{where}.base_url")
-        if secret := secret_in(table.options, f"{where}.options"):
+        if secret := find_secret(table.options, f"{where}.options"):
             raise ConfigError(secret_problem(secret))
         for name, given in (("faults", table.faults), ("hedge", table.hedge)):
             if given and table.provider == CONDUCTOR_PROVIDER:
@@ -176,7 +176,7 @@ class _Resolver:
                     f"{where}.{name} has no effect on a conductor, which makes no call of its own; "
                     f"give it to the workers that it calls"
                 )
-        return worker_settings(table, self.catalogue)
+        return resolve_worker(table, self.catalogue)
 
     def _conductor(
         self, table: ConductorTable, pool: Pool, workers: Sequence[WorkerSettings]
@@ -195,7 +195,7 @@ class _Resolver:
     def _planner(
         self, table: ConductorTable, pool: Pool, workers: Sequence[WorkerSettings]
     ) -> WorkerSettings:
-        if secret := secret_in(table.options, "conductor.options"):
+        if secret := find_secret(table.options, "conductor.options"):
             raise ConfigError(secret_problem(secret))
         named = self._named_planner(table.model, pool, workers)
         if named is None:
@@ -203,7 +203,7 @@ class _Resolver:
             described = WorkerTable(
                 name=table.model or "", provider=provider, model=model, options=table.options
             )
-            return worker_settings(described, self.catalogue)
+            return resolve_worker(described, self.catalogue)
         if table.options:
             raise ConfigError(
                 f"conductor.options has no effect on {named.profile.name!r}, which has its own; "
@@ -216,18 +216,18 @@ class _Resolver:
     ) -> WorkerSettings | None:
         """The worker that is called so, or None where it is `provider/model`."""
         if model is None:
-            return best_planner(workers, self.catalogue)
+            return default_planner(workers, self.catalogue)
         if model in pool.names:
             return workers[pool.index(model)]
         if self.planner is not None and model == self.planner.name:
-            return worker_settings(self.planner, self.catalogue)
+            return resolve_worker(self.planner, self.catalogue)
         if model.startswith(SHIPPED):
-            return worker_settings(_shipped(model), self.catalogue)
+            return resolve_worker(_shipped(model), self.catalogue)
         provider, slash, _ = model.partition("/")
         if not slash or provider not in PROVIDERS:
             raise ConfigError(
                 f"conductor.model: {model!r} is neither a worker of this pool nor provider/model; "
-                f"{nearest(model, pool.names)}"
+                f"{suggest(model, pool.names)}"
             )
         return None
 
@@ -243,7 +243,7 @@ class _Resolver:
         )
 
 
-def worker_settings(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
+def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
     """One worker, with what the catalogue knows wherever the table says nothing."""
     model = table.model or table.name
     entry = catalogue.lookup(table.provider, model)
@@ -280,7 +280,7 @@ def _shipped(name: str) -> WorkerTable:
     )
 
 
-def best_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> WorkerSettings:
+def default_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> WorkerSettings:
     """Who plans when nobody was named: the catalogue's choice, else the pool's best worker."""
     ranked = [
         (entry.conductor, place)
@@ -311,7 +311,7 @@ def _check_fallback(name: str | None, pool: Pool) -> None:
     if name not in able:
         raise ConfigError(
             f"conductor.fallback: {name!r} is no worker of this pool that answers by itself; "
-            f"{nearest(name, able)}"
+            f"{suggest(name, able)}"
         )
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, Field
 
 from podium.config.guardrails import GuardrailTable
-from podium.config.sections import FaultsTable, HedgeTable, McpTable, MiniTable
+from podium.config.sections import FaultsTable, HedgeTable, McpTable, RouterTable
 from podium.config.serving import ServerTable, StoreTable
 from podium.config.values import (
     BATCHING_PROVIDER,
@@ -257,7 +257,7 @@ class ConfigFile(Table):
     """A whole file."""
 
     conductor: ConductorTable = ConductorTable()
-    mini: MiniTable = MiniTable()
+    mini: RouterTable = RouterTable()
     budget: BudgetTable = BudgetTable()
     pool: PoolTable = PoolTable()
     retry: RetryTable = RetryTable()
@@ -278,7 +278,7 @@ class ConfigFile(Table):
         trained for its workers, so it goes with them."""
         replaced = {name: getattr(pool, name) for name in pool.model_fields_set}
         if "worker" in replaced:
-            replaced.setdefault("mini", MiniTable())
+            replaced.setdefault("mini", RouterTable())
         return self.model_copy(update=replaced)
 
     def completed(self, pool: ConfigFile) -> ConfigFile:

@@ -185,7 +185,7 @@ SHIPPED: Final = "embedded/"
 """What the names of routers begin with that come with Podium."""
 
 
-class MiniTable(Table):
+class RouterTable(Table):
     """How the mini tier chooses the one worker that answers."""
 
     router: Name | None = Field(
@@ -212,7 +212,7 @@ class MiniTable(Table):
         "with a warning on every run",
     )
 
-    def anchored(self, directory: Path) -> MiniTable:
+    def anchored(self, directory: Path) -> RouterTable:
         """This table with its router counted from that directory."""
         if self.router is None or self.router.startswith(SHIPPED):
             return self
@@ -220,7 +220,7 @@ class MiniTable(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MiniSettings:
+class RouterSettings:
     """The router that serves the mini tier, as its table describes it. `trained_for` is the pool
     that it has to fit, where that is not the whole pool in force: some workers of it were left
     out on purpose. It is `optional` where nobody named it, but the embedded pool came with it: a
@@ -239,10 +239,10 @@ class MiniSettings:
         return self.router.removeprefix(SHIPPED) if self.router.startswith(SHIPPED) else ""
 
 
-def mini_settings(table: MiniTable) -> MiniSettings | None:
+def mini_settings(table: RouterTable) -> RouterSettings | None:
     """What the table means; None where no router is named."""
     if table.router is not None:
-        return MiniSettings(**table.model_dump())
+        return RouterSettings(**table.model_dump())
     for key in sorted(table.model_fields_set):
         raise ConfigError(f"mini.{key} has no effect without mini.router; drop it, or name one")
     return None

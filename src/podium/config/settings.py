@@ -13,7 +13,7 @@ from typing import Any
 
 from podium.config.guardrails import GuardrailSettings
 from podium.config.schema import ConductorKind, PromptLength
-from podium.config.sections import McpSettings, MiniSettings
+from podium.config.sections import McpSettings, RouterSettings
 from podium.config.serving import LogForm
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UnknownWorker
@@ -120,7 +120,7 @@ class Settings:
     share_question: bool = True
     mask_names: bool = False
     conductor: ConductorSettings = ConductorSettings()
-    mini: MiniSettings | None = None
+    mini: RouterSettings | None = None
     budget: Budget = Budget()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)

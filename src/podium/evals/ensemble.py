@@ -22,7 +22,7 @@ from typing import Final
 from podium._util.files import sha256_of
 from podium._util.lab import lab_extra
 from podium._version import __version__
-from podium.client.assembly import assemble, usual_options
+from podium.client.assembly import assemble, default_options
 from podium.conductors import Conductor, Length, ModelConductor
 from podium.conductors.evolved.description import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
@@ -137,7 +137,7 @@ async def opened(
             pool=pool,
             conductor=conductor,
             untrained=prompted,
-            options=usual_options(settings),
+            options=default_options(settings),
             retry=settings.retry,
             asked=asked,
             identity=_identity(settings, base, oracle=oracle),

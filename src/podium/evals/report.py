@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podium._util.files import sha256_of
 from podium._util.lab import ETUDES, lab_extra
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.budget import Budget
 from podium.core.errors import BudgetExhausted, UsageError
 from podium.core.worker import Worker
@@ -100,7 +100,7 @@ class EvalSpec:
         if self.judge not in ensemble.workers:
             raise UsageError(
                 f"the judge {self.judge!r} is no worker of this pool; "
-                f"{nearest(self.judge, ensemble.workers)}"
+                f"{suggest(self.judge, ensemble.workers)}"
             )
         return ensemble.workers[self.judge]
 
@@ -275,7 +275,7 @@ def shapes_of(names: Sequence[str]) -> Mapping[EtudeShape, float]:
     known = [shape.value for shape in EtudeShape]
     for name in names:
         if name not in known:
-            raise UsageError(f"no étude has the shape {name!r}; {nearest(name, known)}")
+            raise UsageError(f"no étude has the shape {name!r}; {suggest(name, known)}")
     often = max(USUAL.values())
     wanted = [EtudeShape(name) for name in names]
     return MappingProxyType({shape: USUAL.get(shape, often) for shape in wanted})

@@ -16,8 +16,8 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from podium.config.files import read_tables
-from podium.config.problems import form_problem
+from podium.config.files import read_toml
+from podium.config.problems import validation_problem
 from podium.config.values import Count, Name
 from podium.evals.strategies.learned import EVOLVED, LEARNED
 from podium.tasks.own import ENDINGS
@@ -102,8 +102,8 @@ def overruled(table: Said, **said: object) -> Said:
 
 def read_suite_file(path: Path) -> SuiteFile:
     """Read the file; an error names the key, what was expected and what came."""
-    tables = read_tables(path)
+    tables = read_toml(path)
     try:
         return SuiteFile.model_validate(tables).anchored(path.parent)
     except ValidationError as error:
-        raise form_problem(path, error, SuiteFile) from None
+        raise validation_problem(path, error, SuiteFile) from None

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from podium.conductors import Conductor, Mini, for_tier
+from podium.conductors import Conductor, TierRouter, conductor_for_tier
 from podium.config import Settings
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
 from podium.core.worker import Worker
@@ -68,7 +68,7 @@ class Names:
         conductor: Conductor,
         options: Options,
         configured: Settings | None = None,
-        mini: Mini | None = None,
+        mini: TierRouter | None = None,
     ) -> None:
         self._workers = {
             worker.profile.name: worker
@@ -100,7 +100,7 @@ class Names:
             )
         known = (*TIERS, *self._workers)
         raise ApiError(
-            "not_found", f"there is no model {name[:200]!r}; {nearest(name, known)}", field="model"
+            "not_found", f"there is no model {name[:200]!r}; {suggest(name, known)}", field="model"
         )
 
     def __iter__(self) -> Iterator[Listed]:
@@ -129,13 +129,13 @@ def fingerprint(
     conductor: Conductor,
     options: Options,
     configured: Settings | None = None,
-    mini: Mini | None = None,
+    mini: TierRouter | None = None,
 ) -> str:
     """Changes whenever something does that shapes a tier's answers: the pool, who plans and with
     which prompts, which router chooses and how it is followed, what the workers are told, the
     options, and of the settings behind all that how the workers are called and which servers have
     tools for them."""
-    leading = for_tier(tier, conductor, mini)
+    leading = conductor_for_tier(tier, conductor, mini)
     planner: Worker | None = getattr(leading, "worker", None)
     plans = tier != "mini" or mini is not None
     written = getattr(conductor, "workflow", None) if plans else None

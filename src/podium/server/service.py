@@ -103,7 +103,7 @@ async def opened(
     excludable, mini = await podium.excludable(), await podium.mini()
     archive = RunRepository(keeper, audit)
     archive.broadcast.listener = traces
-    call_policy, metrics = await podium.switchboard(), Metrics()
+    call_policy, metrics = await podium.call_policy(), Metrics()
     call_policy.breakers.on_opening = partial(_left_alone, metrics)
     tiers = Tiers(
         podium,

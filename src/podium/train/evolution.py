@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from podium.conductors.routing.separable import Separable, Vector
+from podium.conductors.routing.separable import SeparableCma, Vector
 from podium.train.method import Method
 
 
@@ -49,7 +49,7 @@ class Search(Protocol):
 
 def begin(method: Method, start: Vector, *, sigma: float, population: int, seed: int) -> Search:
     """A search that begins at `start` and first looks about `sigma` far around it."""
-    made = Separable if method == "cma-es" else _AtRandom
+    made = SeparableCma if method == "cma-es" else _AtRandom
     return made(start, sigma, population, seed)
 
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from podium._util.files import read_json, whole_directory, write_whole
 from podium.conductors.evolved.coordinator import Coordinator, Vector
 from podium.conductors.evolved.description import ROLES, Description
-from podium.conductors.routing.arrays import known_seed
-from podium.conductors.routing.separable import usual_population
+from podium.conductors.routing.arrays import normalize_seed
+from podium.conductors.routing.separable import default_population
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import Pool
 from podium.core.task import Task
@@ -200,8 +200,8 @@ class _Evolution:
         self._questions = questions
         self._space = space
         self._blank = Coordinator.blank(space.described)
-        self._seed = known_seed(recipe.run.seed)
-        self._population = evolve.population or usual_population(space.size)
+        self._seed = normalize_seed(recipe.run.seed)
+        self._population = evolve.population or default_population(space.size)
         self._search = begin(
             evolve.method,
             np.zeros(space.size),

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from podium._util.files import read_json
 from podium.conductors.evolved.description import Description, read_description
-from podium.config.problems import form_problem
+from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError
 from podium.train.checkpoints import last_checkpoint
 from podium.train.method import EvolveTable
@@ -86,5 +86,5 @@ def _evolve_table(output: Path) -> EvolveTable:
     try:
         return EvolveTable.model_validate(evolve)
     except ValidationError as error:
-        problem = form_problem(f"{path}: [evolve]", error, EvolveTable)
+        problem = validation_problem(f"{path}: [evolve]", error, EvolveTable)
         raise ConfigError(f"{problem}; {advice} that is whole") from error

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from podium._util.lab import lab_extra
 from podium.client.assembly import assemble
 from podium.config import Settings, load
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError, PodiumError, Unavailable
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
@@ -67,7 +67,7 @@ def pool_settings(recipe: Recipe) -> Settings:
         )
     if one is not None and one not in names:
         raise ConfigError(
-            f"prompt.one_worker: {one!r} is not in {settings.source}; {nearest(one, names)}"
+            f"prompt.one_worker: {one!r} is not in {settings.source}; {suggest(one, names)}"
         )
     if recipe.prompt.fixed_subtasks and not settings.pool.share_question:
         raise ConfigError(

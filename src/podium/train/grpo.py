@@ -35,7 +35,7 @@ from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium._util.lab import EVERYDAY
-from podium.conductors.routing.arrays import known_seed
+from podium.conductors.routing.arrays import normalize_seed
 from podium.core.pool import Pool
 from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
@@ -79,7 +79,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     arguments = trl_arguments(recipe)
     processes.wait_for_all()  # the first one has made sure of the output before anybody writes
-    torch.manual_seed(known_seed(recipe.run.seed))
+    torch.manual_seed(normalize_seed(recipe.run.seed))
     with (
         where_room_may_run_out(recipe.output, fewer=FEWER),
         nullcontext() if recipe.run.ray is None else spread(recipe) as cluster,

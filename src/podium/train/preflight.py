@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from podium._util.files import write_whole, writing
-from podium.config.problems import form_problem
+from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError, installing
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import Usage
@@ -325,7 +325,7 @@ def _begun(output: Path) -> Recipe:
     try:
         return Recipe.model_validate(kept)
     except ValidationError as error:
-        problem = form_problem(output / RECIPE_FILE, error, Recipe)
+        problem = validation_problem(output / RECIPE_FILE, error, Recipe)
         raise ConfigError(
             f"{problem}; this Podium cannot go on with that training: use the one that it began "
             f"with, or name another directory with --output"

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from pydantic import Field, ValidationError
 
-from podium.config.files import read_tables
-from podium.config.problems import form_problem
+from podium.config.files import read_toml
+from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError
 from podium.train.method import EstimateTable, EvolveTable, GrpoTable, RunTable, SftTable
 from podium.train.recipe_checks import Kind, misfits, unknown_names
@@ -177,7 +177,7 @@ class Recipe(Table):
 
 def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None = None) -> Recipe:
     """The recipe in that file, with `key=value` overrides, for that way of training."""
-    document = read_tables(path, "recipe")
+    document = read_toml(path, "recipe")
     for override in overrides:
         override_in(document, override)
     told = "".join(f" --set {override}" for override in overrides)
@@ -185,7 +185,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None 
     try:
         recipe = Recipe.model_validate(document)
     except ValidationError as error:
-        raise form_problem(source, error, Recipe) from None
+        raise validation_problem(source, error, Recipe) from None
     for problem in (*misfits(recipe, kind), *unknown_names(recipe)):
         raise ConfigError(f"{source}: {problem}")
     return recipe.anchored(path.absolute().parent)

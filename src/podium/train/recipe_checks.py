@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from podium._util.lab import lab_extra
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.errors import ConfigError
 from podium.train.method import GrpoTable, SftTable
 from podium.train.schema import DataTable
@@ -280,7 +280,7 @@ def unknown_names(recipe: Recipe) -> Iterator[str]:
     for key, (names, known) in named.items():
         for name in names:
             if name not in known:
-                yield f"{key}: nothing is called {name!r} here; {nearest(name, known)}"
+                yield f"{key}: nothing is called {name!r} here; {suggest(name, known)}"
 
 
 def _names_etudes(recipe: Recipe) -> bool:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from podium.config.reference import reference, with_parts
+from podium.config.reference import reference, replace_parts
 from podium.train.recipe import Recipe
 from podium.train.router import RouterRecipe
 from podium.workers.catalogue import Table
@@ -24,7 +24,7 @@ def updated(page: str) -> str:
     """The page with what is between its marks brought up to date."""
     forms: tuple[tuple[str, type[Table]], ...] = (("recipe", Recipe), ("router", RouterRecipe))
     parts = {name: reference(form) for name, form in forms if f"<!-- {name}: {_MADE}" in page}
-    return with_parts(page, _MADE, parts)
+    return replace_parts(page, _MADE, parts)
 
 
 def main() -> None:

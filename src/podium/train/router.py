@@ -16,11 +16,16 @@ from pydantic import Field, ValidationError
 
 from podium.conductors.routing.embedding import Embedder
 from podium.conductors.routing.encoders import Encoder, HashedEncoder
-from podium.conductors.routing.evidence import Evidence, read_log
+from podium.conductors.routing.evidence import RewardTable, read_log
 from podium.conductors.routing.evolution import Evolution
-from podium.conductors.routing.learning import LEAST_QUESTIONS, Taught, Teaching, taught
-from podium.config.files import read_tables
-from podium.config.problems import form_problem
+from podium.conductors.routing.learning import (
+    LEAST_QUESTIONS,
+    RouterFit,
+    RouterTraining,
+    fit_router,
+)
+from podium.config.files import read_toml
+from podium.config.problems import validation_problem
 from podium.config.values import Name
 from podium.train.recipe import override_in
 from podium.train.schema import Positive, Spread, Weight
@@ -99,13 +104,13 @@ class RouterRecipe(Table):
 
 def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecipe:
     """The recipe in that file, with `key=value` overrides."""
-    document = read_tables(path, "recipe")
+    document = read_toml(path, "recipe")
     for override in overrides:
         override_in(document, override)
     try:
         recipe = RouterRecipe.model_validate(document)
     except ValidationError as error:
-        raise form_problem(str(path), error, RouterRecipe) from None
+        raise validation_problem(str(path), error, RouterRecipe) from None
     return recipe.anchored(path.absolute().parent)
 
 
@@ -114,12 +119,12 @@ class Trained:
     """The router that was written, what it learned from, and how it came about."""
 
     path: Path
-    evidence: Evidence
-    taught: Taught
+    evidence: RewardTable
+    fit: RouterFit
 
     def lines(self) -> list[str]:
         """What a person wants to know of it."""
-        found, learned = self.evidence, self.taught
+        found, learned = self.evidence, self.fit
         means = found.rewards[found.whole].mean(axis=0)
         rows = [
             f"{worker.name}: {mean:.3f} on the average, {worker.cost:.6g} USD a question"
@@ -140,14 +145,14 @@ class Trained:
         ]
 
 
-def learned_from(recipe: RouterRecipe) -> Evidence:
+def learned_from(recipe: RouterRecipe) -> RewardTable:
     """What the recipe's logs tell; refused where it is too little to learn from."""
     evidence = read_log([Path(path) for path in recipe.router.logs]).evidence(recipe.costs.usd)
     evidence.check(LEAST_QUESTIONS)
     return evidence
 
 
-def train_router(recipe: RouterRecipe, evidence: Evidence) -> Trained:
+def train_router(recipe: RouterRecipe, evidence: RewardTable) -> Trained:
     """Learn from that evidence as the recipe says, and write the router."""
     table = recipe.router
     evolution = Evolution(
@@ -156,20 +161,20 @@ def train_router(recipe: RouterRecipe, evidence: Evidence) -> Trained:
         spread=recipe.evolution.spread,
         seed=table.seed,
     )
-    teaching = Teaching(
+    teaching = RouterTraining(
         temperature=table.temperature,
         parts=table.parts,
         evolution=evolution if evolution.generations else None,
         seed=table.seed,
     )
     source = ", ".join(Path(path).name for path in table.logs)
-    found = taught(evidence, _encoder(recipe, evidence), teaching, source=source)
+    found = fit_router(evidence, _encoder(recipe, evidence), teaching, source=source)
     path = Path(table.output)
     found.router.save(path)
     return Trained(path, evidence, found)
 
 
-def _encoder(recipe: RouterRecipe, evidence: Evidence) -> Encoder:
+def _encoder(recipe: RouterRecipe, evidence: RewardTable) -> Encoder:
     if recipe.router.encoder == "minilm":
         return Embedder.quick()
     return HashedEncoder.fitted(evidence.questions)

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from podium._util.files import whole_directory
-from podium.conductors.routing.arrays import known_seed
+from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
 from podium.train import processes
 from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
@@ -222,7 +222,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     processes.wait_for_all()  # the first one has made sure of the output before anybody writes
     written = taught_examples(recipe, "train", sft.examples)
     tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
-    torch.manual_seed(known_seed(recipe.run.seed))
+    torch.manual_seed(normalize_seed(recipe.run.seed))
     loaded = pretrained.load(recipe.model.base, dtype=held_as(recipe))
     stack = _stacked(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:

@@ -13,7 +13,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging
 from trl import GRPOConfig
 
-from podium.conductors.routing.arrays import known_seed
+from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
 from podium.train import processes
 from podium.train.checkpoints import DIRECTORY
@@ -68,7 +68,7 @@ def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, An
         "adam_epsilon": optimiser.adam_epsilon,
         "weight_decay": optimiser.weight_decay,
         "use_cpu": not torch.cuda.is_available(),
-        "seed": known_seed(run.seed),
+        "seed": normalize_seed(run.seed),
         "save_steps": run.save_every,
         "save_total_limit": run.keep,
         "report_to": sorted(run.log - {"jsonl"}),
@@ -129,7 +129,7 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
         bf16=mixed(recipe) is torch.bfloat16,
         fp16=mixed(recipe) is torch.float16,
         shuffle_dataset=False,
-        data_seed=known_seed(recipe.run.seed),
+        data_seed=normalize_seed(recipe.run.seed),
         logging_steps=1,
         logging_strategy="steps",
     )

@@ -22,7 +22,7 @@ from benchmarks.chaos.scene import (
     write_scene,
 )
 from benchmarks.chaos.upstream import ANSWER, Asked, Conduct, asked_of, chaos_upstream, tokens_of
-from podium.config import current_settings
+from podium.config import discover_settings
 from podium.core.errors import ConfigError
 from podium.core.run import Run
 from podium.core.run_records import Attempt
@@ -113,7 +113,7 @@ def test_steps_of_nested_runs_are_among_those_that_are_done() -> None:
 
 
 async def test_the_scene_is_a_configuration_that_podium_reads(tmp_path: Path) -> None:
-    settings = await current_settings({}, config=write_scene(tmp_path, 9))
+    settings = await discover_settings({}, config=write_scene(tmp_path, 9))
     assert {*STEPS, *INNER, DEEPER} == set(settings.pool.names)
 
 

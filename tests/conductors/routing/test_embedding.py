@@ -11,7 +11,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
 
-from podium.conductors.routing.arrays import unit
+from podium.conductors.routing.arrays import normalize_rows
 from podium.conductors.routing.embedding import MODEL, QUICK, QUICK_LAYERS, Embedder, Linear
 
 TEXTS = [
@@ -98,7 +98,7 @@ def test_a_router_reads_by_the_first_layers_alone(minilm: Embedder) -> None:
     rows = whole.norm(whole.words[ids] + whole.positions[: len(ids)])
     for layer in whole.layers[:QUICK_LAYERS]:
         rows = layer(rows)
-    assert quick.encode([TEXTS[0]])[0] == pytest.approx(unit(rows.mean(axis=0)), abs=1e-6)
+    assert quick.encode([TEXTS[0]])[0] == pytest.approx(normalize_rows(rows.mean(axis=0)), abs=1e-6)
 
 
 @pytest.mark.parametrize("layers", [0, 7])

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductors.routing.arrays import both_ends
+from podium.conductors.routing.arrays import keep_both_ends
 
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import encoders
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.words import MOST_CHARACTERS, Counted, WordScores
+from podium.conductors.routing.words import MOST_CHARACTERS, TokenCounts, WordScores
 from support.routing import PLAYS, SUMS
 
 TEXTS = (*SUMS, *PLAYS) * 30
@@ -19,22 +19,22 @@ BETWEEN = "lorem " * encoders.MOST_CHARACTERS
 
 
 def test_a_short_text_is_read_as_it_is_and_a_long_one_at_its_ends() -> None:
-    assert both_ends("What is it?", 11) == "What is it?"
-    assert both_ends("beginning and end", 6) == "beg\nend"
+    assert keep_both_ends("What is it?", 11) == "What is it?"
+    assert keep_both_ends("beginning and end", 6) == "beg\nend"
 
 
 def test_half_of_a_surrogate_pair_can_be_read() -> None:
-    assert both_ends("what is \ud83d?", 20) == "what is ??"
-    assert both_ends("🙂 is what?", 4) == "🙂 \nt?"
+    assert keep_both_ends("what is \ud83d?", 20) == "what is ??"
+    assert keep_both_ends("🙂 is what?", 4) == "🙂 \nt?"
     torn, whole = HashedEncoder.fitted(TEXTS).encode([f"{SUMS[0]} \ud83d", f"{SUMS[0]} ?"])
     assert torn == pytest.approx(whole)
 
 
 def test_the_words_between_the_ends_of_a_long_question_are_not_read() -> None:
-    scores = WordScores.fitted(Counted.of(TEXTS), REWARDS)
+    scores = WordScores.fitted(TokenCounts.of(TEXTS), REWARDS)
     plain = f"{PLAYS[0]} {BETWEEN} {PLAYS[1]}"
     hidden = f"{PLAYS[0]} {BETWEEN[: len(BETWEEN) // 2]} {SUMS[0] * 100} {BETWEEN} {PLAYS[1]}"
-    one, other = scores.score(Counted.of([plain, hidden]))
+    one, other = scores.score(TokenCounts.of([plain, hidden]))
     assert one == pytest.approx(other, abs=1e-6)
 
 
@@ -48,8 +48,11 @@ def test_an_encoder_of_words_reads_no_more_than_both_ends_either() -> None:
 
 @pytest.mark.parametrize("question", [f"{BETWEEN} {PLAYS[0]}", f"{PLAYS[0]} {BETWEEN}"])
 def test_both_ends_of_a_long_question_have_a_say(question: str) -> None:
-    scores = WordScores.fitted(Counted.of(TEXTS), REWARDS)
-    (said,), (unsaid,) = scores.score(Counted.of([question])), scores.score(Counted.of([BETWEEN]))
+    scores = WordScores.fitted(TokenCounts.of(TEXTS), REWARDS)
+    (said,), (unsaid,) = (
+        scores.score(TokenCounts.of([question])),
+        scores.score(TokenCounts.of([BETWEEN])),
+    )
     assert said[0] < unsaid[0]
     encoder = HashedEncoder.fitted([*TEXTS, BETWEEN])
     vectors = encoder.encode([question, BETWEEN, PLAYS[0]])
@@ -67,7 +70,7 @@ def test_the_page_says_that_no_file_keeps_how_many_characters_are_read() -> None
     page = (Path(__file__).parents[3] / "docs" / "routing.md").read_text("utf-8")
     kept = {
         *HashedEncoder.fitted(TEXTS).document(),
-        *WordScores.fitted(Counted.of(TEXTS), REWARDS).document(),
+        *WordScores.fitted(TokenCounts.of(TEXTS), REWARDS).document(),
     }
     assert kept == {"name", "weights", "basis", "buckets", "rarity", "table", "unmet"}
     said = "How many characters are read is fixed in Podium, the same for all routers, and no file"

@@ -9,42 +9,42 @@ from podium.core.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing import Known, learning
-from podium.conductors.routing.arrays import Array, unit
+from podium.conductors.routing import KnownWorker, learning
+from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.evidence import Evidence
-from podium.conductors.routing.evolution import Evolution, evolved
+from podium.conductors.routing.evidence import RewardTable
+from podium.conductors.routing.evolution import Evolution, evolve_head
 from podium.conductors.routing.learning import (
     Hold,
-    Taught,
-    Teaching,
+    RouterFit,
+    RouterTraining,
     area,
     certainty,
+    fit_router,
     fitted_head,
-    taught,
 )
 from podium.conductors.routing.quality_bias import QualityBias, earned
 from podium.conductors.routing.router import expected_by
 
-WORKERS = (Known("small", "s", 1.0), Known("large", "l", 10.0))
+WORKERS = (KnownWorker("small", "s", 1.0), KnownWorker("large", "l", 10.0))
 SUBJECTS = {"sum": (0.9, 0.9), "play": (0.1, 0.9), "riddle": (0.1, 0.2)}
 """How often each worker is right on a subject."""
 
 
-def evidence(count: int = 240, seed: int = 0) -> Evidence:
+def evidence(count: int = 240, seed: int = 0) -> RewardTable:
     """Questions whose first word tells who can answer them."""
     rng = np.random.default_rng(seed)
     subjects = [list(SUBJECTS)[number % 3] for number in range(count)]
     questions = tuple(f"{each} about number {place}" for place, each in enumerate(subjects))
     chances = np.array([SUBJECTS[each] for each in subjects])
     rewards = (rng.random(chances.shape) < chances).astype(np.float32)
-    return Evidence(questions, WORKERS, rewards)
+    return RewardTable(questions, WORKERS, rewards)
 
 
-def learned(found: Evidence) -> Array:
+def learned(found: RewardTable) -> Array:
     """What is expected of the workers on each subject, on the average over new questions."""
-    teaching = Teaching(evolution=None, holds=(Hold(0.1, heeding=False),))
-    router = taught(found, HashedEncoder.fitted(found.questions), teaching).router
+    teaching = RouterTraining(evolution=None, holds=(Hold(0.1, heeding=False),))
+    router = fit_router(found, HashedEncoder.fitted(found.questions), teaching).router
     expected = router.expected(router.encoder.encode(evidence(300).questions))
     averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
     return averages
@@ -56,7 +56,7 @@ def test_the_head_expects_what_was_earned() -> None:
 
 def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> None:
     rng = np.random.default_rng(0)
-    vectors, rewards = unit(rng.normal(size=(60, 5))), rng.random((60, 3))
+    vectors, rewards = normalize_rows(rng.normal(size=(60, 5))), rng.random((60, 3))
     temperature, strength, plain = 0.5, 2.0, 0.1 * rng.normal(size=(5, 3))
 
     def loss(head: Array) -> float:
@@ -77,7 +77,7 @@ def test_questions_that_not_every_worker_was_asked_count_for_those_who_were() ->
     whole = evidence()
     rewards = whole.rewards.copy()
     rewards[::2, 0] = np.nan
-    partly = Evidence(whole.questions, WORKERS, rewards)
+    partly = RewardTable(whole.questions, WORKERS, rewards)
     assert learned(partly) == pytest.approx(learned(whole), abs=0.15)
 
 
@@ -85,10 +85,10 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
     rng = np.random.default_rng(1)
     questions = tuple(f"question {number}" for number in range(200))
     rewards = (rng.random((200, 2)) < (0.4, 0.7)).astype(np.float32)
-    router = taught(
-        Evidence(questions, WORKERS, rewards),
+    router = fit_router(
+        RewardTable(questions, WORKERS, rewards),
         HashedEncoder.fitted(questions),
-        Teaching(evolution=None),
+        RouterTraining(evolution=None),
     ).router
     unseen = [f"question {number}" for number in range(200, 400)]
     expected = router.expected(router.encoder.encode(unseen))
@@ -97,7 +97,9 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
 
 def test_the_dial_is_monotone_in_cost_and_above_the_line_on_questions_of_its_own() -> None:
     found, unseen = evidence(), evidence(600, seed=1)
-    router = taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None)).router
+    router = fit_router(
+        found, HashedEncoder.fitted(found.questions), RouterTraining(evolution=None)
+    ).router
     expected = router.expected(router.encoder.encode(unseen.questions))
     everyone = np.arange(600)
     costs, rewards = [], []
@@ -131,7 +133,7 @@ def test_evolution_finds_what_soft_targets_leave() -> None:
     start = np.zeros((vectors.shape[1] + 1, 2), dtype=np.float32)
     start[-1] = (0.5, 0.45)
     quality_bias = QualityBias.learned(expected_by(start, vectors), found.rewards, found.costs)
-    *_, last = evolved(
+    *_, last = evolve_head(
         start,
         vectors,
         found.rewards,
@@ -152,7 +154,7 @@ def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
     quality_bias = QualityBias.learned(expected_by(head, vectors), found.rewards, found.costs)
     runs = [
         list(
-            evolved(
+            evolve_head(
                 head, vectors, found.rewards, found.costs, quality_bias, Evolution(generations=2)
             )
         )
@@ -168,14 +170,14 @@ def test_a_gain_that_chance_would_bring_about_leaves_the_head_as_it_was() -> Non
     assert sum(each.generations > 0 for each in evolving) <= 1
 
 
-def noise(seed: int) -> Taught:
+def noise(seed: int) -> RouterFit:
     """What is learned where nothing tells who is right."""
     rng = np.random.default_rng(seed)
     questions = tuple(f"question {number} of {rng.integers(40)}" for number in range(150))
     rewards = (rng.random((150, 2)) < 0.5).astype(np.float32)
-    teaching = Teaching(evolution=Evolution(generations=15), seed=seed)
-    evidence = Evidence(questions, WORKERS, rewards)
-    return taught(evidence, HashedEncoder.fitted(questions), teaching)
+    teaching = RouterTraining(evolution=Evolution(generations=15), seed=seed)
+    evidence = RewardTable(questions, WORKERS, rewards)
+    return fit_router(evidence, HashedEncoder.fitted(questions), teaching)
 
 
 class Signs:
@@ -190,7 +192,7 @@ class Signs:
         return {}
 
 
-def stands_still(evidence: Evidence, encoder: Any, parts: Any) -> tuple[Any, Array]:
+def stands_still(evidence: RewardTable, encoder: Any, parts: Any) -> tuple[Any, Array]:
     """Questions are read by the encoder alone."""
     return encoder, encoder.encode(evidence.questions)
 
@@ -200,24 +202,24 @@ def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_m
 ) -> None:
     monkeypatch.setattr(learning, "_reading", stands_still)
     found = steep(400)
-    teaching = Teaching(
+    teaching = RouterTraining(
         holds=(Hold(1e3, heeding=False),), evolution=Evolution(generations=10, spread=3.0)
     )
-    done = taught(found, Signs(), teaching)
+    done = fit_router(found, Signs(), teaching)
     assert done.generations > 0
     heads: list[Array] = []
 
     def kept(*taken: Any, **more: Any) -> Any:
-        yield from evolved(*taken, **more)
+        yield from evolve_head(*taken, **more)
         heads.append(taken[1])
 
-    monkeypatch.setattr(learning, "evolved", kept)
-    taught(found, Signs(), teaching)
+    monkeypatch.setattr(learning, "evolve_head", kept)
+    fit_router(found, Signs(), teaching)
     # One look at how long, one head of everything, and one without each part.
     assert [len(rows) for rows in heads] == [240, 400, 320, 320, 320, 320, 320]
 
 
-def steep(count: int) -> Evidence:
+def steep(count: int) -> RewardTable:
     """How good the second worker is depends on the first number and hardly on the other, which a
     head that is held back sees the other way round."""
     rng = np.random.default_rng(0)
@@ -225,13 +227,13 @@ def steep(count: int) -> Evidence:
     questions = tuple(f"{one:.6f} {other:.6f}" for one, other in numbers)
     second = 0.5 + 0.4 * np.sign(numbers[:, 0]) + 0.1 * numbers[:, 1]
     rewards = np.stack([np.full(count, 0.5), second], axis=1).astype(np.float32)
-    return Evidence(questions, WORKERS, rewards)
+    return RewardTable(questions, WORKERS, rewards)
 
 
 EASY, HARD = (0.9, 0.95), (0.05, 0.5)
 
 
-def sorted_out(count: int, asked_all: int) -> tuple[Evidence, Array]:
+def sorted_out(count: int, asked_all: int) -> tuple[RewardTable, Array]:
     """Easy questions were put to `small` and hard ones to `large`, but for the first ones, which
     everybody was asked; and what everybody would have earned."""
     rng = np.random.default_rng(0)
@@ -243,19 +245,19 @@ def sorted_out(count: int, asked_all: int) -> tuple[Evidence, Array]:
     logged = rewards.copy()
     logged[asked_all::2, 0] = np.nan
     logged[asked_all + 1 :: 2, 1] = np.nan
-    return Evidence(questions, WORKERS, logged), rewards
+    return RewardTable(questions, WORKERS, logged), rewards
 
 
 def test_a_log_in_which_nobody_was_asked_what_others_were_is_refused() -> None:
     found, _ = sorted_out(600, 8)
     told = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
     with pytest.raises(ConfigError, match=told):
-        taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None))
+        fit_router(found, HashedEncoder.fitted(found.questions), RouterTraining(evolution=None))
 
 
 def test_what_is_told_of_a_router_holds_though_not_everybody_was_asked_everything() -> None:
     found, truth = sorted_out(600, 100)
-    done = taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None))
+    done = fit_router(found, HashedEncoder.fitted(found.questions), RouterTraining(evolution=None))
     router = done.router
     expected = router.expected(router.encoder.encode(found.questions))
     chosen = [router.quality_bias.choose(row, router.costs, 1.0, range(2)) for row in expected]
@@ -300,4 +302,4 @@ def test_confidence_is_found_though_what_is_expected_lies_far_apart() -> None:
 def test_too_few_questions_are_refused() -> None:
     few = evidence(9)
     with pytest.raises(ConfigError, match="questions to learn from are 9, and 10 are the least"):
-        taught(few, HashedEncoder.fitted(few.questions), Teaching())
+        fit_router(few, HashedEncoder.fitted(few.questions), RouterTraining())

@@ -11,7 +11,7 @@ from podium.core.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing import Known
+from podium.conductors.routing import KnownWorker
 from podium.conductors.routing.evidence import read_log
 from podium.train.router import read_router_recipe
 
@@ -48,7 +48,10 @@ def test_what_was_not_asked_is_no_number(tmp_path: Path) -> None:
 
 def test_what_a_worker_costs_is_the_mean_of_the_lines_that_say_it(tmp_path: Path) -> None:
     workers = read_log([written(tmp_path, *LINES)]).evidence().workers
-    assert workers == (Known("small", "small-model", 0.1), Known("large", "large-model", 1.5))
+    assert workers == (
+        KnownWorker("small", "small-model", 0.1),
+        KnownWorker("large", "large-model", 1.5),
+    )
 
 
 def test_costs_of_the_recipe_stand_in_for_those_of_the_log(tmp_path: Path) -> None:

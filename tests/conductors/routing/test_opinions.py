@@ -6,7 +6,7 @@ from podium.core.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing.arrays import packed, unit
+from podium.conductors.routing.arrays import encode_array, normalize_rows
 from podium.conductors.routing.encoders import (
     HashedEncoder,
     ScoringEncoder,
@@ -14,30 +14,30 @@ from podium.conductors.routing.encoders import (
     joined,
     read_encoder,
 )
-from podium.conductors.routing.neighbours import SHARPNESSES, NearScores
-from podium.conductors.routing.words import Counted, WordScores
+from podium.conductors.routing.neighbours import SHARPNESSES, NeighbourScores
+from podium.conductors.routing.words import TokenCounts, WordScores
 from support.routing import PLAYS, SUMS
 
 TEXTS = (*SUMS, *PLAYS) * 30
 ROW = np.zeros((1, 2))
-COUNTED = Counted.of(TEXTS)
+COUNTED = TokenCounts.of(TEXTS)
 REWARDS = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 30)
 
 
 def test_words_tell_what_is_earned_where_they_stand() -> None:
-    sums, plays = WordScores.fitted(COUNTED, REWARDS).score(Counted.of([SUMS[0], PLAYS[0]]))
+    sums, plays = WordScores.fitted(COUNTED, REWARDS).score(TokenCounts.of([SUMS[0], PLAYS[0]]))
     assert sums[0] == pytest.approx(0.5, abs=0.1)
     assert plays[0] == pytest.approx(-0.5, abs=0.1)
     assert (sums[1], plays[1]) == (0.0, 0.0)  # who is always right is so whatever the words
 
 
 def test_a_text_without_words_has_a_score_too() -> None:
-    assert np.isfinite(WordScores.fitted(COUNTED, REWARDS).score(Counted.of(["", "zzz"]))).all()
+    assert np.isfinite(WordScores.fitted(COUNTED, REWARDS).score(TokenCounts.of(["", "zzz"]))).all()
 
 
 def test_a_neighbourhood_tells_what_is_earned_in_it() -> None:
     vectors = HashedEncoder.fitted(TEXTS).encode(TEXTS)
-    sums, *_, plays = NearScores.fitted(vectors, REWARDS).score(vectors[:8])
+    sums, *_, plays = NeighbourScores.fitted(vectors, REWARDS).score(vectors[:8])
     assert sums[0] > 0.2
     assert plays[0] < -0.2
 
@@ -46,15 +46,15 @@ def test_a_neighbourhood_tells_what_is_earned_in_it() -> None:
 def test_what_was_not_asked_counts_as_the_average(place: int) -> None:
     rewards = REWARDS.copy()
     rewards[::3, place] = np.nan
-    found = WordScores.fitted(COUNTED, rewards).score(Counted.of([SUMS[0]]))
-    whole = WordScores.fitted(COUNTED, REWARDS).score(Counted.of([SUMS[0]]))
+    found = WordScores.fitted(COUNTED, rewards).score(TokenCounts.of([SUMS[0]]))
+    whole = WordScores.fitted(COUNTED, REWARDS).score(TokenCounts.of([SUMS[0]]))
     assert found == pytest.approx(whole, abs=0.2)
 
 
 def test_opinions_that_were_written_down_are_the_same() -> None:
     encoder = HashedEncoder.fitted(TEXTS)
     vectors = encoder.encode(TEXTS)
-    near, words = NearScores.fitted(vectors, REWARDS), WordScores.fitted(COUNTED, REWARDS)
+    near, words = NeighbourScores.fitted(vectors, REWARDS), WordScores.fitted(COUNTED, REWARDS)
     found = ScoringEncoder(encoder, near, words)
     again = read_encoder(found.document())
     assert np.allclose(again.encode(TEXTS[:8]), found.encode(TEXTS[:8]))
@@ -63,7 +63,7 @@ def test_opinions_that_were_written_down_are_the_same() -> None:
 
 def test_what_was_counted_once_is_the_same_in_parts() -> None:
     places = [5, 0, 7]
-    part, anew = COUNTED.some(places), Counted.of([TEXTS[place] for place in places])
+    part, anew = COUNTED.some(places), TokenCounts.of([TEXTS[place] for place in places])
     assert len(part) == 3
     assert (part.buckets == anew.buckets).all()
     assert (part.counts == anew.counts).all()
@@ -75,21 +75,25 @@ def test_a_file_has_room_only_for_words_that_were_met() -> None:
     document = scores.document()
     assert document["table"]["shape"] == [len(np.unique(COUNTED.buckets)), 2]
     again = WordScores.read(document)
-    asked = Counted.of([*SUMS, "Who wrote an unheard-of thing?", ""])
+    asked = TokenCounts.of([*SUMS, "Who wrote an unheard-of thing?", ""])
     assert (again.score(asked) == scores.score(asked)).all()
 
 
 def test_words_that_were_never_met_dilute_what_the_others_tell() -> None:
     scores = WordScores.fitted(COUNTED, REWARDS)
-    plain, diluted = scores.score(Counted.of([PLAYS[0], f"{PLAYS[0]} qwerty uiop asdf"]))
+    plain, diluted = scores.score(TokenCounts.of([PLAYS[0], f"{PLAYS[0]} qwerty uiop asdf"]))
     assert plain[0] < diluted[0] < 0
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"rarity": packed(np.zeros(1))},
-        {"buckets": packed(np.zeros(0)), "rarity": packed(np.zeros(0)), "table": packed(ROW[:0])},
+        {"rarity": encode_array(np.zeros(1))},
+        {
+            "buckets": encode_array(np.zeros(0)),
+            "rarity": encode_array(np.zeros(0)),
+            "table": encode_array(ROW[:0]),
+        },
     ],
 )
 def test_words_that_do_not_fit_together_are_refused(changed: dict[str, object]) -> None:
@@ -101,8 +105,8 @@ def test_words_that_do_not_fit_together_are_refused(changed: dict[str, object]) 
 def test_a_name_is_told_from_the_word_that_it_looks_like() -> None:
     texts = ("who is Rose", "what is a rose") * 40
     rewards = np.array([[1.0, 0.0], [0.0, 1.0]] * 40)
-    scores = WordScores.fitted(Counted.of(texts), rewards)
-    name, word = scores.score(Counted.of(["Rose", "rose"]))
+    scores = WordScores.fitted(TokenCounts.of(texts), rewards)
+    name, word = scores.score(TokenCounts.of(["Rose", "rose"]))
     assert name[0] > word[0]
 
 
@@ -110,13 +114,13 @@ def test_the_sharpness_is_what_tells_questions_best() -> None:
     """Two kinds of question that lie so near to each other that a dull eye takes them for one."""
     rng = np.random.default_rng(0)
     kinds = np.array([[1.0, 0.3], [1.0, -0.3]])[np.arange(400) % 2]
-    vectors = unit(np.hstack([kinds, 0.05 * rng.normal(size=(400, 6))]))
+    vectors = normalize_rows(np.hstack([kinds, 0.05 * rng.normal(size=(400, 6))]))
     rewards = np.stack([np.arange(400) % 2, np.ones(400)], axis=1).astype(np.float64)
-    near = NearScores.fitted(vectors, rewards)
+    near = NeighbourScores.fitted(vectors, rewards)
     assert near.sharpness == max(SHARPNESSES)
-    assert NearScores.read(near.document()).sharpness == near.sharpness
+    assert NeighbourScores.read(near.document()).sharpness == near.sharpness
     with pytest.raises(ConfigError, match="expected a sharpness, not None.*podium train router"):
-        NearScores.read({**near.document(), "sharpness": None})
+        NeighbourScores.read({**near.document(), "sharpness": None})
 
 
 def test_a_plain_head_averages_both_opinions() -> None:

@@ -14,11 +14,11 @@ from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import LearnedRouter
-from podium.conductors.routing.arrays import Array, packed, unpacked
+from podium.conductors.routing.arrays import Array, decode_array, encode_array
 from podium.conductors.routing.encoders import HashedEncoder, ScoringEncoder
-from podium.conductors.routing.neighbours import NearScores
+from podium.conductors.routing.neighbours import NeighbourScores
 from podium.conductors.routing.quality_bias import MARKS, QualityBias
-from podium.conductors.routing.words import Counted, WordScores
+from podium.conductors.routing.words import TokenCounts, WordScores
 from support.routing import PLAYS, SUMS, pool_of, small_router
 
 POOL = pool_of("cheap", "dear")
@@ -161,8 +161,8 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
         ({"quality_bias": {"prices": [1.0]}}, "expected 21 prices, not 1"),
         ({"quality_bias": {"prices": [float("nan")] * 21}}, "expected prices from 0 up"),
         ({"head": None}, "expected an array .*`podium train router RECIPE`"),
-        ({"head": packed(np.zeros((3, 2)))}, r"'head' in the shape \(9, 2\), not \(3, 2\)"),
-        ({"head": packed(np.full((9, 2), np.nan))}, "what is no number"),
+        ({"head": encode_array(np.zeros((3, 2)))}, r"'head' in the shape \(9, 2\), not \(3, 2\)"),
+        ({"head": encode_array(np.full((9, 2), np.nan))}, "what is no number"),
         ({"workers": [dict(CHEAP, cost=float("nan")), DEAR]}, "expected a cost, not nan"),
         ({"workers": [dict(CHEAP, cost=-1.0), DEAR]}, "expected a cost, not -1.0"),
         (
@@ -192,8 +192,8 @@ def by_opinions() -> dict[str, Any]:
     small = small_router()
     texts = (*SUMS, *PLAYS) * 4
     rewards = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 4)
-    near = NearScores.fitted(small.encoder.encode(texts), rewards)
-    encoder = ScoringEncoder(small.encoder, near, WordScores.fitted(Counted.of(texts), rewards))
+    near = NeighbourScores.fitted(small.encoder.encode(texts), rewards)
+    encoder = ScoringEncoder(small.encoder, near, WordScores.fitted(TokenCounts.of(texts), rewards))
     written: dict[str, Any] = replace(small, encoder=encoder, head=np.zeros((5, 2))).document()
     return written
 
@@ -209,7 +209,7 @@ def spoilt(document: dict[str, Any], place: str, change: Callable[[Any], Any]) -
 def with_a_hole(written: dict[str, Any]) -> dict[str, Any]:
     numbers = np.zeros(written["shape"])
     numbers.flat[0] = np.nan
-    return packed(numbers)
+    return encode_array(numbers)
 
 
 def test_a_router_of_two_opinions_that_is_whole_is_read(tmp_path: Path) -> None:
@@ -249,19 +249,23 @@ def test_what_is_no_number_is_refused_wherever_it_stands(tmp_path: Path, place: 
         ("encoder.near.sharpness", np.nan, "expected a sharpness, not nan"),
         ("encoder.near.sharpness", 10**400, r"expected a sharpness, not 10{39};"),
         ("encoder.near.sharpness", 1e308, "makes what is no number of a question"),
-        ("encoder.near.centres", packed(np.zeros(())), r"'centres' .*, not \(\);"),
-        ("encoder.near.level", packed(np.zeros(0)), r"'level' .* \(1 or more\), not \(0,\);"),
-        ("encoder.near.level", packed(np.zeros(3)), r"'table' .*, 3\), not .*, 2\);"),
+        ("encoder.near.centres", encode_array(np.zeros(())), r"'centres' .*, not \(\);"),
+        ("encoder.near.level", encode_array(np.zeros(0)), r"'level' .* \(1 or more\), not \(0,\);"),
+        ("encoder.near.level", encode_array(np.zeros(3)), r"'table' .*, 3\), not .*, 2\);"),
         ("encoder.words.unmet", np.nan, "how rare words are that were not met, not nan"),
-        ("encoder.words.buckets", packed(np.zeros(())), r"'buckets' .*, not \(\);"),
-        ("encoder.words.rarity", packed(np.zeros(1)), r"'rarity' .*, not \(1,\);"),
-        ("encoder.encoder.weights", packed(np.zeros(1)), r"'weights' .* \(2048\), not \(1,\);"),
+        ("encoder.words.buckets", encode_array(np.zeros(())), r"'buckets' .*, not \(\);"),
+        ("encoder.words.rarity", encode_array(np.zeros(1)), r"'rarity' .*, not \(1,\);"),
+        (
+            "encoder.encoder.weights",
+            encode_array(np.zeros(1)),
+            r"'weights' .* \(2048\), not \(1,\);",
+        ),
         (
             "encoder.encoder.basis",
-            packed(np.zeros((3, 2048, 8))),
+            encode_array(np.zeros((3, 2048, 8))),
             r"'basis' .* \(2048, 1 or more\), not ",
         ),
-        ("encoder.encoder.basis", packed(np.zeros((2048, 7))), "cannot read a question"),
+        ("encoder.encoder.basis", encode_array(np.zeros((2048, 7))), "cannot read a question"),
     ],
 )
 def test_opinions_that_are_damaged_are_refused_with_the_files_name(
@@ -282,7 +286,7 @@ def test_buckets_that_are_not_in_their_order_are_refused(
 ) -> None:
     """Words were then looked up at the places of others."""
     path, document = tmp_path / "router.json", by_opinions()
-    spoilt(document, "encoder.words.buckets", lambda kept: packed(other(unpacked(kept))))
+    spoilt(document, "encoder.words.buckets", lambda kept: encode_array(other(decode_array(kept))))
     path.write_text(json.dumps(document))
     with pytest.raises(ConfigError, match=f"{path}: expected the buckets of words in their order"):
         LearnedRouter.load(path)

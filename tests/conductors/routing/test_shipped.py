@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from podium import AsyncPodium
-from podium.client.assembly import lacking_router, mini_of
+from podium.client.assembly import load_router, router_problem
 from podium.config import load
-from podium.config.current import EMBEDDED_POOL, current_settings
+from podium.config.current import EMBEDDED_POOL, discover_settings
 from podium.core.errors import ConfigError, UsageError
 from podium.workers.local import weights
 from podium_lab.etudes import everyday
@@ -56,7 +56,7 @@ async def test_the_example_of_the_page_goes_to_the_specialist_that_it_names() ->
     example = re.search(r'podium ask --tier mini "(.+)" +# goes to (\w+)', part)
     assert example is not None
     settings = load(EMBEDDED_POOL)
-    mini = mini_of(settings)
+    mini = load_router(settings)
     assert mini is not None
     routed = await mini.decide(example[1], settings.pool, None)
     assert (routed.worker, routed.passed_on) == (example[2], False)
@@ -76,14 +76,14 @@ def test_the_page_says_what_of_the_embedded_router_is_assumed_and_that_its_worke
 async def test_without_the_weights_that_it_reads_by_the_embedded_pool_has_no_router(
     without_weights: Path, pool: Path | None
 ) -> None:
-    settings = await current_settings({}, pool=pool, directory=without_weights)
+    settings = await discover_settings({}, pool=pool, directory=without_weights)
     assert settings.mini is not None
-    assert mini_of(settings) is None
-    assert "podium models pull all-minilm-l6-v2" in lacking_router(settings.mini)
+    assert load_router(settings) is None
+    assert "podium models pull all-minilm-l6-v2" in router_problem(settings.mini)
 
 
 async def test_a_dial_is_then_refused_with_what_the_router_lacks(without_weights: Path) -> None:
-    settings = await current_settings({}, directory=without_weights)
+    settings = await discover_settings({}, directory=without_weights)
     async with AsyncPodium(settings=settings, store=without_weights / "runs.db") as podium:
         with pytest.raises(UsageError, match="this pool's cannot be used here") as refused:
             await podium.ask("Why?", tier="mini", quality_bias=0.2)
@@ -103,9 +103,9 @@ async def test_a_shipped_router_that_a_configuration_names_is_never_left_out(
 ) -> None:
     file = without_weights / "podium.toml"
     file.write_text(f'[mini]\nrouter = "embedded/{named}"\n{worker}', "utf-8")
-    settings = await current_settings({}, config=file)
+    settings = await discover_settings({}, config=file)
     with pytest.raises(ConfigError, match=problem):
-        mini_of(settings)
+        load_router(settings)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ async def test_a_directory_is_a_strategy_with_the_turns_of_its_training(
         assert directory == tmp_path / "trained"
         return EvolvedConductor(trained, Reading(("ann", "thinker"))), None
 
-    monkeypatch.setattr(by_name, "evolved_conductor", made)
+    monkeypatch.setattr(by_name, "load_evolved_conductor", made)
     check_strategy(name, ensemble_of(WORKERS), CASES)
     row = await Evaluation(ensemble_of(WORKERS), CASES, seed=0, concurrency=1).row(name)
     assert (row.accuracy.value, row.samples[0].calls) == (1, 1)

@@ -24,7 +24,7 @@ from podium.workers.scripted import ScriptedWorker
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import LearnedRouter
-from podium.conductors.routing.arrays import packed, unpacked
+from podium.conductors.routing.arrays import decode_array, encode_array
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.evals.strategies.routers import ROUTERS, MasRouter, Outcomes
 from podium.evals.strategies.routers.base import ConstantRouter, HeadRouter, NeighbourRouter
@@ -253,9 +253,9 @@ def test_an_array_of_another_shape_is_refused_with_the_files_name(
     assert found
     for array in found:
         whole = dict(array)
-        numbers = unpacked(whole)
+        numbers = decode_array(whole)
         for other in (numbers[:-1], numbers[:0], numbers[None], numbers.flatten()[0]):
-            array |= packed(other)
+            array |= encode_array(other)
             path.write_text(json.dumps(document))
             with pytest.raises(ConfigError, match=f"{path}: .*train it again by `podium"):
                 read_learned(path)

@@ -38,7 +38,7 @@ async def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvolvedTable
         trained = coordinator(ROLES, turns=turns)
         return EvolvedConductor(trained, Reading((worker, "worker"), workers=ROLES)), None
 
-    monkeypatch.setattr(by_name, "evolved_conductor", made)
+    monkeypatch.setattr(by_name, "load_evolved_conductor", made)
     return await measure_evolved(
         ensemble_of(oracle_workers(), Knowing(oracle_cases(N, SEED))),
         [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from podium.conductors import Mini, ModelConductor
+from podium.conductors import ModelConductor, TierRouter
 from podium.engine.runner import Options
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
@@ -42,7 +42,7 @@ async def ask(served: Served, path: str = "/v1/chat/completions", **body: Any) -
 @pytest.mark.parametrize("path", REAL)
 async def test_the_dial_of_a_request_reaches_the_router_in_every_dialect(path: str) -> None:
     router = ScriptedRouter(SCORES)
-    async with serving(application(workers(), mini=Mini(router), dialects=REAL)) as served:
+    async with serving(application(workers(), mini=TierRouter(router), dialects=REAL)) as served:
         for wished in ({}, {"podium": {"quality_bias": 0}}, {"podium": {"quality_bias": 0.8}}):
             status, answer = await ask(served, path, **wished)
             assert status == 200
@@ -53,14 +53,14 @@ async def test_the_dial_of_a_request_reaches_the_router_in_every_dialect(path: s
 
 @pytest.mark.parametrize("quality_bias", [-0.1, 1.1, "0.5", True])
 async def test_a_dial_that_is_none_is_refused_by_name(quality_bias: Any) -> None:
-    app = application(workers(), mini=Mini(ScriptedRouter(SCORES)), dialects=REAL)
+    app = application(workers(), mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL)
     async with serving(app) as served:
         status, refused = await ask(served, podium={"quality_bias": quality_bias})
     assert (status, refused["error"]["param"]) == (400, "podium.quality_bias")
 
 
 async def test_a_dial_that_nobody_would_heed_is_refused() -> None:
-    app = application(workers(), mini=Mini(ScriptedRouter(SCORES)), dialects=REAL)
+    app = application(workers(), mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL)
     plan = {"steps": [{"worker": "two", "subtask": "Speak.", "access": []}]}
     async with serving(app) as served:
         ultra = await ask(served, model="podium-ultra", podium={"quality_bias": 0.5})
@@ -69,7 +69,7 @@ async def test_a_dial_that_nobody_would_heed_is_refused() -> None:
     async with serving(application(workers(), dialects=REAL)) as served:
         without = await ask(served, podium={"quality_bias": 0.5})
     trained = ModelConductor(ScriptedWorker("planner", []), prompt="trained")
-    mini = Mini(ScriptedRouter(SCORES))
+    mini = TierRouter(ScriptedRouter(SCORES))
     app = application(workers(), conductor=trained, mini=mini, dialects=REAL)
     async with serving(app) as served:
         planned = await ask(served, model="podium", podium={"quality_bias": 0.5})
@@ -85,7 +85,7 @@ async def test_a_dial_that_nobody_would_heed_is_refused() -> None:
 
 async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> None:
     pool = workers()
-    app = application(pool, mini=Mini(ScriptedRouter(SCORES)), dialects=REAL)
+    app = application(pool, mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL)
     body = {"question": "Why?", "model": "podium-mini", "podium": {"quality_bias": 0.75}}
     async with serving(app) as served:
         response = await served.client.post("/v1/plan", json=body)
@@ -106,7 +106,9 @@ async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> Non
 
 async def test_the_decision_and_the_dial_are_kept_with_the_run(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "runs.db")
-    app = application(workers(), mini=Mini(ScriptedRouter(SCORES)), dialects=REAL, store=store)
+    app = application(
+        workers(), mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL, store=store
+    )
     body = {"model": "podium-mini", "messages": SAID, "podium": {"quality_bias": 0.7}}
     async with serving(app) as served:
         response = await served.client.post("/v1/chat/completions", json=body)
@@ -125,7 +127,7 @@ async def test_the_decision_and_the_dial_are_kept_with_the_run(tmp_path: Path) -
 async def test_what_the_router_is_not_sure_of_is_answered_as_ultra_would() -> None:
     plan = json.dumps({"steps": [{"worker": "one", "subtask": "Think.", "access": []}]})
     planner = ScriptedWorker("planner", plan)
-    mini = Mini(ScriptedRouter(SCORES), confidence=0.9)
+    mini = TierRouter(ScriptedRouter(SCORES), confidence=0.9)
     app = application(workers(), conductor=ModelConductor(planner), mini=mini, dialects=REAL)
     async with serving(app) as served:
         _, answer = await ask(served)
@@ -134,7 +136,7 @@ async def test_what_the_router_is_not_sure_of_is_answered_as_ultra_would() -> No
 
 
 async def test_what_the_router_is_sure_of_is_streamed_though_more_rounds_are_usual() -> None:
-    mini = Mini(ScriptedRouter(SCORES), confidence=0.6)
+    mini = TierRouter(ScriptedRouter(SCORES), confidence=0.6)
     planner = ModelConductor(ScriptedWorker("planner", []))
     app = application(workers(), conductor=planner, mini=mini, options=Options(rounds=3))
     async with serving(app) as served:
@@ -146,7 +148,7 @@ async def test_what_the_router_is_sure_of_is_streamed_though_more_rounds_are_usu
 async def test_a_pinned_alias_is_another_once_the_router_is() -> None:
     pins = []
     for fingerprint in ("0123456789ab", "ba9876543210"):
-        mini = Mini(ScriptedRouter(SCORES, fingerprint=fingerprint))
+        mini = TierRouter(ScriptedRouter(SCORES, fingerprint=fingerprint))
         async with serving(application(workers(), mini=mini, dialects=REAL)) as served:
             pins.append(served.service.names.pins)
     changed = {name for name in pins[0] if pins[0][name] != pins[1][name]}

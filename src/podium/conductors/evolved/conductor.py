@@ -23,7 +23,7 @@ from podium.conductors.evolved.turns import (
     transcript,
     turns_of,
 )
-from podium.conductors.names import of_coordinator
+from podium.conductors.names import evolved_conductor_name
 from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.run import TurnRole
@@ -53,7 +53,7 @@ class EvolvedConductor:
         generator: np.random.Generator | None = None,
         notice: str = "",
     ) -> None:
-        self.name = of_coordinator(coordinator.fingerprint)
+        self.name = evolved_conductor_name(coordinator.fingerprint)
         self.reader = reader
         self._coordinator = coordinator
         self._generator = generator

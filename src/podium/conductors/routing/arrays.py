@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from podium.core.errors import ConfigError
 
 
-def both_ends(text: str, most: int) -> str:
+def keep_both_ends(text: str, most: int) -> str:
     """The text where it has at most so many characters, else as many of its beginning and its end,
     in lines of their own. Half of a surrogate pair, which nobody can encode, is a question mark."""
     half = most // 2
@@ -29,7 +29,7 @@ def both_ends(text: str, most: int) -> str:
 SEEDS: Final = 2**32
 
 
-def known_seed(seed: int) -> int:
+def normalize_seed(seed: int) -> int:
     """The seed itself where generators know it, else one that stands for it."""
     return seed % SEEDS
 
@@ -51,7 +51,7 @@ _STORED: Final = MappingProxyType(
 )
 
 
-def packed(array: NDArray[Any], stored: Stored = "float32") -> dict[str, Any]:
+def encode_array(array: NDArray[Any], stored: Stored = "float32") -> dict[str, Any]:
     """The array as JSON: its shape, and its numbers in base64."""
     numbers = np.ascontiguousarray(array, dtype=_STORED[stored])
     return {"shape": list(array.shape), stored: base64.b64encode(numbers.tobytes()).decode()}
@@ -61,7 +61,7 @@ Shape = tuple[int | None, ...]
 """How long an array is along each of its axes; None is any length from 1 up."""
 
 
-def unpacked(document: object) -> Array:
+def decode_array(document: object) -> Array:
     """The array that was packed, in float32, which has room for all that is kept."""
     try:
         if not isinstance(document, Mapping):
@@ -82,9 +82,9 @@ def unpacked(document: object) -> Array:
     return numbers.astype(np.float32)
 
 
-def array_in(document: Mapping[str, Any], name: str, shape: Shape) -> Array:
+def read_array(document: Mapping[str, Any], name: str, shape: Shape) -> Array:
     """The array that was packed under that name, if it is of that shape."""
-    found = unpacked(document.get(name))
+    found = decode_array(document.get(name))
     does_fit = found.ndim == len(shape) and all(
         own >= 1 if wanted is None else own == wanted
         for own, wanted in zip(found.shape, shape, strict=True)
@@ -97,7 +97,7 @@ def array_in(document: Mapping[str, Any], name: str, shape: Shape) -> Array:
     return found
 
 
-def amount(value: object, what: str, least: float = -np.inf) -> float:
+def read_number(value: object, what: str, least: float = -np.inf) -> float:
     """The number that was written down, if it is one that can be computed with."""
     try:
         found = float(value) if isinstance(value, int | float) else np.nan
@@ -108,13 +108,13 @@ def amount(value: object, what: str, least: float = -np.inf) -> float:
     return found
 
 
-def halved(array: Array) -> Array:
+def round_to_float16(array: Array) -> Array:
     """The array with as many digits as are kept of it in a half, so that it is the same before it
     was written down and after."""
     return array.astype(np.float16).astype(np.float32)
 
 
-def unit(rows: Array) -> Array:
+def normalize_rows(rows: Array) -> Array:
     """Every row at length one; a row of zeros stays as it is."""
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     found: Array = rows / np.where(lengths > 0, lengths, 1)

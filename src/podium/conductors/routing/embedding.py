@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from podium.conductors.routing.arrays import AGAIN, Array, both_ends, unit
+from podium.conductors.routing.arrays import AGAIN, Array, keep_both_ends, normalize_rows
 from podium.core.errors import ConfigError, installing
 from podium.workers.local import weights
 
@@ -184,12 +184,12 @@ class Embedder:
         """The texts as rows of length one."""
         if not texts:
             return np.zeros((0, self.network.words.shape[1]), dtype=np.float32)
-        return unit(np.stack([self.network.vector(self.ids(text)) for text in texts]))
+        return normalize_rows(np.stack([self.network.vector(self.ids(text)) for text in texts]))
 
     def ids(self, text: str) -> list[int]:
         """The numbers of the text's tokens, the marks of beginning and end among them."""
         # What lies far from the tokens that are read need not be looked at.
-        found: list[int] = self.tokenizer.encode(both_ends(text, CHARACTERS * self.tokens)).ids
+        found: list[int] = self.tokenizer.encode(keep_both_ends(text, CHARACTERS * self.tokens)).ids
         if len(found) <= self.tokens:
             return found
         end = self.tokens // 2

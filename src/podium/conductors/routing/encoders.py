@@ -19,10 +19,17 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from podium.conductors.routing.arrays import AGAIN, Array, array_in, both_ends, packed, unit
+from podium.conductors.routing.arrays import (
+    AGAIN,
+    Array,
+    encode_array,
+    keep_both_ends,
+    normalize_rows,
+    read_array,
+)
 from podium.conductors.routing.embedding import Embedder
-from podium.conductors.routing.neighbours import NearScores
-from podium.conductors.routing.words import Counted, WordScores
+from podium.conductors.routing.neighbours import NeighbourScores
+from podium.conductors.routing.words import TokenCounts, WordScores
 from podium.core.errors import ConfigError
 
 HASHED: Final = "hashed"
@@ -76,16 +83,20 @@ class HashedEncoder:
         counts = _counts(texts)
         found = (counts != 0).sum(axis=0)
         weights = np.log((1 + len(texts)) / (1 + found)).astype(np.float32)
-        return cls(weights, _directions(unit(counts * weights), DIMENSIONS))
+        return cls(weights, _directions(normalize_rows(counts * weights), DIMENSIONS))
 
     def encode(self, texts: Sequence[str]) -> Array:
         """The texts as rows of length one; a text of unknown words is a row of zeros."""
-        found: Array = unit(unit(_counts(texts) * self.weights) @ self.basis)
+        found: Array = normalize_rows(normalize_rows(_counts(texts) * self.weights) @ self.basis)
         return found
 
     def document(self) -> dict[str, Any]:
         """The encoder as JSON."""
-        return {"name": HASHED, "weights": packed(self.weights), "basis": packed(self.basis)}
+        return {
+            "name": HASHED,
+            "weights": encode_array(self.weights),
+            "basis": encode_array(self.basis),
+        }
 
 
 def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
@@ -95,7 +106,8 @@ def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
     name = document["name"]
     if name == HASHED:
         return HashedEncoder(
-            array_in(document, "weights", (BUCKETS,)), array_in(document, "basis", (BUCKETS, None))
+            read_array(document, "weights", (BUCKETS,)),
+            read_array(document, "basis", (BUCKETS, None)),
         )
     if name == MINILM:
         return Embedder.read(document)
@@ -104,7 +116,7 @@ def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
         if within.get("name") == SCORING:
             raise ConfigError("its opinions are made over opinions; " + AGAIN)
         return ScoringEncoder(
-            (inner or read_encoder)(within), NearScores.read(near), WordScores.read(words)
+            (inner or read_encoder)(within), NeighbourScores.read(near), WordScores.read(words)
         )
     raise ConfigError(f"the encoder {name!r:.40} is none that Podium knows; {AGAIN}")
 
@@ -144,7 +156,7 @@ def _counts(texts: Sequence[str]) -> Array:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    words = _TOKEN.findall(both_ends(text, MOST_CHARACTERS).casefold())
+    words = _TOKEN.findall(keep_both_ends(text, MOST_CHARACTERS).casefold())
     yield from words
     yield from (f"{one} {other}" for one, other in pairwise(words))
 
@@ -176,13 +188,13 @@ class ScoringEncoder:
     and by its words. Learned from rewards, unlike the others."""
 
     encoder: Encoder
-    near: NearScores
+    near: NeighbourScores
     words: WordScores
 
     def encode(self, texts: Sequence[str]) -> Array:
         """The texts as rows: a number for each worker by each opinion."""
         near = self.near.score(self.encoder.encode(texts))
-        return joined(near, self.words.score(Counted.of(texts)))
+        return joined(near, self.words.score(TokenCounts.of(texts)))
 
     def document(self) -> dict[str, Any]:
         """The encoder as JSON."""

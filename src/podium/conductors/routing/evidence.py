@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.routing.arrays import Array
-from podium.conductors.routing.router import Known
+from podium.conductors.routing.router import KnownWorker
 from podium.core.errors import ConfigError
 from podium.core.task import Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class RewardTable:
     """A row for each question, a column for each worker; not a number where that worker was not
     asked that question."""
 
     questions: tuple[str, ...]
-    workers: tuple[Known, ...]
+    workers: tuple[KnownWorker, ...]
     rewards: Array
 
     def __post_init__(self) -> None:
@@ -47,10 +47,10 @@ class Evidence:
         found: NDArray[np.bool_] = np.logical_and.reduce(~np.isnan(self.rewards), axis=1)
         return found
 
-    def of(self, rows: Sequence[int]) -> Evidence:
+    def of(self, rows: Sequence[int]) -> RewardTable:
         """The same for some of the questions, by their places."""
         chosen = list(rows)
-        return Evidence(
+        return RewardTable(
             tuple(self.questions[row] for row in chosen), self.workers, self.rewards[chosen]
         )
 
@@ -76,12 +76,12 @@ MOST: Final = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class OutcomeLog:
     """All lines, in their order."""
 
     outcomes: tuple[Outcome, ...]
 
-    def evidence(self, costs: Mapping[str, float] | None = None) -> Evidence:
+    def evidence(self, costs: Mapping[str, float] | None = None) -> RewardTable:
         """The lines as a table of questions and workers.
 
         `costs` is what a question costs with a worker, by name, instead of what the log says.
@@ -93,9 +93,9 @@ class Log:
         workers = self._workers(costs or {})
         means = {key: fmean(found) for key, found in rewards.items()}
         table = [[means.get((text, known.name), np.nan) for known in workers] for text in questions]
-        return Evidence(questions, workers, np.array(table, dtype=np.float32))
+        return RewardTable(questions, workers, np.array(table, dtype=np.float32))
 
-    def _workers(self, costs: Mapping[str, float]) -> tuple[Known, ...]:
+    def _workers(self, costs: Mapping[str, float]) -> tuple[KnownWorker, ...]:
         models: dict[str, set[str]] = defaultdict(set)
         paid: dict[str, list[float | None]] = defaultdict(list)
         for outcome in self.outcomes:
@@ -114,7 +114,7 @@ class Log:
                     f"{' and '.join(sorted(found))}; keep the lines of the one that it is now"
                 )
         return tuple(
-            Known(
+            KnownWorker(
                 name,
                 next(iter(found), ""),
                 costs[name] if name in costs else _mean_cost(name, paid[name]),
@@ -123,7 +123,7 @@ class Log:
         )
 
 
-def read_log(paths: Sequence[Path]) -> Log:
+def read_log(paths: Sequence[Path]) -> OutcomeLog:
     """The lines of all these files; an error says which line is wrong and how."""
     found = tuple(outcome for path in paths for outcome in _outcomes(path))
     if not found:
@@ -138,7 +138,7 @@ def read_log(paths: Sequence[Path]) -> Log:
             f"{f'all {len(found)} lines are' if len(found) > 1 else 'its only line is'} of "
             f"{found[0].worker}; a router chooses between workers, so add what others answered"
         )
-    return Log(found)
+    return OutcomeLog(found)
 
 
 def _outcomes(path: Path) -> Iterable[Outcome]:

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from podium.conductors.routing.arrays import Array, known_seed
+from podium.conductors.routing.arrays import Array, normalize_seed
 from podium.conductors.routing.quality_bias import MARKS, QualityBias
 from podium.core.errors import ConfigError, installing
 
@@ -34,7 +34,7 @@ class Evolution:
     seed: int = 42
 
 
-def evolved(
+def evolve_head(
     head: Array,
     vectors: Array,
     rewards: Array,
@@ -47,16 +47,16 @@ def evolved(
     """The head as it is, then the mean of the heads after each generation. Every worker was asked
     each of the questions."""
     try:
-        from podium.conductors.routing.separable import Separable, usual_population
+        from podium.conductors.routing.separable import SeparableCma, default_population
     except ImportError as error:
         raise ConfigError(
             f"evolution needs the package cmaes, which is not here ({error}); install it by: "
             f"{installing('router')}"
         ) from error
     size = float(np.sqrt(np.mean(np.square(head[:-1])))) or 1e-3
-    population = evolution.population or usual_population(head.size)
-    search = Separable(
-        np.zeros(head.size), evolution.spread, population, known_seed(evolution.seed)
+    population = evolution.population or default_population(head.size)
+    search = SeparableCma(
+        np.zeros(head.size), evolution.spread, population, normalize_seed(evolution.seed)
     )
     yield head
     for _ in range(evolution.generations if generations is None else generations):

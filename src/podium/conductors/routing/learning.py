@@ -11,7 +11,7 @@ How the head is held back, and for how long it evolves, is decided by questions 
 learn from: parts of the evidence that are left out in turn. By the same parts the quality bias
 gets its
 prices, and the confidence its curve. The head learns from all questions; all that is decided is
-decided by those that every worker was asked (`Evidence.whole`).
+decided by those that every worker was asked (`RewardTable.whole`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductors.routing.arrays import Array, known_seed
+from podium.conductors.routing.arrays import Array, normalize_seed
 from podium.conductors.routing.encoders import Encoder, ScoringEncoder, averaged, joined
-from podium.conductors.routing.evidence import Evidence
-from podium.conductors.routing.evolution import Evolution, evolved
-from podium.conductors.routing.neighbours import NearScores
+from podium.conductors.routing.evidence import RewardTable
+from podium.conductors.routing.evolution import Evolution, evolve_head
+from podium.conductors.routing.neighbours import NeighbourScores
 from podium.conductors.routing.quality_bias import QualityBias, price_within, routed
-from podium.conductors.routing.router import Certainty, LearnedRouter, expected_by
-from podium.conductors.routing.words import Counted, WordScores
+from podium.conductors.routing.router import Calibration, LearnedRouter, expected_by
+from podium.conductors.routing.words import TokenCounts, WordScores
 
 FIRST: Final = 0.9
 SECOND: Final = 0.999
 SMALL: Final = 1e-8
 
 
-class Adam:
+class AdamW:
     """Updates the same arrays in place, step by step."""
 
     def __init__(self, rate: float, *, decay: float = 0.0) -> None:
@@ -101,7 +101,7 @@ class Hold(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teaching:
+class RouterTraining:
     """How a router is taught. `holds` are how the head may be held back, of which the best in
     `parts` parts is taken, three at the least: evolution needs one to choose by and one to prove
     itself; `evolution` is the second stage, None to leave it out."""
@@ -117,7 +117,7 @@ class Teaching:
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class RouterFit:
     """The router, and how it came about: the hold that was best, what routing earned with each on
     questions left out, and for how many generations it evolved."""
 
@@ -127,13 +127,13 @@ class Taught:
     generations: int
 
 
-def taught(
-    evidence: Evidence,
+def fit_router(
+    evidence: RewardTable,
     encoder: Encoder,
-    teaching: Teaching,
+    teaching: RouterTraining,
     *,
     source: str = "",
-) -> Taught:
+) -> RouterFit:
     """The router that comes of the evidence."""
     evidence.check(LEAST_QUESTIONS)
     parts = _dealt(evidence.whole, teaching)
@@ -156,12 +156,12 @@ def taught(
             quality_bias = QualityBias.learned(expected[whole], rewards, costs)
     chances = certainty(expected[whole], rewards)
     router = LearnedRouter(evidence.workers, reading, head, quality_bias, chances, source)
-    return Taught(router, hold, areas, generations)
+    return RouterFit(router, hold, areas, generations)
 
 
-def _dealt(whole: NDArray[np.bool_], teaching: Teaching) -> NDArray[np.int64]:
+def _dealt(whole: NDArray[np.bool_], teaching: RouterTraining) -> NDArray[np.int64]:
     """Which part each question is in; those that every worker was asked are shared out evenly."""
-    rng = np.random.default_rng(known_seed(teaching.seed))
+    rng = np.random.default_rng(normalize_seed(teaching.seed))
     found = np.zeros(len(whole), dtype=np.int64)
     for rows in (whole, ~whole):
         found[rows] = rng.permutation(int(rows.sum())) % min(teaching.parts, int(whole.sum()))
@@ -169,20 +169,20 @@ def _dealt(whole: NDArray[np.bool_], teaching: Teaching) -> NDArray[np.int64]:
 
 
 def _reading(
-    evidence: Evidence, encoder: Encoder, parts: NDArray[np.int64]
+    evidence: RewardTable, encoder: Encoder, parts: NDArray[np.int64]
 ) -> tuple[Encoder, Array]:
     """What the router will read questions by, and how it reads these. Opinions on a question are
     formed on the other parts, for of its own they would tell more than is true."""
     questions, rewards = evidence.questions, evidence.rewards
-    vectors, counted = encoder.encode(questions), Counted.of(questions)
+    vectors, counted = encoder.encode(questions), TokenCounts.of(questions)
     found = np.zeros((len(questions), 2 * rewards.shape[1]))
     for part in range(int(parts.max()) + 1):
         own, others = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
-        near = NearScores.fitted(vectors[others], rewards[others])
+        near = NeighbourScores.fitted(vectors[others], rewards[others])
         words = WordScores.fitted(counted.some(others), rewards[others])
         found[own] = joined(near.score(vectors[own]), words.score(counted.some(own)))
     whole = ScoringEncoder(
-        encoder, NearScores.fitted(vectors, rewards), WordScores.fitted(counted, rewards)
+        encoder, NeighbourScores.fitted(vectors, rewards), WordScores.fitted(counted, rewards)
     )
     return whole, found
 
@@ -191,9 +191,9 @@ def _reading(
 class _Lesson:
     """The vectors of the questions beside what was earned on them."""
 
-    evidence: Evidence
+    evidence: RewardTable
     vectors: Array
-    teaching: Teaching
+    teaching: RouterTraining
     parts: NDArray[np.int64]
 
     @property
@@ -207,12 +207,12 @@ class _Lesson:
         plain = averaged(shape[1]) if hold.heeding else np.zeros(shape)
         return fitted_head(vectors, rewards, self.teaching.temperature, hold.strength, plain)
 
-    def foreseen(self, taught: Callable[[NDArray[np.bool_]], Array]) -> Array:
+    def foreseen(self, fit_head: Callable[[NDArray[np.bool_]], Array]) -> Array:
         """What is expected on each question by a head that was taught by the other parts."""
         found = np.zeros(self.evidence.rewards.shape)
         for part in range(int(self.parts.max()) + 1):
             left_out = self.parts == part
-            found[left_out] = expected_by(taught(~left_out), self.vectors[left_out])
+            found[left_out] = expected_by(fit_head(~left_out), self.vectors[left_out])
         return found
 
 
@@ -243,7 +243,7 @@ class _Stage:
 
     def _states(self, rows: NDArray[np.bool_], generations: int | None = None) -> Iterator[Array]:
         evidence, whole = self.lesson.evidence, rows & self.lesson.evidence.whole
-        return evolved(
+        return evolve_head(
             self.lesson.head(rows, self.hold),
             self.lesson.vectors[whole],
             evidence.rewards[whole],
@@ -299,13 +299,13 @@ def by_question(expected: Array, rewards: Array, costs: Array) -> Array:
     return averages
 
 
-def certainty(expected: Array, rewards: Array) -> Certainty:
+def certainty(expected: Array, rewards: Array) -> Calibration:
     """The logistic curve that makes chances of expected rewards, by Newton's method, whose steps
     are halved until they go downhill. Where no more was earned as more was expected, what is
     expected tells nothing, and the chance is what was earned on the average."""
     inputs = np.stack([expected.ravel() - MIDDLE, np.ones(expected.size)], axis=1)
     earned = rewards.ravel().astype(np.float64)
-    usual = np.array([Certainty().slope, 0.0])
+    usual = np.array([Calibration().slope, 0.0])
 
     def loss(weights: Array) -> float:
         logits = inputs @ weights
@@ -325,9 +325,9 @@ def certainty(expected: Array, rewards: Array) -> Certainty:
     if weights[0] < LEAST_SLOPE:
         mean = min(max(float(earned.mean()), 1e-3), 1 - 1e-3)
         logit = math.log(mean / (1 - mean))
-        return Certainty(LEAST_SLOPE, float(expected.mean()) - logit / LEAST_SLOPE)
+        return Calibration(LEAST_SLOPE, float(expected.mean()) - logit / LEAST_SLOPE)
     slope = float(weights[0])
-    return Certainty(slope, MIDDLE - float(weights[1]) / slope)
+    return Calibration(slope, MIDDLE - float(weights[1]) / slope)
 
 
 def _distribution(logits: Array) -> Array:

@@ -18,7 +18,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from podium.conductors.routing.arrays import Array, amount, array_in, halved, packed, unit
+from podium.conductors.routing.arrays import (
+    Array,
+    encode_array,
+    normalize_rows,
+    read_array,
+    read_number,
+    round_to_float16,
+)
 
 MOST_CENTRES: Final = 400
 QUESTIONS_A_CENTRE: Final = 25
@@ -38,7 +45,7 @@ MOVES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NearScores:
+class NeighbourScores:
     """For each set `centres`, rows of length one, and a `table` with a number for each worker of
     each centre and then of each direction; `level` is a number for each worker."""
 
@@ -48,11 +55,11 @@ class NearScores:
     sharpness: float
 
     @classmethod
-    def fitted(cls, vectors: Array, rewards: Array) -> NearScores:
+    def fitted(cls, vectors: Array, rewards: Array) -> NeighbourScores:
         """What comes of these rewards, a row for each vector. A worker that was not asked a
         question is taken to have earned there what it earns on the average."""
         apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
-        sets = [halved(_centres(vectors, seed)) for seed in range(SETS)]
+        sets = [round_to_float16(_centres(vectors, seed)) for seed in range(SETS)]
         tried = {
             sharpness: _regressed(_seen(vectors, sets[0], sharpness), apart)
             for sharpness in SHARPNESSES
@@ -80,20 +87,20 @@ class NearScores:
     def document(self) -> dict[str, Any]:
         """The scores as JSON."""
         return {
-            "centres": packed(self.centres, "float16"),
-            "table": packed(self.table),
-            "level": packed(self.level),
+            "centres": encode_array(self.centres, "float16"),
+            "table": encode_array(self.table),
+            "level": encode_array(self.level),
             "sharpness": self.sharpness,
         }
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> NearScores:
+    def read(cls, document: Mapping[str, Any]) -> NeighbourScores:
         """The scores that were written down."""
-        centres = array_in(document, "centres", (None, None, None))
-        level = array_in(document, "level", (None,))
+        centres = read_array(document, "centres", (None, None, None))
+        level = read_array(document, "level", (None,))
         seen = sum(centres.shape[1:])  # how near each centre is, and the vector
-        table = array_in(document, "table", (len(centres), seen, len(level)))
-        return cls(centres, table, level, amount(document.get("sharpness"), "a sharpness"))
+        table = read_array(document, "table", (len(centres), seen, len(level)))
+        return cls(centres, table, level, read_number(document.get("sharpness"), "a sharpness"))
 
 
 class _Regressed(NamedTuple):
@@ -124,7 +131,7 @@ def _centres(vectors: Array, seed: int) -> Array:
         sums = np.zeros_like(centres)
         np.add.at(sums, nearest, vectors)
         is_met = np.bincount(nearest, minlength=count) > 0
-        centres = np.where(is_met[:, None], unit(sums), centres)
+        centres = np.where(is_met[:, None], normalize_rows(sums), centres)
     return centres
 
 

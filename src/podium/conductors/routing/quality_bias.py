@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from podium.conductors.routing.arrays import Array, amount
+from podium.conductors.routing.arrays import Array, read_number
 from podium.core.errors import UsageError
 
 MARKS: Final = tuple(mark / 20 for mark in range(21))
@@ -60,7 +60,7 @@ class QualityBias:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> QualityBias:
         """The quality bias that was written down."""
-        prices = tuple(amount(price, "prices from 0 up", 0.0) for price in document["prices"])
+        prices = tuple(read_number(price, "prices from 0 up", 0.0) for price in document["prices"])
         if len(prices) != len(MARKS):
             raise ValueError(f"expected {len(MARKS)} prices, not {len(prices)}")
         return cls(prices)

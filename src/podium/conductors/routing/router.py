@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from podium._util.files import read_json, write_whole, writing
-from podium.conductors.routing.arrays import AGAIN, Array, amount, array_in, packed
+from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array, read_number
 from podium.conductors.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
 from podium.conductors.routing.quality_bias import QualityBias
 from podium.core.errors import ConfigError, UsageError
@@ -51,7 +51,7 @@ VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownWorker:
     """A worker that the router was trained with: its name, its model (nothing where the log did not
     say), and what one question cost on the average, in US dollars or whatever else the log counts
     in."""
@@ -76,7 +76,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Certainty:
+class Calibration:
     """How an expected reward becomes a chance: a logistic curve, fitted to questions that the head
     had not learned from."""
 
@@ -94,11 +94,11 @@ class LearnedRouter:
     """What was learned: `head` has a column for each worker, and a row for each direction of the
     question's vector and one for what is the same for every question."""
 
-    workers: tuple[Known, ...]
+    workers: tuple[KnownWorker, ...]
     encoder: Encoder
     head: Array
     quality_bias: QualityBias
-    certainty: Certainty = Certainty()
+    certainty: Calibration = Calibration()
     source: str = ""
 
     @classmethod
@@ -221,7 +221,7 @@ class LearnedRouter:
                 for worker in self.workers
             ],
             "encoder": self.encoder.document(),
-            "head": packed(self.head),
+            "head": encode_array(self.head),
             "quality_bias": self.quality_bias.document(),
             "certainty": {"slope": self.certainty.slope, "middle": self.certainty.middle},
         }
@@ -242,12 +242,14 @@ class LearnedRouter:
         encoder = read_encoder(document.get("encoder"), inner)
         try:
             workers = tuple(
-                Known(str(row["name"]), str(row["model"]), amount(row["cost"], "a cost", 0.0))
+                KnownWorker(
+                    str(row["name"]), str(row["model"]), read_number(row["cost"], "a cost", 0.0)
+                )
                 for row in document["workers"]
             )
-            certainty = Certainty(
-                amount(document["certainty"]["slope"], "a slope"),
-                amount(document["certainty"]["middle"], "a middle"),
+            certainty = Calibration(
+                read_number(document["certainty"]["slope"], "a slope"),
+                read_number(document["certainty"]["middle"], "a middle"),
             )
             quality_bias = QualityBias.read(document["quality_bias"])
         except (KeyError, TypeError, ValueError) as error:
@@ -257,7 +259,7 @@ class LearnedRouter:
             ) from error
         if not workers or len({worker.name for worker in workers}) < len(workers):
             raise ConfigError("it has no workers, or two of the same name; " + AGAIN)
-        head = array_in(document, "head", (width_of(encoder) + 1, len(workers)))
+        head = read_array(document, "head", (width_of(encoder) + 1, len(workers)))
         return cls(workers, encoder, head, quality_bias, certainty, str(document.get("source", "")))
 
 

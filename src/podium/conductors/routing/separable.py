@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 
-def usual_population(parameters: int) -> int:
+def default_population(parameters: int) -> int:
     """How many candidates a step has where nobody says: ⌈4 + 3 ln n⌉, as in the paper."""
     return math.ceil(4 + 3 * math.log(parameters))
 
 
-class Separable:
+class SeparableCma:
     """Asks for candidates, and is told what each of them earned. What is found is the middle of the
     distribution, which no single lucky candidate decides."""
 

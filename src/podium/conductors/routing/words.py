@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from podium.conductors.routing.arrays import (
     AGAIN,
     Array,
-    amount,
-    array_in,
-    both_ends,
-    halved,
-    packed,
+    encode_array,
+    keep_both_ends,
+    read_array,
+    read_number,
+    round_to_float16,
 )
 from podium.core.errors import ConfigError
 
@@ -55,7 +55,7 @@ _TOKEN: Final = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counted:
+class TokenCounts:
     """Texts as the buckets of their words, those of one text after those of another: how often each
     is met in its text, and where each text begins. Counted once, whatever is then made of them."""
 
@@ -64,7 +64,7 @@ class Counted:
     begins: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Counted:
+    def of(cls, texts: Sequence[str]) -> TokenCounts:
         """These texts."""
         buckets: list[int] = []
         counts: list[int] = []
@@ -80,13 +80,13 @@ class Counted:
             np.array(begins, dtype=np.int64),
         )
 
-    def some(self, places: Sequence[int] | NDArray[np.int64]) -> Counted:
+    def some(self, places: Sequence[int] | NDArray[np.int64]) -> TokenCounts:
         """The same for some of the texts."""
         lengths = self.lengths[places]
         ends = np.cumsum(lengths)
         begins = ends - lengths
         within = np.arange(int(lengths.sum())) + np.repeat(self.begins[places] - begins, lengths)
-        return Counted(self.buckets[within], self.counts[within], begins)
+        return TokenCounts(self.buckets[within], self.counts[within], begins)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -108,7 +108,7 @@ class WordScores:
     unmet: float
 
     @classmethod
-    def fitted(cls, texts: Counted, rewards: Array) -> WordScores:
+    def fitted(cls, texts: TokenCounts, rewards: Array) -> WordScores:
         """What comes of these rewards, a row for each text. A worker that was not asked a question
         is taken to have earned there what it earns on the average."""
         buckets, places = np.unique(texts.buckets, return_inverse=True)
@@ -117,9 +117,9 @@ class WordScores:
         rows = _Rows.of(texts, places, rarity[places])
         apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
         table = rows.back(_solved(rows, apart), len(buckets))
-        return cls(buckets, rarity, halved(table), float(np.log1p(len(texts)) + 1))
+        return cls(buckets, rarity, round_to_float16(table), float(np.log1p(len(texts)) + 1))
 
-    def score(self, texts: Counted) -> Array:
+    def score(self, texts: TokenCounts) -> Array:
         """By how much each worker is expected to earn more than it does on the average."""
         places = np.minimum(np.searchsorted(self.buckets, texts.buckets), len(self.buckets) - 1)
         is_met = self.buckets[places] == texts.buckets
@@ -129,24 +129,24 @@ class WordScores:
     def document(self) -> dict[str, Any]:
         """The scores as JSON."""
         return {
-            "buckets": packed(self.buckets, "uint16"),
-            "rarity": packed(self.rarity),
-            "table": packed(self.table, "float16"),
+            "buckets": encode_array(self.buckets, "uint16"),
+            "rarity": encode_array(self.rarity),
+            "table": encode_array(self.table, "float16"),
             "unmet": self.unmet,
         }
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> WordScores:
         """The scores that were written down."""
-        buckets = array_in(document, "buckets", (None,))
-        rarity = array_in(document, "rarity", (len(buckets),))
-        table = array_in(document, "table", (len(buckets), None))
+        buckets = read_array(document, "buckets", (None,))
+        rarity = read_array(document, "rarity", (len(buckets),))
+        table = read_array(document, "table", (len(buckets), None))
         if not 0 <= buckets[0] <= buckets[-1] < BUCKETS or not (np.diff(buckets) > 0).all():
             raise ConfigError(  # they are looked up by halving, which finds nothing in disorder
                 f"expected the buckets of words in their order, from 0 to {BUCKETS - 1}, each "
                 f"once; {AGAIN}"
             )
-        unmet = amount(document.get("unmet"), "how rare words are that were not met", 0.0)
+        unmet = read_number(document.get("unmet"), "how rare words are that were not met", 0.0)
         return cls(buckets.astype(np.int64), rarity, table, unmet)
 
 
@@ -161,7 +161,7 @@ class _Rows:
     begins: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Counted, columns: NDArray[np.int64], rarity: Array) -> _Rows:
+    def of(cls, texts: TokenCounts, columns: NDArray[np.int64], rarity: Array) -> _Rows:
         weights = (1 + np.log(texts.counts)) * rarity
         row = np.repeat(np.arange(len(texts)), texts.lengths)
         lengths = np.sqrt(np.bincount(row, weights=np.square(weights), minlength=len(texts)))
@@ -212,7 +212,7 @@ def _tokens(text: str) -> Iterator[str]:
     how each line begins and how long it is, for the layout of a question tells of its kind; and how
     long all of it is, so that no text is empty."""
     yield f"\t{int(3 * log1p(len(text)))}"
-    text = both_ends(text, MOST_CHARACTERS)
+    text = keep_both_ends(text, MOST_CHARACTERS)
     words = _TOKEN.findall(text.casefold())
     yield from words
     yield from (f"{one} {other}" for one, other in pairwise(words))

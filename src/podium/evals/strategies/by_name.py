@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import Any, Final
 
 from podium._util.files import sha256_of
-from podium.client.assembly import evolved_conductor
+from podium.client.assembly import load_evolved_conductor
 from podium.conductors import RulesConductor
 from podium.conductors.evolved.description import FILE, PARAMETERS, read_description
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.errors import UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.evals.context import Strategy
@@ -58,7 +58,7 @@ def named_function(name: str) -> Callable[..., Any]:
     function = getattr(module, attribute, None)
     if function is None:
         public = [known for known in vars(module) if not known.startswith("_")]
-        raise UsageError(f"{place} has no function {attribute!r}; {nearest(attribute, public)}")
+        raise UsageError(f"{place} has no function {attribute!r}; {suggest(attribute, public)}")
     if not callable(function):
         raise UsageError(f"{name} is {type(function).__name__}, not a function")
     found: Callable[..., Any] = function
@@ -163,7 +163,7 @@ def check_strategy(name: str, ensemble: Ensemble, cases: Sequence[Case]) -> None
         named_function(name)
     elif name not in STRATEGIES and not _DRAWS.fullmatch(name):
         known = (*STRATEGIES, *LEARNED, EVOLVED, *(f"single:{w}" for w in single_workers(ensemble)))
-        raise UsageError(f"there is no strategy {name!r}; {nearest(name, known)}")
+        raise UsageError(f"there is no strategy {name!r}; {suggest(name, known)}")
     if family not in PLANNING and any(case.task.plan_grader for case in cases):
         raise UsageError(
             f"these tasks grade plans, and {name!r} writes none that could be graded; "
@@ -211,7 +211,9 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
                 ensemble.conductor, rounds=ensemble.options.rounds if takes_turns else 1
             )
         case "evolved":
-            leading, _ = evolved_conductor(Path(which))  # its model is unloaded with the process
+            leading, _ = load_evolved_conductor(
+                Path(which)
+            )  # its model is unloaded with the process
             return conducted(leading, rounds=read_description(Path(which)).turns)
         case "recursion":
             return conducted(ensemble.conductor, rounds=2)
@@ -271,7 +273,7 @@ def _check_worker(name: str, which: str, ensemble: Ensemble) -> None:
     singles = single_workers(ensemble)
     if which not in singles:
         raise UsageError(
-            f"the strategy {name!r} names no worker of this pool; {nearest(which, singles)}"
+            f"the strategy {name!r} names no worker of this pool; {suggest(which, singles)}"
         )
 
 
@@ -282,7 +284,7 @@ def _check_prompt(name: str, which: str, ensemble: Ensemble) -> None:
         )
     if which and which not in ensemble.untrained:
         raise UsageError(
-            f"the strategy {name!r} names no prompt; {nearest(which, ensemble.untrained)}"
+            f"the strategy {name!r} names no prompt; {suggest(which, ensemble.untrained)}"
         )
 
 

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from podium._util.lab import ETUDES
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.core.run import Run
@@ -101,7 +101,7 @@ async def fit(
 def check_learnable(name: str, ensemble: Ensemble) -> None:
     """Refuse what cannot be fitted, before anything is asked."""
     if name not in LEARNED:
-        raise UsageError(f"the strategy {name!r} is none that is fitted; {nearest(name, LEARNED)}")
+        raise UsageError(f"the strategy {name!r} is none that is fitted; {suggest(name, LEARNED)}")
     wordless = [worker.name for worker in ensemble.pool if worker.provider == WORDLESS]
     if name in READS_REPLIES and wordless:
         raise UsageError(
@@ -241,12 +241,12 @@ async def _tried(
     """MASRouter after some passes over the cases, each with a plan drawn for it."""
     import numpy as np
 
-    from podium.conductors.routing.arrays import known_seed
+    from podium.conductors.routing.arrays import normalize_seed
     from podium.evals.strategies.routers.masrouter import BATCH, PASSES, MasRouter, Teacher
 
     questions = [case.task.question for case in cases]
     teacher = Teacher(MasRouter.untaught(single_workers(ensemble), questions, encoder, seed))
-    rng = np.random.default_rng(known_seed(seed))
+    rng = np.random.default_rng(normalize_seed(seed))
     stage = ensemble.stage(seed)
     gate = asyncio.Semaphore(concurrency)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from podium.client.client import AsyncPodium
 from podium.client.runtime import RunOptions
-from podium.conductors import Conductor, Mini, may_plan_again
+from podium.conductors import Conductor, TierRouter, can_replan
 from podium.conductors.plan import read_workflow
 from podium.core.budget import Budget
 from podium.core.errors import TakenOver
@@ -46,7 +46,7 @@ class Tiers:
         conductor: Conductor,
         options: Options,
         excludable: frozenset[str],
-        mini: Mini | None = None,
+        mini: TierRouter | None = None,
     ) -> None:
         self._podium = podium
         self._archive = archive
@@ -236,7 +236,7 @@ class Tiers:
         steps, rounds = extent(
             asked.response_options.effort,
             self._options,
-            may_plan_again=may_plan_again(tier, self._conductor, turn.question, self._mini),
+            may_plan_again=can_replan(tier, self._conductor, turn.question, self._mini),
         )
         allowed = self._options.narrowed(
             max_steps=wished.max_steps, rounds=wished.rounds, caps=wished.budget

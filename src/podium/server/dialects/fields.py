@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from podium.config.problems import nearest
+from podium.config.problems import suggest
 from podium.core.request import Effort
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.base import Json
@@ -100,7 +100,7 @@ class Fields:
                 name = key if len(key) <= LONGEST_SHOWN else f"{key[:LONGEST_SHOWN]}…"
                 name = name.encode("utf-8", "backslashreplace").decode()
                 path = joined(self.path, name)
-                raise invalid(path, f"unknown field {path}; {nearest(name, known)}")
+                raise invalid(path, f"unknown field {path}; {suggest(name, known)}")
         return self
 
     def at(self, name: str) -> str:

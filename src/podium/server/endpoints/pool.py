@@ -61,7 +61,7 @@ async def pool(
     )
     found = await asyncio.to_thread(worker_stats, window.digests)  # thousands of runs take a while
     planner = await _planner(service)
-    breakers = (await service.podium.switchboard()).breakers
+    breakers = (await service.podium.call_policy()).breakers
     profiles = [*service.pool]
     if planner is not None and planner.name not in service.pool.names:
         profiles.append(planner)

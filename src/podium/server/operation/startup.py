@@ -24,7 +24,7 @@ from fastapi import FastAPI
 
 from podium._util.addresses import is_loopback
 from podium.client.client import AsyncPodium
-from podium.config import ServerSettings, Settings, current_settings
+from podium.config import ServerSettings, Settings, discover_settings
 from podium.core.errors import ConfigError, PodiumError, installing
 from podium.server.access import AccessPolicy, AllowAll, KeyAuthenticator
 from podium.server.access.sessions import Sessions, new_secret
@@ -92,7 +92,7 @@ class ServeOptions:
 
     async def settings(self) -> Settings:
         """The settings in force, with what was chosen."""
-        settings = await current_settings(
+        settings = await discover_settings(
             os.environ,
             config=Path(self.config) if self.config else None,
             pool=Path(self.pool) if self.pool else None,

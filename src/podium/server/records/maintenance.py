@@ -22,7 +22,7 @@ from typing import Final
 
 from podium._util.process import this_process
 from podium.client.client import AsyncPodium
-from podium.conductors.names import unfit_to_lead
+from podium.conductors.names import resume_conflict
 from podium.core.errors import (
     ConfigError,
     Conflict,
@@ -175,7 +175,7 @@ class RunRecovery:
             self._left_alone.add(found.id)
             LOGGER.info("left %s alone, whose worker %s is unknown here", found.id, unknown[0])
             return
-        if unfit := unfit_to_lead(run, (await parts.podium.conductor_for(run.tier)).name):
+        if unfit := resume_conflict(run, (await parts.podium.conductor_for(run.tier)).name):
             raise ConfigError(unfit)
         if found.takeovers >= MOST_TAKEOVERS:
             await self._end(

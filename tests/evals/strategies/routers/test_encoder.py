@@ -9,7 +9,7 @@ from podium.core.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing.arrays import Array, packed, unit, unpacked
+from podium.conductors.routing.arrays import Array, decode_array, encode_array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.evals.strategies.routers.encoder import encoder_maker, read_encoder
 
@@ -61,16 +61,16 @@ def test_an_encoder_of_ones_own_is_named_by_its_function(
     monkeypatch.chdir(tmp_path)
     encoder = encoder_maker("lengths.py:Lengths")(FRUIT)
     assert encoder.document() == {"name": "lengths.py:Lengths"}
-    expected = unit(Lengths().encode(FRUIT))
+    expected = normalize_rows(Lengths().encode(FRUIT))
     assert np.allclose(read_encoder(encoder.document()).encode(FRUIT), expected)
 
 
 def test_arrays_come_back_as_they_were() -> None:
     array: Array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert np.array_equal(unpacked(packed(array)), array)
+    assert np.array_equal(decode_array(encode_array(array)), array)
 
 
 @pytest.mark.parametrize("broken", [None, {}, {"shape": [3], "float32": "AAAA"}, {"float32": "?"}])
 def test_what_is_no_array_is_named(broken: object) -> None:
     with pytest.raises(ConfigError, match="podium train router RECIPE.*podium eval fit STRATEGY"):
-        unpacked(broken)
+        decode_array(broken)

@@ -8,9 +8,9 @@ from podium.core.errors import UsageError
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing.arrays import Array, unit
+from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.learning import Adam
+from podium.conductors.routing.learning import AdamW
 from podium.evals.strategies.routers import ROUTERS, Outcomes, Router, chosen
 from podium.evals.strategies.routers.base import NeighbourRouter
 from podium.evals.strategies.routers.routerdc import _contrasts, _cosine_matrix, _Lesson
@@ -142,7 +142,7 @@ class TestRouterDC:
     def test_the_second_contrast_draws_questions_of_a_cluster_together(self) -> None:
         rng = np.random.default_rng(2)
         centres = np.eye(4, 12)[:2]
-        vectors = unit(np.repeat(centres, 20, axis=0) + 0.1 * rng.normal(size=(40, 12)))
+        vectors = normalize_rows(np.repeat(centres, 20, axis=0) + 0.1 * rng.normal(size=(40, 12)))
         lesson = _Lesson(vectors, np.zeros((40, 3), dtype=np.float32), rng)
         before = lesson.state[0].copy()
         for _ in range(200):
@@ -152,7 +152,7 @@ class TestRouterDC:
 
     def test_slopes_of_the_second_contrast_are_those_of_small_changes(self) -> None:
         rng = np.random.default_rng(3)
-        lesson = _Lesson(unit(rng.normal(size=(40, 6))), np.zeros((40, 2)), rng)
+        lesson = _Lesson(normalize_rows(rng.normal(size=(40, 6))), np.zeros((40, 2)), rng)
         rows = [row for place in range(5) if (row := lesson._companions(place)) is not None]
         replayed = {row[0]: row for row in rows}
         lesson._companions = replayed.get  # type: ignore[method-assign, assignment]
@@ -162,7 +162,7 @@ class TestRouterDC:
         def loss() -> float:
             total = 0.0
             for row in rows:
-                units = unit(lesson._vectors[row] @ lesson._projection)
+                units = normalize_rows(lesson._vectors[row] @ lesson._projection)
                 cosines = units[1:] @ units[0]
                 total += float(np.log(np.exp(cosines).sum()) - cosines[0])
             return total / len(rows)
@@ -177,7 +177,7 @@ class TestRouterDC:
 
 def _between(rows: Array) -> float:
     """How alike the rows of the first half are to those of the second."""
-    return float((unit(rows[:20]) @ unit(rows[20:]).T).mean())
+    return float((normalize_rows(rows[:20]) @ normalize_rows(rows[20:]).T).mean())
 
 
 class TestSmoothie:
@@ -210,7 +210,7 @@ class TestSmoothie:
 
 def test_the_optimiser_walks_downhill() -> None:
     place: Array = np.array([4.0, -3.0], dtype=np.float32)
-    optimiser = Adam(0.1)
+    optimiser = AdamW(0.1)
     for _ in range(200):
         optimiser.update([place], [2 * (place - 1)])
     assert place.tolist() == pytest.approx([1, 1], abs=0.05)

@@ -19,7 +19,7 @@ from podium.cli import mcp_server as server_module
 from podium.cli.mcp_server import McpServer
 from podium.client.client import AsyncPodium
 from podium.client.runtime import RunOptions
-from podium.conductors import FixedConductor, Mini
+from podium.conductors import FixedConductor, TierRouter
 from podium.core.budget import Budget
 from podium.core.run import Run
 from podium.core.usage import Price
@@ -231,7 +231,7 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
 async def test_the_dial_of_a_call_reaches_the_router_and_is_refused_where_there_is_none() -> None:
     router = ScriptedRouter({"a": 0.8, "b": 0.9})
     workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
-    podium = AsyncPodium(workers, FixedConductor(TWO), mini=Mini(router))
+    podium = AsyncPodium(workers, FixedConductor(TWO), mini=TierRouter(router))
     async with talking(podium) as talk:
         answered = await talk.use("ask", question="Why?", tier="mini", quality_bias=0.2)
         planned = await talk.use("plan", question="Why?", tier="mini", quality_bias=1)

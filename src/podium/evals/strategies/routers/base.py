@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductors.routing import Known, LearnedRouter
-from podium.conductors.routing.arrays import AGAIN, Array, array_in, packed
+from podium.conductors.routing import KnownWorker, LearnedRouter
+from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array
 from podium.conductors.routing.encoders import Encoder, width_of
-from podium.conductors.routing.evidence import Evidence
-from podium.conductors.routing.learning import Teaching, taught
+from podium.conductors.routing.evidence import RewardTable
+from podium.conductors.routing.learning import RouterTraining, fit_router
 from podium.core.errors import ConfigError, UsageError
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 
@@ -137,8 +137,8 @@ class NeighbourRouter:
         """The router as JSON."""
         return {
             "encoder": self.encoder.document(),
-            "vectors": packed(self.vectors),
-            "shares": packed(self.shares),
+            "vectors": encode_array(self.vectors),
+            "shares": encode_array(self.shares),
             "count": self.count,
         }
 
@@ -146,8 +146,8 @@ class NeighbourRouter:
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> NeighbourRouter:
         """The router that was written down."""
         encoder = read_encoder(document.get("encoder"))
-        vectors = array_in(document, "vectors", (None, width_of(encoder)))
-        shares = array_in(document, "shares", (len(vectors), len(workers)))
+        vectors = read_array(document, "vectors", (None, width_of(encoder)))
+        shares = read_array(document, "shares", (len(vectors), len(workers)))
         count = document.get("count")
         if not isinstance(count, int) or not 1 <= count <= len(vectors):
             raise ConfigError(
@@ -202,11 +202,13 @@ class HeadRouter:
         """The router that comes of both stages."""
         # Outcomes do not say of which model a worker is, so it is known by its name alone.
         workers = tuple(
-            Known(name, "", cost)
+            KnownWorker(name, "", cost)
             for name, cost in zip(outcomes.workers, costs_of(outcomes), strict=True)
         )
-        evidence = Evidence(outcomes.questions, workers, outcomes.shares)
-        return cls(taught(evidence, encoder(outcomes.questions), Teaching(seed=seed)).router)
+        evidence = RewardTable(outcomes.questions, workers, outcomes.shares)
+        return cls(
+            fit_router(evidence, encoder(outcomes.questions), RouterTraining(seed=seed)).router
+        )
 
     def scores(self, questions: Sequence[str]) -> Array:
         """What reward is expected of each worker."""
@@ -257,9 +259,9 @@ class ConstantRouter:
 
     def document(self) -> dict[str, Any]:
         """The router as JSON."""
-        return {"shares": packed(self.shares)}
+        return {"shares": encode_array(self.shares)}
 
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> ConstantRouter:
         """The router that was written down."""
-        return cls(workers, array_in(document, "shares", (len(workers),)))
+        return cls(workers, read_array(document, "shares", (len(workers),)))

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from podium.conductors.routing import encoders
-from podium.conductors.routing.arrays import Array, unit
+from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.embedding import Embedder
 from podium.conductors.routing.encoders import HASHED, MINILM, Encoder, HashedEncoder
 from podium.evals.strategies.by_name import is_function_name, named_function
@@ -34,7 +34,7 @@ class NamedEncoder:
 
     def encode(self, texts: Sequence[str]) -> Array:
         """The texts as rows of length one."""
-        return unit(np.asarray(self.encoder.encode(list(texts)), dtype=np.float32))
+        return normalize_rows(np.asarray(self.encoder.encode(list(texts)), dtype=np.float32))
 
     def document(self) -> dict[str, Any]:
         """Its name; what it is made of stays where it is."""

@@ -26,9 +26,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from podium.conductors.routing.arrays import Array, array_in, known_seed, packed
+from podium.conductors.routing.arrays import Array, encode_array, normalize_seed, read_array
 from podium.conductors.routing.encoders import Encoder, width_of
-from podium.conductors.routing.learning import Adam
+from podium.conductors.routing.learning import AdamW
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.workflow import Workflow
 from podium.evals.strategies.routers.collaborations import (
@@ -74,7 +74,7 @@ class MasRouter:
         cls, workers: tuple[str, ...], questions: Sequence[str], encoder: MakeEncoder, seed: int
     ) -> MasRouter:
         """A cascade that has learned nothing yet."""
-        rng = np.random.default_rng(known_seed(seed))
+        rng = np.random.default_rng(normalize_seed(seed))
         made = encoder(questions)
         wide = made.encode(questions[:1]).shape[1]
         weights = {
@@ -109,7 +109,7 @@ class MasRouter:
         """The cascade as JSON."""
         return {
             "encoder": self.encoder.document(),
-            "weights": {name: packed(array) for name, array in self.weights.items()},
+            "weights": {name: encode_array(array) for name, array in self.weights.items()},
         }
 
     @classmethod
@@ -120,7 +120,7 @@ class MasRouter:
         kept = document.get("weights")
         weights = kept if isinstance(kept, Mapping) else {}
         return cls(
-            workers, encoder, {name: array_in(weights, name, shapes[name]) for name in NAMES}
+            workers, encoder, {name: read_array(weights, name, shapes[name]) for name in NAMES}
         )
 
 
@@ -135,7 +135,7 @@ class Teacher:
 
     def __init__(self, router: MasRouter) -> None:
         self.router = replace(router, weights={k: v.copy() for k, v in router.weights.items()})
-        self._optimiser = Adam(RATE)
+        self._optimiser = AdamW(RATE)
 
     def learn(self, plans: Sequence[Drawn], rewards: Sequence[float]) -> None:
         """One step: plans that earned more than the others become more likely."""

@@ -29,9 +29,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductors.routing.arrays import Array, array_in, known_seed, packed, unit
+from podium.conductors.routing.arrays import (
+    Array,
+    encode_array,
+    normalize_rows,
+    normalize_seed,
+    read_array,
+)
 from podium.conductors.routing.encoders import Encoder, width_of
-from podium.conductors.routing.learning import Adam
+from podium.conductors.routing.learning import AdamW
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 
@@ -72,7 +78,7 @@ class RouterDC:
     @classmethod
     def fitted(cls, outcomes: Outcomes, encoder: MakeEncoder, seed: int) -> RouterDC:
         """The router after the step that routed the questions held back best."""
-        rng = np.random.default_rng(known_seed(seed))
+        rng = np.random.default_rng(normalize_seed(seed))
         made = encoder(outcomes.questions)
         vectors = made.encode(outcomes.questions)
         order = rng.permutation(len(vectors))
@@ -96,16 +102,16 @@ class RouterDC:
         """The router as JSON."""
         return {
             "encoder": self.encoder.document(),
-            "projection": packed(self.projection),
-            "keys": packed(self.keys),
+            "projection": encode_array(self.projection),
+            "keys": encode_array(self.keys),
         }
 
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> RouterDC:
         """The router that was written down."""
         encoder = read_encoder(document.get("encoder"))
-        projection = array_in(document, "projection", (width_of(encoder), None))
-        keys = array_in(document, "keys", (len(workers), projection.shape[1]))
+        projection = read_array(document, "projection", (width_of(encoder), None))
+        keys = read_array(document, "keys", (len(workers), projection.shape[1]))
         return cls(workers, encoder, projection, keys)
 
 
@@ -119,7 +125,7 @@ class _Lesson:
         wide = vectors.shape[1]
         self._projection = rng.normal(0, wide**-0.5, (wide, WIDTH)).astype(np.float32)
         self._keys = rng.normal(0, DEVIATION, (shares.shape[1], WIDTH)).astype(np.float32)
-        self._optimiser = Adam(RATE, decay=0.01)
+        self._optimiser = AdamW(RATE, decay=0.01)
         overall = shares.mean(axis=0)
         self._contrasts = [_contrasts(row, overall) for row in shares]
         self._clusters = _clusters(vectors, rng)
@@ -214,7 +220,7 @@ def _cosine_matrix(one: Array, other: Array) -> tuple[Array, Any]:
 
 
 def _cosines(vectors: Array, projection: Array, keys: Array) -> Array:
-    found: Array = unit(vectors @ projection) @ unit(keys).T
+    found: Array = normalize_rows(vectors @ projection) @ normalize_rows(keys).T
     return found
 
 
@@ -238,7 +244,7 @@ def _clusters(vectors: Array, rng: np.random.Generator) -> NDArray[np.int64]:
     centres = vectors[rng.choice(len(vectors), count, replace=False)]
     found = np.zeros(len(vectors), dtype=np.int64)
     for _ in range(20):
-        found = (vectors @ unit(centres).T).argmax(axis=1)
+        found = (vectors @ normalize_rows(centres).T).argmax(axis=1)
         centres = np.stack(
             [
                 vectors[found == cluster].mean(axis=0) if (found == cluster).any() else centre

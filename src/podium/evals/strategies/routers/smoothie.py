@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from podium.conductors.routing.arrays import AGAIN, Array, array_in, packed
+from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array
 from podium.conductors.routing.encoders import Encoder, width_of
 from podium.core.errors import ConfigError, UsageError
 from podium.evals.strategies.routers.base import Outcomes
@@ -60,12 +60,12 @@ class SmoothieGlobal:
 
     def document(self) -> dict[str, Any]:
         """The router as JSON."""
-        return {"trust": packed(self.trust)}
+        return {"trust": encode_array(self.trust)}
 
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> SmoothieGlobal:
         """The router that was written down."""
-        return cls(workers, array_in(document, "trust", (len(workers),)))
+        return cls(workers, read_array(document, "trust", (len(workers),)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,8 +96,8 @@ class SmoothieLocal:
         """The router as JSON."""
         return {
             "encoder": self.encoder.document(),
-            "vectors": packed(self.vectors),
-            "distances": packed(self.distances),
+            "vectors": encode_array(self.vectors),
+            "distances": encode_array(self.distances),
         }
 
     @classmethod
@@ -109,8 +109,8 @@ class SmoothieLocal:
                 f"{len(workers)}; {AGAIN}"
             )
         encoder = read_encoder(document.get("encoder"))
-        vectors = array_in(document, "vectors", (None, width_of(encoder)))
-        distances = array_in(document, "distances", (len(vectors), len(workers), len(workers)))
+        vectors = read_array(document, "vectors", (None, width_of(encoder)))
+        distances = read_array(document, "distances", (len(vectors), len(workers), len(workers)))
         return cls(workers, encoder, vectors, distances)
 
 
