@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evals.page.demonstration import HOSTILE
-from podium.evals.page.comparing import comparison_page
-from podium.evals.page.evaluation import view_of
-from podium.evals.page.report import report_page
+from podium.evals.page.comparison import comparison_page
+from podium.evals.page.report import make_view, report_page
 from podium.evals.tables.measured import read_measured
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def pages(
     sides = read_measured(evaluation), read_measured(another)
     directory = tmp_path_factory.mktemp("pages")
     written = {
-        "report": report_page([view_of(sides[0])]),
+        "report": report_page([make_view(sides[0])]),
         "comparison": comparison_page(sides, "conductor"),
     }
     for name, page in written.items():

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from xml.etree import ElementTree
+from typing import Any
 
 import pytest
 
+pytest.importorskip("matplotlib")
+
 from evals.samples import sample
+from podium._util.plots import new_figure
 from podium.core.roles import Role
-from podium.evals.page.axes import WIDTH, across
-from podium.evals.page.frontier import cost_of, frontier
-from podium.evals.page.heat import who_does_what
-from podium.evals.page.lengths import steps_by_difficulty
-from podium.evals.page.scene import Box, Dot, Scene, Stroke, Words, svg
-from podium.evals.tables.comparison import CEILING
+from podium.evals.page.charts import (
+    Chart,
+    choose_cost,
+    frontier_chart,
+    roles_chart,
+    scale_cost_axis,
+    steps_chart,
+    table_chart,
+)
+from podium.evals.tables.comparison import CEILING, yardsticks
 from podium.evals.tables.row import Row
 
 
@@ -29,86 +35,106 @@ ROWS = [
 ]
 
 
-def dots(scene: Scene) -> dict[str, Dot]:
-    """The dots that say something, by the strategy that they are of."""
-    named = [shape for shape in scene.shapes if isinstance(shape, Dot) and shape.hint]
-    return {dot.hint.partition(": ")[0]: dot for dot in named}
+def lines(chart: Chart, gid: str) -> list[Any]:
+    """The lines whose gid begins so."""
+    (axes,) = chart.figure.axes
+    return [line for line in axes.lines if str(line.get_gid()).startswith(gid)]
 
 
-def rooms(words: Sequence[Words]) -> list[tuple[float, float, float, float]]:
-    before = {"start": 0.0, "middle": 0.5, "end": 1.0}
-    lefts = [(w, w.x - before[w.anchor] * w.width) for w in words]
-    return [(left, w.y - w.size * 0.8, left + w.width, w.y) for w, left in lefts]
+def points(chart: Chart) -> dict[str, tuple[float, float]]:
+    """Cost and accuracy of each strategy's point."""
+    return {
+        chart.tooltips[line.get_gid()].partition(": ")[0]: (
+            float(line.get_xdata()[0]),
+            float(line.get_ydata()[0]),
+        )
+        for line in lines(chart, "point")
+    }
 
 
-def test_better_is_higher_and_dearer_is_further_right() -> None:
-    placed = dots(frontier(ROWS))
+def test_points_are_at_cost_and_accuracy() -> None:
+    chart = frontier_chart(ROWS)
+    placed = points(chart)
     assert set(placed) == {row.strategy for row in ROWS} - {CEILING}
-    assert placed["conductor"].y < placed["moa"].y < placed["single:small"].y
-    assert placed["single:small"].x < placed["single:gpt-5"].x < placed["moa"].x
-    assert placed["conductor"].hint == "conductor: 80.0 % right at $0.020"
+    assert placed["conductor"] == (0.02, 0.8)
+    assert placed["single:small"] == (0.0001, 0.3)
+    assert "conductor: 80.0 % correct at $0.020" in chart.tooltips.values()
 
 
 def test_the_line_joins_what_nothing_cheaper_beats_and_no_ceiling() -> None:
-    scene, placed = frontier(ROWS), dots(frontier(ROWS))
-    (line,) = [s for s in scene.shapes if isinstance(s, Stroke) and s.dashed and len(s.points) > 2]
-    on_it = {name for name, dot in placed.items() if (dot.x, dot.y) in line.points}
-    assert on_it == {"single:small", "single:gpt-5", "conductor"}
+    chart = frontier_chart(ROWS)
+    (line,) = lines(chart, "frontier")
+    on_it = set(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    placed = points(chart)
+    assert {name for name, place in placed.items() if place in on_it} == {
+        "single:small",
+        "single:gpt-5",
+        "conductor",
+    }
 
 
-def test_the_ceiling_is_a_height_that_nobody_can_buy() -> None:
-    scene = frontier(ROWS)
-    (line,) = [s for s in scene.shapes if isinstance(s, Stroke) and s.paint == "ceiling"]
-    placed = dots(scene)
-    assert placed["conductor"].y < line.points[0][1] == line.points[1][1] < placed["moa"].y
-    assert scene.described.endswith("per-task best: 70.0 % right")
+def test_the_per_task_best_is_a_height_without_a_cost() -> None:
+    chart = frontier_chart(ROWS)
+    (line,) = lines(chart, "ceiling")
+    assert set(line.get_ydata()) == {0.7}
+    assert chart.description.endswith("per-task best: 70.0 % correct")
 
 
-def test_every_interval_is_drawn_through_its_dot() -> None:
-    scene = frontier(ROWS)
-    for name, dot in dots(scene).items():
-        bar = next(
-            s.points
-            for s in scene.shapes
-            if isinstance(s, Stroke) and len(s.points) == 2 and s.points[0][0] == dot.x
-            and s.points[0][0] == s.points[1][0]
-        )  # fmt: skip
-        assert bar[1][1] < dot.y < bar[0][1], name
+def test_every_point_has_its_interval() -> None:
+    chart = frontier_chart(ROWS)
+    bars = lines(chart, "bar")
+    assert len(bars) == len(points(chart))
+    for bar, (cost, accuracy) in zip(bars, points(chart).values(), strict=True):
+        assert set(bar.get_xdata()) == {cost}
+        low, high = bar.get_ydata()
+        assert low < accuracy < high
 
 
-def test_names_cover_neither_dots_nor_each_other() -> None:
+def test_names_cover_neither_points_nor_each_other() -> None:
     crowd = [row(f"single:worker-{n}", 0.5 + n / 100, cost_usd=0.01 + n / 5000) for n in range(12)]
-    scene = frontier(crowd)
-    names = [shape for shape in scene.shapes if isinstance(shape, Words) and shape.halo]
-    assert len(names) >= 6
-    placed = rooms(names)
-    for place, (left, top, right, bottom) in enumerate(placed):
-        assert left >= 0
-        assert right <= WIDTH
-        for other in placed[:place]:
-            apart = right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
-            assert apart
-        for dot in dots(scene).values():
-            assert not (left < dot.x < right and top < dot.y < bottom)
+    chart = frontier_chart(crowd)
+    (axes,) = chart.figure.axes
+    renderer = chart.figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    assert len(boxes) >= 6
+    inside = axes.get_window_extent(renderer)
+    for place, box in enumerate(boxes):
+        assert inside.x0 <= box.x0
+        assert box.x1 <= inside.x1
+        assert not any(box.overlaps(other) for other in boxes[:place])
+        for at in points(chart).values():
+            assert not box.contains(*axes.transData.transform(at))
 
 
-def test_cost_is_money_where_everything_has_a_price_else_tokens_else_calls() -> None:
-    assert cost_of(ROWS).unit == "US dollars a task"
-    assert cost_of([*ROWS, row("vague", 0.5)]).unit == "tokens a task"
+def test_cost_is_money_if_everything_has_a_price_else_tokens_else_calls() -> None:
+    assert choose_cost(ROWS).unit == "US dollars per task"
+    assert choose_cost([*ROWS, row("vague", 0.5)]).unit == "tokens per task"
     unknown = row("vague", 0.5, worker_tokens=None, calls=3)
-    assert cost_of([unknown]).unit == "calls a task"
-    assert dots(frontier([unknown]))["vague"].hint.endswith("at 3")
+    assert choose_cost([unknown]).unit == "calls per task"
+    (tooltip,) = frontier_chart([unknown]).tooltips.values()
+    assert tooltip.endswith("at 3")
 
 
-def test_a_scale_is_logarithmic_where_costs_differ_much() -> None:
-    wide, narrow = across([0.0001, 0.05]), across([1.0, 4.0])
-    assert (wide.is_logarithmic, narrow.is_logarithmic) == (True, False)
-    assert wide(0.01) - wide(0.001) == pytest.approx(wide(0.001) - wide(0.0001))
-    assert [told for _, told in wide.marks] == ["0.0001", "0.001", "0.01"]
-    assert [told for _, told in narrow.marks] == ["0", "1", "2", "3", "4"]
+def test_the_cost_axis_is_logarithmic_if_costs_differ_much() -> None:
+    wide, narrow = new_figure(400, 300).add_subplot(), new_figure(400, 300).add_subplot()
+    scale_cost_axis(wide, [0.0001, 0.05])
+    scale_cost_axis(narrow, [1.0, 4.0])
+    assert (wide.get_xscale(), narrow.get_xscale()) == ("log", "linear")
+    for axes, expected in (
+        (wide, ["0.0001", "0.001", "0.01"]),
+        (narrow, ["0", "1", "2", "3", "4"]),
+    ):
+        low, high = axes.get_xlim()
+        axes.figure.draw_without_rendering()  # type: ignore[union-attr]
+        labels = [
+            label.get_text()
+            for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+            if low <= place <= high
+        ]
+        assert labels == expected
 
 
-def test_harder_tasks_stand_further_right_and_longer_workflows_higher() -> None:
+def test_steps_are_drawn_by_difficulty_the_easiest_first() -> None:
     planned = Row(
         "conductor",
         tuple(
@@ -116,23 +142,21 @@ def test_harder_tasks_stand_further_right_and_longer_workflows_higher() -> None:
             for level, steps in (("hard", 5), ("easy", 1), ("medium", 2), ("medium", 4))
         ),
     )
-    scene = steps_by_difficulty([planned])
-    found = [shape for shape in scene.shapes if isinstance(shape, Dot) and shape.hint]
-    assert [dot.hint for dot in found] == [
-        "conductor, easy: 1 steps",
-        "conductor, medium: 3 steps",
-        "conductor, hard: 5 steps",
-    ]
-    assert found[0].x < found[1].x < found[2].x
-    assert found[0].y > found[1].y > found[2].y
-    assert "by difficulty" in scene.title
+    chart = steps_chart([planned])
+    (line,) = lines(chart, "line")
+    assert list(line.get_xdata()) == [0, 1, 2]
+    assert list(line.get_ydata()) == [1, 3, 5]
+    (axes,) = chart.figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["easy", "medium", "hard"]
+    assert chart.tooltips["line-0"] == "conductor: easy 1, medium 3, hard 5"
+    assert "by difficulty" in chart.title
 
 
-def test_where_nothing_says_how_hard_a_task_is_steps_are_told_by_kind() -> None:
+def test_without_a_difficulty_steps_are_drawn_by_kind() -> None:
     plain = Row("conductor", tuple(sample(True, skills=None, kind=kind) for kind in ("b", "a")))
-    scene = steps_by_difficulty([plain])
-    assert scene.title == "Mean steps of a task, by kind of task"
-    assert scene.described == "conductor: a 1, b 1"
+    chart = steps_chart([plain])
+    assert chart.title == "Mean steps per task, by kind of task"
+    assert chart.description == "conductor: a 1, b 1"
 
 
 def test_the_heat_map_has_a_cell_for_every_worker_and_role() -> None:
@@ -143,17 +167,25 @@ def test_the_heat_map_has_a_cell_for_every_worker_and_role() -> None:
             sample(True, workers=("b", "b"), roles=(Role.SOLVE, Role.VERIFY)),
         ),
     )
-    scene = who_does_what(planned)
-    cells = {box.hint: box for box in scene.shapes if isinstance(box, Box)}
-    assert len(cells) == 2 * len(Role)
-    assert cells["b, solve: 2 of 4 steps"].opacity > cells["a, plan: 1 of 4 steps"].opacity
-    assert cells["a, plan: 1 of 4 steps"].opacity > cells["a, verify: 0 of 4 steps"].opacity
-    assert scene.described.startswith("b solve 50.0 %")
+    chart = roles_chart(planned)
+    (axes,) = chart.figure.axes
+    shades = {chart.tooltips[str(cell.get_gid())]: cell.get_alpha() for cell in axes.patches}
+    assert len(shades) == 2 * len(Role)
+    one, two, none = (
+        shades[name] or 0.0
+        for name in ("a, plan: 1 of 4 steps", "b, solve: 2 of 4 steps", "a, verify: 0 of 4 steps")
+    )
+    assert two > one > none
+    assert chart.description.startswith("b solve 50.0 %")
 
 
-def test_a_picture_says_in_words_what_it_shows_and_is_sound_xml() -> None:
-    scene = frontier([row("single:<&\"'>", 0.5, cost_usd=1.0), *ROWS])
-    drawing = ElementTree.fromstring(svg(scene))
-    assert drawing.attrib["role"] == "img"
-    assert drawing.findtext("title") == "Accuracy over US dollars a task"
-    assert "single:<&\"'>: 50.0 % right" in (drawing.findtext("desc") or "")
+def test_the_table_has_the_figures_of_every_strategy() -> None:
+    chart = table_chart("sevens", ROWS, ROWS[0], yardsticks(ROWS))
+    (axes,) = chart.figure.axes
+    cells = axes.tables[0].get_celld()
+    assert [cells[1, column].get_text().get_text() for column in (0, 1, 4)] == [
+        "conductor",
+        "80.0 %",
+        "$0.020",
+    ]
+    assert len(cells) == (len(ROWS) + 1) * 9

@@ -5,20 +5,34 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from evals.evaluations import PLANS, Item, run_of, sample_of, write_evaluation
+from evals.evaluations import PLANS, POOL, SINGLE_PLAN, Item, run_of, sample_of, write_evaluation
 from evals.page.demonstration import HOSTILE, SKILL, TASKS
 from evals.page.parsed import Element, parse
+from evals.samples import sample
 from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
 from podium.evals.page import write_report
-from podium.evals.page.evaluation import view_of, views_of
-from podium.evals.page.failures import MOST_OF_THE_LEADING
-from podium.evals.page.reading import LONGEST
-from podium.evals.page.report import PAGE, report_page
+from podium.evals.page.charts import Kind, kind_of
+from podium.evals.page.rendering import MAX_TEXT
+from podium.evals.page.report import (
+    MAX_FAILURES,
+    PAGE,
+    leading_row,
+    make_view,
+    make_views,
+    planning_rows,
+    report_page,
+)
+from podium.evals.strategies import STRATEGIES
+from podium.evals.tables.comparison import CEILING
 from podium.evals.tables.measured import read_measured
-from podium.evals.written import SampleFiles
+from podium.evals.tables.row import Row
+from podium.evals.written import MANIFEST, SampleFiles, write_json
+from podium_lab.etudes.perfect import oracle_workers
 
 LOADING = ("src", "href", "srcset", "poster", "data", "action", "formaction", "background")
 RUNNING = ("script", "iframe", "object", "embed", "link", "base", "form", "img", "audio", "video")
@@ -26,7 +40,7 @@ RUNNING = ("script", "iframe", "object", "embed", "link", "base", "form", "img",
 
 @pytest.fixture(scope="module")
 def page(evaluation: Path) -> Element:
-    return parse(report_page([view_of(read_measured(evaluation))]))
+    return parse(report_page([make_view(read_measured(evaluation))]))
 
 
 def table_of(page: Element, caption: str) -> Element:
@@ -34,10 +48,10 @@ def table_of(page: Element, caption: str) -> Element:
 
 
 def page_of(directory: Path) -> Element:
-    return parse(report_page([view_of(read_measured(directory))]))
+    return parse(report_page([make_view(read_measured(directory))]))
 
 
-def test_a_report_is_one_page_and_its_pictures(evaluation: Path, tmp_path: Path) -> None:
+def test_a_report_is_one_page_and_its_charts(evaluation: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     paths = write_report([evaluation], tmp_path / "report")
     assert [path.name for path in paths] == [
@@ -45,15 +59,15 @@ def test_a_report_is_one_page_and_its_pictures(evaluation: Path, tmp_path: Path)
         "table.png",
         "frontier.png",
         "steps.png",
-        "who-does-what.png",
+        "workers-and-roles.png",
     ]
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == sorted(
         path.name for path in paths
     )
 
 
-def test_nothing_that_a_model_wrote_becomes_a_part_of_the_page(page: Element) -> None:
-    assert HOSTILE[:40] in page.text, "the villain is there, to be read"
+def test_model_output_never_becomes_markup(page: Element) -> None:
+    assert HOSTILE[:40] in page.text, "the hostile text is shown"
     for element in page.all():
         assert element.name not in RUNNING
         for name, value in element.attributes.items():
@@ -65,7 +79,7 @@ def test_nothing_that_a_model_wrote_becomes_a_part_of_the_page(page: Element) ->
     assert len(page.all("style")) == 1
 
 
-def test_the_browser_is_forbidden_to_load_or_run_anything_but_the_one_style(page: Element) -> None:
+def test_the_policy_allows_only_the_pages_own_style(page: Element) -> None:
     policy = page.one("meta", http_equiv="Content-Security-Policy").attributes["content"] or ""
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
@@ -90,13 +104,13 @@ def test_every_strategy_is_in_the_table_the_best_first(page: Element) -> None:
     accuracies = [float(cells[1].split(" %")[0]) for cells in body]
     assert accuracies == sorted(accuracies, reverse=True)
     best = body[names.index("best-single")]
-    assert best[head.index("against best single")] == "the best single"
+    assert best[head.index("vs best single")] == "the best single"
     conductor = body[names.index("conductor")]
-    assert re.match(r"\+\d+\.\d", conductor[head.index("against best single")])
+    assert re.match(r"\+\d+\.\d", conductor[head.index("vs best single")])
     assert "planning" in conductor[head.index("tokens")]
 
 
-def test_equal_compute_is_told_where_one_worker_was_asked_again_and_again(tmp_path: Path) -> None:
+def test_equal_compute_is_shown_if_best_of_n_was_measured(tmp_path: Path) -> None:
     items = [Item(f"t{n}") for n in range(4)]
     answers = {
         "conductor": [(item, "42") for item in items],
@@ -104,13 +118,13 @@ def test_equal_compute_is_told_where_one_worker_was_asked_again_and_again(tmp_pa
     }
     page = page_of(asyncio.run(write_evaluation(tmp_path / "equal", answers)))
     head, *body = table_of(page, "All strategies").cells()
-    told = {cells[0]: cells[head.index("against equal compute")] for cells in body}
+    told = {cells[0]: cells[head.index("at equal compute")] for cells in body}
     assert told["conductor"].startswith("+50.0best-of-5:gpt-5, × ")
     assert told["best-of-5:gpt-5"] == "–"
-    assert "against equal compute" in page.one("dl", class_="cards").text
+    assert "at equal compute" in page.one("dl", class_="cards").text
 
 
-def test_tables_can_be_heard_and_reached_without_a_mouse(page: Element) -> None:
+def test_tables_and_charts_are_accessible(page: Element) -> None:
     assert page.one("html").attributes["lang"] == "en"
     tables = page.all("table")
     assert len(tables) >= 5
@@ -129,17 +143,17 @@ def test_tables_can_be_heard_and_reached_without_a_mouse(page: Element) -> None:
         assert (link.attributes["href"] or "")[1:] in identities
 
 
-def test_the_page_opens_with_what_it_comes_to(page: Element) -> None:
+def test_the_headline_states_the_result(page: Element) -> None:
     told = page.one("p", class_="headline").text
     assert told.startswith("recursion answers ")
-    assert f"of {TASKS} tasks rightly" in told
+    assert f"of {TASKS} tasks correctly" in told
     assert "the best single worker, gpt-5 (p " in told
     assert "times its cost." in told
     labels = [label.text for label in page.one("dl", class_="cards").all("dt")]
-    assert labels[:3] == ["accuracy", "against best single", "regret"]
+    assert labels[:3] == ["accuracy", "vs best single", "regret"]
 
 
-def test_failures_come_with_their_runs_those_first_that_the_best_single_got_right(
+def test_failures_solved_by_the_best_single_worker_come_first(
     evaluation: Path, page: Element
 ) -> None:
     measured = read_measured(evaluation)
@@ -147,12 +161,12 @@ def test_failures_come_with_their_runs_those_first_that_the_best_single_got_righ
     assert "open" in group.attributes
     shown = group.all("details", class_="failure")
     wrong = [sample for sample in measured.row("recursion").samples if not sample.right]
-    assert len(shown) == min(len(wrong), MOST_OF_THE_LEADING)
+    assert len(shown) == min(len(wrong), MAX_FAILURES)
     saved = ["best-single" in failure.one("summary").text for failure in _own(shown)]
     assert saved == sorted(saved, reverse=True)
     first = shown[0]
     labels = [label.text for label in first.all("h5")]
-    assert labels[:3] == ["Question", "Expected", "ApiResult"]
+    assert labels[:3] == ["Question", "Expected", "Answer"]
     assert any(label.startswith("Round 2") for label in labels)
     assert first.all("ol", class_="steps")
 
@@ -162,7 +176,7 @@ def _own(failures: list[Element]) -> list[Element]:
     return [replace(failure, children=failure.children[:1]) for failure in failures]
 
 
-def test_kinds_levels_workers_and_shapes_have_their_tables(page: Element) -> None:
+def test_there_are_tables_by_difficulty_kind_worker_and_shape(page: Element) -> None:
     levels = table_of(page, "Accuracy by difficulty").cells()
     assert levels[0] == ["strategy", "easy", "medium", "hard"]
     kinds = table_of(page, "Accuracy by kind").cells()
@@ -175,7 +189,7 @@ def test_kinds_levels_workers_and_shapes_have_their_tables(page: Element) -> Non
     assert shapes[0][1:3] == ["one-shot", "chain"]
 
 
-def test_what_went_wrong_is_named_counted_and_shown(tmp_path: Path) -> None:
+def test_errors_and_skipped_lines_are_listed(tmp_path: Path) -> None:
     async def write() -> Path:
         directory = tmp_path / "troubled"
         item = Item("x")
@@ -196,31 +210,31 @@ def test_what_went_wrong_is_named_counted_and_shown(tmp_path: Path) -> None:
         return directory
 
     page = page_of(asyncio.run(write()))
-    (cells,) = table_of(page, "Faults").cells()[1:]
+    (cells,) = table_of(page, "Errors").cells()[1:]
     assert cells[:3] == ["single:gpt-5", "gpt-5", "3"]
     assert cells[3].startswith("no reply <script>")
-    assert "30 lines of the suite were no tasks" in page.text
+    assert "30 lines of the suite could not be read as tasks" in page.text
     assert "line 19: no answer" in page.text
     assert "and 10 more" in page.text
-    assert "Stopped at its cap of 0.5 USD" in page.text
+    assert "Stopped at its budget of 0.5 USD" in page.text
 
 
-def test_an_evaluation_that_was_cut_off_says_so(tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_is_marked_incomplete(tmp_path: Path) -> None:
     answers = {"conductor": [(Item("x"), "42"), (Item("y"), "7")]}
     page = page_of(asyncio.run(write_evaluation(tmp_path / "cut", answers)))
-    assert "cut off: not all was measured" in page.one("ul", class_="facts").text
+    assert "incomplete: the evaluation was interrupted" in page.one("ul", class_="facts").text
     assert page.one("h1").text == "cut"
-    assert page.one("p", class_="headline").text == "conductor answers 50.0 % of 2 tasks rightly."
+    assert page.one("p", class_="headline").text == "conductor answers 50.0 % of 2 tasks correctly."
 
 
-def test_a_long_reply_is_cut_and_says_how_much_is_missing(tmp_path: Path) -> None:
-    answers = {"conductor": [(Item("x"), "b" * (LONGEST + 1234))]}
+def test_a_long_reply_is_cut_off(tmp_path: Path) -> None:
+    answers = {"conductor": [(Item("x"), "b" * (MAX_TEXT + 1234))]}
     page = page_of(asyncio.run(write_evaluation(tmp_path / "long", answers)))
-    assert max(map(len, re.findall("b+", page.text))) == LONGEST
-    assert "… 1,234 letters more" in page.text
+    assert max(map(len, re.findall("b+", page.text))) == MAX_TEXT
+    assert "… 1,234 more characters" in page.text
 
 
-def test_a_step_that_was_only_planned_is_shown_as_such(tmp_path: Path) -> None:
+def test_a_step_that_was_not_executed_is_marked(tmp_path: Path) -> None:
     async def write() -> Path:
         item = Item("x")
         run = run_of(item, "41", PLANS["medium"])
@@ -231,15 +245,13 @@ def test_a_step_that_was_only_planned_is_shown_as_such(tmp_path: Path) -> None:
         return tmp_path / "planned"
 
     first, second = page_of(asyncio.run(write())).one("ol", class_="steps").all("li")
-    assert "not carried out" not in first.text
-    assert "reads 0 · not carried out" in second.text
+    assert "not executed" not in first.text
+    assert "reads 0 · not executed" in second.text
     assert "Check the solution" in second.text
 
 
-def test_several_evaluations_share_a_table_and_have_a_chapter_each(
-    evaluation: Path, another: Path
-) -> None:
-    views = views_of([read_measured(evaluation), read_measured(another)])
+def test_several_evaluations_share_an_overview_table(evaluation: Path, another: Path) -> None:
+    views = make_views([read_measured(evaluation), read_measured(another)])
     page = parse(report_page(views))
     table = table_of(page, "Accuracy by suite")
     assert table.cells()[0] == ["strategy", "sevens (sevens)", "sevens (luckier)", "mean"]
@@ -251,23 +263,23 @@ def test_several_evaluations_share_a_table_and_have_a_chapter_each(
     assert len(identities) == len(set(identities))
 
 
-def test_pictures_of_several_evaluations_are_told_apart(
+def test_charts_of_several_evaluations_have_distinct_names(
     evaluation: Path, another: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
     names = [path.name for path in write_report([evaluation, another], tmp_path)]
     assert names[:2] == [PAGE, "1-sevens-sevens-table.png"]
-    assert names[-1] == "2-sevens-luckier-who-does-what.png"
+    assert names[-1] == "2-sevens-luckier-workers-and-roles.png"
     assert len(names) == len(set(names)) == 9
 
 
-def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no evaluation is named"):
+def test_a_report_needs_an_evaluation(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no evaluation given"):
         write_report([], tmp_path)
 
 
 @pytest.mark.parametrize("pool", ["pool.toml", "embedded"])
-def test_the_pool_is_named_where_the_evaluation_knows_it(tmp_path: Path, pool: str) -> None:
+def test_the_pool_is_named_if_it_is_known(tmp_path: Path, pool: str) -> None:
     answers = {"conductor": [(Item("x"), "42")]}
     told = {"suite": "mine", "rows": [{"strategy": "conductor"}]}
     known = asyncio.run(write_evaluation(tmp_path / "known", answers, **told, pool=pool))
@@ -276,7 +288,7 @@ def test_the_pool_is_named_where_the_evaluation_knows_it(tmp_path: Path, pool: s
     assert "pool" not in page_of(old).one("ul", class_="facts").text
 
 
-def test_a_grade_that_is_an_opinion_is_marked(tmp_path: Path) -> None:
+def test_grades_by_a_model_are_marked(tmp_path: Path) -> None:
     async def write() -> Path:
         item = Item("x")
         run = run_of(item, "41", (("gpt-5", "Solve it.", ()),))
@@ -285,5 +297,153 @@ def test_a_grade_that_is_an_opinion_is_marked(tmp_path: Path) -> None:
         return tmp_path / "judged"
 
     page = page_of(asyncio.run(write()))
-    assert "judged by claude-sonnet-4, a model" in page.one("ul", class_="facts").text
-    assert "The grade is the opinion of claude-sonnet-4." in page.text
+    assert "judged by the model claude-sonnet-4" in page.one("ul", class_="facts").text
+    assert "Graded by the model claude-sonnet-4." in page.text
+
+
+PLAIN = {"shapes": None, "pool_order": "drawn", "drop_one": False, "flaky": 0.0}
+
+
+def manifest_page(directory: Path, **begun: Any) -> Element:
+    if begun:
+        write_json(directory / MANIFEST, {"seed": 0, "variant": PLAIN, "judge": None, **begun})
+    return page_of(directory)
+
+
+def command_on(page: Element) -> str:
+    (section,) = page.all("section", aria_labelledby="command")
+    return section.one("pre").text
+
+
+async def test_the_page_shows_the_command_and_the_workers(tmp_path: Path) -> None:
+    answers = {name: [(Item("a"), "42")] for name in ("conductor", "best-of-3:gpt-5")}
+    rows = [{"strategy": name} for name in answers]
+    told = {"suite": "my own.jsonl", "repeats": 2, "rows": rows}
+    directory = await write_evaluation(tmp_path / "plain", answers, **told)
+    named = [*POOL.names, "absent"]
+    page = manifest_page(directory, suite="my own.jsonl", limit=None, workers=named, judge="gpt-5")
+    assert command_on(page) == (
+        "podium eval run 'my own.jsonl' --seed 0 --repeats 2 --judge gpt-5 "
+        "--strategy conductor,best-of-3:gpt-5"
+    )
+    table = next(t for t in page.all("table") if t.one("caption").text == "Workers")
+    assert [cells[0] for cells in table.cells()[1:]] == list(POOL.names)
+    assert table.cells()[1] == ["gpt-5", "scripted", ""]
+    assert "In none of the runs read: absent." in page.text
+
+
+async def test_the_command_has_the_variant_of_the_etudes(tmp_path: Path) -> None:
+    item, workers = Item("a"), Pool(tuple(worker.profile for worker in oracle_workers()))
+    run = replace(run_of(item, "42", SINGLE_PLAN), pool=workers)
+    with SampleFiles(tmp_path / "etudes") as files:
+        files.keep("ideal", await sample_of(item, run), run)
+    variant = {"shapes": ["one", "chain-2"], "pool_order": "shuffled", "drop_one": True}
+    begun = {"suite": "etudes", "limit": 60, "workers": list(workers.names)}
+    page = manifest_page(tmp_path / "etudes", **begun, variant={**variant, "flaky": 0.3})
+    assert command_on(page) == (
+        "podium eval run etudes --oracle --limit 60 --seed 0 --shapes one,chain-2 "
+        "--pool-order shuffled --drop-one --flaky 0.3 --strategy ideal"
+    )
+
+
+async def test_the_command_has_the_conductor(tmp_path: Path) -> None:
+    directory = await write_evaluation(tmp_path / "of", {"conductor": [(Item("a"), "42")]})
+    called = {"conductor": "openai/gpt-5", "untrained": "llamacpp/some model"}
+    page = manifest_page(directory, suite="gsm8k", workers=list(POOL.names), **called)
+    assert command_on(page) == (
+        "podium eval run gsm8k --conductor openai/gpt-5 --untrained 'llamacpp/some model' "
+        "--seed 0 --strategy conductor"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pool", "option"), [("mine.toml", "--pool mine.toml "), ("embedded", ""), (None, "")]
+)
+async def test_the_command_has_the_name_of_the_pool_file(
+    tmp_path: Path, pool: str | None, option: str
+) -> None:
+    directory = await write_evaluation(tmp_path / "of", {"conductor": [(Item("a"), "42")]})
+    page = manifest_page(directory, suite="gsm8k", workers=list(POOL.names), pool=pool)
+    assert command_on(page) == f"podium eval run gsm8k {option}--seed 0 --strategy conductor"
+
+
+async def test_without_a_manifest_there_is_no_command(tmp_path: Path) -> None:
+    directory = await write_evaluation(tmp_path / "old", {"conductor": [(Item("a"), "42")]})
+    assert "How to repeat it" not in manifest_page(directory).text
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("gpt-5-mini", "gpt-5-mini"),
+        ("owner/name", "owner/name"),
+        ("file:/home/ada/base", "base"),
+        ("/home/ada/base.gguf", "base.gguf"),
+    ],
+)
+async def test_directories_of_local_models_are_hidden(
+    tmp_path: Path, model: str, shown: str
+) -> None:
+    pool = Pool((WorkerProfile(name="gpt-5", provider="local", model=model),))
+    run = replace(run_of(Item("a"), "42", SINGLE_PLAN), pool=pool)
+    with SampleFiles(tmp_path / "here") as files:
+        files.keep("conductor", await sample_of(Item("a"), run), run)
+    page = manifest_page(tmp_path / "here", suite="s", workers=["gpt-5"])
+    table = next(t for t in page.all("table") if t.one("caption").text == "Workers")
+    assert table.cells()[1] == ["gpt-5", "local", shown]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [
+        ("conductor", "conducted"),
+        ("untrained:compact", "conducted"),
+        ("single:gpt-5", "alone"),
+        ("best-single", "alone"),
+        ("best-of-5:gpt-5", "other"),
+        ("moa-3", "other"),
+        ("mine.py:answer", "other"),
+        ("ideal", "ceiling"),
+        (CEILING, "ceiling"),
+    ],
+)
+def test_every_strategy_has_a_kind(strategy: str, kind: Kind) -> None:
+    assert kind_of(strategy) == kind
+
+
+def test_conducted_strategies_exist() -> None:
+    conducted = [name for name in STRATEGIES if kind_of(name) == "conducted"]
+    assert conducted == ["conductor", "recursion", "rules", "untrained"]
+
+
+def row(strategy: str, *outcomes: bool) -> Row:
+    return Row(strategy, tuple(sample(right) for right in outcomes))
+
+
+def test_the_leading_row_is_the_best_conductor() -> None:
+    weak, strong = row("rules", False), row("conductor", True, False)
+    others = [row("ideal", True), row("moa", True), row("best-single", True)]
+    assert leading_row([weak, *others, strong]) is strong
+    assert leading_row(others).strategy == "moa"
+    assert leading_row([others[0], others[2]]).strategy == "best-single"
+    assert leading_row([others[0]]).strategy == "ideal"
+
+
+def test_rows_with_one_step_per_task_are_not_planning_rows() -> None:
+    two = Row("conductor", (sample(True, workers=("a", "b")),))
+    assert planning_rows([two, row("random", True), row("single:a", True), row(CEILING, True)]) == [
+        two
+    ]
+
+
+def test_without_matplotlib_the_page_says_so_and_has_tables(
+    evaluation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podium.evals.page.report.has_matplotlib", lambda: False)
+    paths = write_report([evaluation], tmp_path / "plain")
+    assert [path.name for path in paths] == [PAGE]
+    page = parse(paths[0].read_text("utf-8"))
+    assert "Charts need matplotlib" in page.text
+    assert "[eval]" in page.text
+    assert not page.all("svg", role="img")
+    assert len(page.all("table")) >= 5

@@ -1,114 +1,511 @@
-"""Reports: one page for one evaluation or several, and pictures beside it."""
+"""The report: one page about one evaluation or several, with charts and failed samples.
+
+    write_report([Path("measured/math500")], Path("report"))
+
+The page is one file that loads nothing and runs nothing. Without matplotlib it has no charts.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
 
 from podium._util.files import write_whole, writing
-from podium._version import __version__
-from podium.core.errors import UsageError
-from podium.core.run import timestamp
-from podium.evals.page.document import document, page_header, section
-from podium.evals.page.evaluation import View, evaluation_parts, facts, views_of
-from podium.evals.page.markup import Markup, element, joined
-from podium.evals.page.numbers import percent
-from podium.evals.page.pictures import write_pictures
-from podium.evals.page.sheet import sheet
-from podium.evals.page.tables import strategy_name, table
-from podium.evals.tables.measured import read_measured
+from podium._util.lab import ORACLE
+from podium._util.plots import has_matplotlib, to_svg, write_png
+from podium._util.process import entropy_bits, shares
+from podium.core.errors import UsageError, installing
+from podium.core.pool import WorkerProfile
+from podium.core.roles import roles
+from podium.core.run import Round, Run
+from podium.core.workflow import Access, Shape, Step
+from podium.evals.page.charts import (
+    KINDS,
+    Chart,
+    frontier_chart,
+    kind_of,
+    roles_chart,
+    steps_chart,
+    table_chart,
+)
+from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span, visible
+from podium.evals.sample import Sample
+from podium.evals.tables.comparison import BEST_SINGLE, CEILING, SINGLE, Yardsticks, yardsticks
+from podium.evals.tables.measured import Measured, read_measured
+from podium.evals.tables.row import Row, difficulty
+from podium.evals.tables.statistics import Difference
+from podium.evals.written import EMBEDDED
 
 PAGE: Final = "report.html"
+SIGNIFICANT: Final = 0.05
+MAX_ROLE_CHARTS: Final = 4
+MAX_SKIPPED: Final = 20
+MAX_FAILURES: Final = 20
+MAX_OTHER_FAILURES: Final = 5
+MAX_RUNS_READ: Final = 40
+"""Runs that are searched for worker profiles: a run of the études has only some workers."""
+
+MAX_DEPTH: Final = 3
+"""Levels of nested runs that are shown."""
 
 
 def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
-    """Write the page and the pictures of these evaluations into a directory, and say where they
-    are, the page first."""
+    """Write the page and its charts into a directory; return the paths, the page first."""
     if not directories:
-        raise UsageError("no evaluation is named; give a directory that eval run --output wrote")
-    views = views_of([read_measured(directory) for directory in directories])
-    page = output / PAGE
+        raise UsageError(
+            "no evaluation given; name a directory that podium eval run --output wrote"
+        )
+    views = make_views([read_measured(directory) for directory in directories])
+    paths = [output / PAGE]
     with writing(output, 0, option="--output"):
-        write_whole(page, report_page(views))
-    pictures = [
-        path
-        for view in views
-        for path in write_pictures([sheet(view), *view.scenes], output, _file_prefix(view))
-    ]
-    return [page, *pictures]
+        write_whole(paths[0], report_page(views))
+        for view in views if has_matplotlib() else ():
+            for chart in (view.table_chart, *view.charts, *view.role_charts[:1]):
+                paths.append(output / f"{view.file_prefix}{chart.name}.png")
+                title = "" if chart.name == "table" else visible(chart.title)
+                write_png(chart.figure, paths[-1], title)
+    return paths
 
 
-def _file_prefix(view: View) -> str:
-    title = re.sub(r"[^\w.-]+", "-", view.title).strip("-")
-    return f"{view.prefix}{title}-" if view.prefix else ""
+def report_page(views: Sequence[EvalView]) -> str:
+    """Render the page of one evaluation, or of several with a table over all of them."""
+    return render(
+        "report.html",
+        title=", ".join(view.title for view in views),
+        views=views,
+        overview=_overview(views) if len(views) > 1 else None,
+        kinds=KINDS,
+        kind_of=kind_of,
+        trend=trend,
+        MAX_SKIPPED=MAX_SKIPPED,
+        no_charts=None if has_matplotlib() else installing("eval"),
+    )
 
 
-def report_page(views: Sequence[View]) -> str:
-    """The page of one evaluation, or of several under one table."""
-    suites = ", ".join(view.title for view in views)
+def make_views(logs: Sequence[Measured]) -> list[EvalView]:
+    """Prepare evaluations for the page; several get numbered ids, and distinct titles."""
+    views = [make_view(log) for log in logs]
     if len(views) == 1:
-        (view,) = views
-        header, content = page_header(suites, facts(view), _links(view)), evaluation_parts(view)
-    else:
-        links = [(f"{view.prefix}suite", view.title) for view in views]
-        header = page_header(suites, [f"{len(views)} evaluations"], links)
-        content = joined([_overview(views), *(_chapter(view) for view in views)])
-    return document(f"{suites}: evaluation", header, content, footer())
-
-
-def _links(view: View) -> list[tuple[str, str]]:
-    parts = [
-        ("table", "Strategies"),
-        ("charts", "Cost and length"),
-        *([("who", "Who does what")] if view.heat_maps else []),
-        ("failures", "Failures to read"),
+        return views
+    titles = Counter(view.title for view in views)
+    return [
+        replace(
+            view,
+            prefix=f"{number}-",
+            title=view.title
+            if titles[view.title] == 1
+            else f"{view.title} ({view.log.directory.resolve().name})",
+        )
+        for number, view in enumerate(views, start=1)
     ]
-    return [(f"{view.prefix}{part}", told) for part, told in parts]
 
 
-def _chapter(view: View) -> Markup:
-    told = element("ul", *(element("li", fact) for fact in facts(view)), class_="facts")
-    heading = section(f"{view.prefix}suite", view.title, told)
-    return joined([heading, evaluation_parts(view)])
+def make_view(log: Measured) -> EvalView:
+    """Prepare one evaluation for the page."""
+    measures = yardsticks((*log.measured, *log.rows))
+    rows = visible_rows(log, measures)
+    return EvalView(log.suite, log, rows, leading_row(rows), measures)
 
 
-def _overview(views: Sequence[View]) -> Markup:
-    """The strategies over all suites: the plain mean counts every suite alike."""
-    names = dict.fromkeys(row.strategy for view in views for row in view.rows)
-    cells = []
-    for name in names:
-        found = [next((row for row in view.rows if row.strategy == name), None) for view in views]
-        values = [row.accuracy.value if row is not None else None for row in found]
+def visible_rows(log: Measured, measures: Yardsticks) -> list[Row]:
+    """Return the table's rows, every single worker and the per-task best, the best first."""
+    named = {row.strategy: row for row in log.rows}
+    best = log.chosen.get(BEST_SINGLE)  # shown as best-single, and not a second time
+    for row in log.measured:
+        if row.strategy.startswith(SINGLE) and row.strategy != best:
+            named.setdefault(row.strategy, row)
+    rows = [*named.values(), *([measures.ceiling] if measures.ceiling is not None else [])]
+    return sorted(rows, key=lambda row: -row.accuracy.value)
+
+
+def leading_row(rows: Sequence[Row]) -> Row:
+    """Return the row that the page is about: the best conductor, else the best of the rest."""
+    for kind in ("conducted", "other", "alone"):
+        found = [row for row in rows if kind_of(row.strategy) == kind]
+        if found:
+            return max(found, key=lambda row: row.accuracy.value)
+    return rows[0]
+
+
+def planning_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of strategies that use several workers or steps."""
+    return [
+        row
+        for row in rows
+        if kind_of(row.strategy) != "alone"
+        and row.strategy != CEILING
+        and any(len(sample.workers) != 1 for sample in row.samples)
+    ]
+
+
+def trend(difference: Difference) -> str:
+    """Return better, worse, or unsure if chance may explain the difference."""
+    if difference.p_value >= SIGNIFICANT:
+        return "unsure"
+    return "better" if difference.share.value > 0 else "worse"
+
+
+class Cell(NamedTuple):
+    """A shaded cell of a table."""
+
+    text: str
+    shade: int = 0
+    title: str = ""
+
+
+class ShadedTable(NamedTuple):
+    """A table with a row per strategy: columns with hints, and cells by strategy."""
+
+    caption: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+
+class FailureGroup(NamedTuple):
+    """Failed samples of one strategy: how many there are, and those that are shown."""
+
+    row: Row
+    total: int
+    is_open: bool
+    shown: Sequence[FailedSample]
+
+
+class FailedSample(NamedTuple):
+    """A failed sample with its run, and the strategies that solved the task."""
+
+    sample: Sample
+    run: RunView
+    difficulty: str | None
+    solved_by: Sequence[str]
+
+
+@dataclass(frozen=True)
+class EvalView:
+    """An evaluation as the page shows it. `prefix` keeps the ids of several apart."""
+
+    title: str
+    log: Measured
+    rows: Sequence[Row]
+    leading: Row
+    measures: Yardsticks
+    prefix: str = ""
+
+    @property
+    def file_prefix(self) -> str:
+        """Return the beginning of the names of this evaluation's chart files."""
+        title = re.sub(r"[^\w.-]+", "-", self.title).strip("-")
+        return f"{self.prefix}{title}-" if self.prefix else ""
+
+    @property
+    def facts(self) -> list[str]:
+        """Return what was evaluated, in a few words each."""
+        log, summary = self.log, self.log.told
+        found = [plural(log.tasks, "task")]
+        if int(summary.get("repeats") or 1) > 1:
+            found.append(f"{summary['repeats']} repeats")
+        found.append(plural(len(log.rows), "strategy", "strategies"))
+        if "seed" in summary:
+            found.append(f"seed {summary['seed']}")
+        if log.pool:
+            found.append(f"pool {log.pool}")
+        judges = sorted({s.judge for row in log.measured for s in row.samples if s.judge})
+        found += [f"judged by the model {judge}" for judge in judges]
+        if not log.is_finished:
+            found.append("incomplete: the evaluation was interrupted")
+        return found
+
+    @property
+    def best_single_worker(self) -> str:
+        """Return the name of the best single worker."""
+        best = self.measures.best_single
+        assert best is not None
+        workers = {worker for sample in best.samples for worker in sample.workers}
+        return workers.pop() if len(workers) == 1 else best.strategy
+
+    @property
+    def cost_ratio(self) -> tuple[float, str] | None:
+        """Return how many times the best single worker's cost or tokens the leading row takes."""
+        best = self.measures.best_single
+        if best is None:
+            return None
+        for unit, mine, theirs in (
+            ("cost", self.leading.cost_usd, best.cost_usd),
+            ("tokens", self.leading.tokens, best.tokens),
+        ):
+            if mine and theirs:
+                return mine / theirs, unit
+        return None
+
+    @cached_property
+    def charts(self) -> list[Chart]:
+        """Draw accuracy over cost and, if any strategy plans, steps by difficulty."""
+        planning = planning_rows(self.rows)
+        return [frontier_chart(self.rows), *([steps_chart(planning)] if planning else [])]
+
+    @cached_property
+    def role_charts(self) -> list[Chart]:
+        """Draw workers and roles of the conductors, the leading one first; else of the others."""
+        rows = [row for row in planning_rows(self.rows) if row.workers_by_role]
+        rows = [row for row in rows if kind_of(row.strategy) == "conducted"] or rows
+        rows.sort(key=lambda row: row is not self.leading)
+        return [roles_chart(row) for row in rows[:MAX_ROLE_CHARTS]]
+
+    @property
+    def table_chart(self) -> Chart:
+        """Draw the table of strategies."""
+        title = f"{self.title}, {plural(self.log.tasks, 'task')}"
+        return table_chart(title, self.rows, self.leading, self.measures)
+
+    def svg(self, chart: Chart, number: int = 0) -> Markup:
+        """Return a chart as markup; its ids begin with the view's prefix and the number."""
+        name = f"{self.prefix}{chart.name}{number or ''}"
+        drawn = to_svg(
+            chart.figure,
+            name=name,
+            title=chart.title,
+            description=chart.description,
+            tooltips=chart.tooltips,
+        )
+        return Markup(drawn)  # noqa: S704 - an XML writer made it, which escapes
+
+    @property
+    def role_tables(self) -> list[ShadedTable]:
+        """Return the shares of workers and of workflow shapes, of the strategies that plan."""
+        rows = planning_rows(self.rows)
+        return [
+            _shares_table(rows, lambda row: row.worker_counts, "Steps by worker, in percent"),
+            _shares_table(rows, _shape_counts, "Workflows by shape, in percent"),
+        ]
+
+    @property
+    def accuracy_tables(self) -> list[ShadedTable]:
+        """Return accuracies by difficulty and by kind, if there is more than one of these."""
+        found = []
+        if any(len(row.levels) > 1 for row in self.rows):
+            caption = "Accuracy by difficulty, in percent"
+            found.append(_accuracy_table(self.rows, lambda row: row.levels, caption))
+        if any(len(row.kinds) > 1 for row in self.rows):
+            caption = "Accuracy by kind of task, in percent"
+            found.append(_accuracy_table(self.rows, lambda row: row.kinds, caption))
+        return found
+
+    @property
+    def errors(self) -> list[tuple[str, str, int, str]]:
+        """Return strategy, source, count and first message of errors, the most frequent first."""
+        counted = Counter[tuple[str, str]]()
+        first: dict[tuple[str, str], str] = {}
+        for row in self.log.measured:
+            for sample in row.samples:
+                if sample.fault is not None:
+                    source = (row.strategy, sample.at_fault or "unknown")
+                    counted[source] += 1
+                    first.setdefault(source, sample.fault)
+        return [(*source, count, first[source]) for source, count in counted.most_common()]
+
+    @property
+    def skipped(self) -> list[str]:
+        """Return the lines of the suite that are no tasks, with the reason."""
+        return [
+            f"{line['where']}: {line['reason']}" for line in self.log.told.get("left_out") or ()
+        ]
+
+    @property
+    def failures(self) -> Iterator[FailureGroup]:
+        """Yield failed samples by strategy, the leading one first.
+
+        Those that the best single worker solved come first: there, conducting lost an answer.
+        """
+        solved: dict[str, list[str]] = {}
+        for row in self.rows:
+            for task, right in row.outcomes.items():
+                if right and row.strategy != CEILING:
+                    solved.setdefault(task, []).append(row.strategy)
+        best = self.measures.best_single.outcomes if self.measures.best_single is not None else {}
+        shown = [row for row in self.rows if not row.strategy.startswith((SINGLE, CEILING))]
+        shown = shown or [row for row in self.rows if row.strategy != CEILING]
+        for row in sorted(shown, key=lambda row: row is not self.leading):
+            failed = [sample for sample in row.samples if not sample.right]
+            failed.sort(key=lambda s: (not best.get(s.task), -len(solved.get(s.task, ()))))
+            is_leading = row is self.leading
+            most = MAX_FAILURES if is_leading else MAX_OTHER_FAILURES
+            yield FailureGroup(
+                row,
+                len(failed),
+                is_leading,
+                [
+                    FailedSample(
+                        sample,
+                        RunView(self.log.run(row.strategy, sample)),
+                        difficulty(sample),
+                        solved.get(sample.task, ()),
+                    )
+                    for sample in failed[:most]
+                ],
+            )
+
+    @cached_property
+    def profiles(self) -> dict[str, WorkerProfile]:
+        """Return the profiles of the workers in the first runs, by name."""
+        samples = ((row.strategy, sample) for row in self.log.measured for sample in row.samples)
+        return {
+            profile.name: profile
+            for strategy, sample in islice(samples, MAX_RUNS_READ)
+            for profile in self.log.run(strategy, sample).pool
+        }
+
+    @property
+    def workers(self) -> list[tuple[str, str, str]]:
+        """Return name, provider and model of each worker; of a local file, only its name."""
+        return [
+            (name, self.profiles[name].provider, _model_name(self.profiles[name].model))
+            for name in self.log.begun.get("workers") or ()
+            if name in self.profiles
+        ]
+
+    @property
+    def unseen_workers(self) -> list[str]:
+        """Return the workers that are in none of the runs read."""
+        return [n for n in self.log.begun.get("workers") or () if n not in self.profiles]
+
+    @property
+    def command(self) -> str | None:
+        """Return a command that repeats the evaluation; None if nothing says how it was made."""
+        if not self.log.begun.get("workers"):
+            return None
+        return shlex.join(_command(self.log, self.profiles))
+
+
+class RunView:
+    """A run as the page shows it, with the role of each step."""
+
+    def __init__(self, run: Run, depth: int = 0) -> None:
+        self.run = run
+        self._depth = depth
+
+    @property
+    def rounds(self) -> Iterator[tuple[Round, list[str], list[tuple[Step, str]]]]:
+        """Yield each round, the roles of its planned steps, and those that were not executed."""
+        found = iter(roles(self.run))
+        for round_ in self.run.rounds:
+            planned = round_.workflow.steps if round_.workflow else ()
+            named = [next(found).value for _ in planned]
+            done = {step.index for step in round_.steps}
+            waiting = [
+                pair for n, pair in enumerate(zip(planned, named, strict=True)) if n not in done
+            ]
+            yield round_, named, waiting
+
+    def nested(self, runs: Sequence[Run]) -> RunView | None:
+        """Return the last nested run of a step, down to `MAX_DEPTH`."""
+        return RunView(runs[-1], self._depth + 1) if runs and self._depth < MAX_DEPTH else None
+
+    @staticmethod
+    def access(access: Access) -> str:
+        """Return the earlier steps that a step reads, in words."""
+        return "all earlier steps" if access == "all" else ", ".join(map(str, access)) or "nothing"
+
+
+def _overview(views: Sequence[EvalView]) -> list[tuple[str, list[float | None], float | None]]:
+    """Return accuracies by strategy and suite; the mean counts every suite alike."""
+    found = []
+    for name in dict.fromkeys(row.strategy for view in views for row in view.rows):
+        rows = [next((row for row in view.rows if row.strategy == name), None) for view in views]
+        values = [row.accuracy.value if row is not None else None for row in rows]
         known = [value for value in values if value is not None]
         mean = sum(known) / len(known) if len(known) == len(views) else None
-        cells.append((mean, [strategy_name(name), *map(percent, values), percent(mean)]))
-    cells.sort(key=lambda pair: -(pair[0] or 0.0))
-    columns = ["strategy", *(view.title for view in views), "mean"]
-    return section(
-        "overview",
-        "All suites",
-        table("Accuracy by suite, and the mean of suites", columns, [row for _, row in cells]),
-    )
+        found.append((name, values, mean))
+    return sorted(found, key=lambda line: -(line[2] or 0.0))
 
 
-def footer() -> Markup:
-    """How the figures were made, and when the page was."""
-    return joined(
+def _accuracy_table(
+    rows: Sequence[Row], parts: Callable[[Row], Mapping[str, Row]], caption: str
+) -> ShadedTable:
+    by_row = [parts(row) for row in rows]
+    names = dict.fromkeys(name for part in by_row for name in part)
+    sizes = {name: max(len(p[name].outcomes) for p in by_row if name in p) for name in names}
+    return ShadedTable(
+        caption,
+        [(name or "all", plural(sizes[name], "task")) for name in names],
         [
-            element(
-                "p",
-                "Accuracies have Wilson's 95 % interval, or one by the bootstrap over tasks where "
-                "tasks were repeated. Differences are paired, task by task: Agresti and Min's "
-                "interval for matched pairs, and McNemar's exact test. The ceiling takes for each "
-                "task the single worker that is right, so it is chosen after the fact and "
-                "optimistic. Unknown is a dash, never zero.",
-            ),
-            element(
-                "p",
-                f"Written by podium eval report, version {__version__}, on {timestamp()[:10]}. "
-                "This page loads nothing and runs nothing.",
-            ),
-        ]
+            (row.strategy, [_accuracy_cell(part.get(name)) for name in names])
+            for row, part in zip(rows, by_row, strict=True)
+        ],
     )
+
+
+def _accuracy_cell(row: Row | None) -> Cell:
+    if row is None:
+        return Cell(UNKNOWN)
+    share = row.accuracy
+    title = f"{span(share)} over {plural(len(row.outcomes), 'task')}"
+    return Cell(f"{share.value * 100:.0f}", round(share.value * SHADES), title)
+
+
+def _shares_table(
+    rows: Sequence[Row], counts: Callable[[Row], Mapping[str, int]], caption: str
+) -> ShadedTable:
+    counted = [counts(row) for row in rows]
+    names = dict.fromkeys(name for found in counted for name in found)
+    hint = "How evenly the steps are spread: 0 for one alone, 1 for two alike, 2 for four"
+    lines = []
+    for row, found in zip(rows, counted, strict=True):
+        parts = shares(found)
+        cells = [_share_cell(parts.get(name, 0.0)) for name in names]
+        lines.append((row.strategy, [*cells, Cell(f"{entropy_bits(found):.2f}", -1)]))
+    return ShadedTable(caption, [*((name, "") for name in names), ("entropy, bits", hint)], lines)
+
+
+def _share_cell(share: float) -> Cell:
+    text = f"{share * 100:.0f}" if share >= 0.005 else "<1" if share else "·"
+    return Cell(text, round(share * SHADES))
+
+
+def _shape_counts(row: Row) -> Mapping[str, int]:
+    """Count workflows by shape, the simplest shape first."""
+    found = Counter(sample.topology for sample in row.samples)
+    return {shape: found[shape] for shape in (*Shape, *found) if shape in found}
+
+
+def _model_name(model: str) -> str:
+    path = model.removeprefix("file:")
+    return Path(path).name if path.startswith("/") else model
+
+
+def _command(log: Measured, profiles: Mapping[str, WorkerProfile]) -> Iterator[str]:
+    begun = log.begun
+    variant: Mapping[str, Any] = begun.get("variant") or {}
+    repeats = int(log.told.get("repeats") or 1)
+    order = variant.get("pool_order", "drawn")
+    yield from ("podium", "eval", "run", log.suite)
+    if profiles and all(worker.provider == ORACLE for worker in profiles.values()):
+        yield "--oracle"
+    for option, value in (
+        ("--pool", None if log.pool in ("", EMBEDDED) else log.pool),
+        ("--conductor", begun.get("conductor")),
+        ("--untrained", begun.get("untrained")),
+        ("--limit", begun.get("limit")),
+        ("--seed", begun.get("seed")),
+        ("--repeats", repeats if repeats > 1 else None),
+        ("--shapes", ",".join(variant.get("shapes") or ()) or None),
+        ("--pool-order", None if order == "drawn" else order),
+    ):
+        if value is not None:
+            yield from (option, str(value))
+    if variant.get("drop_one"):
+        yield "--drop-one"
+    for option, value in (
+        ("--flaky", variant.get("flaky") or None),
+        ("--judge", begun.get("judge")),
+        ("--strategy", ",".join(row.strategy for row in log.rows)),
+    ):
+        if value is not None:
+            yield from (option, str(value))

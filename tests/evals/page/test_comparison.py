@@ -8,7 +8,7 @@ from evals.page.demonstration import HOSTILE
 from evals.page.parsed import Element, parse
 from podium.core.errors import UsageError
 from podium.evals.page import write_comparison
-from podium.evals.page.comparing import comparison_page, side_names
+from podium.evals.page.comparison import comparison_page, side_names
 from podium.evals.tables.comparison import compared
 from podium.evals.tables.measured import read_measured
 
@@ -19,7 +19,7 @@ def page(evaluation: Path, another: Path) -> Element:
     return parse(comparison_page(sides, "conductor"))
 
 
-def test_both_are_told_side_by_side(evaluation: Path, another: Path, page: Element) -> None:
+def test_the_page_shows_both_sides(evaluation: Path, another: Path, page: Element) -> None:
     document = compared(evaluation, another, "conductor").document()
     table = page.one("table")
     head, accuracy = table.cells()[:2]
@@ -43,25 +43,27 @@ def test_every_flip_is_shown_with_both_runs(evaluation: Path, another: Path, pag
             assert side.all("ol", class_="steps")
 
 
-def test_nothing_in_a_reply_becomes_a_part_of_the_page(page: Element) -> None:
+def test_replies_never_become_markup(page: Element) -> None:
     assert HOSTILE[:40] in page.text
     names = {element.name for element in page.all()}
     assert names.isdisjoint({"script", "img", "iframe", "link"})
 
 
-def test_two_directories_of_one_name_are_told_apart(evaluation: Path) -> None:
+def test_directories_of_one_name_are_numbered(evaluation: Path) -> None:
     measured = read_measured(evaluation)
     assert side_names((measured, measured)) == ("sevens (1)", "sevens (2)")
 
 
-def test_the_same_evaluation_twice_differs_nowhere(evaluation: Path, tmp_path: Path) -> None:
+def test_an_evaluation_compared_with_itself_shows_no_difference(
+    evaluation: Path, tmp_path: Path
+) -> None:
     path = write_comparison(evaluation, evaluation, "conductor", tmp_path / "new")
     assert path == tmp_path / "new" / "comparison.html"
     told = parse(path.read_text("utf-8")).one("p", class_="headline").text
-    assert told.startswith("sevens (2) is not clearly different from sevens (1): ±0.0 points")
-    assert "the same word for word in 100.0 %" in told
+    assert told.startswith("sevens (2) is not significantly different from sevens (1): ±0.0 points")
+    assert "100.0 % of the answers are identical" in told
 
 
-def test_a_strategy_that_one_side_lacks_is_named(evaluation: Path, tmp_path: Path) -> None:
+def test_a_strategy_missing_from_one_side_is_an_error(evaluation: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none of 'ideal'"):
         write_comparison(evaluation, evaluation, "ideal", tmp_path)
