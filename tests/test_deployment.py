@@ -13,7 +13,7 @@ import pytest
 from podium.config import load
 from podium.config.files import read
 from podium.server.endpoints.health import router
-from podium.store.database import CONNECTIONS
+from podium.store.sql.database import CONNECTIONS
 
 ROOT: Final = Path(__file__).parents[1]
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text("utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from podium.config.reference import replace_parts
-from podium.store.database import CONNECTIONS
+from podium.store.sql.database import CONNECTIONS
 
 if TYPE_CHECKING:
     from rich.table import Table

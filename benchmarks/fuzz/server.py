@@ -45,7 +45,7 @@ from podium.server.operation.startup import DIALECTS
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, opened
 from podium.store.keys import Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker
 
 SPOILED: Final = "twice for JSON"
@@ -372,8 +372,8 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
         pool = Pool(tuple(worker.profile for worker in workers))
         plan = write(Workflow((Step("plain", "Think."), Step("seer", "Answer.", (0,)))), pool)
         planner = ScriptedWorker("planner", plan, price=_PRICE, usage=_USED, keep_requests=1)
-        door = KeyAuthenticator(store.keys, pool)
-        stack.push_async_callback(door.close)
+        access = KeyAuthenticator(store.keys, pool)
+        stack.push_async_callback(access.close)
         made = make_key("a fuzzer", Rules())
         await store.keys.add(made.key)
         token = made.token
@@ -384,7 +384,7 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
             store=keeper,
         )
         stack.push_async_callback(podium.close)
-        return await opened(podium, keeper, door, ServerSettings(drain_seconds=1.0))
+        return await opened(podium, keeper, access, ServerSettings(drain_seconds=1.0))
 
     app = create_app(opening, DIALECTS)
     async with app.router.lifespan_context(app):

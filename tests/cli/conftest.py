@@ -93,7 +93,7 @@ def vendor() -> Iterator[Vendor]:
     serving = threading.Thread(target=vendor.server.serve_forever, args=(0.01,), daemon=True)
     serving.start()
     yield vendor
-    vendor.let_go.set()
+    vendor.released.set()
     vendor.server.shutdown()
     serving.join()
     vendor.server.server_close()

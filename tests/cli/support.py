@@ -46,7 +46,7 @@ class Vendor:
     """A server that speaks Chat Completions, as a whole or streamed.
 
     A model replies with its own name until `replies` says otherwise. One that is in `hangs`
-    answers only when `let_go` is set. With another `status` than 200 nothing is replied.
+    answers only when `released` is set. With another `status` than 200 nothing is replied.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Vendor:
         self.hangs: set[str] = set()
         self.status = 200
         self.is_hanging = threading.Event()
-        self.let_go = threading.Event()
+        self.released = threading.Event()
         vendor = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -74,7 +74,7 @@ class Vendor:
         self.asked.append(model)
         if model in self.hangs:
             self.is_hanging.set()
-            self.let_go.wait(timeout=60)
+            self.released.wait(timeout=60)
         if self.status != 200:
             handler.send_response(self.status)
             handler.send_header("Content-Length", "4")

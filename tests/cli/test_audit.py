@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cli.support import SCRIPTED_POOL, Podium
-from podium.store.audit import Entry
-from podium.store.sql_audit import SqlAuditLog
+from podium.store.audit import AuditEntry
+from podium.store.sql.audit import SqlAuditLog
 
 
 def database(home: Path) -> Path:
@@ -24,16 +24,16 @@ def test_keys_that_are_made_and_revoked_are_on_record_without_their_tokens(podiu
     assert podium("keys", "revoke", "Ada").code == 0
     ended = podium("audit", "list", "--json")
     revoked, created = ended.json
-    assert (created["act"], revoked["act"]) == ("key created", "key revoked")
-    assert created["facts"]["name"] == "Ada"
-    assert "$5" in created["facts"]["rules"]
-    assert created["who"].startswith("user:")
+    assert (created["action"], revoked["action"]) == ("key created", "key revoked")
+    assert created["details"]["name"] == "Ada"
+    assert "$5" in created["details"]["rules"]
+    assert created["actor"].startswith("user:")
     assert created["subject"] == revoked["subject"]
     assert token not in ended.out
     told = podium("audit", "list").out.splitlines()
     assert len(told) == 2
     assert f"key revoked {revoked['subject']} (name Ada)" in told[0]
-    assert podium("audit", "list", "--who", "nobody").complaint == "nothing is on record"
+    assert podium("audit", "list", "--actor", "nobody").complaint == "nothing is on record"
     assert podium("audit", "list", "--since", "2999-01-01").complaint == "nothing is on record"
     assert len(podium("audit", "list", "-n", "1", "--json").json) == 1
 
@@ -43,7 +43,7 @@ def test_a_run_that_is_deleted_is_on_record(podium: Podium) -> None:
     run_id = asked.json["run_id"]
     assert podium("runs", "delete", run_id).code == 0
     (entry,) = podium("audit", "list", "--json").json
-    assert (entry["act"], entry["subject"]) == ("run deleted", run_id)
+    assert (entry["action"], entry["subject"]) == ("run deleted", run_id)
     assert "Why?" not in str(entry)
 
 
@@ -64,7 +64,7 @@ def test_a_log_that_was_tampered_with_is_found_out(podium: Podium, home: Path) -
     assert "entries were cut off at the end or written anew, or the digest is" in cut.complaint
     assert "tampered" not in cut.complaint  # nobody knows: it may be that of another log
     with sqlite3.connect(database(home)) as connection:
-        connection.execute("UPDATE audit SET who = 'user:eve' WHERE number = 1")
+        connection.execute("UPDATE audit SET actor = 'user:eve' WHERE number = 1")
     connection.close()
     changed = podium("audit", "verify")
     assert changed.code == 1
@@ -100,7 +100,7 @@ def test_a_beginning_that_two_digests_have_is_refused(
         podium("keys", "create", name)
     entries = SqlAuditLog.entries
 
-    async def alike(log: SqlAuditLog, **narrowing: Any) -> list[Entry]:
+    async def alike(log: SqlAuditLog, **narrowing: Any) -> list[AuditEntry]:
         found = await entries(log, **narrowing)
         return [replace(entry, digest=f"5f2c9a1b{entry.digest[8:]}") for entry in found]
 

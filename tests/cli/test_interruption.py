@@ -42,7 +42,7 @@ def test_ctrl_c_keeps_the_run_and_resume_repeats_no_finished_step(
     assert podium("runs", "show", run_id, "--json").json["status"] == "interrupted"
 
     vendor.hangs.clear()
-    vendor.let_go.set()
+    vendor.released.set()
     ended = podium(*hint, "--json")
     assert (ended.code, ended.json["answer"]) == (0, "reply of lead")
     assert sorted(vendor.asked) == ["lead", "lead", "left", "right"]
@@ -70,7 +70,7 @@ def test_a_run_that_was_killed_outright_can_be_resumed(
     process.kill()
     process.communicate(timeout=60)
     vendor.hangs.clear()
-    vendor.let_go.set()
+    vendor.released.set()
     assert podium("runs", "show", "last", "--json").json["status"] == "running"
     ended = podium("runs", "resume", "last", "--pool", pool, "--quiet")
     assert (ended.code, ended.out) == (0, "reply of lead\n")
@@ -88,7 +88,7 @@ def test_ctrl_c_while_several_runs_are_resumed_begins_no_other(
     vendor.hangs.clear()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    vendor.let_go.set()
+    vendor.released.set()
     assert process.returncode == 130
     assert vendor.asked.count("lead") == 1
 
@@ -103,7 +103,7 @@ def test_ctrl_c_in_a_conversation_stops_the_answer_and_not_the_conversation(
     assert vendor.is_hanging.wait(60)
     process.send_signal(signal.SIGINT)
     vendor.hangs.clear()
-    vendor.let_go.set()
+    vendor.released.set()
     out, err = process.communicate("And who are you?\n", timeout=60)
     assert process.returncode == 0
     assert err.startswith("podium: interrupted; go on with: podium runs resume run_")
@@ -177,7 +177,7 @@ def test_ctrl_c_in_an_evaluation_says_how_to_go_on_and_it_does(
     assert process.returncode == 130
     assert err.splitlines()[-1] == "podium: interrupted; the same command goes on from here"
     vendor.hangs.clear()
-    vendor.let_go.set()
+    vendor.released.set()
     process = start(*command, "--output", tmp_path / "out")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err

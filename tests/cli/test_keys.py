@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import REPOSITORY, Podium
-from podium.server.access.tokens import fits, read_token
+from podium.server.access.tokens import matches, parse_token
 from podium.store import keys_in, open_store
 from podium.store.keys import SCOPES, Key, KeyUsage
 
@@ -43,11 +43,11 @@ def record(*used: KeyUsage) -> None:
 def test_a_new_key_is_shown_once_and_kept_as_a_digest(podium: Podium, home: Path) -> None:
     ended = podium("keys", "create", "Ada")
     token = ended.out.strip()
-    shown = read_token(token)
+    shown = parse_token(token)
     (key,) = stored()
     assert ended.code == 0
     assert shown is not None
-    assert fits(shown, key)
+    assert matches(shown, key)
     assert ended.complaint.startswith(f"{key.id} for 'Ada'; its token is not shown again")
     secret = token.split("_", 2)[2]
     assert not any(secret.encode() in file.read_bytes() for file in home.rglob("*.db*"))
@@ -233,9 +233,9 @@ def test_a_key_is_kept_out_of_training_later_and_let_in_again(podium: Podium) ->
     assert podium("keys", "training", key_id, "on").out == f"{key_id} (Ada): may be learned from\n"
     assert stored()[0].rules == before
     acts = [
-        (entry["act"], entry["subject"], entry["facts"].get("training"))
+        (entry["action"], entry["subject"], entry["details"].get("training"))
         for entry in podium("audit", "list", "--json").json
-        if "training" in entry["act"]
+        if "training" in entry["action"]
     ]
     assert acts == [
         ("key training changed", key_id, True),

@@ -225,7 +225,7 @@ def test_on_a_real_terminal_the_tree_is_drawn_and_redrawn(vendor: Vendor, tmp_pa
     for piece in read_all(ours):
         seen += piece
         if seen.count("✓".encode()) >= 2:  # two steps are seen done while the third still runs
-            vendor.let_go.set()
+            vendor.released.set()
     os.close(ours)
     drawn = seen.decode()
     assert process.wait(timeout=60) == 0

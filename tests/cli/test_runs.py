@@ -13,7 +13,7 @@ from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor, perform_by
 from podium._util.process import this_process
 from podium.core.errors import StoreError
 from podium.core.run import RUN_VERSION, load
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 
 QUESTION = "Compare tea and coffee"
 

@@ -190,7 +190,7 @@ async def test_a_run_that_could_not_be_resumed_stays_as_it_was(store: RunStore) 
         with pytest.raises(UsageError, match="'2'"):
             await podium.resume(run, results=(ToolResult("2", "it"),))
         assert await store.load(run.id) == run
-        assert not await store.is_performed(run.id)
+        assert not await store.is_claimed(run.id)
         assert (await podium.resume(run, results=(ToolResult("1", "it"),))).answer == "found it"
         with pytest.raises(ConfigError, match="answered already"):
             await podium.resume(run)

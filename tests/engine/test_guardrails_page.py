@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium.config.schema import ConfigFile
-from podium.store.audit import Act
+from podium.store.audit import AuditAction
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "guardrails.md").read_text("utf-8")
@@ -34,5 +34,5 @@ def test_the_tables_are_ones_that_a_file_may_have() -> None:
 
 def test_the_page_on_the_audit_log_names_every_act() -> None:
     page = (DOCS / "audit.md").read_text("utf-8")
-    for act in Act.__args__:  # type: ignore[attr-defined]
+    for act in AuditAction.__args__:  # type: ignore[attr-defined]
         assert f"`{act}`" in page

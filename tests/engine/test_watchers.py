@@ -22,7 +22,7 @@ from podium.engine.guardrails import Guardrail, GuardrailInput, Pass
 from podium.engine.sinks import journaling
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import Heartbeat, NullStore
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from support.stage import Actor
 
 WORKFLOW = Workflow((Step("solo", "first"), Step("solo", "second", "all")))
@@ -42,7 +42,7 @@ async def taken_over_by(other: SqlRunStore) -> None:
     """Have the other store take over the one run that there is, once nobody writes to it."""
     async with asyncio.timeout(10):
         while True:
-            for lost in await other.abandoned(1):
+            for lost in await other.list_abandoned(1):
                 with suppress(Conflict):
                     await other.claim(lost.id, "another-machine:1", takeover=True)
                     return
@@ -174,7 +174,7 @@ class First(NullStore):
         if self.fails:
             raise StoreError("the disk is full")
 
-    async def plan(self, run_id: str, round_: Round) -> None:
+    async def save_round(self, run_id: str, round_: Round) -> None:
         await asyncio.sleep(0.01)
         if len(self.done_before) == 1:  # the round is written once more when it is done
             self.done_before.append(self.worker.calls)
@@ -200,7 +200,7 @@ async def test_where_a_store_must_have_a_run_first_and_cannot_nothing_is_done_fo
 
 async def test_a_run_that_such_a_store_has_goes_on_though_its_plan_cannot_be_written() -> None:
     class Forgetful(First):
-        async def plan(self, run_id: str, round_: Round) -> None:
+        async def save_round(self, run_id: str, round_: Round) -> None:
             raise StoreError("the database is away")
 
     worker = ScriptedWorker("solo", "done")

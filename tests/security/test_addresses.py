@@ -10,7 +10,7 @@ import pytest
 from aiohttp import TCPConnector, web
 
 from podium.core.pool import WorkerProfile
-from podium.server.access import image_urls as pictures
+from podium.server.access import request_checks as pictures
 from podium.server.operation.startup import DIALECTS
 from podium.workers import Endpoint, Http, connect
 from support.serving import application, serving

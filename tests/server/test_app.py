@@ -186,11 +186,11 @@ async def test_the_openapi_page_has_every_endpoint_with_its_body() -> None:
 async def test_beyond_the_queue_requests_are_told_to_come_back() -> None:
     settings = ServerSettings(in_flight=1, queue=0)
     async with serving(application([ScriptedWorker("solo", "yes")], settings=settings)) as served:
-        await served.service.places.take()
+        await served.service.limiter.acquire()
         refused = await served.ask()
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "2"
-        served.service.places.give_back()
+        served.service.limiter.release()
         assert (await served.ask()).status_code == 200
 
 
@@ -216,7 +216,7 @@ async def test_what_breaks_inside_is_told_in_the_dialect_and_logged(
         response = await served.ask()
         assert (response.status_code, response.json()["refused"]) == (500, "failed")
         assert "ZeroDivisionError" in caplog.text
-        assert served.service.places.taken == 0
+        assert served.service.limiter.in_flight == 0
 
 
 async def test_metrics_count_requests_tokens_and_cost() -> None:

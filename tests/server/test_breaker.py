@@ -8,7 +8,7 @@ import pytest
 
 from podium.core.errors import Unavailable
 from podium.core.pool import WorkerProfile
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 

@@ -117,7 +117,7 @@ def test_the_first_words_come_before_the_last_are_there(
             heard += event.delta if event.type == "response.output_text.delta" else ""
             if heard == "one two":
                 break
-    assert house.solver.let_go.wait(PATIENCE), "the call went on though nobody listened"
+    assert house.solver.cancelled.wait(PATIENCE), "the call went on though nobody listened"
 
 
 def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
@@ -461,4 +461,4 @@ async def test_a_client_that_goes_away_stops_the_call(
         assert await asyncio.to_thread(house.solver.being_asked.wait, PATIENCE)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert await asyncio.to_thread(house.solver.let_go.wait, PATIENCE)
+        assert await asyncio.to_thread(house.solver.cancelled.wait, PATIENCE)

@@ -35,7 +35,7 @@ from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.logs import LOGGER
 from podium.store import open_store
 from podium.store.keys import Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.serving import Served, application, serving
 
@@ -320,12 +320,12 @@ async def test_a_verifier_that_a_key_excludes_sees_nothing(model: str, tmp_path:
     made = make_key("Ada", Rules(exclude=frozenset({"judge"})))
     await store.keys.add(made.key)
     workers: list[Worker] = [Echo(), judge]
-    door = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
+    access = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
     guard = Guardrail("judged", ask_judge, places=("answer",))
-    app = application(workers, dialects=REAL, guardrails=[guard], store=store, door=door)
+    app = application(workers, dialects=REAL, guardrails=[guard], store=store, access=access)
     async with serving(app) as served:
         served.client.headers["Authorization"] = f"Bearer {made.token}"
         answer = await ask(served, "/v1/chat/completions", model, "hello")
-        await door.close()
+        await access.close()
     assert answer["choices"][0]["finish_reason"] == "content_filter"
     assert judge.calls == 0

@@ -10,7 +10,7 @@ from podium.core.pool import Pool
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.train.use import KEPT_OUT, Harvest, judged_runs
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
@@ -19,11 +19,11 @@ from support.serving import application, serving
 async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "podium.db")
     worker = ScriptedWorker("solo", "42")
-    door = KeyAuthenticator(store.keys, Pool((worker.profile,)))
+    access = KeyAuthenticator(store.keys, Pool((worker.profile,)))
     keys = {"giving": make_key("giving", Rules()), "not": make_key("not", Rules(training=False))}
     for made in keys.values():
         await store.keys.add(made.key)
-    async with serving(application([worker], store=store, door=door)) as served:
+    async with serving(application([worker], store=store, access=access)) as served:
         for name, made in keys.items():
             served.client.headers["Authorization"] = f"Bearer {made.token}"
             asked = await served.ask(f"By {name}?")
@@ -33,7 +33,7 @@ async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: 
         harvest, left_out = Harvest(), Counter[str]()
         async for judged in judged_runs(store, left_out):
             harvest.take(judged)
-        await door.close()
+        await access.close()
     assert [(each.question, each.reward) for each in harvest.outcomes] == [("By giving?", 1.0)]
     assert [each.question for each in harvest.tasks] == ["By giving?"]
     assert left_out == {KEPT_OUT: 1}

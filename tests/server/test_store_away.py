@@ -21,7 +21,7 @@ from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from support.postgres import MISSING
 from support.serving import application, serving
 

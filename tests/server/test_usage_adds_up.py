@@ -34,7 +34,7 @@ from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
 from podium.store.keys import KeyUsage, Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from support.serving import application, serving
 
 MOST_TURNS: Final = 4
@@ -160,7 +160,7 @@ class Stage:
     books: Ledger
     store: SqlRunStore
     key_id: str
-    door: KeyAuthenticator
+    access: KeyAuthenticator
     names: tuple[str, ...]
 
     async def on_record(self, run_id: str) -> Run:
@@ -168,7 +168,7 @@ class Stage:
         return await self.store.load(run_id)
 
     async def charged(self) -> list[KeyUsage]:
-        await self.door.close()
+        await self.access.close()
         return await self.store.keys.usage(key_id=self.key_id)
 
 
@@ -183,19 +183,19 @@ async def stage(directory: Path, drawn: dict[str, Any], murky: bool) -> AsyncIte
     store = await SqlRunStore.open(Path(mkdtemp(dir=directory)) / "podium.db")
     made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
     await store.keys.add(made.key)
-    door = KeyAuthenticator(store.keys, Pool(tuple(each.profile for each in workers)))
+    access = KeyAuthenticator(store.keys, Pool(tuple(each.profile for each in workers)))
     app = application(
         workers,
         conductor=Restless(dice, planner),
         options=Options(rounds=dice.randint(1, 2), budget=Budget(calls=40, depth=1)),
         store=store,
-        door=door,
+        access=access,
         dialects=DIALECTS,
     )
     async with serving(app) as served:
         served.client.headers["Authorization"] = f"Bearer {made.token}"
-        yield Stage(served.client, books, store, made.key.id, door, tuple(names))
-        await door.close()
+        yield Stage(served.client, books, store, made.key.id, access, tuple(names))
+        await access.close()
 
 
 def _profile(dice: random.Random, name: str, others: list[str]) -> WorkerProfile:

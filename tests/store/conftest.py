@@ -20,7 +20,7 @@ from podium.core.run_records import Attempt
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Access, Step, Workflow
 from podium.store.base import RunStore
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from store.shared import Clock, Two
 from support.postgres import Postgres
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from podium.core.run import timestamp
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 
 ELSEWHERE = "another-machine:1"
 

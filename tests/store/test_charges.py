@@ -8,7 +8,7 @@ from podium.core.run import Run
 from podium.core.run_records import Attempt
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.names import NAME_OF
-from podium.store.keys import Charged
+from podium.store.keys import Amount
 from podium.store.quotas import LARGEST_COUNT, MODEL_OF, charge_of
 
 DAY = "2026-01-02"
@@ -26,7 +26,7 @@ def test_a_run_is_charged_what_its_calls_used(make_run: Callable[..., Run]) -> N
     used = charge.used
     assert (used.key_id, used.day, used.model) == ("key_1", DAY, "podium-mini")
     assert (used.input_tokens, used.output_tokens, used.cost_usd) == (30, 15, 0.75)
-    assert charge.charged == Charged(0.75, 45)
+    assert charge.charged == Amount(0.75, 45)
     assert used.requests == 0
 
 

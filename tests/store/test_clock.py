@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from podium.core.run import Run
-from podium.store.database import DatabaseClock
-from podium.store.sql import SqlRunStore
+from podium.store.sql.database import DatabaseClock
+from podium.store.sql.run_store import SqlRunStore
 from support.postgres import Postgres
 
 
@@ -35,7 +35,7 @@ async def test_the_runs_of_a_machine_whose_clock_is_late_are_not_taken_from_it(
     late = DatabaseClock(lambda: datetime.now(UTC) - timedelta(hours=1))
     wrong = await SqlRunStore.open(place, clock=late)
     await wrong.begin(replace(make_run(status="running"), process="another-machine:1"))
-    assert await right.abandoned(9) == []
+    assert await right.list_abandoned(9) == []
     for store in (right, wrong):
         await store.close()
 
@@ -61,7 +61,7 @@ async def test_a_machine_that_slept_takes_the_databases_time_with_its_next_beat(
     await store.begin(make_run(status="running"))
     slept = 3600.0
     assert seconds_off(clock()) > 3500
-    await (store.abandoned(9) if looks else store.beat([make_run().id]))
+    await (store.list_abandoned(9) if looks else store.heartbeat([make_run().id]))
     assert seconds_off(clock()) < 30
     assert seconds_off((await store.list())[0].updated_at) < 30
     await store.close()

@@ -14,9 +14,9 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from podium.core.errors import StoreError
 from podium.core.run import Run
-from podium.store import database
-from podium.store.database import CONNECTIONS
-from podium.store.sql import SqlRunStore
+from podium.store.sql import database
+from podium.store.sql.database import CONNECTIONS
+from podium.store.sql.run_store import SqlRunStore
 from support.postgres import Postgres
 
 
@@ -118,8 +118,8 @@ async def test_a_database_that_falls_silent_keeps_nobody_waiting_for_a_lease(
     try:
         async with asyncio.timeout(10):
             with pytest.raises(StoreError, match="did not answer in time"):
-                await store.beat([run.id])
-            assert list(await store.beat([run.id])) == [], "over another connection"
+                await store.heartbeat([run.id])
+            assert list(await store.heartbeat([run.id])) == [], "over another connection"
     finally:
         os.kill(backend, signal.SIGCONT)
         await store.close()

@@ -12,8 +12,8 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.core.run import Run
-from podium.store.database import connect, locate
-from podium.store.sql import SqlRunStore
+from podium.store.sql.database import connect, locate
+from podium.store.sql.run_store import SqlRunStore
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_postgres_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])
 def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-    monkeypatch.setattr("podium.store.database.find_spec", lambda _: object())
+    monkeypatch.setattr("podium.store.sql.database.find_spec", lambda _: object())
     place = locate(f"{scheme}://me:secret@host:5432/runs")
     assert place.name == "postgresql+asyncpg://me:***@host:5432/runs"
     assert place.url.password == "secret"
@@ -66,7 +66,7 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, scheme: str)
 def test_postgres_is_told_of_encryption_in_its_drivers_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("podium.store.database.find_spec", lambda _: object())
+    monkeypatch.setattr("podium.store.sql.database.find_spec", lambda _: object())
     place = locate("postgresql://host/runs?sslmode=require&application_name=podium")
     assert dict(place.url.query) == {"application_name": "podium", "ssl": "require"}
 
@@ -152,8 +152,8 @@ async def test_a_file_that_another_process_is_making_is_waited_for(
         other.execute("COMMIT")
         released.append(True)
 
-    monkeypatch.setattr("podium.store.database.asyncio.sleep", release)
-    monkeypatch.setattr("podium.store.database.BUSY_SECONDS", 0)
+    monkeypatch.setattr("podium.store.sql.database.asyncio.sleep", release)
+    monkeypatch.setattr("podium.store.sql.database.BUSY_SECONDS", 0)
     store = await SqlRunStore.open(file)
     await store.close()
     other.close()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Run
 from podium.core.usage import Usage
-from podium.store.rows import OWN, Piece, assemble, plain, round_row, run_row, step_row
+from podium.store.sql.rows import OWN, Piece, assemble, plain, round_row, run_row, step_row
 
 NOW = "2026-01-02T03:04:06.000+00:00"
 

@@ -20,9 +20,9 @@ from podium.core.errors import StoreError
 from podium.core.events import Planned, RunDone, RunStarted, StepDone
 from podium.core.run import Run
 from podium.store.base import RunFilter
-from podium.store.database import border
 from podium.store.journal import Journal
-from podium.store.sql import SqlRunStore
+from podium.store.sql.database import border
+from podium.store.sql.run_store import SqlRunStore
 
 NOBODY = 65534
 LETTER = b"This is no database, but a letter. " * 100
@@ -128,7 +128,7 @@ async def test_a_damaged_database_is_named(file: Path, make_run: Callable[..., R
 async def test_a_locked_database_is_named(
     file: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.store.database.BUSY_SECONDS", 0)
+    monkeypatch.setattr("podium.store.sql.database.BUSY_SECONDS", 0)
     store = await SqlRunStore.open(file)
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

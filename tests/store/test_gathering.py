@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.store.progress import MOST, Gathering
+from podium.store.sql.progress import MOST, Gathering
 
 
 class Desk:

@@ -37,10 +37,10 @@ class NotingStore(NullStore):
     async def begin(self, run: Run) -> None:
         await self._note(f"begin {run.id}")
 
-    async def plan(self, run_id: str, round_: Round) -> None:
+    async def save_round(self, run_id: str, round_: Round) -> None:
         await self._note(f"plan {round_.index}")
 
-    async def step(self, run_id: str, step: StepRecord) -> None:
+    async def save_step(self, run_id: str, step: StepRecord) -> None:
         await self._note(f"step {step.index}")
 
     async def finish(self, *runs: Run) -> None:

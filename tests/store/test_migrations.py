@@ -10,9 +10,9 @@ from sqlalchemy import Connection, create_engine, inspect, text
 from podium.core.errors import StoreError
 from podium.core.run import Run
 from podium.store.base import RunFilter
-from podium.store.migrations import MIGRATIONS
-from podium.store.sql import SqlRunStore
-from podium.store.tables import METADATA
+from podium.store.sql.migrations import MIGRATIONS
+from podium.store.sql.run_store import SqlRunStore
+from podium.store.sql.tables import METADATA
 
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql")
 """A database as the first version of the schema left it, with one run in it."""
@@ -100,7 +100,7 @@ async def test_a_run_of_every_older_schema_stays_readable_on_any_database(
     assert [step.reply for step in run.steps] == ["Because of scattering."] * 2
     (summary,) = await store.list()
     assert (summary.steps, summary.rounds, summary.total_tokens) == (2, 1, 30)
-    assert not await store.is_performed(run.id)
+    assert not await store.is_claimed(run.id)
     await store.finish(run)
     assert await store.load("last") == run
     assert await store.claim(run.id, "here:1") == run
@@ -134,7 +134,7 @@ async def test_an_older_schema_is_brought_forward_with_its_runs(old: Path) -> No
 async def test_a_file_of_the_first_schema_that_can_only_be_read_is_read_as_it_is(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.store.sql.is_only_readable", lambda place: True)
+    monkeypatch.setattr("podium.store.sql.run_store.is_only_readable", lambda place: True)
     before = dump(old)
     store = await SqlRunStore.open(old, to_read=True)
     (summary,) = await store.list(RunFilter(text="SKY", tier="ultra"))
@@ -143,7 +143,7 @@ async def test_a_file_of_the_first_schema_that_can_only_be_read_is_read_as_it_is
         with pytest.raises(StoreError, match="made by an older Podium .* make it writable"):
             await store.list(unknown)
     assert (await store.load("last")).answer == "Scattering."
-    assert await store.feedback.of(summary.id) is None
+    assert await store.feedback.get(summary.id) is None
     await store.close()
     assert dump(old) == before
 
@@ -222,7 +222,7 @@ async def test_an_open_store_is_not_in_the_way_of_opening_another(
 async def test_a_database_up_to_date_opens_without_waiting_for_a_writer(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.store.database.BUSY_SECONDS", 0)
+    monkeypatch.setattr("podium.store.sql.database.BUSY_SECONDS", 0)
     await (await SqlRunStore.open(old)).close()
     writer = sqlite3.connect(old, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")

@@ -21,7 +21,7 @@ class Hearing(NullStore):
         self.beats: asyncio.Queue[list[str]] = asyncio.Queue()
         self.fails = fails
 
-    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
+    async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         self.beats.put_nowait(sorted(run_ids))
         if self.beats.qsize() <= self.fails:
             raise StoreError("the disk is full")

@@ -8,9 +8,9 @@ from sqlalchemy import update
 
 from podium.core.errors import ConfigError
 from podium.core.run import Run
-from podium.store import NullStore, accounts_in
-from podium.store.sql import SqlRunStore
-from podium.store.tables import RUNS
+from podium.store import NullStore, statistics_in
+from podium.store.sql.run_store import SqlRunStore
+from podium.store.sql.tables import RUNS
 
 FIRST, SECOND, THIRD = "run_0000000000000001", "run_0000000000000002", "run_0000000000000003"
 DAY = {"since": "2026-01-02", "until": "2026-01-02"}
@@ -26,10 +26,12 @@ async def test_sums_are_by_day_tier_and_owner(store: SqlRunStore, make_run: Make
         replace(make_run(THIRD, steps=2), owner="key_a", tier="mini"),
         make_run("run_0000000000000004", created_at="2026-01-03T00:00:00.000+00:00"),
     )
-    unowned, owned = sorted(await accounts_in(store).sums(**DAY), key=lambda sums: sums.owner)
+    unowned, owned = sorted(
+        await statistics_in(store).daily_totals(**DAY), key=lambda sums: sums.owner
+    )
     assert (unowned.runs, unowned.tokens, unowned.cost_usd) == (2, 60, 1.0)
     assert (owned.owner, owned.tier, owned.runs, owned.cost_usd) == ("key_a", "mini", 1, 0.5)
-    assert [sums.owner for sums in await accounts_in(store).sums(**DAY, owner="")] == [""]
+    assert [sums.owner for sums in await statistics_in(store).daily_totals(**DAY, owner="")] == [""]
 
 
 async def test_what_is_unknown_is_counted_and_not_added(
@@ -39,14 +41,14 @@ async def test_what_is_unknown_is_counted_and_not_added(
     step = run.rounds[0].steps[0]
     unknown = replace(step, attempts=(replace(step.attempts[0], cost_usd=None),))
     await store.finish(replace(run, rounds=(replace(run.rounds[0], steps=(unknown,)),)))
-    (sums,) = await accounts_in(store).sums(**DAY)
+    (sums,) = await statistics_in(store).daily_totals(**DAY)
     assert (sums.cost_usd, sums.unknown_cost, sums.unknown_tokens) == (0.0, 1, 0)
 
 
 async def test_a_run_that_still_goes_on_is_in_no_sum(store: SqlRunStore, make_run: MakeRun) -> None:
     await store.begin(make_run(FIRST, status="running"))
-    assert await accounts_in(store).sums(**DAY) == []
-    assert await accounts_in(store).marks(**DAY, limit=5) == []
+    assert await statistics_in(store).daily_totals(**DAY) == []
+    assert await statistics_in(store).list_revisions(**DAY, limit=5) == []
 
 
 async def test_runs_come_back_whole_and_the_newest_are_marked_first(
@@ -54,8 +56,8 @@ async def test_runs_come_back_whole_and_the_newest_are_marked_first(
 ) -> None:
     later = make_run(SECOND, created_at="2026-01-02T04:00:00.000+00:00")
     await store.finish(make_run(FIRST), later)
-    accounts = accounts_in(store)
-    marks = await accounts.marks(**DAY, limit=1)
+    accounts = statistics_in(store)
+    marks = await accounts.list_revisions(**DAY, limit=1)
     assert [mark.id for mark in marks] == [SECOND]
     loaded = await accounts.load([FIRST, SECOND, "run_gone"])
     assert sorted(loaded, key=lambda run: run.id) == [make_run(FIRST), later]
@@ -67,9 +69,9 @@ async def test_a_damaged_run_does_not_cost_the_others(
     await store.finish(make_run(FIRST), make_run(SECOND))
     async with store._transaction() as connection:
         await connection.execute(update(RUNS).where(RUNS.c.id == FIRST).values(document="{"))
-    assert [run.id for run in await accounts_in(store).load([FIRST, SECOND])] == [SECOND]
+    assert [run.id for run in await statistics_in(store).load([FIRST, SECOND])] == [SECOND]
 
 
 def test_without_a_database_there_is_nothing_to_add_up() -> None:
     with pytest.raises(ConfigError, match="nothing to add up"):
-        accounts_in(NullStore())
+        statistics_in(NullStore())

@@ -10,24 +10,33 @@ from sqlalchemy import text
 
 from podium.core.errors import ConfigError, StoreError
 from podium.store import NullStore, audit_in
-from podium.store.audit import FIRST, Deed, Entry, entered, of_this_machine, verified
-from podium.store.migrations import MIGRATIONS
-from podium.store.sql import SqlRunStore
+from podium.store.audit import (
+    GENESIS_DIGEST,
+    AuditEntry,
+    AuditEvent,
+    entered,
+    local_event,
+    verified,
+)
+from podium.store.sql.migrations import MIGRATIONS
+from podium.store.sql.run_store import SqlRunStore
 
-MADE = Deed(act="key created", who="user:ada", subject="key_1", origin="desk", facts={"days": 3})
+MADE = AuditEvent(
+    action="key created", actor="user:ada", subject="key_1", origin="desk", details={"days": 3}
+)
 
 
 async def test_entries_are_kept_in_order_and_found_by_moment_and_by_who(store: SqlRunStore) -> None:
     log = audit_in(store)
     first = await log.add(MADE)
-    await log.add(replace(MADE, act="key revoked", who="key_9", name="bob\ud800"))
-    assert (first.number, first.subject, first.facts) == (1, "key_1", '{"days": 3}')
-    assert [entry.act for entry in await log.entries()] == ["key revoked", "key created"]
-    assert [entry.number for entry in await log.entries(who="user:ada")] == [1]
-    assert [entry.number for entry in await log.entries(who="ada")] == [1]
-    assert await log.entries(who="user:user:ada") == []
-    assert [entry.number for entry in await log.entries(who="bob\ud800")] == [2]
-    assert [entry.number for entry in await log.entries(act="key revoked")] == [2]
+    await log.add(replace(MADE, action="key revoked", actor="key_9", actor_name="bob\ud800"))
+    assert (first.number, first.subject, first.details) == (1, "key_1", '{"days": 3}')
+    assert [entry.action for entry in await log.entries()] == ["key revoked", "key created"]
+    assert [entry.number for entry in await log.entries(actor="user:ada")] == [1]
+    assert [entry.number for entry in await log.entries(actor="ada")] == [1]
+    assert await log.entries(actor="user:user:ada") == []
+    assert [entry.number for entry in await log.entries(actor="bob\ud800")] == [2]
+    assert [entry.number for entry in await log.entries(action="key revoked")] == [2]
     assert [entry.number for entry in await log.entries(before=2)] == [1]
     assert await log.entries(since="2999-01-01") == []
     assert (await log.verify()).problem is None
@@ -74,16 +83,18 @@ async def test_what_somebody_changed_all_the_same_shows(store: SqlRunStore) -> N
     assert (await log.verify()).problem == "entry 2 is not what was entered"
 
 
-def chain(*subjects: str) -> list[Entry]:
-    entries: list[Entry] = []
+def chain(*subjects: str) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
     for number, subject in enumerate(subjects, start=1):
-        before = entries[-1].digest if entries else FIRST
+        before = entries[-1].digest if entries else GENESIS_DIGEST
         deed = replace(MADE, subject=subject)
         entries.append(entered(deed, number, "2026-01-02T03:04:05.678+00:00", before))
     return entries
 
 
-@pytest.mark.parametrize("name", [item.name for item in fields(Entry) if item.name != "digest"])
+@pytest.mark.parametrize(
+    "name", [item.name for item in fields(AuditEntry) if item.name != "digest"]
+)
 def test_a_change_of_any_field_shows(name: str) -> None:
     entries = chain("a", "b", "c")
     changed = 7 if name == "number" else "forged"
@@ -116,16 +127,16 @@ async def test_a_database_that_is_brought_up_to_date_has_an_entry_of_it(place: s
     store = await SqlRunStore.open(place)
     try:
         (entry,) = await audit_in(store).entries()
-        assert entry.act == "schema migrated"
-        assert f'"from": {len(old)}' in entry.facts
-        assert f'"to": {len(MIGRATIONS)}' in entry.facts
+        assert entry.action == "schema migrated"
+        assert f'"from": {len(old)}' in entry.details
+        assert f'"to": {len(MIGRATIONS)}' in entry.details
     finally:
         await store.close()
 
 
 def test_who_runs_a_command_is_known_by_the_machine() -> None:
-    deed = of_this_machine("run deleted", "run_1")
-    assert deed.who.startswith("user:")
+    deed = local_event("run deleted", "run_1")
+    assert deed.actor.startswith("user:")
     assert deed.origin
 
 

@@ -13,11 +13,11 @@ import pytest
 from podium.core.errors import StoreError
 from podium.core.run import Run
 from podium.server.access.tokens import make_key
-from podium.store import sql as sql_module
-from podium.store.keys import Charged, Key, KeyUsage, Rules
+from podium.store.keys import Amount, Key, KeyUsage, Rules
 from podium.store.quotas import charge_of
-from podium.store.sql import SqlRunStore
-from podium.store.sql_quotas import DAYS_AFTER
+from podium.store.sql import run_store as sql_module
+from podium.store.sql.quotas import DAYS_AFTER
+from podium.store.sql.run_store import SqlRunStore
 
 TODAY = "2026-01-02"
 
@@ -54,7 +54,7 @@ async def key(replicas: tuple[SqlRunStore, ...]) -> Key:
     return made
 
 
-async def charged(store: SqlRunStore, key: Key) -> Charged:
+async def charged(store: SqlRunStore, key: Key) -> Amount:
     return (await store.keys.standing(key.id, TODAY)).total
 
 
@@ -76,7 +76,7 @@ async def test_the_end_of_a_run_and_its_charge_are_one_write(
             await store.finish(run)
     assert await store.list() == []
     await store.finish(run)
-    assert await charged(store, key) == Charged(0.75, 45)
+    assert await charged(store, key) == Amount(0.75, 45)
     (row,) = await store.keys.usage()
     assert row == KeyUsage(
         key_id=key.id,
@@ -96,8 +96,8 @@ async def test_an_end_that_is_written_twice_is_charged_once(
     await replicas[0].finish(run)
     for store in replicas:
         await store.keys.record([], [charge_of(run, TODAY)])
-    assert await charged(replicas[1], key) == Charged(0.75, 45)
-    assert await replicas[1].keys.charged_for(run.id) == Charged(0.75, 45)
+    assert await charged(replicas[1], key) == Amount(0.75, 45)
+    assert await replicas[1].keys.charged_for(run.id) == Amount(0.75, 45)
 
 
 async def test_a_run_that_waits_and_goes_on_is_charged_every_call_once(
@@ -105,8 +105,8 @@ async def test_a_run_that_waits_and_goes_on_is_charged_every_call_once(
 ) -> None:
     for steps in range(1, 6):
         run = replace(make_run(steps=steps, status="waiting", answer=None), owner=key.id)
-        await replicas[0].hold(run, "2026-01-02T13:00:00.000+00:00")
-        assert await charged(replicas[1], key) == Charged(0.25 * steps, 15 * steps)
+        await replicas[0].save_until(run, "2026-01-02T13:00:00.000+00:00")
+        assert await charged(replicas[1], key) == Amount(0.25 * steps, 15 * steps)
 
 
 async def test_a_sum_that_comes_late_takes_nothing_back(
@@ -115,7 +115,7 @@ async def test_a_sum_that_comes_late_takes_nothing_back(
     late = charge_of(replace(make_run(steps=1), owner=key.id), TODAY)
     await replicas[1].keys.record([], [charge_of(replace(make_run(), owner=key.id), TODAY)])
     await replicas[0].keys.record([], [late])
-    assert await charged(replicas[0], key) == Charged(0.75, 45)
+    assert await charged(replicas[0], key) == Amount(0.75, 45)
 
 
 async def test_processes_that_charge_the_same_runs_at_once_charge_each_once(
@@ -132,7 +132,7 @@ async def test_processes_that_charge_the_same_runs_at_once_charge_each_once(
             *(store.keys.record([], dice.sample(charges, 5)) for store in replicas * 4)
         )
     await replicas[0].keys.record([], charges[2::3])
-    assert await charged(replicas[1], key) == Charged(6 * 0.75, 6 * 45)
+    assert await charged(replicas[1], key) == Amount(6 * 0.75, 6 * 45)
 
 
 async def test_what_is_used_after_midnight_is_charged_to_the_new_day(
@@ -152,7 +152,7 @@ async def test_a_run_of_nobody_with_a_key_is_charged_to_nobody(
     store = replicas[0]
     await store.finish(make_run("run_1"), replace(make_run("run_2"), owner="a program of its own"))
     assert await store.keys.usage() == []
-    assert await store.keys.charged_for("run_2") == Charged()
+    assert await store.keys.charged_for("run_2") == Amount()
 
 
 async def test_what_a_run_was_charged_is_known_a_while_after_it_is_deleted(
@@ -166,11 +166,11 @@ async def test_what_a_run_was_charged_is_known_a_while_after_it_is_deleted(
     await store.keys.record([], [charge_of(never_kept, TODAY)])
     calendar.day += DAYS_AFTER
     await store.delete(deleted.id)
-    await store.delete_held()
+    await store.delete_expired()
     await store.keys.record([], [charge_of(deleted, TODAY)])
-    assert await charged(store, key) == Charged(3 * 0.75, 3 * 45)
-    assert await store.keys.charged_for(never_kept.id) == Charged()
+    assert await charged(store, key) == Amount(3 * 0.75, 3 * 45)
+    assert await store.keys.charged_for(never_kept.id) == Amount()
     calendar.day += DAYS_AFTER
-    await store.delete_held()
-    assert await store.keys.charged_for(deleted.id) == Charged()
-    assert await store.keys.charged_for(kept.id) == Charged(0.75, 45)
+    await store.delete_expired()
+    assert await store.keys.charged_for(deleted.id) == Amount()
+    assert await store.keys.charged_for(kept.id) == Amount(0.75, 45)

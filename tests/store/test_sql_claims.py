@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from podium._util.process import this_process
 from podium.core.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.core.run import Run, RunStatus
-from podium.store import NamedRequest
-from podium.store import claims as sql_claims
+from podium.store import IdempotentRequest
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
-from podium.store.sql import SqlRunStore
+from podium.store.sql import claims as sql_claims
+from podium.store.sql.run_store import SqlRunStore
 from store.shared import ELSEWHERE, Clock, Two, at
 from support.postgres import Postgres
 
@@ -41,9 +41,9 @@ async def test_a_run_that_was_taken_up_and_is_let_go_is_as_it_was(
 ) -> None:
     await store.finish(make_run(status="waiting"))
     run = await store.claim("last", this_process())
-    await store.let_go(run)
+    await store.release_claim(run)
     assert await store.load("last") == run
-    await store.let_go(replace(run, question="Another?"))
+    await store.release_claim(replace(run, question="Another?"))
     assert await store.claim("last", this_process()) == run
 
 
@@ -52,10 +52,10 @@ async def test_a_run_that_is_only_held_is_not_kept_because_it_was_let_go(
 ) -> None:
     clock = Clock()
     store = await SqlRunStore.open(place, clock=clock)
-    await store.hold(make_run(status="waiting"), at(10))
-    await store.let_go(await store.claim("last", this_process()))
+    await store.save_until(make_run(status="waiting"), at(10))
+    await store.release_claim(await store.claim("last", this_process()))
     clock.second = 11
-    assert await store.delete_held() == 1
+    assert await store.delete_expired() == 1
     await store.close()
 
 
@@ -65,11 +65,11 @@ async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
     here, other, clock = two
     await other.begin(replace(make_run(status="running", answer=None), process=ELSEWHERE))
     clock.second = 11
-    await here.let_go(await here.claim("last", this_process(), takeover=True))
-    assert [len(await store.abandoned(9)) for store in two[:2]] == [1, 1]
-    assert await here.beat([make_run().id]) == []
+    await here.release_claim(await here.claim("last", this_process(), takeover=True))
+    assert [len(await store.list_abandoned(9)) for store in two[:2]] == [1, 1]
+    assert await here.heartbeat([make_run().id]) == []
     with pytest.raises(TakenOver):
-        await other.step(make_run().id, make_run().steps[0])
+        await other.save_step(make_run().id, make_run().steps[0])
 
 
 async def test_whoever_is_cut_off_while_taking_a_run_up_keeps_nobody_from_it(
@@ -89,7 +89,7 @@ async def test_whoever_is_cut_off_while_taking_a_run_up_keeps_nobody_from_it(
         cutting.setattr(here._claims, "take", cut_off)
         with pytest.raises(asyncio.CancelledError):
             await here.claim("last", this_process())
-    assert not await here.is_performed(make_run().id)
+    assert not await here.is_claimed(make_run().id)
     clock.second = 11
     assert (await here.claim("last", this_process())).status == "waiting"
 
@@ -111,7 +111,7 @@ async def test_of_two_processes_one_takes_the_run_up(
 async def test_a_run_that_nobody_has_is_not_taken_up(store: RunStore) -> None:
     with pytest.raises(NotFound):
         await store.claim("run_1", ELSEWHERE)
-    assert not await store.is_performed("run_1")
+    assert not await store.is_claimed("run_1")
 
 
 async def test_a_run_whose_process_is_silent_for_too_long_may_be_taken_up(
@@ -122,20 +122,20 @@ async def test_a_run_whose_process_is_silent_for_too_long_may_be_taken_up(
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
     await theirs.begin(run)
     clock.second = 8
-    assert await ours.is_performed(run.id)
-    assert await theirs.beat([run.id, "run_unknown"]) == []
+    assert await ours.is_claimed(run.id)
+    assert await theirs.heartbeat([run.id, "run_unknown"]) == []
     clock.second = 16
-    assert await ours.is_performed(run.id)
-    assert await ours.abandoned(9) == []
+    assert await ours.is_claimed(run.id)
+    assert await ours.list_abandoned(9) == []
     with pytest.raises(Conflict, match="still going on in process another-machine:1"):
         await ours.claim(run.id, this_process())
     clock.second += 1
-    assert not await ours.is_performed(run.id)
-    assert [each.id for each in await ours.abandoned(9)] == [run.id]
-    assert await theirs.abandoned(9) == [], "whoever performs it does not take it over"
+    assert not await ours.is_claimed(run.id)
+    assert [each.id for each in await ours.list_abandoned(9)] == [run.id]
+    assert await theirs.list_abandoned(9) == [], "whoever performs it does not take it over"
     assert await ours.claim(run.id, this_process()) == run
-    assert await ours.is_performed(run.id)
-    assert await ours.abandoned(9) == []
+    assert await ours.is_claimed(run.id)
+    assert await ours.list_abandoned(9) == []
     await ours.close()
     await theirs.close()
 
@@ -147,10 +147,10 @@ Writing = Callable[[SqlRunStore, Run], Awaitable[None]]
     "write",
     [
         lambda store, run: store.begin(run),
-        lambda store, run: store.plan(run.id, run.rounds[0]),
-        lambda store, run: store.step(run.id, run.steps[-1]),
+        lambda store, run: store.save_round(run.id, run.rounds[0]),
+        lambda store, run: store.save_step(run.id, run.steps[-1]),
         lambda store, run: store.finish(run),
-        lambda store, run: store.hold(run, at(0)),
+        lambda store, run: store.save_until(run, at(0)),
         lambda store, run: store.finish(replace(run, id="run_other"), run),
     ],
 )
@@ -170,7 +170,7 @@ async def test_whoever_lost_a_run_cannot_write_it_any_more(
     assert [each.id for each in await other.list()] == [run.id]
     await other.finish(replace(now, status="answered", answer="Theirs."))
     with pytest.raises(TakenOver):
-        await paused.step(run.id, run.steps[-1])
+        await paused.save_step(run.id, run.steps[-1])
     assert (await other.load(run.id)).answer == "Theirs."
 
 
@@ -216,9 +216,9 @@ async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
         with pytest.raises(StoreError, match="away"):
             await store.finish(replace(run, status="answered"))
     clock.second += LEASE_SECONDS + 1
-    assert not await store.is_performed(run.id)
+    assert not await store.is_claimed(run.id)
     await store.claim(run.id, ELSEWHERE)
-    assert await store.is_performed(run.id)
+    assert await store.is_claimed(run.id)
     await store.close()
 
 
@@ -227,18 +227,20 @@ async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_n
 ) -> None:
     paused, other, clock = two
     run = make_run(status="running", answer=None)
-    request = NamedRequest(
+    request = IdempotentRequest(
         owner="", name="n", digest="d", run_id=run.id, process=ELSEWHERE, created_at=""
     )
-    await paused.names.give(request)
+    await paused.idempotency.register(request)
     clock.second = 11  # a guardrail takes its time over the question, say
-    assert await other.names.take_up(await other.names.give(request), this_process())
+    assert await other.idempotency.take_over(
+        await other.idempotency.register(request), this_process()
+    )
     await other.begin(replace(run, process=this_process()))
     now = await other.load(run.id)
     with pytest.raises(TakenOver, match=f"taken over by the process {this_process()}"):
         await paused.begin(replace(run, process=ELSEWHERE))
     assert await other.load(run.id) == now
-    await other.step(run.id, run.steps[0])
+    await other.save_step(run.id, run.steps[0])
 
 
 async def test_a_beat_tells_which_runs_are_lost(two: Two, make_run: Callable[..., Run]) -> None:
@@ -247,9 +249,9 @@ async def test_a_beat_tells_which_runs_are_lost(two: Two, make_run: Callable[...
         await paused.begin(replace(make_run(name, status="running"), process=ELSEWHERE))
     clock.second = 11
     await other.claim("run_lost", this_process())
-    assert await paused.beat(["run_lost", "run_kept", "run_unknown"]) == ["run_lost"]
-    assert await other.beat(["run_lost"]) == []
-    assert await other.abandoned(9) == [], "the other one was heard of just now"
+    assert await paused.heartbeat(["run_lost", "run_kept", "run_unknown"]) == ["run_lost"]
+    assert await other.heartbeat(["run_lost"]) == []
+    assert await other.list_abandoned(9) == [], "the other one was heard of just now"
 
 
 async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
@@ -265,7 +267,7 @@ async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
     clock.second = 11
     for name in runs:
         await other.claim(name, this_process())
-        assert await paused.beat([name]) == [name]
+        assert await paused.heartbeat([name]) == [name]
     assert list(paused._claims._numbers) == runs[-2:]
     with pytest.raises(TakenOver):
         await paused.finish(make_run(runs[-1]))
@@ -283,7 +285,7 @@ async def test_whoever_has_a_run_again_writes_it_again(
         await first.finish(run)
     clock.second = 22
     await first.claim(run.id, ELSEWHERE)
-    await first.step(run.id, run.steps[0])
+    await first.save_step(run.id, run.steps[0])
     with pytest.raises(TakenOver):
         await second.finish(run)
 
@@ -293,15 +295,15 @@ async def test_runs_that_are_only_held_or_long_silent_are_not_abandoned(
 ) -> None:
     first, second, clock = two
     held = make_run("run_held", status="waiting")
-    await first.hold(held, at(3599))
+    await first.save_until(held, at(3599))
     await first.claim(held.id, ELSEWHERE)
     await first.begin(replace(make_run("run_1", status="running"), process=ELSEWHERE))
     await first.finish(make_run("run_2", status="interrupted"))
     clock.second = 11
-    assert [each.id for each in await second.abandoned(9)] == ["run_1"]
-    assert await second.abandoned(0) == []
+    assert [each.id for each in await second.list_abandoned(9)] == ["run_1"]
+    assert await second.list_abandoned(0) == []
     clock.second = RECENT_HOURS * 3600 + 1
-    assert await second.abandoned(9) == []
+    assert await second.list_abandoned(9) == []
 
 
 async def test_takeovers_are_counted_until_a_step_is_done(
@@ -312,15 +314,17 @@ async def test_takeovers_are_counted_until_a_step_is_done(
     await first.begin(run)
     for count, store in enumerate((second, first, second, first)):
         clock.second += 11
-        assert [each.takeovers for each in await store.abandoned(9)] == [count]
+        assert [each.takeovers for each in await store.list_abandoned(9)] == [count]
         await store.claim(run.id, ELSEWHERE, takeover=True)
         await store.begin(run)
-    await first.step(run.id, run.steps[0])
+    await first.save_step(run.id, run.steps[0])
     clock.second += 11
-    assert [each.takeovers for each in await second.abandoned(9)] == [0]
+    assert [each.takeovers for each in await second.list_abandoned(9)] == [0]
     await second.claim(run.id, ELSEWHERE)
     clock.second += 11
-    assert [each.takeovers for each in await first.abandoned(9)] == [0], "nobody took that over"
+    assert [each.takeovers for each in await first.list_abandoned(9)] == [0], (
+        "nobody took that over"
+    )
 
 
 async def test_a_run_whose_process_is_known_to_be_gone_is_nobodys(
@@ -330,8 +334,8 @@ async def test_a_run_whose_process_is_known_to_be_gone_is_nobodys(
     machine = this_process().rpartition(":")[0]
     run = replace(make_run(status="running", answer=None), process=f"{machine}:999999999")
     await theirs.begin(run)
-    assert not await ours.is_performed(run.id)
-    assert [each.id for each in await ours.abandoned(9)] == [run.id]
+    assert not await ours.is_claimed(run.id)
+    assert [each.id for each in await ours.list_abandoned(9)] == [run.id]
     assert await ours.claim(run.id, this_process()) == run
 
 
@@ -342,7 +346,7 @@ async def test_a_beat_does_not_touch_a_run_that_has_ended(
     store = await SqlRunStore.open(place, clock=clock)
     await store.finish(make_run())
     clock.second = 9
-    await store.beat([make_run().id])
+    await store.heartbeat([make_run().id])
     (summary,) = await store.list()
     await store.close()
     assert summary.updated_at == at(0)
@@ -356,12 +360,12 @@ async def test_a_run_that_is_held_is_forgotten_when_its_time_is_over(
     run = make_run("run_held", status="waiting")
     await store.finish(make_run("run_kept"))
     await store.begin(run)
-    await store.hold(run, at(10))
+    await store.save_until(run, at(10))
     assert await store.load(run.id) == run
     clock.second = 10
-    assert await store.delete_held() == 0
+    assert await store.delete_expired() == 0
     clock.second = 11
-    assert await store.delete_held() == 1
+    assert await store.delete_expired() == 1
     assert [each.id for each in await store.list()] == ["run_kept"]
     await store.close()
 
@@ -371,15 +375,15 @@ async def test_a_held_run_that_goes_on_is_not_forgotten_meanwhile_and_not_kept_a
 ) -> None:
     clock = Clock()
     store = await SqlRunStore.open(place, clock=clock)
-    await store.hold(make_run(status="waiting"), at(10))
+    await store.save_until(make_run(status="waiting"), at(10))
     clock.second = 20
     run = await store.claim("last", ELSEWHERE)
-    assert await store.delete_held() == 0
+    assert await store.delete_expired() == 0
     clock.second += LEASE_SECONDS + 1
-    assert await store.delete_held() == 1, "its process is gone"
-    await store.hold(run, at(10))
+    assert await store.delete_expired() == 1, "its process is gone"
+    await store.save_until(run, at(10))
     await store.finish(run)
-    assert await store.delete_held() == 0, "it is to be kept now"
+    assert await store.delete_expired() == 0, "it is to be kept now"
     await store.close()
 
 
@@ -397,7 +401,7 @@ async def test_a_run_that_ends_while_its_beat_is_written_was_taken_up_by_nobody(
         return 0
 
     monkeypatch.setattr(store._claims, "_said", and_ends)
-    assert list(await store.beat([run.id])) == []
+    assert list(await store.heartbeat([run.id])) == []
     await store.close()
 
 
@@ -435,7 +439,7 @@ async def test_runs_that_were_cut_off_are_found_through_the_index(tmp_path: Path
 
     event.listen(Engine, "before_cursor_execute", note)
     try:
-        await store.abandoned(9)
+        await store.list_abandoned(9)
     finally:
         event.remove(Engine, "before_cursor_execute", note)
         await store.close()
@@ -455,6 +459,6 @@ async def test_those_who_say_the_same_in_another_order_do_not_wait_for_each_othe
         await store.begin(make_run(run_id, status="running", answer=None, steps=1))
     async with asyncio.timeout(20):
         for _ in range(5):
-            beats = (store.beat(order) for order in (ids, ids[::-1], ids[15:] + ids[:15]))
+            beats = (store.heartbeat(order) for order in (ids, ids[::-1], ids[15:] + ids[:15]))
             assert await asyncio.gather(*beats) == [[], [], []]
     await store.close()

@@ -9,7 +9,7 @@ from podium.core.errors import ConfigError, NotFound
 from podium.core.run import Run
 from podium.store import NullStore, feedback_in
 from podium.store.base import Feedback
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 
 GIVEN = Feedback(run_id="run_0123456789abcdef", score=0.5, given_at="2026-01-02T03:04:05.678+00:00")
 
@@ -17,20 +17,20 @@ GIVEN = Feedback(run_id="run_0123456789abcdef", score=0.5, given_at="2026-01-02T
 async def test_the_latest_word_stands(store: SqlRunStore, make_run: Callable[..., Run]) -> None:
     await store.finish(make_run())
     feedback = feedback_in(store)
-    assert await feedback.of(GIVEN.run_id) is None
-    await feedback.give(GIVEN)
-    await feedback.give(replace(GIVEN, score=1.0, comment="Better."))
+    assert await feedback.get(GIVEN.run_id) is None
+    await feedback.save(GIVEN)
+    await feedback.save(replace(GIVEN, score=1.0, comment="Better."))
     await store.finish(make_run())
-    assert await feedback.of(GIVEN.run_id) == replace(GIVEN, score=1.0, comment="Better.")
+    assert await feedback.get(GIVEN.run_id) == replace(GIVEN, score=1.0, comment="Better.")
 
 
 async def test_a_run_that_is_deleted_takes_what_was_thought_of_it_along(
     store: SqlRunStore, make_run: Callable[..., Run]
 ) -> None:
     await store.finish(make_run())
-    await feedback_in(store).give(GIVEN)
+    await feedback_in(store).save(GIVEN)
     await store.delete(GIVEN.run_id)
-    assert await feedback_in(store).of(GIVEN.run_id) is None
+    assert await feedback_in(store).get(GIVEN.run_id) is None
 
 
 async def test_a_grader_is_heard_until_a_person_speaks(
@@ -40,11 +40,11 @@ async def test_a_grader_is_heard_until_a_person_speaks(
     feedback = feedback_in(store)
     for score in (0.0, 1.0):
         graded = replace(GIVEN, score=score, grader="exact", task='{"answer": "4"}')
-        await feedback.give(graded)
-        assert await feedback.of(GIVEN.run_id) == graded
-    await feedback.give(GIVEN)
-    await feedback.give(graded)
-    assert await feedback.of(GIVEN.run_id) == GIVEN
+        await feedback.save(graded)
+        assert await feedback.get(GIVEN.run_id) == graded
+    await feedback.save(GIVEN)
+    await feedback.save(graded)
+    assert await feedback.get(GIVEN.run_id) == GIVEN
 
 
 async def test_what_was_thought_can_be_withdrawn_once(
@@ -52,11 +52,11 @@ async def test_what_was_thought_can_be_withdrawn_once(
 ) -> None:
     await store.finish(make_run())
     feedback = feedback_in(store)
-    await feedback.give(GIVEN)
-    await feedback.withdraw(GIVEN.run_id)
-    assert await feedback.of(GIVEN.run_id) is None
+    await feedback.save(GIVEN)
+    await feedback.delete(GIVEN.run_id)
+    assert await feedback.get(GIVEN.run_id) is None
     with pytest.raises(NotFound, match="nobody has said"):
-        await feedback.withdraw(GIVEN.run_id)
+        await feedback.delete(GIVEN.run_id)
 
 
 async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_held(
@@ -66,8 +66,8 @@ async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_
     ids = [f"run_{number:016x}" for number in range(4)]
     for run_id in ids:
         await store.finish(make_run(run_id))
-        await feedback.give(replace(GIVEN, run_id=run_id))
-    await store.hold(make_run(ids[1]), "2999-01-01T00:00:00.000+00:00")
+        await feedback.save(replace(GIVEN, run_id=run_id))
+    await store.save_until(make_run(ids[1]), "2999-01-01T00:00:00.000+00:00")
     first = await feedback.page(limit=2)
     second = await feedback.page(first[-1].run_id, limit=2)
     assert [each.run_id for each in (*first, *second)] == [ids[0], ids[2], ids[3]]
@@ -76,7 +76,7 @@ async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_
 
 async def test_nobody_thinks_anything_of_a_run_that_there_is_not(store: SqlRunStore) -> None:
     with pytest.raises(NotFound):
-        await feedback_in(store).give(GIVEN)
+        await feedback_in(store).save(GIVEN)
 
 
 def test_without_a_database_there_is_no_place_for_it() -> None:

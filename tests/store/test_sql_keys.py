@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError, NotFound, StoreError
-from podium.store.keys import Allowance, Charged, Key, KeyUsage, Rules, Standing
-from podium.store.sql import SqlRunStore
-from podium.store.sql_keys import SqlKeyStore
+from podium.store.keys import Allowance, Amount, Key, KeyCharges, KeyUsage, Rules
+from podium.store.sql.keys import SqlKeyStore
+from podium.store.sql.run_store import SqlRunStore
 
 KEY = Key(
     id="key_1",
@@ -134,7 +134,7 @@ async def test_usage_is_listed_from_a_day_to_a_day(keys: SqlKeyStore) -> None:
 
 
 async def test_a_key_stands_by_day_month_and_in_all(keys: SqlKeyStore) -> None:
-    assert await keys.standing("key_1", "2026-02-28") == Standing()
+    assert await keys.standing("key_1", "2026-02-28") == KeyCharges()
     await keys.record(
         [
             used("2026-01-31"),
@@ -145,9 +145,9 @@ async def test_a_key_stands_by_day_month_and_in_all(keys: SqlKeyStore) -> None:
             used("2026-03-01"),
         ]
     )
-    each = Charged(0.75, 115)
-    assert await keys.standing("key_1", "2026-02-28") == Standing(
-        day=each + each, month=each + each + each, total=Charged(3.75, 575)
+    each = Amount(0.75, 115)
+    assert await keys.standing("key_1", "2026-02-28") == KeyCharges(
+        day=each + each, month=each + each + each, total=Amount(3.75, 575)
     )
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from podium.store.base import RunFilter
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 
 PRELUDE = """
 import asyncio, os, sys

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event
 from podium._util.process import this_process
 from podium.core.errors import StoreError, TakenOver
 from podium.core.run import Run
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from store.shared import ELSEWHERE, Two
 
 MakeRun = Callable[..., Run]
@@ -52,8 +52,8 @@ async def test_what_several_runs_come_to_at_once_takes_few_transactions(
 
     begun = [as_begun(run) for run in runs]
     await are(begun, *map(store.begin, begun))
-    await are([*map(as_planned, runs)], *(store.plan(run.id, run.rounds[0]) for run in runs))
-    await are([*runs], *(store.step(run.id, run.steps[0]) for run in runs))
+    await are([*map(as_planned, runs)], *(store.save_round(run.id, run.rounds[0]) for run in runs))
+    await are([*runs], *(store.save_step(run.id, run.steps[0]) for run in runs))
 
 
 async def test_a_run_that_another_took_over_costs_no_other_its_step(
@@ -65,7 +65,7 @@ async def test_a_run_that_another_took_over_costs_no_other_its_step(
     clock.second = 11
     await other.claim(runs[1].id, this_process(), takeover=True)
     told = await asyncio.gather(
-        *(store.step(run.id, run.steps[0]) for run in runs), return_exceptions=True
+        *(store.save_step(run.id, run.steps[0]) for run in runs), return_exceptions=True
     )
     assert [type(each) for each in told] == [type(None), TakenOver, type(None)]
     assert [len((await other.load(run.id)).steps) for run in runs] == [1, 0, 1]
@@ -80,7 +80,7 @@ async def test_a_run_that_another_has_begun_costs_no_other_its_beginning(
     told = await asyncio.gather(*map(store.begin, runs), return_exceptions=True)
     assert [type(each) for each in told] == [type(None), TakenOver, type(None)]
     clock.second = 11
-    assert [each.id for each in await store.abandoned(9)] == [runs[1].id], "it has the others"
+    assert [each.id for each in await store.list_abandoned(9)] == [runs[1].id], "it has the others"
 
 
 async def test_a_step_whose_round_is_not_there_costs_no_other_its_plan(
@@ -90,8 +90,8 @@ async def test_a_step_whose_round_is_not_there_costs_no_other_its_plan(
     runs = ended(make_run, 2)
     await asyncio.gather(*(store.begin(as_begun(run)) for run in runs))
     told = await asyncio.gather(
-        store.step(runs[0].id, runs[0].steps[0]),
-        store.plan(runs[1].id, runs[1].rounds[0]),
+        store.save_step(runs[0].id, runs[0].steps[0]),
+        store.save_round(runs[1].id, runs[1].rounds[0]),
         return_exceptions=True,
     )
     assert [type(each) for each in told] == [StoreError, type(None)]
@@ -109,12 +109,12 @@ async def test_only_where_a_step_is_done_it_was_worth_while_to_take_a_run_over(
         await other.claim(run.id, ELSEWHERE, takeover=True)
     failed = replace(runs[0].steps[0], status="failed", reply="", error="no")
     await asyncio.gather(
-        other.step(runs[0].id, failed),
-        other.step(runs[1].id, runs[1].steps[0]),
-        other.plan(runs[2].id, runs[2].rounds[0]),
+        other.save_step(runs[0].id, failed),
+        other.save_step(runs[1].id, runs[1].steps[0]),
+        other.save_round(runs[2].id, runs[2].rounds[0]),
     )
     clock.second = 30
-    found = {each.id: each.takeovers for each in await store.abandoned(9)}
+    found = {each.id: each.takeovers for each in await store.list_abandoned(9)}
     assert [found[run.id] for run in runs] == [1, 0, 1]
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from podium._util.process import this_process
 from podium.core.errors import ConfigError
-from podium.store import NamedRequest, NullStore, names_in
-from podium.store.sql import SqlRunStore
-from podium.store.sql_feedback import KEPT_HOURS
+from podium.store import IdempotentRequest, NullStore, idempotency_in
+from podium.store.sql.feedback import KEPT_HOURS
+from podium.store.sql.run_store import SqlRunStore
 
-MINE = NamedRequest(
+MINE = IdempotentRequest(
     owner="key_1", name="mine", digest="ab", run_id="run_1", process="here:1", created_at=""
 )
 
@@ -25,19 +25,19 @@ def at(hour: float) -> str:
 
 async def test_the_first_to_give_a_name_has_it(place: str) -> None:
     store = await SqlRunStore.open(place, clock=lambda: at(0))
-    first = await store.names.give(MINE)
+    first = await store.idempotency.register(MINE)
     assert first == replace(MINE, created_at=at(0))
     for other in (replace(MINE, run_id="run_2"), replace(MINE, run_id="run_3", digest="cd")):
-        assert await store.names.give(other) == first
+        assert await store.idempotency.register(other) == first
     theirs = replace(MINE, owner="key_2", run_id="run_4")
-    assert (await store.names.give(theirs)).run_id == "run_4", "a name is its owner's own"
+    assert (await store.idempotency.register(theirs)).run_id == "run_4", "a name is its owner's own"
     await store.close()
 
 
 async def test_of_several_at_once_one_has_the_name(place: str) -> None:
     stores = [await SqlRunStore.open(place) for _ in range(2)]
     requests = [replace(MINE, run_id=f"run_{n}") for n in range(8)]
-    giving = [stores[n % 2].names.give(request) for n, request in enumerate(requests)]
+    giving = [stores[n % 2].idempotency.register(request) for n, request in enumerate(requests)]
     found = await asyncio.gather(*giving)
     assert len({request.run_id for request in found}) == 1
     for store in stores:
@@ -47,10 +47,10 @@ async def test_of_several_at_once_one_has_the_name(place: str) -> None:
 async def test_of_several_one_takes_up_what_was_never_begun(place: str) -> None:
     hour = iter(range(9))
     store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
-    found = await store.names.give(MINE)
-    taken = await store.names.take_up(found, "there:2")
-    assert not await store.names.take_up(found, "there:3")
-    again = await store.names.give(replace(MINE, run_id="run_9"))
+    found = await store.idempotency.register(MINE)
+    taken = await store.idempotency.take_over(found, "there:2")
+    assert not await store.idempotency.take_over(found, "there:3")
+    again = await store.idempotency.register(replace(MINE, run_id="run_9"))
     assert (again.run_id, again.process) == ("run_1", "there:2")
     assert again == taken
     await store.close()
@@ -59,11 +59,11 @@ async def test_of_several_one_takes_up_what_was_never_begun(place: str) -> None:
 async def test_a_name_is_taken_up_when_its_process_was_silent_for_the_lease(place: str) -> None:
     now = 0
     store = await SqlRunStore.open(place, clock=lambda: at(now), lease_seconds=3601)
-    found = await store.names.give(MINE)
+    found = await store.idempotency.register(MINE)
     now = 1
-    assert not await store.names.take_up(found, "there:2"), "it may still begin"
+    assert not await store.idempotency.take_over(found, "there:2"), "it may still begin"
     now = 2
-    assert await store.names.take_up(found, "there:2")
+    assert await store.idempotency.take_over(found, "there:2")
     await store.close()
 
 
@@ -72,31 +72,31 @@ async def test_a_name_whose_process_is_known_to_be_gone_is_taken_up_at_once(plac
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await process.wait()
     here = this_process().rpartition(":")[0]
-    found = await store.names.give(replace(MINE, process=f"{here}:{process.pid}"))
-    assert await store.names.take_up(found, "there:2")
+    found = await store.idempotency.register(replace(MINE, process=f"{here}:{process.pid}"))
+    assert await store.idempotency.take_over(found, "there:2")
     await store.close()
 
 
 async def test_a_name_without_a_run_is_dropped_by_whoever_gave_it(place: str) -> None:
     store = await SqlRunStore.open(place)
-    given = await store.names.give(MINE)
-    await store.names.drop(replace(given, run_id="run_other"))
-    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_1"
-    await store.names.drop(given)
-    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_2"
+    given = await store.idempotency.register(MINE)
+    await store.idempotency.remove(replace(given, run_id="run_other"))
+    assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_1"
+    await store.idempotency.remove(given)
+    assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_2"
     await store.close()
 
 
 async def test_a_name_that_another_took_up_is_not_dropped_by_who_gave_it(place: str) -> None:
     hour = iter(range(9))
     store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
-    given = await store.names.give(MINE)
-    taken = await store.names.take_up(given, "there:2")
+    given = await store.idempotency.register(MINE)
+    taken = await store.idempotency.take_over(given, "there:2")
     assert taken is not None
-    await store.names.drop(given)
-    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_1"
-    await store.names.drop(taken)
-    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_2"
+    await store.idempotency.remove(given)
+    assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_1"
+    await store.idempotency.remove(taken)
+    assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_2"
     await store.close()
 
 
@@ -104,16 +104,16 @@ async def test_a_name_that_another_took_up_is_not_dropped_by_who_gave_it(place: 
 async def test_a_name_stands_for_a_day(place: str, tidied: bool) -> None:
     now = 0
     store = await SqlRunStore.open(place, clock=lambda: at(now))
-    await store.names.give(MINE)
+    await store.idempotency.register(MINE)
     now = KEPT_HOURS
-    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_1"
+    assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_1"
     now += 1
     if tidied:
-        await store.delete_held()
-    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_2"
+        await store.delete_expired()
+    assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_2"
     await store.close()
 
 
 def test_where_runs_are_kept_nowhere_no_names_are() -> None:
     with pytest.raises(ConfigError, match="nowhere to keep the names of requests"):
-        names_in(NullStore())
+        idempotency_in(NullStore())

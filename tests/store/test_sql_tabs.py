@@ -8,12 +8,12 @@ from dataclasses import replace
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from podium.store.database import locate
-from podium.store.keys import Allowance, Charged, Key, Rules
-from podium.store.quotas import Drawn, TabRow
-from podium.store.sql import SqlRunStore
-from podium.store.sql_reservations import SqlTabs
-from podium.store.tables import LEASES, TABS
+from podium.store.keys import Allowance, Amount, Key, Rules
+from podium.store.quotas import ReservationResult, ReservationRow
+from podium.store.sql.database import locate
+from podium.store.sql.quotas import SqlReservationStore
+from podium.store.sql.run_store import SqlRunStore
+from podium.store.sql.tables import LEASES, TABS
 from support.postgres import Postgres
 
 A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
@@ -24,8 +24,8 @@ class Two:
     """Two processes over one database, and what is in it."""
 
     def __init__(self, one: SqlRunStore, other: SqlRunStore, database: AsyncEngine) -> None:
-        self.one: SqlTabs = one.keys.tabs("one", 60.0)
-        self.other: SqlTabs = other.keys.tabs("other", 60.0)
+        self.one: SqlReservationStore = one.keys.reservations("one", 60.0)
+        self.other: SqlReservationStore = other.keys.reservations("other", 60.0)
         self.database = database
 
     async def leave_of_lease(self, process: str, seconds: float) -> None:
@@ -57,9 +57,9 @@ async def two_at(place: str) -> AsyncIterator[Two]:
         await other.close()
 
 
-def needing(tab_id: str, usd: float) -> TabRow:
-    amount = Charged(usd, 1)
-    return TabRow(
+def needing(tab_id: str, usd: float) -> ReservationRow:
+    amount = Amount(usd, 1)
+    return ReservationRow(
         id=tab_id,
         key_id=KEY.id,
         model="m",
@@ -70,7 +70,7 @@ def needing(tab_id: str, usd: float) -> TabRow:
     )
 
 
-async def drawn(tabs: SqlTabs, *grown: TabRow) -> Drawn:
+async def drawn(tabs: SqlReservationStore, *grown: ReservationRow) -> ReservationResult:
     return await tabs.draw(KEY.id, KEY.rules, "2026-01-02", grown=grown)
 
 
@@ -83,7 +83,7 @@ async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_no
         first = await drawn(two.one, needing("a", 0.9))
         second = await drawn(two.other, needing("b", 0.9))
     assert (set(first.granted), set(second.granted)) == ({"a"}, set())
-    assert second.elsewhere.taken == Charged(0.9, 1)
+    assert second.elsewhere.taken == Amount(0.9, 1)
 
 
 async def test_tabs_are_not_written_under_a_lease_that_is_about_to_run_out(place: str) -> None:
@@ -93,7 +93,7 @@ async def test_tabs_are_not_written_under_a_lease_that_is_about_to_run_out(place
         before = await two.one_row(select(LEASES))
         await drawn(two.one, needing("a", 0.9))
         after = await two.one_row(select(LEASES))
-        await drawn(two.one, replace(needing("a", 0.95), granted=Charged(0.9, 1)))
+        await drawn(two.one, replace(needing("a", 0.95), granted=Amount(0.9, 1)))
         assert await two.one_row(select(LEASES)) == after, "a lease that is good is left alone"
     assert float(str(after["expires_at"])) - float(str(before["expires_at"])) > 50
 
@@ -115,11 +115,11 @@ async def test_a_process_that_renews_while_its_lease_is_swept_keeps_it(place: st
             await two.leave_of_lease("one", -1.0)
             async with asyncio.timeout(10):
                 await asyncio.gather(
-                    drawn(two.one, replace(needing("a", 0.2), granted=Charged(0.1, 1))),
+                    drawn(two.one, replace(needing("a", 0.2), granted=Amount(0.1, 1))),
                     two.other.sweep(),
                 )
             seen = await drawn(two.other)
-            assert seen.elsewhere.taken == Charged(0.2, 1)
+            assert seen.elsewhere.taken == Amount(0.2, 1)
 
 
 async def test_a_process_that_comes_back_just_now_is_not_swept(postgres: Postgres) -> None:
@@ -141,9 +141,9 @@ async def test_what_a_refused_tab_has_used_beyond_its_grant_is_seen_by_all(place
         await drawn(two.one, needing("a", 0.5))
         wide = replace(
             needing("a", 1.4),
-            used=Charged(0.8, 7),
-            claimed=Charged(0.8, 7),
-            granted=Charged(0.5, 1),
+            used=Amount(0.8, 7),
+            claimed=Amount(0.8, 7),
+            granted=Amount(0.5, 1),
         )
         small = needing("small", 0.3)
         refused = await drawn(two.one, wide, small)
@@ -158,9 +158,9 @@ async def test_a_refused_tab_that_takes_over_lets_nobody_forget_what_the_run_had
     place: str,
 ) -> None:
     async with two_at(place) as two:
-        old = replace(needing("old", 0.6), run_id="run_1", used=Charged(0.6, 1))
+        old = replace(needing("old", 0.6), run_id="run_1", used=Amount(0.6, 1))
         await drawn(two.one, old)
-        new = replace(needing("new", 1.5), run_id="run_1", used=Charged(0.6, 1), takes_over=True)
+        new = replace(needing("new", 1.5), run_id="run_1", used=Amount(0.6, 1), takes_over=True)
         refused = await drawn(two.other, new)
         seen = await drawn(two.one, needing("b", 0.6))
         row = await two.tab("new")

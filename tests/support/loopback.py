@@ -34,7 +34,7 @@ from podium.server.operation.startup import DIALECTS
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, opened
 from podium.store.keys import KeyUsage, Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from podium.workers.scripted import Script
 
@@ -51,7 +51,7 @@ USED: Final = Usage(100, 10, 40, 4, 0)
 class Player(Worker):
     """A worker with a script that can be changed. A scene replaces it for what scripts cannot
     say: streams that hang or break off. `being_asked` is set when a call of its hangs, and
-    `let_go` when that call was cancelled."""
+    `cancelled` when that call was cancelled."""
 
     def __init__(self, name: str, *can: Capability, price: float, fallback: str | None) -> None:
         self.profile = WorkerProfile(
@@ -68,7 +68,7 @@ class Player(Worker):
     def begin_anew(self) -> None:
         """As if nothing had been asked yet."""
         self.being_asked = threading.Event()
-        self.let_go = threading.Event()
+        self.cancelled = threading.Event()
         self.says(f"{self.profile.name} says so")
 
     def says(self, script: Script) -> None:
@@ -90,7 +90,7 @@ class Player(Worker):
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                self.let_go.set()
+                self.cancelled.set()
                 raise
 
         self.plays(scene)
@@ -132,7 +132,7 @@ class Runtime:
         self.token = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: SqlRunStore | None = None
-        self._door: KeyAuthenticator | None = None
+        self._access: KeyAuthenticator | None = None
 
     @property
     def workers(self) -> tuple[Player, ...]:
@@ -164,8 +164,8 @@ class Runtime:
     def used(self, token: str) -> list[KeyUsage]:
         """What was used with a key, as it is on record."""
         assert self._store is not None, "the server is open"
-        assert self._door is not None, "the server is open"
-        self.wait_for(self._door.close())
+        assert self._access is not None, "the server is open"
+        self.wait_for(self._access.close())
         return self.wait_for(self._store.keys.usage(key_id=f"key_{token.split('_')[1]}"))
 
     def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -178,8 +178,8 @@ class Runtime:
         self._store = await SqlRunStore.open(self._path)
         keeper = BufferedRunStore(self._store)
         stack.push_async_callback(keeper.close)
-        self._door = KeyAuthenticator(self._store.keys, self.pool)
-        stack.push_async_callback(self._door.close)
+        self._access = KeyAuthenticator(self._store.keys, self.pool)
+        stack.push_async_callback(self._access.close)
         podium = AsyncPodium(
             self.workers,
             ModelConductor(self.planner, structured="lists"),
@@ -189,7 +189,7 @@ class Runtime:
             store=keeper,
         )
         stack.push_async_callback(podium.close)
-        return await opened(podium, keeper, self._door, self._settings)
+        return await opened(podium, keeper, self._access, self._settings)
 
 
 @contextmanager

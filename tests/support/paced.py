@@ -18,7 +18,7 @@ USED: Final = Usage(100, 10, 0, 0, 0)
 
 class Paced(Worker):
     """`asked` is every request that it was asked. After `hold`, it says as many words as `say`
-    allows, and the rest when `go_on` is called; `let_go` tells that a call was cancelled. With
+    allows, and the rest when `go_on` is called; `cancelled` tells that a call was cancelled. With
     `fails` it does, for that reason."""
 
     def __init__(self, name: str, line: str, price: float | None = None) -> None:
@@ -36,7 +36,7 @@ class Paced(Worker):
         self.line = line
         self.fails = ""
         self.asked: list[Request] = []
-        self.let_go = asyncio.Event()
+        self.cancelled = asyncio.Event()
         self._words: asyncio.Semaphore | None = None
 
     def hold(self) -> None:
@@ -75,6 +75,6 @@ class Paced(Worker):
             if pace is not None:
                 await pace.acquire()
         except asyncio.CancelledError:
-            self.let_go.set()
+            self.cancelled.set()
             raise
         yield Reply(f"{self.line} ", USED)

@@ -43,13 +43,13 @@ _PART: Final = re.compile(r"part \d+ of \w+")
 
 class Upstream:
     """A model that takes its time. It calls a tool when it is offered one, once; `asked` counts
-    the parts of questions that it was asked for. Those that begin like `held` wait for `let_go`."""
+    the parts of questions that it was asked for. Those like `held` wait for `released`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.asked: Counter[str] = Counter()
         self.held = ""
-        self.let_go = threading.Event()
+        self.released = threading.Event()
         self.address = ""
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Upstream:
             self.asked[parts[-1]] += 1
         time.sleep(self.seconds)
         if parts and self.held and parts[-1].startswith(self.held):
-            self.let_go.wait(PATIENCE)
+            self.released.wait(PATIENCE)
         if body.get("tools") and body["messages"][-1]["role"] != "tool":
             function = {"name": "clock", "arguments": "{}"}
             calls = [{"id": "call_1", "type": "function", "function": function}]

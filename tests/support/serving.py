@@ -51,7 +51,7 @@ def application(
     settings: ServerSettings | None = None,
     options: Options | None = None,
     store: RunStore | None = None,
-    door: AccessPolicy | None = None,
+    access: AccessPolicy | None = None,
     dialects: Mapping[str, Dialect] | None = None,
     guardrails: Sequence[Guardrail] = (),
     mini: TierRouter | None = None,
@@ -75,7 +75,7 @@ def application(
         stack.push_async_callback(podium.close)
         audit = AuditRecorder(getattr(store, "audit", None))
         return await opened(
-            podium, keeper, door or AllowAll(), settings or ServerSettings(), audit=audit
+            podium, keeper, access or AllowAll(), settings or ServerSettings(), audit=audit
         )
 
     plain = PlainDialect()

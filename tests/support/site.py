@@ -92,9 +92,9 @@ class Site:
         for run in begun:
             await elsewhere.begin(run)
             for round_ in run.rounds:
-                await elsewhere.plan(run.id, round_)
+                await elsewhere.save_round(run.id, round_)
                 for step in round_.steps:
-                    await elsewhere.step(run.id, step)
+                    await elsewhere.save_step(run.id, step)
         await elsewhere.close()
 
     async def ask(self, question: str, model: str = "podium-ultra", **podium: object) -> str:
@@ -123,14 +123,14 @@ async def site_over(
     async with AsyncExitStack() as stack:
         workers = pool_of_three() if workers is None else workers
         store = await open_store(directory / RUNS)
-        door, token = None, ""
+        access, token = None, ""
         if keys:
             made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
             await keys_in(store).add(made.key)
-            door = KeyAuthenticator(
+            access = KeyAuthenticator(
                 keys_in(store), Pool(tuple(worker.profile for worker in workers))
             )
-            stack.push_async_callback(door.close)
+            stack.push_async_callback(access.close)
             token = made.token
         app = application(
             workers,
@@ -138,7 +138,7 @@ async def site_over(
             options=options,
             settings=ServerSettings(**settings),
             store=store,
-            door=door,
+            access=access,
             dialects=DIALECTS,
         )
         address = await stack.enter_async_context(listening(app))

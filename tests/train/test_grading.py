@@ -50,7 +50,7 @@ async def test_runs_are_graded_by_the_task_that_asks_the_same(store: RunStore) -
         kept_run(0).id: (1.0, "exact"),
         kept_run(1).id: (0.0, "exact"),
     }
-    given = await feedback_in(store).of(kept_run(1).id)
+    given = await feedback_in(store).get(kept_run(1).id)
     assert given is not None
     assert json.loads(given.task) == task(1, "No.").to_json()
 
@@ -66,7 +66,7 @@ async def test_a_question_longer_than_a_summary_is_still_known(store: RunStore) 
 async def test_what_was_judged_is_not_graded_again_unless_a_grader_did_it(store: RunStore) -> None:
     await store.finish(*(kept_run(number) for number in range(2)))
     said = Feedback(run_id=kept_run(0).id, score=0.5, given_at=NOON)
-    await feedback_in(store).give(said)
+    await feedback_in(store).save(said)
     both = [task(0, "Answer 0."), task(1, "No.")]
     await grade_runs(store, ByTasks(both), limit=9)
     again = await grade_runs(store, ByTasks(both), limit=9)

@@ -16,7 +16,7 @@ from podium.core.run import Run
 from podium.core.run_records import Check
 from podium.core.task import Judged
 from podium.server.access.tokens import make_key
-from podium.store import Feedback, RunStore, corrected, feedback_in, keys_in, open_store
+from podium.store import Feedback, RunStore, correction_task, feedback_in, keys_in, open_store
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord, read_records, save_suite
 from podium.train import use
@@ -35,7 +35,7 @@ async def store(tmp_path: Path) -> AsyncIterator[RunStore]:
 async def judge(store: RunStore, run: Run, score: float = 1.0, **more: Any) -> None:
     await store.finish(run)
     given = Feedback(run_id=run.id, score=score, given_at=NOON, **more)
-    await feedback_in(store).give(given)
+    await feedback_in(store).save(given)
 
 
 async def found_in(store: RunStore) -> tuple[list[Judged], Counter[str]]:
@@ -190,7 +190,9 @@ def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) 
 async def test_a_person_who_names_the_answer_makes_a_task_that_their_run_fulfils(
     kept: str,
 ) -> None:
-    task = corrected("Question 0?", "Tokyo").replace("contains", kept)  # as it once was written
+    task = correction_task("Question 0?", "Tokyo").replace(
+        "contains", kept
+    )  # as it once was written
     answer = "The capital of Japan is Tokyo."
     (record,) = taken(judged(kept_run(answer=answer), task=task)).tasks
     grader = record.to_task().grader
@@ -219,7 +221,7 @@ def test_of_one_question_the_latest_judgement_makes_the_task() -> None:
 
 
 EARLY, LATE, LATEST = (f"2026-01-0{day}T00:00:00.000+00:00" for day in (1, 2, 3))
-CORRECTION = corrected("Why?", "43")
+CORRECTION = correction_task("Why?", "43")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,9 @@ def test_praise_of_a_long_answer_takes_nothing_back() -> None:
 def test_a_correction_that_others_cannot_be_compared_with_is_no_task(
     answer: str, score: float
 ) -> None:
-    harvest = taken(judged(kept_run(answer="42"), score, task=corrected("Question 0?", answer)))
+    harvest = taken(
+        judged(kept_run(answer="42"), score, task=correction_task("Question 0?", answer))
+    )
     assert (harvest.tasks, harvest.without["tasks"]) == ([], {use.NO_REFERENCE: 1})
 
 

@@ -20,14 +20,14 @@ from podium.cli.session import Result, with_store
 from podium.core.errors import UsageError
 from podium.core.run import timestamp
 from podium.store import AuditLog, audit_in
-from podium.store.audit import FIRST, Entry
+from podium.store.audit import GENESIS_DIGEST, AuditEntry
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 FEWEST_DIGITS: Final = 8
 """How much of a digest must be given to tell it from all others."""
 
-_NOTED: Final = re.compile(rf"[0-9a-f]{{{FEWEST_DIGITS},{len(FIRST)}}}")
+_NOTED: Final = re.compile(rf"[0-9a-f]{{{FEWEST_DIGITS},{len(GENESIS_DIGEST)}}}")
 
 
 @app.command("list")
@@ -36,9 +36,9 @@ def list_(
         str | None,
         typer.Option(metavar="MOMENT", help="From this day or moment on, such as 2027-01-31."),
     ] = None,
-    who: Annotated[
+    actor: Annotated[
         str | None,
-        typer.Option(metavar="WHO", help="Only of a key, by its id or name, or of a user."),
+        typer.Option(metavar="ACTOR", help="Only of a key, by its id or name, or of a user."),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many, the newest.")
@@ -48,9 +48,9 @@ def list_(
 ) -> None:
     """List administrative acts, the newest first: who did what, when, to what and from where."""
     moment = None if since is None else _moment(since)
-    found = _with_log(config, lambda log: log.entries(since=moment, who=who, limit=limit))
+    found = _with_log(config, lambda log: log.entries(since=moment, actor=actor, limit=limit))
     if json:
-        say_json([{**asdict(entry), "facts": json_.loads(entry.facts)} for entry in found])
+        say_json([{**asdict(entry), "details": json_.loads(entry.details)} for entry in found])
         return
     for entry in found:
         say(one_line(_line(entry)))
@@ -96,8 +96,9 @@ def _digits(head: str) -> str:
     digits = head.strip().lower()
     if not _NOTED.fullmatch(digits):
         raise UsageError(
-            f"--head {shortened(head, 80)!r} is no digest; give the {len(FIRST)} digits, of 0-9 "
-            f"and a-f, that podium audit verify printed, or the first {FEWEST_DIGITS} or more"
+            f"--head {shortened(head, 80)!r} is no digest; give the "
+            f"{len(GENESIS_DIGEST)} digits, of 0-9 and a-f, that podium audit "
+            f"verify printed, or the first {FEWEST_DIGITS} or more"
         )
     return digits
 
@@ -105,7 +106,7 @@ def _digits(head: str) -> str:
 async def _not_found(log: AuditLog, noted: str) -> str | None:
     """What is wrong with the digest that was noted; nothing where just one entry has it, or the
     log had no entry yet."""
-    found = int(FIRST.startswith(noted))
+    found = int(GENESIS_DIGEST.startswith(noted))
     before: int | None = None
     while entries := await log.entries(before=before, limit=1_000):
         found += sum(entry.digest.startswith(noted) for entry in entries)
@@ -122,15 +123,15 @@ async def _not_found(log: AuditLog, noted: str) -> str | None:
     )
 
 
-def _line(entry: Entry) -> str:
-    facts = json_.loads(entry.facts)
-    told = ", ".join(f"{name} {value}" for name, value in facts.items())
-    by = f"{entry.who} ({entry.name})" if entry.name else entry.who
+def _line(entry: AuditEntry) -> str:
+    details = json_.loads(entry.details)
+    told = ", ".join(f"{name} {value}" for name, value in details.items())
+    by = f"{entry.actor} ({entry.actor_name})" if entry.actor_name else entry.actor
     origin = f" from {entry.origin}" if entry.origin else ""
     subject = f" {entry.subject}" if entry.subject else ""
     detail = f" ({told})" if told else ""
     when = local_time(entry.at)
-    return f"{entry.number}  {when}  {by}{origin}: {entry.act}{subject}{detail}"
+    return f"{entry.number}  {when}  {by}{origin}: {entry.action}{subject}{detail}"
 
 
 def _with_log(config: Path | None, work: Callable[[AuditLog], Awaitable[Result]]) -> Result:

@@ -202,7 +202,7 @@ def _unfit(settings: Settings, http: Http) -> str | None:
 
 async def _examine_store(findings: Findings, settings: Settings) -> None:
     """Open the store: only that shows whether it can be used."""
-    from podium.store.database import locate  # it loads SQLAlchemy
+    from podium.store.sql.database import locate
 
     where = settings.store.url or settings.store.path or default_url()
     try:

@@ -24,8 +24,8 @@ from podium.config import Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.core.errors import UsageError
 from podium.core.run import Run, timestamp
-from podium.store import Feedback, RunFilter, RunStore, audit_in, corrected, feedback_in
-from podium.store.audit import Act, of_this_machine
+from podium.store import Feedback, RunFilter, RunStore, audit_in, correction_task, feedback_in
+from podium.store.audit import AuditAction, local_event
 from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
 from podium.workers import Http
 
@@ -98,9 +98,9 @@ def feedback(
         run = await store.load(run_id)
         kept = feedback_in(store)
         if withdraw:
-            if await kept.of(run.id) is not None:  # else nothing is done that could be on record
+            if await kept.get(run.id) is not None:  # else nothing is done that could be on record
                 await _enter_anothers("feedback withdrawn", run, store)
-            await kept.withdraw(run.id)
+            await kept.delete(run.id)
         elif score is not None:
             if run.status in ("running", "waiting"):
                 raise UsageError(
@@ -111,11 +111,11 @@ def feedback(
                 score=score,
                 comment=comment,
                 given_at=timestamp(),
-                task=corrected(run.question, answer),
+                task=correction_task(run.question, answer),
             )
             await _enter_anothers("feedback given", run, store)
-            await kept.give(said)
-        return run.id, await kept.of(run.id)
+            await kept.save(said)
+        return run.id, await kept.get(run.id)
 
     found, given = with_store(config, judged)
     if json:
@@ -126,10 +126,10 @@ def feedback(
         say(f"{found}: {thought(given)}")
 
 
-async def _enter_anothers(act: Act, run: Run, store: RunStore) -> None:
+async def _enter_anothers(action: AuditAction, run: Run, store: RunStore) -> None:
     """Enter what the user of this machine does to the feedback on a run that a key asked for."""
     if run.owner:
-        await audit_in(store).add(of_this_machine(act, run.id, {"owner": run.owner}))
+        await audit_in(store).add(local_event(action, run.id, {"owner": run.owner}))
 
 
 def grade(

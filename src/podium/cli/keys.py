@@ -25,7 +25,7 @@ from podium.core.errors import UsageError
 from podium.core.run import Tier, timestamp
 from podium.server.access.tokens import ID_PREFIX, make_key
 from podium.store import KeyStore, RunStore, audit_in, keys_in
-from podium.store.audit import Facts, of_this_machine
+from podium.store.audit import AuditDetails, local_event
 from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
 
 State = Literal["active", "revoked", "expired"]
@@ -246,8 +246,8 @@ def revoke(key: Named, config: options.Config = None) -> None:
     async def revoked(store: RunStore) -> Key:
         keys = keys_in(store)
         found = _meant(key, await keys.keys())
-        facts = {"name": found.name}
-        await audit_in(store).add(of_this_machine("key revoked", found.id, facts))
+        details = {"name": found.name}
+        await audit_in(store).add(local_event("key revoked", found.id, details))
         await keys.revoke(found.id)
         return found
 
@@ -273,8 +273,8 @@ def training(
     async def switched(store: RunStore) -> Key:
         keys = keys_in(store)
         found = _meant(key, await keys.keys())
-        facts: Facts = {"name": found.name, "training": switch == "on"}
-        await audit_in(store).add(of_this_machine("key training changed", found.id, facts))
+        details: AuditDetails = {"name": found.name, "training": switch == "on"}
+        await audit_in(store).add(local_event("key training changed", found.id, details))
         await keys.allow_training(found.id, allowed=switch == "on")
         return found
 
@@ -334,8 +334,8 @@ async def _add(key: Key, store: RunStore) -> None:
             f"there is a key named {key.name!r} already; choose another name, or revoke that one "
             f"first"
         )
-    facts = {"name": key.name, "rules": rules_line(key)}
-    await audit_in(store).add(of_this_machine("key created", key.id, facts))
+    details = {"name": key.name, "rules": rules_line(key)}
+    await audit_in(store).add(local_event("key created", key.id, details))
     await keys.add(key)
 
 

@@ -50,7 +50,7 @@ from podium.store import (
     audit_in,
     feedback_in,
 )
-from podium.store.audit import of_this_machine
+from podium.store.audit import local_event
 
 Limit = Annotated[
     int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most runs to list.")
@@ -154,12 +154,12 @@ def show(
     """Show a run: plans, every step's reply, nested runs, feedback, and the answer."""
     if json and prompts:
         raise UsageError("--json has no prompts; podium runs export writes all of a run as JSON")
-    run, is_performed, given = _read(config, lambda store: _loaded(store, run_id))
+    run, is_claimed, given = _read(config, lambda store: _loaded(store, run_id))
     if json:
         feedback = None if given is None else feedback_document(given)
         say_json({**run_document(run), "feedback": feedback})
         return
-    cut_off = run.status == "running" and not is_performed
+    cut_off = run.status == "running" and not is_claimed
     for line in account(run, prompts=prompts, cut_off=cut_off):
         say(line)
     if cut_off:
@@ -299,7 +299,7 @@ def _resume(run_id: str, choice: Choice, caps: Caps, *, json: bool, quiet: bool)
 
 async def _cut_off(store: RunStore) -> list[str]:
     """The runs whose processes ended before they did."""
-    return [each.id for each in await store.abandoned(MOST_RESUMED)]
+    return [each.id for each in await store.list_abandoned(MOST_RESUMED)]
 
 
 def _check_settings(run: Run, choice: Choice) -> None:
@@ -321,15 +321,15 @@ async def _delete(store: RunStore, named: str) -> str:
     try:
         run = await store.load(named)
     except StoreError:  # it cannot be read, but its whole id is enough to be rid of it
-        await audit_in(store).add(of_this_machine("run deleted", named))
+        await audit_in(store).add(local_event("run deleted", named))
         await store.delete(named)
         return named
-    if await store.is_performed(run.id):
+    if await store.is_claimed(run.id):
         raise UsageError(
             f"{run.id} is still being performed, by the process {run.process}; "
             f"stop that first, or wait for it"
         )
-    await audit_in(store).add(of_this_machine("run deleted", run.id, {"owner": run.owner}))
+    await audit_in(store).add(local_event("run deleted", run.id, {"owner": run.owner}))
     await store.delete(run.id)
     return run.id
 
@@ -352,14 +352,14 @@ async def _listed(
     """The runs that are wanted, and which of them a process is at work on."""
     found = await store.list(wanted, limit=limit)
     going_on = [each.id for each in found if each.status == "running"]
-    return found, {run_id for run_id in going_on if await store.is_performed(run_id)}
+    return found, {run_id for run_id in going_on if await store.is_claimed(run_id)}
 
 
 async def _loaded(store: RunStore, run_id: str) -> tuple[Run, bool, Feedback | None]:
     """The run, whether a process is at work on it, and what was thought of its answer."""
     run = await store.load(run_id)
-    is_performed = run.status == "running" and await store.is_performed(run.id)
-    return run, is_performed, await feedback_in(store).of(run.id)
+    is_claimed = run.status == "running" and await store.is_claimed(run.id)
+    return run, is_claimed, await feedback_in(store).get(run.id)
 
 
 def _resuming(run_id: str, config: Path | None) -> str:

@@ -82,7 +82,7 @@ def _form(log: str | None) -> str | None:
 
 async def _checked(chosen: ServeOptions) -> Settings:
     """The settings, with what is wrong or doubtful about serving them told."""
-    from podium.server.access.loop_guard import refuse_own_address
+    from podium.server.access.request_checks import refuse_own_address
     from podium.server.operation.startup import is_public
 
     settings = await chosen.settings()

@@ -21,7 +21,7 @@ from podium.cli.session import with_store
 from podium.conductors.prompt import Length, Prompt
 from podium.core.errors import UsageError
 from podium.store import RunStore, audit_in
-from podium.store.audit import of_this_machine
+from podium.store.audit import local_event
 
 if TYPE_CHECKING:  # it loads the graders, and help must be quick
     from podium.train.use import Harvest
@@ -108,7 +108,7 @@ def _gathered(sources: Sources, length: Length) -> tuple[Harvest, Counter[str]]:
 
 
 async def _note(store: RunStore, written: Mapping[str, int]) -> None:
-    await audit_in(store).add(of_this_machine("training data written", facts=dict(written)))
+    await audit_in(store).add(local_event("training data written", details=dict(written)))
 
 
 def _nothing(kind: str, harvest: Harvest, left_out: Counter[str], sources: Sources) -> str:

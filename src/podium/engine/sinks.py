@@ -116,7 +116,7 @@ def _handed_back(event: Event) -> Event:
 
 async def _let_go(store: RunStore, claimed: Run) -> None:
     try:
-        await store.let_go(claimed)
+        await store.release_claim(claimed)
     except PodiumError as error:
         log.warning("%s could not be let go of: %s", claimed.id, error)
 

@@ -86,8 +86,8 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
             try:
                 yield
             finally:
-                if not await service.places.close(service.settings.drain_seconds):
-                    LOGGER.warning("%d requests did not end", service.places.taken)
+                if not await service.limiter.close(service.settings.drain_seconds):
+                    LOGGER.warning("%d requests did not end", service.limiter.in_flight)
                 holder.service = None
 
     hot = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}

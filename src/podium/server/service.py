@@ -39,12 +39,12 @@ class Service:
     settings: ServerSettings
     pool: Pool
     names: Names
-    door: AccessPolicy
+    access: AccessPolicy
     keeper: BufferedRunStore
     archive: RunRepository
     tiers: Tiers
     gateway: Gateway
-    places: ConcurrencyLimiter
+    limiter: ConcurrencyLimiter
     metrics: Metrics
     started: float
     digests: RunDigestCache = field(default_factory=RunDigestCache)
@@ -56,21 +56,21 @@ class Service:
     async def answer(
         self,
         asked: ApiRequest,
-        visitor: Principal,
+        principal: Principal,
         target: Target,
         bill: RequestCost,
         teller: StreamSink | None = None,
     ) -> ApiResult:
         """Answer by a run, or by the worker that was asked for; raises `ApiError`."""
         if target.worker is not None:
-            return await self.gateway.answer(asked, visitor, target.worker, bill, teller)
+            return await self.gateway.answer(asked, principal, target.worker, bill, teller)
         assert target.tier is not None, "what is no worker is a tier"
-        return await self.tiers.answer(asked, visitor, target.tier, bill, teller)
+        return await self.tiers.answer(asked, principal, target.tier, bill, teller)
 
-    async def settle(self, visitor: Principal, target: Target, bill: RequestCost) -> None:
+    async def settle(self, principal: Principal, target: Target, bill: RequestCost) -> None:
         """Charge whoever asked, also when the request was cut off meanwhile."""
-        await self.door.settle(
-            visitor,
+        await self.access.settle(
+            principal,
             model=target.name,
             usage=bill.usage,
             orchestration=bill.orchestration,
@@ -90,7 +90,7 @@ class Service:
 async def opened(
     podium: AsyncPodium,
     keeper: BufferedRunStore,
-    door: AccessPolicy,
+    access: AccessPolicy,
     settings: ServerSettings,
     traces: TraceRecorder | None = None,
     configured: Settings | None = None,
@@ -108,7 +108,6 @@ async def opened(
     tiers = Tiers(
         podium,
         archive,
-        door,
         pool=pool,
         conductor=conductor,
         options=options,
@@ -120,19 +119,18 @@ async def opened(
         settings=settings,
         pool=pool,
         names=Names(await podium.workers(), pool, conductor, options, configured, mini),
-        door=door,
+        access=access,
         keeper=keeper,
         archive=archive,
         tiers=tiers,
         gateway=Gateway(
             call_policy,
-            door,
             options.budget,
             excludable,
             guardrails=await podium.guardrails(),
             workers=await podium.workers(),
         ),
-        places=ConcurrencyLimiter(settings.in_flight, settings.queue),
+        limiter=ConcurrencyLimiter(settings.in_flight, settings.queue),
         metrics=metrics,
         started=time.time(),
         traces=traces,

@@ -19,18 +19,18 @@ from podium.store.audit import AuditLog
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
-    Abandoned,
-    Accounts,
+    AbandonedRun,
     Feedback,
     FeedbackStore,
-    NamedRequest,
-    NameStore,
+    IdempotencyStore,
+    IdempotentRequest,
     NullStore,
     RunFilter,
     RunList,
+    RunStatistics,
     RunStore,
     RunSummary,
-    corrected,
+    correction_task,
 )
 from podium.store.journal import BEATS_PER_LEASE, Heartbeat, Journal
 from podium.store.keys import KeyStore
@@ -39,29 +39,29 @@ __all__ = [
     "BEATS_PER_LEASE",
     "EVERY_RUN",
     "LEASE_SECONDS",
-    "Abandoned",
-    "Accounts",
+    "AbandonedRun",
     "AuditLog",
     "Feedback",
     "FeedbackStore",
     "Heartbeat",
+    "IdempotencyStore",
+    "IdempotentRequest",
     "Journal",
     "KeyStore",
-    "NameStore",
-    "NamedRequest",
     "NullStore",
     "RunFilter",
     "RunList",
+    "RunStatistics",
     "RunStore",
     "RunSummary",
-    "accounts_in",
     "audit_in",
-    "corrected",
+    "correction_task",
     "default_url",
     "feedback_in",
+    "idempotency_in",
     "keys_in",
-    "names_in",
     "open_store",
+    "statistics_in",
 ]
 
 
@@ -85,7 +85,7 @@ async def open_store(
     a file that can only be read is opened as it is. `lease_seconds` is how long a run counts as
     being performed after its process last said so. Close the store after use.
     """
-    from podium.store.sql import SqlRunStore
+    from podium.store.sql.run_store import SqlRunStore
 
     where = default_url() if where is None else where
     return await SqlRunStore.open(where, to_read=to_read, lease_seconds=lease_seconds)
@@ -115,27 +115,27 @@ def audit_in(store: RunStore) -> AuditLog:
     return audit
 
 
-def accounts_in(store: RunStore) -> Accounts:
+def statistics_in(store: RunStore) -> RunStatistics:
     """What the runs that are kept in that store came to; raises `ConfigError` where none are."""
-    accounts: Accounts | None = getattr(store, "accounts", None)
-    if accounts is None:
+    statistics: RunStatistics | None = getattr(store, "statistics", None)
+    if statistics is None:
         raise ConfigError(
             "there is nothing to add up, for runs are not kept in a database; name one under "
             "[store] in podium.toml"
         )
-    return accounts
+    return statistics
 
 
-def names_in(store: RunStore) -> NameStore:
+def idempotency_in(store: RunStore) -> IdempotencyStore:
     """The names of requests that are kept in that store; raises `ConfigError` where there is no
     place for any."""
-    names: NameStore | None = getattr(store, "names", None)
-    if names is None:
+    idempotency: IdempotencyStore | None = getattr(store, "idempotency", None)
+    if idempotency is None:
         raise ConfigError(
             "there is nowhere to keep the names of requests, for runs are not kept in a database; "
             "name one under [store] in podium.toml"
         )
-    return names
+    return idempotency
 
 
 def feedback_in(store: RunStore) -> FeedbackStore:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal, Protocol
 
-Act = Literal[
+AuditAction = Literal[
     "key created",
     "key revoked",
     "key training changed",
@@ -35,10 +35,10 @@ Act = Literal[
     "schema migrated",
 ]
 
-Facts = Mapping[str, str | int | bool]
-"""What else is worth knowing of an act, by name."""
+AuditDetails = Mapping[str, str | int | bool]
+"""What else is worth knowing of an action, by name."""
 
-FIRST: Final = "0" * 64
+GENESIS_DIGEST: Final = "0" * 64
 """What the first entry has in place of the digest of the one before."""
 
 
@@ -47,35 +47,35 @@ USER: Final = "user:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
-    """An act, before it is entered. `who` is a key's id or a user of this machine, `name` what
+class AuditEvent:
+    """An action, before it is entered. `who` is a key's id or a user of this machine, `name` what
     people call them; `subject` is what it was done to, `origin` where it came from."""
 
-    act: Act
-    who: str
-    name: str = ""
+    action: AuditAction
+    actor: str
+    actor_name: str = ""
     subject: str = ""
     origin: str = ""
-    facts: Facts = field(default_factory=dict)
+    details: AuditDetails = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """A deed on record. `digest` is of all of it and of the entry before."""
 
     number: int
     at: str
-    act: str
-    who: str
-    name: str
+    action: str
+    actor: str
+    actor_name: str
     subject: str
     origin: str
-    facts: str
+    details: str
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class AuditVerification:
     """How many entries were checked, the digest of the last one, and the first thing that is wrong
     with them, None where nothing is."""
 
@@ -87,7 +87,7 @@ class Verification:
 class AuditLog(Protocol):
     """Keeps entries."""
 
-    async def add(self, deed: Deed) -> Entry:
+    async def add(self, deed: AuditEvent) -> AuditEntry:
         """Enter what is done; raises `StoreError` where that cannot be."""
         ...
 
@@ -95,68 +95,70 @@ class AuditLog(Protocol):
         self,
         *,
         since: str | None = None,
-        who: str | None = None,
-        act: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[AuditEntry]:
         """Entries from a moment on, of somebody by id or name, the newest first. A user is found
         with and without `user:`."""
         ...
 
-    async def verify(self) -> Verification:
+    async def verify(self) -> AuditVerification:
         """Check every entry against the one before it."""
         ...
 
 
-def entered(deed: Deed, number: int, at: str, before: str) -> Entry:
+def entered(deed: AuditEvent, number: int, at: str, before: str) -> AuditEntry:
     """The deed as the entry that follows the one with the digest `before`."""
-    entry = Entry(
+    entry = AuditEntry(
         number=number,
         at=at,
-        act=deed.act,
-        who=deed.who,
-        name=deed.name,
+        action=deed.action,
+        actor=deed.actor,
+        actor_name=deed.actor_name,
         subject=deed.subject,
         origin=deed.origin,
-        facts=json.dumps(dict(deed.facts), sort_keys=True),
+        details=json.dumps(dict(deed.details), sort_keys=True),
         digest="",
     )
     return replace(entry, digest=digest_of(entry, before))
 
 
-def digest_of(entry: Entry, before: str) -> str:
+def digest_of(entry: AuditEntry, before: str) -> str:
     """The digest that an entry has after one with that digest."""
     told = json.dumps([before, *(getattr(entry, name) for name in _DIGESTED)])
     return sha256(told.encode()).hexdigest()
 
 
-def verified(entries: Iterable[Entry]) -> Verification:
+def verified(entries: Iterable[AuditEntry]) -> AuditVerification:
     """Check entries in their order, from the first."""
-    count, head = 0, FIRST
+    count, head = 0, GENESIS_DIGEST
     for entry in entries:
         if entry.number != count + 1:
             missing = f"entry {count + 1} is missing, and {entry.number} stands in its place"
-            return Verification(count, head, missing)
+            return AuditVerification(count, head, missing)
         if entry.digest != digest_of(entry, head):
-            return Verification(count, head, f"entry {entry.number} is not what was entered")
+            return AuditVerification(count, head, f"entry {entry.number} is not what was entered")
         count, head = entry.number, entry.digest
-    return Verification(count, head)
+    return AuditVerification(count, head)
 
 
-def of_this_machine(act: Act, subject: str = "", facts: Facts | None = None) -> Deed:
+def local_event(
+    action: AuditAction, subject: str = "", details: AuditDetails | None = None
+) -> AuditEvent:
     """What is done by whoever runs this program, on this machine."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for its user
         user = "unknown"
-    return Deed(
-        act=act,
-        who=f"{USER}{user}",
+    return AuditEvent(
+        action=action,
+        actor=f"{USER}{user}",
         subject=subject,
         origin=socket.gethostname(),
-        facts=facts or {},
+        details=details or {},
     )
 
 
-_DIGESTED: Final = ("number", "at", "act", "who", "name", "subject", "origin", "facts")
+_DIGESTED: Final = ("number", "at", "action", "actor", "actor_name", "subject", "origin", "details")

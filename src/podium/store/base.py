@@ -18,7 +18,7 @@ from podium.core.run import Round, Run, RunStatus, StepRecord, Tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSums:
+class DailyTotals:
     """What the runs of one day, tier and owner came to, those that still go on left out.
 
     Money and tokens are sums over the runs of which they are known; `unknown_cost` and
@@ -36,24 +36,26 @@ class RunSums:
 
 
 @dataclass(frozen=True, slots=True)
-class RunMark:
+class RunRevision:
     """A run, and when it was last written: as long as that stands, so does all of it."""
 
     id: str
     updated_at: str
 
 
-class Accounts(Protocol):
+class RunStatistics(Protocol):
     """Reads many runs. Every method raises `StoreError` when the store cannot do its work. An
     `owner` of None stands for everybody, and an empty one for runs without a key."""
 
-    async def sums(self, *, since: str, until: str, owner: str | None = None) -> list[RunSums]:
+    async def daily_totals(
+        self, *, since: str, until: str, owner: str | None = None
+    ) -> list[DailyTotals]:
         """What the runs of these days came to, by day, tier and owner."""
         ...
 
-    async def marks(
+    async def list_revisions(
         self, *, since: str, until: str, limit: int, owner: str | None = None
-    ) -> list[RunMark]:
+    ) -> list[RunRevision]:
         """The runs of these days that do not go on any more, the newest first."""
         ...
 
@@ -91,7 +93,7 @@ class Feedback:
         return str(json.loads(self.task)["answer"]) if self.task and not self.grader else ""
 
 
-def corrected(question: str, answer: str) -> str:
+def correction_task(question: str, answer: str) -> str:
     """The task that a person makes who says what is right; empty where they say nothing."""
     if not answer.strip():
         return ""
@@ -102,16 +104,16 @@ def corrected(question: str, answer: str) -> str:
 class FeedbackStore(Protocol):
     """Keeps judgements beside the runs. A run that is deleted takes its own with it."""
 
-    async def give(self, feedback: Feedback) -> None:
+    async def save(self, feedback: Feedback) -> None:
         """Write a judgement in place of an earlier one, unless that is a person's and this is a
         grader's; raises `NotFound` without such a run."""
         ...
 
-    async def withdraw(self, run_id: str) -> None:
+    async def delete(self, run_id: str) -> None:
         """Forget what was thought of that run; raises `NotFound` where nobody said."""
         ...
 
-    async def of(self, run_id: str) -> Feedback | None:
+    async def get(self, run_id: str) -> Feedback | None:
         """What was thought of that run, if anybody said."""
         ...
 
@@ -122,7 +124,7 @@ class FeedbackStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedRequest:
+class IdempotentRequest:
     """A request by its name, which is its owner's own. `digest` tells its body from others;
     `process` is to begin its run, or has."""
 
@@ -134,20 +136,20 @@ class NamedRequest:
     created_at: str
 
 
-class NameStore(Protocol):
+class IdempotencyStore(Protocol):
     """Keeps the names beside the runs, for a day."""
 
-    async def give(self, request: NamedRequest) -> NamedRequest:
+    async def register(self, request: IdempotentRequest) -> IdempotentRequest:
         """Write the request down unless one of its name is there already; give the one that is."""
         ...
 
-    async def take_up(self, found: NamedRequest, process: str) -> NamedRequest | None:
+    async def take_over(self, found: IdempotentRequest, process: str) -> IdempotentRequest | None:
         """Have that process begin the run of a request whose own process ended before, or has said
         nothing for as long as a lease: the request as it is then. None where it may still begin, or
         another did so first."""
         ...
 
-    async def drop(self, request: NamedRequest) -> None:
+    async def remove(self, request: IdempotentRequest) -> None:
         """Forget a request that came to no run, unless somebody has taken it up meanwhile."""
         ...
 
@@ -197,7 +199,7 @@ RunList = list[RunSummary]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Abandoned:
+class AbandonedRun:
     """A run that says that it is running, and that no process performs. `takeovers` counts how
     often it was taken over since a step of it was last done."""
 
@@ -241,11 +243,11 @@ class RunStore(Protocol):
         was not claimed here must be new: `TakenOver` is raised where another process began it."""
         ...
 
-    async def plan(self, run_id: str, round_: Round) -> None:
+    async def save_round(self, run_id: str, round_: Round) -> None:
         """Write a round that was planned. Its steps are not written: `step` does that."""
         ...
 
-    async def step(self, run_id: str, step: StepRecord) -> None:
+    async def save_step(self, run_id: str, step: StepRecord) -> None:
         """Write a step that has ended. The plan of its round must have been written before."""
         ...
 
@@ -254,7 +256,7 @@ class RunStore(Protocol):
         none where an error is raised. Several at once cost little more than one."""
         ...
 
-    async def hold(self, run: Run, until: str) -> None:
+    async def save_until(self, run: Run, until: str) -> None:
         """Write a run whole, as `finish` does, that nobody wants kept: it may be forgotten after
         that moment, unless it is written in another way before."""
         ...
@@ -268,23 +270,23 @@ class RunStore(Protocol):
         """
         ...
 
-    async def let_go(self, run: Run) -> None:
+    async def release_claim(self, run: Run) -> None:
         """Have a run that was claimed here, and has not begun again, be as it was before; one that
         was cut off is for whoever looks next. Nothing is done to any other."""
         ...
 
-    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
+    async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed, and give those that another
         process has claimed meanwhile. One of which no process says so for the time of a lease may
         be claimed."""
         ...
 
-    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+    async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
         """Runs that were cut off with their processes in the last `RECENT_HOURS`, the longest
         silent first, at most so many; those that are only held are left out."""
         ...
 
-    async def is_performed(self, run_id: str) -> bool:
+    async def is_claimed(self, run_id: str) -> bool:
         """Whether a process is at work on the run with that whole id, be it another one than
         this."""
         ...
@@ -316,7 +318,7 @@ class RunStore(Protocol):
         it, and say how many; those that are still being performed are left."""
         ...
 
-    async def delete_held(self) -> int:
+    async def delete_expired(self) -> int:
         """Forget every run that was held for long enough, and say how many; those that are being
         performed are left."""
         ...
@@ -332,34 +334,34 @@ class NullStore:
     async def begin(self, run: Run) -> None:
         """Forget it."""
 
-    async def plan(self, run_id: str, round_: Round) -> None:
+    async def save_round(self, run_id: str, round_: Round) -> None:
         """Forget it."""
 
-    async def step(self, run_id: str, step: StepRecord) -> None:
+    async def save_step(self, run_id: str, step: StepRecord) -> None:
         """Forget it."""
 
     async def finish(self, *runs: Run) -> None:
         """Forget them."""
 
-    async def hold(self, run: Run, until: str) -> None:
+    async def save_until(self, run: Run, until: str) -> None:
         """Forget it."""
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """There is never such a run."""
         raise NotFound(f"no run {run_id!r}: runs are not being stored")
 
-    async def let_go(self, run: Run) -> None:
+    async def release_claim(self, run: Run) -> None:
         """There is never such a run."""
 
-    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
+    async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Forget it."""
         return ()
 
-    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+    async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
         """There are never any."""
         return ()
 
-    async def is_performed(self, run_id: str) -> bool:
+    async def is_claimed(self, run_id: str) -> bool:
         """There is never such a run."""
         return False
 
@@ -381,7 +383,7 @@ class NullStore:
         """There are never any."""
         return 0
 
-    async def delete_held(self) -> int:
+    async def delete_expired(self) -> int:
         """There are never any."""
         return 0
 

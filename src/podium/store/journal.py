@@ -141,9 +141,9 @@ class Journal:
                 await self._store.begin(run)
                 self._begun = True
             case Planned(run_id=run_id, round=round_) | RoundDone(run_id=run_id, round=round_):
-                await self._store.plan(run_id, round_)
+                await self._store.save_round(run_id, round_)
             case StepDone(run_id=run_id, step=step) | StepNoted(run_id=run_id, step=step):
-                await self._store.step(run_id, step)
+                await self._store.save_step(run_id, step)
             case RunDone(run=run):
                 await self._store.finish(run)
                 self._error = None
@@ -203,7 +203,7 @@ class Heartbeat:
     async def _write(self) -> None:
         runs = [journal.run_id for journal in self._journals if journal.run_id is not None]
         try:
-            lost = await self._store.beat(runs)
+            lost = await self._store.heartbeat(runs)
         except PodiumError as error:
             log.warning("that runs are going on could not be written down: %s", error)
             return

@@ -18,7 +18,7 @@ from podium.core.frozen import quick
 from podium.core.run import Tier
 
 if TYPE_CHECKING:
-    from podium.store.quotas import RunCharge, TabStore
+    from podium.store.quotas import ReservationStore, RunCharge
 
 Scope = Literal[
     "ask", "plan", "workflow", "runs:read", "runs:delete", "gateway", "metrics", "admin"
@@ -139,30 +139,30 @@ class KeyUsage:
 @final
 @quick
 @dataclass(frozen=True, slots=True)
-class Charged:
+class Amount:
     """What a budget was charged: what was used, and what was assumed where that is unknown."""
 
     usd: float = 0.0
     tokens: int = 0
 
-    def __add__(self, other: Charged) -> Charged:
-        return Charged(self.usd + other.usd, self.tokens + other.tokens)
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.usd + other.usd, self.tokens + other.tokens)
 
-    def __sub__(self, other: Charged) -> Charged:
+    def __sub__(self, other: Amount) -> Amount:
         """What is left of this without the other; it may be less than nothing."""
-        return Charged(self.usd - other.usd, self.tokens - other.tokens)
+        return Amount(self.usd - other.usd, self.tokens - other.tokens)
 
 
-NOTHING: Final = Charged()
+ZERO: Final = Amount()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class KeyCharges:
     """What a key has been charged: today, this month, and since it was made."""
 
-    day: Charged = Charged()
-    month: Charged = Charged()
-    total: Charged = Charged()
+    day: Amount = Amount()
+    month: Amount = Amount()
+    total: Amount = Amount()
 
 
 class KeyStore(Protocol):
@@ -201,7 +201,7 @@ class KeyStore(Protocol):
         raised."""
         ...
 
-    def tabs(self, process: str, lease_seconds: float) -> TabStore:
+    def reservations(self, process: str, lease_seconds: float) -> ReservationStore:
         """The tabs of a process of that name, among others that share the store; each is good for
         so long unless it is renewed."""
         ...
@@ -214,11 +214,11 @@ class KeyStore(Protocol):
         first, into debt if need be, or put back where it is less than nothing."""
         ...
 
-    async def standing(self, key_id: str, day: str) -> Standing:
+    async def standing(self, key_id: str, day: str) -> KeyCharges:
         """What the key has been charged, as of that day."""
         ...
 
-    async def charged_for(self, run_id: str) -> Charged:
+    async def charged_for(self, run_id: str) -> Amount:
         """What a key has been charged for that run so far."""
         ...
 

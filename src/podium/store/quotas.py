@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from podium.core.run import Run, Tier
 from podium.core.run_records import Attempt
 from podium.core.usage import Usage
-from podium.store.keys import NOTHING, Charged, KeyUsage, Rules, Standing
+from podium.store.keys import ZERO, Amount, KeyCharges, KeyUsage, Rules
 
 SECONDS: Final = 60.0
 """What a rate counts in."""
@@ -101,7 +101,7 @@ def _bucket(per_minute: float | None, now: float, left: float | None) -> Bucket 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TabRow:
+class ReservationRow:
     """A tab as others see it. `used` is what its calls have used, and `needed` has what those of
     its `calls` that are in flight may use besides; `granted` is what it could need by the last
     word of the store. What others must leave to the request is `claimed` as they begin requests,
@@ -115,43 +115,43 @@ class TabRow:
     model: str
     run_id: str = ""
     takes_over: bool = False
-    used: Charged = NOTHING
-    claimed: Charged = NOTHING
-    taken: Charged = NOTHING
-    needed: Charged = NOTHING
-    granted: Charged = NOTHING
+    used: Amount = ZERO
+    claimed: Amount = ZERO
+    taken: Amount = ZERO
+    needed: Amount = ZERO
+    granted: Amount = ZERO
     calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class OtherProcesses:
     """What the tabs of other processes with the same key claim and take, and how many calls they
     have in flight."""
 
-    claimed: Charged = NOTHING
-    taken: Charged = NOTHING
+    claimed: Amount = ZERO
+    taken: Amount = ZERO
     calls: int = 0
 
 
-NOWHERE: Final = Elsewhere()
+NO_OTHERS: Final = OtherProcesses()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class ReservationResult:
     """How the key stands now, and which tabs got what: what each that has grown needs, and what
     each that was opened claims."""
 
-    standing: Standing
-    elsewhere: Elsewhere
-    granted: Mapping[str, Charged]
+    standing: KeyCharges
+    elsewhere: OtherProcesses
+    granted: Mapping[str, Amount]
 
 
-def most(one: Charged, other: Charged) -> Charged:
+def larger_of(one: Amount, other: Amount) -> Amount:
     """Of money and of tokens, whichever is more."""
-    return Charged(max(one.usd, other.usd), max(one.tokens, other.tokens))
+    return Amount(max(one.usd, other.usd), max(one.tokens, other.tokens))
 
 
-class TabStore(Protocol):
+class ReservationStore(Protocol):
     """The tabs of one process among several. Every method raises `StoreError` when the store
     cannot do its work."""
 
@@ -161,10 +161,10 @@ class TabStore(Protocol):
         rules: Rules,
         day: str,
         *,
-        opened: Sequence[TabRow] = (),
-        grown: Sequence[TabRow] = (),
-        changed: Sequence[TabRow] = (),
-    ) -> Drawn:
+        opened: Sequence[ReservationRow] = (),
+        grown: Sequence[ReservationRow] = (),
+        changed: Sequence[ReservationRow] = (),
+    ) -> ReservationResult:
         """Write tabs of one key, so far as its caps have room beside the tabs of every process.
 
         One that is `opened` claims what it asks for, or what is left where that is less, but is
@@ -202,10 +202,10 @@ class RunCharge:
     used: KeyUsage
 
     @property
-    def charged(self) -> Charged:
+    def charged(self) -> Amount:
         """What that comes to."""
         used = self.used
-        return Charged(
+        return Amount(
             used.cost_usd + used.assumed_usd,
             used.input_tokens + used.output_tokens + used.assumed_tokens,
         )
@@ -217,7 +217,7 @@ def charge_of(run: Run, day: str) -> RunCharge:
     tokens_in = tokens_out = unknown_tokens = unknown_cost = 0
     cost = 0.0
     for call in run.calls:
-        if believed(call.usage):
+        if is_plausible(call.usage):
             tokens_in += call.usage.input_tokens or 0
             tokens_out += call.usage.output_tokens or 0
         else:
@@ -227,7 +227,7 @@ def charge_of(run: Run, day: str) -> RunCharge:
         else:
             unknown_cost = 1
     planning = run.orchestration
-    known_planning = believed(planning)
+    known_planning = is_plausible(planning)
     used = KeyUsage(
         key_id=run.owner,
         day=day,
@@ -245,7 +245,7 @@ def charge_of(run: Run, day: str) -> RunCharge:
     return RunCharge(run.id, used)
 
 
-def believed(usage: Usage) -> bool:
+def is_plausible(usage: Usage) -> bool:
     """Whether a provider told what was read and written, and it can be."""
     inputs, outputs = usage.input_tokens, usage.output_tokens
     if inputs is None or outputs is None:

@@ -159,7 +159,7 @@ async def _examined(
         for summary in page:
             if not examiner.may_know(summary.question):
                 continue
-            given = await feedback.of(summary.id)
+            given = await feedback.get(summary.id)
             if given is not None and not (again and given.grader):
                 graded.left_out[JUDGED_BEFORE] += 1
                 graded.judged_by_graders += bool(given.grader)
@@ -198,7 +198,7 @@ async def _grade(store: RunStore, run: Run, exam: Exam, graded: Graded) -> None:
         graded.left_out[NOT_GRADED] += 1
         graded.problem = str(error)
         return
-    await feedback_in(store).give(
+    await feedback_in(store).save(
         Feedback(
             run_id=run.id,
             score=float(is_right),

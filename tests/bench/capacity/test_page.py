@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.capacity.report import NONE_YET, updated
-from podium.store.database import CONNECTIONS
+from podium.store.sql.database import CONNECTIONS
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "capacity.md"

@@ -12,7 +12,7 @@ from podium.core.errors import BadReply, RateLimited, WorkerError
 from podium.core.request import Delta, Reply, Request, user
 from podium.core.run import Run
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker
 
 ASK = Request((user("why?"),))

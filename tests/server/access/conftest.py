@@ -13,7 +13,7 @@ from podium.core.run import Round, Run, RunStatus, StepRecord
 from podium.core.run_records import Attempt
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
-from podium.server.access import shared_budget as till
+from podium.server.access import quotas as till
 from support.postgres import Postgres
 
 

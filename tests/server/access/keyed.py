@@ -13,7 +13,7 @@ from podium.engine.runner import Options
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from support.serving import Served, application, serving
 
 
@@ -30,11 +30,11 @@ async def served_to(
     made = make_key("Ada", rules)
     await store.keys.add(made.key)
     pool = Pool(tuple(worker.profile for worker in workers))
-    door = KeyAuthenticator(store.keys, pool)
+    access = KeyAuthenticator(store.keys, pool)
     app = application(
-        workers, conductor=conductor, options=Options(rounds=rounds), store=store, door=door
+        workers, conductor=conductor, options=Options(rounds=rounds), store=store, access=access
     )
     async with serving(app) as served:
         served.client.headers["Authorization"] = f"Bearer {made.token}"
         yield served, store
-        await door.close()
+        await access.close()

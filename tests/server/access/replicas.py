@@ -16,11 +16,11 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Request, user
 from podium.core.usage import NO_USAGE, Price, Usage
 from podium.server.access import KeyAuthenticator, Principal
-from podium.server.access.tokens import Made, make_key
-from podium.store.database import locate
-from podium.store.keys import Charged, Rules
-from podium.store.sql import SqlRunStore
-from podium.store.tables import LEASES, TABS
+from podium.server.access.tokens import NewKey, make_key
+from podium.store.keys import Amount, Rules
+from podium.store.sql.database import locate
+from podium.store.sql.run_store import SqlRunStore
+from podium.store.sql.tables import LEASES, TABS
 
 WORKER = WorkerProfile(name="worker", price=Price(input=100.0, output=1000.0))
 LEASE_SECONDS = 600.0
@@ -33,7 +33,7 @@ class Replica:
 
     def __init__(self, store: SqlRunStore) -> None:
         self.store = store
-        self.door = KeyAuthenticator(
+        self.access = KeyAuthenticator(
             store.keys, Pool((WORKER,)), shared=True, lease_seconds=LEASE_SECONDS
         )
         self._is_dead = False
@@ -42,7 +42,7 @@ class Replica:
     @property
     def process(self) -> str:
         """What other processes know it by."""
-        name = getattr(self.door._tabs, "_process")  # noqa: B009 - it has no other name
+        name = getattr(self.access._tabs, "_process")  # noqa: B009 - it has no other name
         assert isinstance(name, str)
         return name
 
@@ -62,16 +62,15 @@ class Replica:
         while pool.checkedout():
             await asyncio.sleep(0.001)
 
-    async def begin(self, made: Made, tokens: int = 1, model: str = "worker") -> Principal:
+    async def begin(self, made: NewKey, tokens: int = 1, model: str = "worker") -> Principal:
         """A request is let in and begins."""
-        visitor = await self.door.admit(made.token)
-        await self.door.begin(visitor, tier_or_worker=model, tokens=tokens)
-        return visitor
+        principal = await self.access.authenticate(made.token)
+        return await self.access.reserve(principal, model=model, tokens=tokens)
 
-    async def settle(self, visitor: Principal, usd: float = 0.0, tokens: int = 0) -> None:
+    async def settle(self, principal: Principal, usd: float = 0.0, tokens: int = 0) -> None:
         """That request used so much."""
-        await self.door.settle(
-            visitor,
+        await self.access.settle(
+            principal,
             model="worker",
             usage=Usage(tokens, 0, 0, 0, 0),
             orchestration=NO_USAGE,
@@ -82,7 +81,7 @@ class Replica:
 class Replicas:
     """Some replicas over one database, and a key."""
 
-    def __init__(self, place: str, made: Made) -> None:
+    def __init__(self, place: str, made: NewKey) -> None:
         self._place = place
         self.made = made
         self.all: list[Replica] = []
@@ -125,16 +124,16 @@ class Replicas:
             while usd not in [row["used_usd"] for row in await self.rows()]:
                 await asyncio.sleep(0.001)
 
-    async def charged(self) -> Charged:
+    async def charged(self) -> Amount:
         """What the key was charged in all."""
         return (await self.all[0].store.keys.standing(self.made.key.id, "2026-01-02")).total
 
     async def close(self) -> None:
         for replica in self.all:
-            await replica.door.close()
+            await replica.access.close()
             await replica.store.close()
         for replica in self._dead:
-            await replica.door.close()
+            await replica.access.close()
             await replica.store.close()
 
 
@@ -157,10 +156,9 @@ def asking(max_tokens: int) -> Request:
     return Request((user("?"),), max_tokens=max_tokens)
 
 
-async def hold_of(replica: Replica, visitor: object, max_tokens: int) -> tuple[Ledger, Hold]:
-    """A call of the visitor's request begins."""
-    account = replica.door.account_of(visitor)  # type: ignore[arg-type]
-    ledger = Ledger(Budget(), account=account)
+async def hold_of(principal: Principal, max_tokens: int) -> tuple[Ledger, Hold]:
+    """Begin a call of the principal's request."""
+    ledger = Ledger(Budget(), account=principal.quota.account)
     request = asking(max_tokens)
     hold = await ledger.secured(ledger.hold(WORKER, request), WORKER, request)
     return ledger, hold

@@ -9,9 +9,10 @@ from podium.core.errors import NotFound, StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import NO_USAGE, Usage
 from podium.server.access import KeyAuthenticator, Principal
+from podium.server.access.policy import UNLIMITED
 from podium.server.access.tokens import make_key
-from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
-from podium.store.quotas import RunCharge, TabStore
+from podium.store.keys import Amount, Key, KeyCharges, KeyUsage, Rules
+from podium.store.quotas import ReservationStore, RunCharge
 
 POOL = Pool(
     (
@@ -72,7 +73,7 @@ class MemoryKeys:
     ) -> list[float]:
         raise AssertionError("keys in memory are one process's")
 
-    def tabs(self, process: str, lease_seconds: float) -> TabStore:
+    def reservations(self, process: str, lease_seconds: float) -> ReservationStore:
         raise AssertionError("keys in memory are one process's")
 
     async def record(
@@ -89,17 +90,17 @@ class MemoryKeys:
                 self.runs[charge.run_id] = charge
                 self.used.append(charge.used)
 
-    async def charged_for(self, run_id: str) -> Charged:
-        return self.runs[run_id].charged if run_id in self.runs else Charged()
+    async def charged_for(self, run_id: str) -> Amount:
+        return self.runs[run_id].charged if run_id in self.runs else Amount()
 
-    async def standing(self, key_id: str, day: str) -> Standing:
+    async def standing(self, key_id: str, day: str) -> KeyCharges:
         self._check()
 
-        def charged(days: str) -> Charged:
+        def charged(days: str) -> Amount:
             rows = [row for row in self.used if row.key_id == key_id and row.day.startswith(days)]
-            return sum((charge(row) for row in rows), Charged())
+            return sum((charge(row) for row in rows), Amount())
 
-        return Standing(day=charged(day), month=charged(day[:7]), total=charged(""))
+        return KeyCharges(day=charged(day), month=charged(day[:7]), total=charged(""))
 
     async def usage(
         self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
@@ -111,8 +112,8 @@ class MemoryKeys:
             raise StoreError("the disk is full; free some space")
 
 
-def charge(row: KeyUsage) -> Charged:
-    return Charged(
+def charge(row: KeyUsage) -> Amount:
+    return Amount(
         row.cost_usd + row.assumed_usd,
         row.input_tokens + row.output_tokens + row.assumed_tokens,
     )
@@ -124,7 +125,7 @@ class Server:
     def __init__(self, pool: Pool = POOL) -> None:
         self.keys = MemoryKeys()
         self.clock = Clock()
-        self.door = KeyAuthenticator(self.keys, pool, clock=self.clock)
+        self.access = KeyAuthenticator(self.keys, pool, clock=self.clock)
 
     async def token(self, rules: Rules = NO_RULES, expires_at: str | None = None) -> str:
         """The token of a new key."""
@@ -132,19 +133,21 @@ class Server:
         await self.keys.add(made.key)
         return made.token
 
-    async def visitor(self, rules: Rules = NO_RULES) -> Principal:
+    async def principal(self, rules: Rules = NO_RULES) -> Principal:
         """Somebody with a new key of those rules."""
-        return await self.door.admit(await self.token(rules))
+        return await self.access.authenticate(await self.token(rules))
 
     async def settle(
         self,
-        visitor: Principal,
+        principal: Principal,
         tokens: int | None = 0,
         usd: float | None = 0.0,
         model: str = "podium",
     ) -> None:
-        """Say what a request used."""
+        """Settle a request that used so much; one without a reservation gets one first."""
+        if principal.quota is UNLIMITED:
+            principal = await self.access.reserve(principal, model=model, tokens=0)
         usage = Usage(tokens, 0, 0, 0, 0)
-        await self.door.settle(
-            visitor, model=model, usage=usage, orchestration=NO_USAGE, cost_usd=usd
+        await self.access.settle(
+            principal, model=model, usage=usage, orchestration=NO_USAGE, cost_usd=usd
         )

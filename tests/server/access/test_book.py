@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
-from podium.server.access import usage_writer as book_module
-from podium.server.access.usage_writer import UsageWriter, used_of
-from podium.store.keys import Charged, KeyUsage, Standing
+from podium.server.access import usage as book_module
+from podium.server.access.usage import UsageWriter, used_of
+from podium.store.keys import Amount, KeyCharges, KeyUsage
 from podium.store.quotas import LARGEST_COUNT, RunCharge
 from server.access.support import MemoryKeys
 
 DAY = "2026-01-02"
-ONE = used_of(Usage(10, 5, 0, 0, 0), Usage(4, 1, 0, 0, 0), 0.25, Charged(9.0, 900))
-UNKNOWN = used_of(UNKNOWN_USAGE, UNKNOWN_USAGE, None, Charged(0.5, 100))
+ONE = used_of(Usage(10, 5, 0, 0, 0), Usage(4, 1, 0, 0, 0), 0.25, Amount(9.0, 900))
+UNKNOWN = used_of(UNKNOWN_USAGE, UNKNOWN_USAGE, None, Amount(0.5, 100))
 
 
 @pytest.fixture
@@ -66,20 +66,20 @@ async def test_the_unknown_is_counted_as_unknown_and_charged_as_assumed(keys: Me
     ],
 )
 def test_tokens_that_are_half_known_or_beyond_belief_are_unknown(usage: Usage) -> None:
-    used = used_of(usage, NO_USAGE, 0.25, Charged(9.0, 900))
+    used = used_of(usage, NO_USAGE, 0.25, Amount(9.0, 900))
     assert used.tokens is None
-    assert used.charged == Charged(0.25, 900)
+    assert used.charged == Amount(0.25, 900)
 
 
 @pytest.mark.parametrize("cost", [-0.01, float("nan"), float("inf"), None])
 def test_a_cost_beyond_belief_is_unknown(cost: float | None) -> None:
-    used = used_of(Usage(1, 1, 0, 0, 0), NO_USAGE, cost, Charged(9.0, 900))
-    assert used.charged == Charged(9.0, 2)
+    used = used_of(Usage(1, 1, 0, 0, 0), NO_USAGE, cost, Amount(9.0, 900))
+    assert used.charged == Amount(9.0, 2)
 
 
 def test_a_cost_that_lacks_a_crumb_of_nothing_is_nothing() -> None:
-    used = used_of(Usage(1, 1, 0, 0, 0), NO_USAGE, -1e-17, Charged(9.0, 900))
-    assert used.charged == Charged(0.0, 2)
+    used = used_of(Usage(1, 1, 0, 0, 0), NO_USAGE, -1e-17, Amount(9.0, 900))
+    assert used.charged == Amount(0.0, 2)
 
 
 async def test_lines_are_written_together_a_while_later(
@@ -123,8 +123,8 @@ async def test_a_standing_counts_the_written_and_the_unwritten_once_each(keys: M
     book.enter("key_1", DAY, "podium", ONE)
     book.enter("key_1", "2025-12-31", "podium", ONE)
     book.enter("key_2", DAY, "podium", ONE)
-    each = Charged(0.25, 15)
-    expected = Standing(day=each, month=each + each, total=each + each + each)
+    each = Amount(0.25, 15)
+    expected = KeyCharges(day=each, month=each + each, total=each + each + each)
     assert await book.standing("key_1", DAY) == expected
     await book.close()
     assert await book.standing("key_1", DAY) == expected
@@ -160,6 +160,6 @@ async def test_a_standing_waits_for_what_is_just_being_written() -> None:
     await asyncio.sleep(0)
     assert not standing.done()
     keys.let.set()
-    assert (await standing).day == Charged(0.5, 30)
+    assert (await standing).day == Amount(0.5, 30)
     await writing
     await book.close()

@@ -18,7 +18,7 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker
 from podium.store.keys import Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from server.access.keyed import served_to
 from support.serving import Served

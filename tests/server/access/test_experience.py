@@ -4,35 +4,35 @@ import pytest
 
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import Price
-from podium.server.access.key_budget import CostEstimator, dearest
-from podium.store.keys import Charged
+from podium.server.access.quotas import CostEstimator, dearest
+from podium.store.keys import Amount
 
 
 def test_a_request_is_taken_to_come_to_what_those_before_it_did() -> None:
     experience = CostEstimator(dearest=0.001)
-    experience.learn("podium", Charged(0.5, 1000))
-    assert experience.estimate("podium", 3) == Charged(0.5, 1000)
-    assert experience.estimate("podium-mini", 3) == Charged(0.003, 3)
+    experience.learn("podium", Amount(0.5, 1000))
+    assert experience.estimate("podium", 3) == Amount(0.5, 1000)
+    assert experience.estimate("podium-mini", 3) == Amount(0.003, 3)
 
 
 def test_a_request_is_taken_to_come_to_no_less_than_reading_it() -> None:
     experience = CostEstimator(dearest=0.001)
-    assert experience.estimate("podium", 2000) == Charged(2.0, 2000)
-    experience.learn("podium", Charged(0.5, 1000))
-    assert experience.estimate("podium", 2000) == Charged(2.0, 2000)
+    assert experience.estimate("podium", 2000) == Amount(2.0, 2000)
+    experience.learn("podium", Amount(0.5, 1000))
+    assert experience.estimate("podium", 2000) == Amount(2.0, 2000)
 
 
 def test_a_short_question_does_not_make_a_long_one_seem_dearer_than_it_is() -> None:
     experience = CostEstimator(dearest=0.000001)
-    experience.learn("podium", Charged(0.5, 1000))
+    experience.learn("podium", Amount(0.5, 1000))
     assert experience.estimate("podium", 100_000).usd == 0.5
 
 
 def test_experience_follows_what_happens_now() -> None:
     experience = CostEstimator(dearest=0.0)
-    experience.learn("podium", Charged(1.0, 1000))
+    experience.learn("podium", Amount(1.0, 1000))
     for _ in range(60):
-        experience.learn("podium", Charged(0.1, 100))
+        experience.learn("podium", Amount(0.1, 100))
     estimate = experience.estimate("podium", 1)
     assert estimate.usd == pytest.approx(0.1, rel=0.05)
     assert estimate.tokens == pytest.approx(100, rel=0.05)

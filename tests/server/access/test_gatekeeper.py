@@ -24,12 +24,12 @@ DAY = 86_400.0
 async def server() -> AsyncIterator[Server]:
     server = Server()
     yield server
-    await server.door.close()
+    await server.access.close()
 
 
 async def refused(server: Server, token: str | None, address: str = "") -> ApiError:
     with pytest.raises(ApiError) as refusal:
-        await server.door.admit(token, address)
+        await server.access.authenticate(token, address)
     return refusal.value
 
 
@@ -41,15 +41,17 @@ async def test_who_has_a_key_is_let_in_as_its_rules_say(server: Server) -> None:
         exclude=frozenset({"anthropic"}),
         per_request=Allowance(usd=0.5),
     )
-    visitor = await server.visitor(rules)
+    principal = await server.principal(rules)
     (key,) = await server.keys.keys()
-    assert (visitor.key_id, visitor.name) == (key.id, "Ada")
-    assert (visitor.scopes, visitor.tiers, visitor.workers) == (
+    assert (principal.key_id, principal.name) == (key.id, "Ada")
+    assert (principal.scopes, principal.tiers, principal.workers) == (
         rules.scopes,
         rules.tiers,
         rules.workers,
     )
-    assert (visitor.exclude, visitor.per_request) == (rules.exclude, rules.per_request)
+    assert principal.exclude == rules.exclude
+    principal = await server.access.reserve(principal, model="podium-mini", tokens=1)
+    assert principal.quota.narrow(Budget()) == Budget(usd=0.5)
 
 
 @pytest.mark.parametrize("token", [None, "", "sk-other", "pk_0123_guessed"])
@@ -69,8 +71,8 @@ async def test_the_id_of_a_key_is_not_enough(server: Server) -> None:
 
 async def test_a_revoked_key_is_refused_within_seconds(server: Server) -> None:
     token = await server.token()
-    visitor = await server.door.admit(token)
-    await server.keys.revoke(visitor.key_id)
+    principal = await server.access.authenticate(token)
+    await server.keys.revoke(principal.key_id)
     server.clock.now += KEY_SECONDS
     refusal = await refused(server, token)
     assert refusal.status == 401
@@ -79,7 +81,7 @@ async def test_a_revoked_key_is_refused_within_seconds(server: Server) -> None:
 
 async def test_an_expired_key_is_refused_at_once(server: Server) -> None:
     token = await server.token(expires_at="2026-01-02T12:00:01+00:00")
-    await server.door.admit(token)
+    await server.access.authenticate(token)
     server.clock.now += 1
     refusal = await refused(server, token)
     assert refusal.status == 401
@@ -88,10 +90,10 @@ async def test_an_expired_key_is_refused_at_once(server: Server) -> None:
 
 async def test_a_key_is_looked_up_once_in_a_few_seconds_however_many_come(server: Server) -> None:
     token = await server.token()
-    await asyncio.gather(*(server.door.admit(token) for _ in range(50)))
+    await asyncio.gather(*(server.access.authenticate(token) for _ in range(50)))
     assert server.keys.looked_up == 1
     server.clock.now += KEY_SECONDS
-    await asyncio.gather(*(server.door.admit(token) for _ in range(50)))
+    await asyncio.gather(*(server.access.authenticate(token) for _ in range(50)))
     assert server.keys.looked_up == 2
 
 
@@ -104,14 +106,14 @@ async def test_a_store_that_fails_lets_nobody_in_and_says_when_to_come_back(
     assert (refusal.status, refusal.retry_after) == (503, 1.0)
     assert "disk" not in str(refusal), "what is wrong with the store is nothing for strangers"
     server.keys.broken = False
-    await server.door.admit(token)
+    await server.access.authenticate(token)
 
 
 async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
     server: Server,
 ) -> None:
     token = await server.token()
-    await server.door.admit(token)
+    await server.access.authenticate(token)
     reasons = [
         (await refused(server, f"pk_{n}_x", address=f"10.0.{n // 200}.{n % 200}")).reason
         for n in range(STRANGERS_A_MINUTE + 9)
@@ -120,7 +122,7 @@ async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
     assert reasons[-1] == "rate_limited"
     assert server.keys.looked_up <= STRANGERS_A_MINUTE
     server.clock.now += KEY_SECONDS
-    await server.door.admit(token)
+    await server.access.authenticate(token)
 
 
 async def test_strangers_who_guess_do_not_keep_a_run_that_was_cut_off_from_going_on(
@@ -130,8 +132,8 @@ async def test_strangers_who_guess_do_not_keep_a_run_that_was_cut_off_from_going
     for n in range(STRANGERS_A_MINUTE):
         await refused(server, f"pk_{n}_x", address=f"10.0.{n // 200}.{n % 200}")
     assert (await refused(server, owner, "10.1.0.1")).reason == "rate_limited"
-    async with server.door.account_for(replace(make_run(), owner=key.id)):
-        assert (await server.door.admit(owner, "10.1.0.1")).key_id == key.id
+    async with server.access.account_for_run(replace(make_run(), owner=key.id)):
+        assert (await server.access.authenticate(owner, "10.1.0.1")).key_id == key.id
 
 
 @pytest.mark.parametrize("kind", ["another", "malformed", "wrong secret", "session"])
@@ -139,18 +141,18 @@ async def test_an_address_that_shows_too_many_wrong_keys_has_to_wait(
     server: Server, kind: str
 ) -> None:
     token, unseen = await server.token(), await server.token()
-    visitor = await server.door.admit(token)
+    principal = await server.access.authenticate(token)
     wrong = {
         "another": "pk_0123_guessed",
         "malformed": "sk-other",
         "wrong secret": token[:-2] + "!!",
-        "session": f"ps_{visitor.key_id.removeprefix('key_')}_9999999999_00ff",
+        "session": f"ps_{principal.key_id.removeprefix('key_')}_9999999999_00ff",
     }[kind]
     reasons = [(await refused(server, wrong, "1.2.3.4")).reason for _ in range(WRONG_A_MINUTE + 1)]
     assert reasons == ["unauthenticated"] * WRONG_A_MINUTE + ["rate_limited"]
     assert (await refused(server, unseen, "1.2.3.4")).retry_after == pytest.approx(0.6)
-    await server.door.admit(token, "1.2.3.4")  # who is known may share the address
-    await server.door.admit(unseen, "4.3.2.1")
+    await server.access.authenticate(token, "1.2.3.4")  # who is known may share the address
+    await server.access.authenticate(unseen, "4.3.2.1")
     server.clock.now += 1
     assert (await refused(server, wrong, "1.2.3.4")).reason == "unauthenticated"
 
@@ -159,12 +161,12 @@ async def test_a_model_that_was_never_settled_is_held_at_what_reading_costs_at_m
     dear = WorkerProfile(name="dear", price=Price(input=1000.0, output=1.0))
     server = Server(pool=Pool((*POOL, dear)))
     token = await server.token(Rules(per_day=Allowance(usd=1.0)))
-    first, second = await server.door.admit(token), await server.door.admit(token)
-    await server.door.begin(first, tier_or_worker="podium", tokens=600)
-    await server.door.begin(second, tier_or_worker="podium", tokens=100)
-    assert server.door.budget_for(first, Budget()).usd == pytest.approx(0.9)
-    assert server.door.budget_for(second, Budget()).usd == pytest.approx(0.4)
-    await server.door.close()
+    first, second = await server.access.authenticate(token), await server.access.authenticate(token)
+    first = await server.access.reserve(first, model="podium", tokens=600)
+    second = await server.access.reserve(second, model="podium", tokens=100)
+    assert first.quota.narrow(Budget()).usd == pytest.approx(0.9)
+    assert second.quota.narrow(Budget()).usd == pytest.approx(0.4)
+    await server.access.close()
 
 
 @pytest.mark.parametrize(
@@ -181,23 +183,23 @@ async def test_a_model_that_was_never_settled_is_held_at_what_reading_costs_at_m
 async def test_a_tier_takes_one_scope_and_a_worker_another(
     server: Server, scopes: set[str], model: str, allowed: bool
 ) -> None:
-    visitor = await server.visitor(Rules(scopes=frozenset(scopes)))  # type: ignore[arg-type]
+    principal = await server.principal(Rules(scopes=frozenset(scopes)))  # type: ignore[arg-type]
     if allowed:
-        await server.door.begin(visitor, tier_or_worker=model, tokens=1)
+        await server.access.reserve(principal, model=model, tokens=1)
         return
     with pytest.raises(ApiError) as refusal:
-        await server.door.begin(visitor, tier_or_worker=model, tokens=1)
+        await server.access.reserve(principal, model=model, tokens=1)
     assert refusal.value.status == 403
 
 
 async def test_a_request_may_take_another_scope(server: Server) -> None:
-    visitor = await server.visitor(Rules(scopes=frozenset({"plan"})))
-    await server.door.begin(visitor, tier_or_worker="podium", tokens=1, scope="plan")
+    principal = await server.principal(Rules(scopes=frozenset({"plan"})))
+    await server.access.reserve(principal, model="podium", tokens=1, scope="plan")
 
 
 @pytest.mark.parametrize("model", ["claude", "podium-ultra", "gpt"])
 async def test_what_a_key_does_not_allow_is_forbidden(server: Server, model: str) -> None:
-    visitor = await server.visitor(
+    principal = await server.principal(
         Rules(
             tiers=frozenset({"mini"}),
             workers=frozenset({"claude"}),
@@ -205,15 +207,15 @@ async def test_what_a_key_does_not_allow_is_forbidden(server: Server, model: str
         )
     )
     with pytest.raises(ApiError) as refusal:
-        await server.door.begin(visitor, tier_or_worker=model, tokens=1)
+        await server.access.reserve(principal, model=model, tokens=1)
     assert (refusal.value.status, refusal.value.field) == (403, "model")
 
 
 async def begin(server: Server, visitor_token: str, tokens: int = 0) -> Reason | None:
     """A request with that key, and why it was refused, if it was."""
-    visitor = await server.door.admit(visitor_token)
+    principal = await server.access.authenticate(visitor_token)
     try:
-        await server.door.begin(visitor, tier_or_worker="podium", tokens=tokens)
+        await server.access.reserve(principal, model="podium", tokens=tokens)
     except ApiError as refusal:
         return refusal.reason
     return None
@@ -222,9 +224,9 @@ async def begin(server: Server, visitor_token: str, tokens: int = 0) -> Reason |
 async def test_too_many_requests_are_told_when_to_come_back(server: Server) -> None:
     token = await server.token(Rules(requests_per_minute=2))
     assert [await begin(server, token) for _ in range(3)] == [None, None, "rate_limited"]
-    visitor = await server.door.admit(token)
+    principal = await server.access.authenticate(token)
     with pytest.raises(ApiError, match="try again in 30 s") as refusal:
-        await server.door.begin(visitor, tier_or_worker="podium", tokens=0)
+        await server.access.reserve(principal, model="podium", tokens=0)
     assert refusal.value.status == 429
     assert refusal.value.retry_after == pytest.approx(30.0)
     server.clock.now += 30
@@ -233,10 +235,10 @@ async def test_too_many_requests_are_told_when_to_come_back(server: Server) -> N
 
 async def test_too_many_tokens_are_too_fast_as_well(server: Server) -> None:
     token = await server.token(Rules(tokens_per_minute=1000))
-    visitor = await server.door.admit(token)
-    await server.door.begin(visitor, tier_or_worker="podium", tokens=600)
+    principal = await server.access.authenticate(token)
+    principal = await server.access.reserve(principal, model="podium", tokens=600)
     assert await begin(server, token, 600) == "rate_limited"
-    await server.settle(visitor, tokens=100, usd=0.0)
+    await server.settle(principal, tokens=100, usd=0.0)
     assert await begin(server, token, 600) is None
 
 
@@ -261,12 +263,12 @@ async def test_a_spent_budget_is_told_apart_from_haste_and_begins_anew(
     server: Server, rules: Rules, renewed: float | None
 ) -> None:
     token = await server.token(rules)
-    visitor = await server.door.admit(token)
-    await server.door.begin(visitor, tier_or_worker="podium", tokens=10)
-    await server.settle(visitor, tokens=100, usd=1.0)
-    again = await server.door.admit(token)
+    principal = await server.access.authenticate(token)
+    principal = await server.access.reserve(principal, model="podium", tokens=10)
+    await server.settle(principal, tokens=100, usd=1.0)
+    again = await server.access.authenticate(token)
     with pytest.raises(ApiError, match="'Ada' may spend .* is spent") as refusal:
-        await server.door.begin(again, tier_or_worker="podium", tokens=10)
+        await server.access.reserve(again, model="podium", tokens=10)
     assert (refusal.value.reason, refusal.value.status) == ("out_of_budget", 402)
     server.clock.now += renewed or 400 * DAY
     assert await begin(server, token) == (None if renewed else "out_of_budget")
@@ -274,10 +276,10 @@ async def test_a_spent_budget_is_told_apart_from_haste_and_begins_anew(
 
 async def test_what_is_spent_is_remembered_by_the_next_process(server: Server) -> None:
     token = await server.token(Rules(in_total=Allowance(usd=1.0)))
-    visitor = await server.door.admit(token)
-    await server.settle(visitor, tokens=1, usd=1.0)
-    await server.door.close()
-    server.door = KeyAuthenticator(server.keys, POOL, clock=server.clock)
+    principal = await server.access.authenticate(token)
+    await server.settle(principal, tokens=1, usd=1.0)
+    await server.access.close()
+    server.access = KeyAuthenticator(server.keys, POOL, clock=server.clock)
     assert await begin(server, token) == "out_of_budget"
 
 
@@ -285,9 +287,10 @@ async def test_what_another_process_spends_counts_within_seconds(server: Server)
     token = await server.token(Rules(in_total=Allowance(usd=1.0)))
     assert await begin(server, token) is None
     other = KeyAuthenticator(server.keys, POOL, clock=server.clock)
-    visitor = await other.admit(token)
+    principal = await other.authenticate(token)
+    principal = await other.reserve(principal, model="podium", tokens=0)
     await other.settle(
-        visitor, model="podium", usage=Usage(1, 1), orchestration=Usage(0, 0), cost_usd=1.0
+        principal, model="podium", usage=Usage(1, 1), orchestration=Usage(0, 0), cost_usd=1.0
     )
     await other.close()
     assert await begin(server, token) is None
@@ -297,15 +300,14 @@ async def test_what_another_process_spends_counts_within_seconds(server: Server)
 
 async def test_requests_in_flight_hold_what_they_will_probably_use(server: Server) -> None:
     token = await server.token(Rules(per_day=Allowance(usd=1.0)))
-    first = await server.door.admit(token)
-    await server.door.begin(first, tier_or_worker="podium", tokens=100)
+    first = await server.access.authenticate(token)
+    first = await server.access.reserve(first, model="podium", tokens=100)
     await server.settle(first, tokens=100, usd=0.25)
-    flying = [await server.door.admit(token) for _ in range(3)]
-    for visitor in flying:
-        await server.door.begin(visitor, tier_or_worker="podium", tokens=100)
-    visitor = await server.door.admit(token)
+    flying = [await server.access.authenticate(token) for _ in range(3)]
+    flying = [await server.access.reserve(each, model="podium", tokens=100) for each in flying]
+    principal = await server.access.authenticate(token)
     with pytest.raises(ApiError, match="requests in flight hold what is left") as refusal:
-        await server.door.begin(visitor, tier_or_worker="podium", tokens=100)
+        await server.access.reserve(principal, model="podium", tokens=100)
     assert (refusal.value.status, refusal.value.retry_after) == (429, 1.0)
     await server.settle(flying[0], tokens=10, usd=0.01)
     assert await begin(server, token, 100) is None
@@ -313,45 +315,45 @@ async def test_requests_in_flight_hold_what_they_will_probably_use(server: Serve
 
 async def test_each_request_gets_back_its_own_hold(server: Server) -> None:
     token = await server.token(Rules(per_day=Allowance(tokens=1000)))
-    small, large = await server.door.admit(token), await server.door.admit(token)
-    await server.door.begin(small, tier_or_worker="podium", tokens=100)
-    await server.door.begin(large, tier_or_worker="podium", tokens=800)
+    small, large = await server.access.authenticate(token), await server.access.authenticate(token)
+    small = await server.access.reserve(small, model="podium", tokens=100)
+    large = await server.access.reserve(large, model="podium", tokens=800)
     await server.settle(large, tokens=0)
-    await server.door.begin(large, tier_or_worker="podium", tokens=0)
-    assert server.door.budget_for(large, Budget()) == Budget(tokens=900)
+    large = await server.access.reserve(large, model="podium", tokens=0)
+    assert large.quota.narrow(Budget()) == Budget(tokens=900)
 
 
 async def test_a_run_gets_the_least_of_what_it_wishes_may_use_and_has_left(server: Server) -> None:
     token = await server.token(
         Rules(per_request=Allowance(usd=0.5), per_day=Allowance(usd=0.75, tokens=1000))
     )
-    visitor = await server.door.admit(token)
-    await server.door.begin(visitor, tier_or_worker="podium", tokens=200)
-    assert server.door.budget_for(visitor, Budget(calls=9)) == Budget(calls=9, usd=0.5, tokens=1000)
-    assert server.door.budget_for(visitor, Budget(usd=0.1, tokens=50)) == Budget(usd=0.1, tokens=50)
-    await server.settle(visitor, tokens=600, usd=0.5)
-    assert server.door.budget_for(visitor, Budget()) == Budget(usd=0.25, tokens=400)
+    principal = await server.access.authenticate(token)
+    principal = await server.access.reserve(principal, model="podium", tokens=200)
+    assert principal.quota.narrow(Budget(calls=9)) == Budget(calls=9, usd=0.5, tokens=1000)
+    assert principal.quota.narrow(Budget(usd=0.1, tokens=50)) == Budget(usd=0.1, tokens=50)
+    await server.settle(principal, tokens=600, usd=0.5)
+    assert principal.quota.narrow(Budget()) == Budget(usd=0.25, tokens=400)
 
 
 async def test_the_unknown_is_charged_as_it_was_estimated(server: Server) -> None:
     token = await server.token(Rules(per_day=Allowance(tokens=1000)))
-    visitor = await server.door.admit(token)
-    await server.door.begin(visitor, tier_or_worker="podium", tokens=700)
-    await server.door.settle(
-        visitor, model="podium", usage=UNKNOWN_USAGE, orchestration=UNKNOWN_USAGE, cost_usd=None
+    principal = await server.access.authenticate(token)
+    principal = await server.access.reserve(principal, model="podium", tokens=700)
+    await server.access.settle(
+        principal, model="podium", usage=UNKNOWN_USAGE, orchestration=UNKNOWN_USAGE, cost_usd=None
     )
-    assert server.door.budget_for(visitor, Budget()) == Budget(tokens=300)
-    await server.door.close()
+    assert principal.quota.narrow(Budget()) == Budget(tokens=300)
+    await server.access.close()
     (row,) = server.keys.used
     assert (row.unknown_tokens, row.unknown_cost, row.assumed_tokens) == (1, 1, 700)
 
 
 async def test_usage_is_written_by_the_day_on_which_it_was_settled(server: Server) -> None:
-    visitor = await server.visitor()
-    await server.settle(visitor, tokens=1)
+    principal = await server.principal()
+    await server.settle(principal, tokens=1)
     server.clock.now = NOON + DAY
-    await server.settle(visitor, tokens=2)
-    await server.door.close()
+    await server.settle(principal, tokens=2)
+    await server.access.close()
     assert [(row.day, row.input_tokens) for row in server.keys.used] == [
         ("2026-01-02", 1),
         ("2026-01-03", 2),
@@ -359,14 +361,18 @@ async def test_usage_is_written_by_the_day_on_which_it_was_settled(server: Serve
 
 
 async def test_an_open_door_lets_everyone_in_for_everything() -> None:
-    door = AllowAll()
+    access = AllowAll()
     for token in (None, "", "sk-whatever"):
-        visitor = await door.admit(token)
-        assert all(visitor.may(scope) for scope in SCOPES)
-        assert visitor.key_id == ""
-        await door.begin(visitor, tier_or_worker="podium", tokens=10**9)
-        assert door.budget_for(visitor, Budget(usd=9.0)) == Budget(usd=9.0)
-        await door.settle(
-            visitor, model="podium", usage=UNKNOWN_USAGE, orchestration=UNKNOWN_USAGE, cost_usd=None
+        principal = await access.authenticate(token)
+        assert all(principal.has_scope(scope) for scope in SCOPES)
+        assert principal.key_id == ""
+        principal = await access.reserve(principal, model="podium", tokens=10**9)
+        assert principal.quota.narrow(Budget(usd=9.0)) == Budget(usd=9.0)
+        await access.settle(
+            principal,
+            model="podium",
+            usage=UNKNOWN_USAGE,
+            orchestration=UNKNOWN_USAGE,
+            cost_usd=None,
         )
-    await door.close()
+    await access.close()

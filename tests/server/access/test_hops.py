@@ -9,7 +9,7 @@ from podium.config import ServerSettings, Settings, WorkerSettings
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request
-from podium.server.access.loop_guard import MOST_HOPS, refuse_own_address
+from podium.server.access.request_checks import MOST_HOPS, refuse_own_address
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.workers import ScriptedWorker

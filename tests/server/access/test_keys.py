@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import UsageError
-from podium.server.access.tokens import digest_of, fits, make_key, read_token
+from podium.server.access.tokens import digest_of, make_key, matches, parse_token
 from podium.store.keys import Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 
 MADE = make_key("Ada", Rules())
 
 
 def test_a_token_names_its_key_and_is_nowhere_in_it() -> None:
-    shown = read_token(MADE.token)
+    shown = parse_token(MADE.token)
     assert shown is not None
     assert shown.key_id == MADE.key.id
     assert MADE.token.startswith("pk_" + MADE.key.id.removeprefix("key_"))
@@ -26,18 +26,18 @@ def test_a_token_names_its_key_and_is_nowhere_in_it() -> None:
 
 def test_a_token_fits_its_own_key_and_no_other() -> None:
     other = make_key("Ada", Rules())
-    shown = read_token(MADE.token)
+    shown = parse_token(MADE.token)
     assert shown is not None
-    assert fits(shown, MADE.key)
-    assert not fits(shown, other.key)
+    assert matches(shown, MADE.key)
+    assert not matches(shown, other.key)
 
 
 def test_a_token_with_one_letter_changed_does_not_fit() -> None:
     last = "A" if MADE.token[-1] != "A" else "B"
-    shown = read_token(MADE.token[:-1] + last)
+    shown = parse_token(MADE.token[:-1] + last)
     assert shown is not None
     assert shown.key_id == MADE.key.id
-    assert not fits(shown, MADE.key)
+    assert not matches(shown, MADE.key)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_token_with_one_letter_changed_does_not_fit() -> None:
     ],
 )
 def test_what_is_no_token_of_ours_is_known_without_a_lookup(token: str) -> None:
-    assert read_token(token) is None
+    assert parse_token(token) is None
 
 
 def test_the_digest_is_not_that_of_anybody_elses_system() -> None:
@@ -87,9 +87,9 @@ def test_nothing_but_a_comparison_in_constant_time_decides(
 
     monkeypatch.setattr(hmac, "compare_digest", same)
     other = make_key("Ada", Rules())
-    shown = read_token(MADE.token)
+    shown = parse_token(MADE.token)
     assert shown is not None
-    assert fits(shown, other.key)
+    assert matches(shown, other.key)
     assert compared == [(MADE.key.digest, other.key.digest)]
 
 

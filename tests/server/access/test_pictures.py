@@ -7,8 +7,8 @@ import pytest
 from podium.config import ServerSettings
 from podium.core.pool import WorkerProfile
 from podium.core.request import Image, Message, ToolResult, user
-from podium.server.access import image_urls as pictures
-from podium.server.access.image_urls import check_pictures, is_public
+from podium.server.access import request_checks as pictures
+from podium.server.access.request_checks import check_image_urls, is_public
 from podium.server.api_error import ApiError
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
@@ -95,7 +95,7 @@ def test_an_address_on_the_internet_is_public(url: str) -> None:
 async def test_pictures_that_tools_showed_are_looked_at_as_well() -> None:
     shown = ToolResult("c1", "see", images=(Image(url=METADATA),))
     with pytest.raises(ApiError, match="169.254.169.254.* is not at a public address"):
-        await check_pictures([user("Look."), Message("tool", (shown,))], private=False)
+        await check_image_urls([user("Look."), Message("tool", (shown,))], private=False)
 
 
 async def test_a_picture_in_the_message_itself_is_nowhere_to_be_looked_up(
@@ -103,7 +103,7 @@ async def test_a_picture_in_the_message_itself_is_nowhere_to_be_looked_up(
 ) -> None:
     monkeypatch.setattr(pictures, "addresses_of", _nobody_asks)
     picture = Image(media_type="image/png", data="aGk=")
-    await check_pictures([Message("user", (picture,))], private=False)
+    await check_image_urls([Message("user", (picture,))], private=False)
 
 
 def _nobody_asks(host: str) -> list[str]:
@@ -130,7 +130,7 @@ async def test_a_name_that_leads_into_a_network_is_not_public(
     monkeypatch.setattr(pictures, "addresses_of", {"pictures.example.org": leads_to}.__getitem__)
     picture = Image(url="https://pictures.example.org/a.png")
     with pytest.raises(ApiError, match="is not at a public address"):
-        await check_pictures([Message("user", (picture,))], private=False)
+        await check_image_urls([Message("user", (picture,))], private=False)
 
 
 @pytest.mark.parametrize("leads_to", [["93.184.216.34", "2606:2800:220:1::1"], []])
@@ -139,7 +139,7 @@ async def test_a_name_that_leads_to_the_internet_or_nowhere_is_handed_on(
 ) -> None:
     monkeypatch.setattr(pictures, "addresses_of", lambda host: leads_to)
     picture = Image(url="https://pictures.example.org/a.png")
-    await check_pictures([Message("user", (picture,))], private=False)
+    await check_image_urls([Message("user", (picture,))], private=False)
 
 
 async def test_each_name_is_looked_up_once_and_an_address_in_figures_never(
@@ -148,29 +148,29 @@ async def test_each_name_is_looked_up_once_and_an_address_in_figures_never(
     asked: list[str] = []
     monkeypatch.setattr(pictures, "addresses_of", lambda host: asked.append(host) or [])  # type: ignore[func-returns-value]
     urls = ("https://a.example.org/1", "https://a.example.org/2", "https://1.1.1.1/3")
-    await check_pictures([Message("user", tuple(Image(url=u) for u in urls))], private=False)
+    await check_image_urls([Message("user", tuple(Image(url=u) for u in urls))], private=False)
     assert asked == ["a.example.org"]
 
 
 async def test_a_name_that_nobody_answers_for_in_time_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    let_go = threading.Event()
-    monkeypatch.setattr(pictures, "addresses_of", lambda host: let_go.wait(10) and [])
+    released = threading.Event()
+    monkeypatch.setattr(pictures, "addresses_of", lambda host: released.wait(10) and [])
     monkeypatch.setattr(pictures, "LOOK_UP_SECONDS", 0.01)
     picture = Image(url="https://slow.example.org/a.png")
     try:
         with pytest.raises(ApiError, match="could not be looked up"):
-            await check_pictures([Message("user", (picture,))], private=False)
+            await check_image_urls([Message("user", (picture,))], private=False)
     finally:
-        let_go.set()
+        released.set()
 
 
 async def test_a_request_has_only_so_many_names_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "addresses_of", _nobody_asks)
     many = tuple(Image(url=f"https://h{n}.example.org/") for n in range(pictures.MOST_HOSTS + 1))
     with pytest.raises(ApiError, match="are the most"):
-        await check_pictures([Message("user", many)], private=False)
+        await check_image_urls([Message("user", many)], private=False)
 
 
 def test_the_systems_resolver_knows_this_machine_and_not_every_name() -> None:

@@ -9,71 +9,71 @@ from podium.server.api_error import ApiError
 
 
 async def test_who_comes_first_is_served_first() -> None:
-    places = ConcurrencyLimiter(in_flight=1, queue=2)
-    await places.take()
+    limiter = ConcurrencyLimiter(in_flight=1, queue=2)
+    await limiter.acquire()
     served: list[str] = []
 
     async def visit(name: str) -> None:
-        await places.take()
+        await limiter.acquire()
         served.append(name)
-        places.give_back()
+        limiter.release()
 
     first, second = asyncio.create_task(visit("first")), asyncio.create_task(visit("second"))
     await asyncio.sleep(0)
-    assert (places.taken, places.waiting) == (1, 2)
-    places.give_back()
+    assert (limiter.in_flight, limiter.waiting) == (1, 2)
+    limiter.release()
     await asyncio.gather(first, second)
     assert served == ["first", "second"]
-    assert places.taken == 0
+    assert limiter.in_flight == 0
 
 
 async def test_beyond_the_queue_a_request_is_told_when_to_come_back() -> None:
-    places = ConcurrencyLimiter(in_flight=1, queue=0)
-    await places.take()
+    limiter = ConcurrencyLimiter(in_flight=1, queue=0)
+    await limiter.acquire()
     with pytest.raises(ApiError) as refused:
-        await places.take()
+        await limiter.acquire()
     assert refused.value.status == 503
     assert refused.value.retry_after == 2.0
-    places.give_back()
-    await places.take()
+    limiter.release()
+    await limiter.acquire()
 
 
 async def test_a_request_that_gives_up_waiting_leaves_the_queue() -> None:
-    places = ConcurrencyLimiter(in_flight=1, queue=1)
-    await places.take()
-    waiting = asyncio.create_task(places.take())
+    limiter = ConcurrencyLimiter(in_flight=1, queue=1)
+    await limiter.acquire()
+    waiting = asyncio.create_task(limiter.acquire())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait({waiting})
-    assert places.waiting == 0
-    places.give_back()
-    assert places.taken == 0
+    assert limiter.waiting == 0
+    limiter.release()
+    assert limiter.in_flight == 0
 
 
 async def test_a_place_that_comes_as_its_taker_gives_up_is_not_lost() -> None:
-    places = ConcurrencyLimiter(in_flight=1, queue=1)
-    await places.take()
-    waiting = asyncio.create_task(places.take())
+    limiter = ConcurrencyLimiter(in_flight=1, queue=1)
+    await limiter.acquire()
+    waiting = asyncio.create_task(limiter.acquire())
     await asyncio.sleep(0)
-    places.give_back()
+    limiter.release()
     waiting.cancel()
     await asyncio.wait({waiting})
-    assert places.taken == 0
-    await places.take()
+    assert limiter.in_flight == 0
+    await limiter.acquire()
 
 
 async def test_closing_refuses_what_is_new_and_waits_for_what_goes_on() -> None:
-    places = ConcurrencyLimiter(in_flight=2, queue=2)
-    await places.take()
-    closing = asyncio.create_task(places.close(10))
+    limiter = ConcurrencyLimiter(in_flight=2, queue=2)
+    await limiter.acquire()
+    closing = asyncio.create_task(limiter.close(10))
     await asyncio.sleep(0)
-    with pytest.raises(ApiError, match="about to stop"):
-        await places.take()
-    places.give_back()
+    with pytest.raises(ApiError, match="shutting down"):
+        await limiter.acquire()
+    limiter.release()
     assert await closing
 
 
 async def test_closing_does_not_wait_for_ever() -> None:
-    places = ConcurrencyLimiter(in_flight=2, queue=2)
-    await places.take()
-    assert not await places.close(0.001)
+    limiter = ConcurrencyLimiter(in_flight=2, queue=2)
+    await limiter.acquire()
+    assert not await limiter.close(0.001)

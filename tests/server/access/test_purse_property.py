@@ -15,9 +15,9 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.server.access import Principal
-from podium.server.access.key_budget import KeyBudget, Reservation
-from podium.server.api_error import ApiError, Reason
-from podium.store.keys import Allowance, Charged, Rules
+from podium.server.access.quotas import KeyBudget, Reservation
+from podium.server.api_error import ApiError
+from podium.store.keys import Allowance, Amount, Rules
 from server.access.support import Server
 
 DAY = 86_400.0
@@ -32,10 +32,10 @@ _ALLOWANCES = st.builds(
 _RULES = st.builds(Rules, per_day=_ALLOWANCES, per_month=_ALLOWANCES, in_total=_ALLOWANCES)
 _ROOMY = st.builds(Allowance, usd=st.floats(2, 9), tokens=st.none() | st.integers(2000, 9000))
 _ROOMY_RULES = st.builds(Rules, per_day=_ROOMY, in_total=_ROOMY)
-_CHARGES = st.builds(Charged, usd=st.floats(0, 3), tokens=st.integers(0, 3000))
+_CHARGES = st.builds(Amount, usd=st.floats(0, 3), tokens=st.integers(0, 3000))
 
 
-def is_kept(rules: Rules, charged: Charged) -> bool:
+def is_kept(rules: Rules, charged: Amount) -> bool:
     """Whether that is within every cap."""
     return all(
         (cap.usd is None or charged.usd <= cap.usd + CRUMB)
@@ -58,10 +58,10 @@ def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
 ) -> None:
     purse = KeyBudget(rules)
     flying: list[InFlight] = []
-    charged, begun = Charged(), 0
+    charged, begun = Amount(), 0
     for deed in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
         if deed == "b" and purse.exhausted() is None:
-            tab = purse.open_tab(Charged(data.draw(st.floats(0, 1)), 0))
+            tab = purse.open_tab(Amount(data.draw(st.floats(0, 1)), 0))
             flying.append(InFlight(Ledger(Budget(), account=tab), tab, []))
         elif deed == "c" and flying:
             request = flying[data.draw(st.integers(0, len(flying) - 1))]
@@ -72,10 +72,10 @@ def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
                 _end_call(request, data.draw(st.floats(0, 1)))
             else:
                 flying.remove(request)
-                spent = Charged(request.ledger.spent.usd, request.ledger.spent.tokens)
+                spent = Amount(request.ledger.spent.usd, request.ledger.spent.tokens)
                 purse.settle(request.tab, spent)
                 charged += spent
-        running = sum((_counted(request) for request in flying), Charged())
+        running = sum((_counted(request) for request in flying), Amount())
         assert is_kept(rules, charged + running)
     event(f"{min(begun, 3)} calls or more")
 
@@ -99,10 +99,10 @@ def _end_call(request: InFlight, share: float) -> None:
         request.ledger.settle(hold, Usage(1, int(share * (hold.tokens - 1))), share * hold.usd)
 
 
-def _counted(request: InFlight) -> Charged:
+def _counted(request: InFlight) -> Amount:
     spent = request.ledger.spent
-    held = sum((Charged(hold.usd, hold.tokens) for hold in request.calls), Charged())
-    return Charged(spent.usd, spent.tokens) + held
+    held = sum((Amount(hold.usd, hold.tokens) for hold in request.calls), Amount())
+    return Amount(spent.usd, spent.tokens) + held
 
 
 @settings(max_examples=60)
@@ -121,7 +121,7 @@ class Visits:
         self.data = data
         self.server = Server()
         self.flying: list[Principal] = []
-        self.used: list[tuple[int, Charged]] = []
+        self.used: list[tuple[int, Amount]] = []
         self.ended = 0
 
     async def go(self) -> None:
@@ -133,38 +133,35 @@ class Visits:
                 case "s" if self.flying:
                     await self.settle(self.data.draw(_CHARGES))
                 case "a" if self.flying:
-                    await self.settle(Charged())
+                    await self.settle(Amount())
                 case "w":
                     self.server.clock.now += self.data.draw(st.sampled_from([0.5, 6.0, DAY]))
-        await self.server.door.close()
+        await self.server.access.close()
         written, used = self.server.keys.used, self.total()
         assert sum(row.cost_usd for row in written) == pytest.approx(used.usd)
         assert sum(row.input_tokens for row in written) == used.tokens
         assert sum(row.requests for row in written) == self.ended
 
     async def begin(self, token: str) -> None:
-        visitor = await self.server.door.admit(token)
+        principal = await self.server.access.authenticate(token)
         tokens = self.data.draw(st.integers(0, 2000))
-        reason = await self.refused(visitor, tokens)
+        reason = None
+        try:
+            principal = await self.server.access.reserve(principal, model="podium", tokens=tokens)
+        except ApiError as refusal:
+            reason = refusal.reason
         if reason is None:
             assert is_left(self.total(self.day), self.rules.per_day)
             assert is_left(self.total(), self.rules.in_total)
-            self.flying.append(visitor)
+            self.flying.append(principal)
         elif reason == "rate_limited":
             assert self.flying, "nobody else holds anything"
         else:
             assert reason == "out_of_budget"
 
-    async def refused(self, visitor: Principal, tokens: int) -> Reason | None:
-        try:
-            await self.server.door.begin(visitor, tier_or_worker="podium", tokens=tokens)
-        except ApiError as refusal:
-            return refusal.reason
-        return None
-
-    async def settle(self, used: Charged) -> None:
-        visitor = self.flying.pop(self.data.draw(st.integers(0, len(self.flying) - 1)))
-        await self.server.settle(visitor, tokens=used.tokens, usd=used.usd)
+    async def settle(self, used: Amount) -> None:
+        principal = self.flying.pop(self.data.draw(st.integers(0, len(self.flying) - 1)))
+        await self.server.settle(principal, tokens=used.tokens, usd=used.usd)
         self.used.append((self.day, used))
         self.ended += 1
 
@@ -172,11 +169,11 @@ class Visits:
     def day(self) -> int:
         return int(self.server.clock.now // DAY)
 
-    def total(self, day: int | None = None) -> Charged:
-        return sum((used for when, used in self.used if day in (None, when)), Charged())
+    def total(self, day: int | None = None) -> Amount:
+        return sum((used for when, used in self.used if day in (None, when)), Amount())
 
 
-def is_left(charged: Charged, cap: Allowance) -> bool:
+def is_left(charged: Amount, cap: Allowance) -> bool:
     """Whether that leaves something of the cap."""
     return (cap.usd is None or charged.usd < cap.usd) and (
         cap.tokens is None or charged.tokens < cap.tokens

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, literal
 
 from podium.server.access import accounts as rates_module
 from podium.server.api_error import ApiError
-from podium.store import sql_keys as sql_rates
 from podium.store.keys import Rules
+from podium.store.sql import keys as sql_rates
 from server.access.replicas import Replica, Replicas, replicas_of
 
 A_MINUTE = 60.0
@@ -37,12 +37,12 @@ def time(monkeypatch: pytest.MonkeyPatch) -> DatabaseTime:
 async def wait(replica: Replica, replicas: Replicas, tokens: int = 1) -> float | None:
     """How long a request is told to wait; None where it may begin."""
     try:
-        visitor = await replica.begin(replicas.made, tokens)
+        principal = await replica.begin(replicas.made, tokens)
     except ApiError as refusal:
         if refusal.reason != "rate_limited":
             raise
         return refusal.retry_after
-    await replica.settle(visitor, tokens=tokens)
+    await replica.settle(principal, tokens=tokens)
     return None
 
 
@@ -63,9 +63,9 @@ async def test_tokens_that_were_guessed_wrongly_are_put_right_for_all(
     monkeypatch.setattr(rates_module, "SOON", 0.0)
     async with replicas_of(place, Rules(tokens_per_minute=600), 2) as replicas:
         one, other = replicas.all
-        visitor = await one.begin(replicas.made, tokens=10)
-        await one.settle(visitor, tokens=590)
-        await one.door.close()
+        principal = await one.begin(replicas.made, tokens=10)
+        await one.settle(principal, tokens=590)
+        await one.access.close()
         assert await wait(other, replicas, 20) == pytest.approx(1.0)
         assert await wait(other, replicas, 10) is None
 
@@ -85,10 +85,10 @@ async def test_a_database_whose_clock_is_set_back_gives_nothing_away(
 async def test_a_key_with_a_rate_is_refused_while_the_store_cannot_be_asked(place: str) -> None:
     async with replicas_of(place, Rules(requests_per_minute=60), 1) as replicas:
         (replica,) = replicas.all
-        visitor = await replica.door.admit(replicas.made.token)
+        principal = await replica.access.authenticate(replicas.made.token)
         replica.store._closed = True
         with pytest.raises(ApiError, match="cannot be looked up") as caught:
-            await replica.door.begin(visitor, tier_or_worker="worker", tokens=1)
+            await replica.access.reserve(principal, model="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
         replica.store._closed = False
 

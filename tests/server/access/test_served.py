@@ -79,7 +79,7 @@ async def test_a_cap_holds_for_all_that_run_at_once(tmp_path: Path, model: str) 
     async with served_to(rules, [Chatterbox()], TWICE, tmp_path) as (served, store):
         asked = [served.ask(model=model) for _ in range(30)]
         statuses = [response.status_code for response in await asyncio.gather(*asked)]
-        await served.service.door.close()
+        await served.service.access.close()
         (used,) = await store.keys.usage()
     assert 0.9 <= used.cost_usd <= 1.0
     assert set(statuses) == {200, 402}
@@ -91,7 +91,7 @@ async def test_a_run_is_stopped_in_the_middle_when_its_keys_cap_is_reached(tmp_p
     async with served_to(rules, [Chatterbox()], TWICE, tmp_path) as (served, store):
         asked = [served.ask(model="podium-ultra", stream=True) for _ in range(2)]
         answers = [answer.text for answer in await asyncio.gather(*asked)]
-        await served.service.door.close()
+        await served.service.access.close()
         (used,) = await store.keys.usage()
         runs = [await store.load(run.id) for run in await served.service.keeper.list()]
     assert 0.15 - 0.016 < used.cost_usd <= 0.15
@@ -132,7 +132,7 @@ async def test_what_was_used_is_written_by_model_and_is_what_the_worker_said(
     async with served_to(Rules(), [worker()], None, tmp_path) as (served, store):
         for model in ("podium-ultra", "podium-ultra", "solo"):
             await served.ask(model=model)
-        await served.service.door.close()
+        await served.service.access.close()
         rows = {row.model: row for row in await store.keys.usage()}
     assert set(rows) == {"podium-ultra", "solo"}
     assert (rows["podium-ultra"].requests, rows["solo"].requests) == (2, 1)
@@ -147,7 +147,7 @@ async def test_a_request_that_comes_to_nothing_gives_its_hold_back(tmp_path: Pat
         for _ in range(5):
             response = await served.ask("word " * 700, model="podium-ultra", podium={"rounds": 0})
             assert response.status_code == 400
-        await served.service.door.close()
+        await served.service.access.close()
         assert sum(row.assumed_tokens for row in await store.keys.usage()) == 0
 
 

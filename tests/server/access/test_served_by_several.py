@@ -23,9 +23,9 @@ from podium.core.workflow import Step, Workflow
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
-from podium.store.keys import Allowance, Charged, Rules
-from podium.store.sql import SqlRunStore
-from podium.store.tables import TABS
+from podium.store.keys import Allowance, Amount, Rules
+from podium.store.sql.run_store import SqlRunStore
+from podium.store.sql.tables import TABS
 from podium.workers import ScriptedWorker
 from support.serving import Served, application, serving
 
@@ -74,12 +74,12 @@ class Several:
             CHAT, json={"model": model, "messages": messages, **body}
         )
 
-    async def settled(self) -> Charged:
+    async def settled(self) -> Amount:
         """What the key was charged, when everything is written."""
-        for door in self.doors:
-            await door.close()
+        for access in self.doors:
+            await access.close()
         rows = await self.stores[0].keys.usage(key_id=self.key_id)
-        return Charged(
+        return Amount(
             sum(row.cost_usd + row.assumed_usd for row in rows),
             sum(row.output_tokens + row.assumed_tokens for row in rows),
         )
@@ -99,17 +99,22 @@ async def several(place: str, rules: Rules) -> AsyncIterator[Several]:
     async with AsyncExitStack() as stack:
         for _ in range(2):
             store = await SqlRunStore.open(place)
-            door = KeyAuthenticator(store.keys, Pool((worker.profile,)), shared=True)
+            access = KeyAuthenticator(store.keys, Pool((worker.profile,)), shared=True)
             if not both.stores:
                 await store.keys.add(made.key)
             app = application(
-                [worker], conductor=TWICE, store=store, door=door, dialects=DIALECTS, shared=True
+                [worker],
+                conductor=TWICE,
+                store=store,
+                access=access,
+                dialects=DIALECTS,
+                shared=True,
             )
             served = await stack.enter_async_context(serving(app))
             served.client.headers["Authorization"] = f"Bearer {made.token}"
             both.served.append(served)
             both.stores.append(store)
-            both.doors.append(door)
+            both.doors.append(access)
         yield both
 
 
@@ -168,10 +173,10 @@ async def test_a_run_that_was_cut_off_is_charged_with_what_was_journalled_before
         await both.stores[0].begin(cut_off)
         before = await both.settled()
         service = both.served[1].service
-        async with service.door.account_for(cut_off) as account:
+        async with service.access.account_for_run(cut_off) as account:
             done = await service.podium.resume(cut_off.id, account=account)
         assert done.status == "answered"
         after = await both.settled()
-    assert before == Charged()
+    assert before == Amount()
     assert after.usd == pytest.approx(0.5 + both.worker.said / 1000)
     assert both.worker.said == 100

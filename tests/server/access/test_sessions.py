@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.server.access.sessions import SESSION_SECONDS, Sessions, read_session
+from podium.server.access.sessions import SESSION_SECONDS, Sessions, parse_session
 from podium.server.access.tokens import make_key
 from podium.server.api_error import ApiError
 from podium.store.keys import Rules
@@ -16,7 +16,7 @@ KEY = make_key("Ada", Rules()).key
 def test_a_session_is_known_again_until_it_ends() -> None:
     clock = Clock()
     sessions = Sessions("secret", clock=clock)
-    claim = read_session(sessions.begin(KEY))
+    claim = parse_session(sessions.begin(KEY))
     assert claim is not None
     assert claim.key_id == KEY.id
     assert sessions.is_good(claim, KEY)
@@ -25,7 +25,7 @@ def test_a_session_is_known_again_until_it_ends() -> None:
 
 
 def test_a_session_is_good_in_every_process_that_has_the_secret_and_in_no_other() -> None:
-    claim = read_session(Sessions("one").begin(KEY))
+    claim = parse_session(Sessions("one").begin(KEY))
     assert claim is not None
     assert Sessions("one").is_good(claim, KEY)
     assert not Sessions("another").is_good(claim, KEY)
@@ -34,7 +34,7 @@ def test_a_session_is_good_in_every_process_that_has_the_secret_and_in_no_other(
 
 def test_nothing_of_a_session_can_be_changed() -> None:
     sessions = Sessions("secret")
-    claim = read_session(sessions.begin(KEY))
+    claim = parse_session(sessions.begin(KEY))
     assert claim is not None
     other = make_key("Bob", Rules()).key
     assert not sessions.is_good(claim._replace(ends=claim.ends + 1), KEY)
@@ -47,29 +47,29 @@ def test_nothing_of_a_session_can_be_changed() -> None:
     ["", "pk_0_x", "ps_", "ps_1_2", "ps__2_x", "ps_1_x_y", "ps_1_²_y", "ps_1_2_" + "x" * 300],
 )
 def test_what_is_no_session_claims_nothing(shown: str) -> None:
-    assert read_session(shown) is None
+    assert parse_session(shown) is None
 
 
 async def test_a_session_does_what_its_key_does_and_ends_with_it() -> None:
     server = Server()
     token = await server.token(Rules(scopes=frozenset({"ask"})))
-    session = await server.door.sign_in(token)
+    session = await server.access.sign_in(token)
     assert session is not None
     assert token not in session
-    visitor = await server.door.admit(session)
-    assert visitor.key_id == (await server.door.admit(token)).key_id
-    assert visitor.scopes == {"ask"}
-    await server.keys.revoke(visitor.key_id)
+    principal = await server.access.authenticate(session)
+    assert principal.key_id == (await server.access.authenticate(token)).key_id
+    assert principal.scopes == {"ask"}
+    await server.keys.revoke(principal.key_id)
     server.clock.now += 6
     with pytest.raises(ApiError, match="revoked"):
-        await server.door.admit(session)
+        await server.access.authenticate(session)
 
 
 async def test_a_session_cannot_be_had_for_a_session() -> None:
     server = Server()
-    session = await server.door.sign_in(await server.token())
+    session = await server.access.sign_in(await server.token())
     assert session is not None
     with pytest.raises(ApiError, match="not one of this server's"):
-        await server.door.sign_in(session)
+        await server.access.sign_in(session)
     with pytest.raises(ApiError, match="sign in again"):
-        await server.door.admit(session[:-1] + ("0" if session[-1] != "0" else "1"))
+        await server.access.authenticate(session[:-1] + ("0" if session[-1] != "0" else "1"))

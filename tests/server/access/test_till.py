@@ -12,13 +12,12 @@ import pytest
 from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
 from podium.core.run import Run
 from podium.core.usage import Usage
-from podium.server.access import shared_budget as till_module
-from podium.server.access.key_budget import Reservation
-from podium.server.access.shared_budget import SharedBudget
+from podium.server.access import quotas as till_module
+from podium.server.access.quotas import Reservation, SharedBudget
 from podium.server.api_error import ApiError
-from podium.store.keys import Allowance, Charged, Rules
-from podium.store.quotas import Drawn, TabRow
-from podium.store.sql_reservations import SqlTabs
+from podium.store.keys import Allowance, Amount, Rules
+from podium.store.quotas import ReservationResult, ReservationRow
+from podium.store.sql.quotas import SqlReservationStore
 from server.access.replicas import CRUMB, Replica, hold_of, replicas_of
 
 A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
@@ -31,9 +30,9 @@ async def test_a_hold_of_one_replica_is_seen_by_all(place: str) -> None:
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
-        _, hold = await hold_of(one, first, 700)
+        _, hold = await hold_of(first, 700)
         assert hold.max_tokens == 700
-        ledger, cut = await hold_of(other, second, 700)
+        ledger, cut = await hold_of(second, 700)
         assert hold.usd + cut.usd <= 1.0 + CRUMB
         assert cut.max_tokens is not None
         assert 200 < cut.max_tokens < 300
@@ -44,8 +43,8 @@ async def test_a_call_waits_for_what_another_replica_gives_back(place: str) -> N
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
-        ledger, hold = await hold_of(one, first, 5000)
-        waiting = asyncio.create_task(hold_of(other, second, 500))
+        ledger, hold = await hold_of(first, 5000)
+        waiting = asyncio.create_task(hold_of(second, 500))
         await asyncio.sleep(0.03)
         assert not waiting.done()
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.001)
@@ -59,8 +58,8 @@ async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         one, other = replicas.all
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
-        await hold_of(one, first, 5000)
-        account = other.door.account_of(second)
+        await hold_of(first, 5000)
+        account = second.quota.account
         assert isinstance(account, Reservation)
         for _ in range(3):
             await account.change()
@@ -78,11 +77,11 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str
         late = await other.begin(replicas.made)
         spender = await one.begin(replicas.made)
         await one.settle(spender, usd=0.999)
-        await one.door.close()
+        await one.access.close()
         with pytest.raises(BudgetExhausted, match=r"the key's budget is spent: usd is capped at"):
-            await hold_of(other, late, 500)
+            await hold_of(late, 500)
         await other.settle(late, usd=0.001)
-        await other.door.close()
+        await other.access.close()
         with pytest.raises(ApiError, match=r"the \$1 that the key 'Ada' may spend it has in all"):
             await other.begin(replicas.made)
 
@@ -90,14 +89,14 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str
 async def test_what_is_settled_leaves_no_tab_behind(place: str) -> None:
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         for replica in replicas.all:
-            visitor = await replica.begin(replicas.made)
-            ledger, hold = await hold_of(replica, visitor, 50)
+            principal = await replica.begin(replicas.made)
+            ledger, hold = await hold_of(principal, 50)
             ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.01)
-            await replica.settle(visitor, usd=0.01, tokens=2)
+            await replica.settle(principal, usd=0.01, tokens=2)
         for replica in replicas.all:
-            await replica.door.close()
+            await replica.access.close()
         assert await replicas.rows() == []
-        assert await replicas.charged() == Charged(0.02, 4)
+        assert await replicas.charged() == Amount(0.02, 4)
 
 
 async def test_what_a_killed_replica_held_comes_back_and_what_it_used_is_charged(
@@ -105,22 +104,22 @@ async def test_what_a_killed_replica_held_comes_back_and_what_it_used_is_charged
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         killed, living = replicas.all
-        visitor = await killed.begin(replicas.made)
-        ledger, hold = await hold_of(killed, visitor, 100)
+        principal = await killed.begin(replicas.made)
+        ledger, hold = await hold_of(principal, 100)
         ledger.settle(hold, Usage(50, 50, 0, 0, 0), 0.05)
-        await hold_of(killed, visitor, 5000)
+        await hold_of(principal, 5000)
         await replicas.see(0.05)
         replicas.kill(killed)
         other = await living.begin(replicas.made)
         with pytest.raises(asyncio.TimeoutError):  # the dead one's call may still come back
-            await asyncio.wait_for(hold_of(living, other, 500), 0.1)
+            await asyncio.wait_for(hold_of(other, 500), 0.1)
         await replicas.let_leases_run_out()
-        _, hold = await asyncio.wait_for(hold_of(living, other, 5000), 5)
+        _, hold = await asyncio.wait_for(hold_of(other, 5000), 5)
         assert hold.usd == pytest.approx(0.95, abs=0.01)
-        assert living.door._tabs is not None
-        assert await living.door._tabs.sweep() == 1
-        assert await living.door._tabs.sweep() == 0
-        assert await replicas.charged() == Charged(0.05, 100)
+        assert living.access._tabs is not None
+        assert await living.access._tabs.sweep() == 1
+        assert await living.access._tabs.sweep() == 0
+        assert await replicas.charged() == Amount(0.05, 100)
 
 
 async def test_a_run_of_a_killed_replica_counts_until_whoever_took_it_over_has_ended_it(
@@ -130,20 +129,20 @@ async def test_a_run_of_a_killed_replica_counts_until_whoever_took_it_over_has_e
         killed, living = replicas.all
         key_id = replicas.made.key.id
         run = replace(make_run(steps=2, status="running", answer=None), owner=key_id)
-        visitor = await killed.begin(replicas.made, model="podium-ultra")
-        killed.door.performs(visitor, run)
+        principal = await killed.begin(replicas.made, model="podium-ultra")
+        principal.quota.attach_run(run)
         await killed.store.begin(run)
-        ledger, hold = await hold_of(killed, visitor, 600)
+        ledger, hold = await hold_of(principal, 600)
         ledger.settle(hold, Usage(20, 10, 0, 0, 0), 0.5)
         await replicas.see(0.5)
         replicas.kill(killed)
         await replicas.let_leases_run_out()
-        assert living.door._tabs is None or await living.door._tabs.sweep() == 0
+        assert living.access._tabs is None or await living.access._tabs.sweep() == 0
         other = await living.begin(replicas.made)
-        _, left = await hold_of(living, other, 5000)
+        _, left = await hold_of(other, 5000)
         assert left.usd == pytest.approx(0.5, abs=0.01)
         await living.settle(other)
-        async with living.door.account_for(run) as account:
+        async with living.access.account_for_run(run) as account:
             assert account is not None
             assert account.left.usd == pytest.approx(0.5, abs=0.01)
             assert [row["used_usd"] for row in await replicas.rows() if row["run_id"]] == [0.5]
@@ -151,9 +150,9 @@ async def test_a_run_of_a_killed_replica_counts_until_whoever_took_it_over_has_e
             done = replace(make_run(steps=3), owner=key_id)
             assert claimed.id == done.id
             await living.store.finish(done)
-        await living.door.close()
+        await living.access.close()
         assert await replicas.rows() == []
-        assert await replicas.charged() == Charged(0.75, 45)
+        assert await replicas.charged() == Amount(0.75, 45)
 
 
 async def test_a_request_that_goes_on_with_a_run_that_was_cut_off_lets_nobody_forget_what_it_used(
@@ -163,16 +162,16 @@ async def test_a_request_that_goes_on_with_a_run_that_was_cut_off_lets_nobody_fo
         killed, living = replicas.all
         run = make_run(steps=2, status="running", answer=None)
         for replica in (killed, living):
-            visitor = await replica.begin(replicas.made, model="podium-ultra")
-            replica.door.performs(visitor, run)
-            ledger, hold = await hold_of(replica, visitor, 500)
+            principal = await replica.begin(replicas.made, model="podium-ultra")
+            principal.quota.attach_run(run)
+            ledger, hold = await hold_of(principal, 500)
             ledger.settle(hold, Usage(1, 1, 0, 0, 0), hold.usd)
             await replicas.see(hold.usd)
             if replica is killed:
                 replicas.kill(killed)
                 await replicas.let_leases_run_out()
         with pytest.raises(BudgetExhausted):
-            await hold_of(living, visitor, 500)
+            await hold_of(principal, 500)
 
 
 async def test_a_run_whose_key_was_revoked_is_not_gone_on_with(
@@ -183,9 +182,9 @@ async def test_a_run_whose_key_was_revoked_is_not_gone_on_with(
         run = replace(make_run(), owner=replicas.made.key.id)
         await replica.store.keys.revoke(replicas.made.key.id)
         with pytest.raises(ApiError, match="the key 'Ada' was revoked"):
-            async with replica.door.account_for(run):
+            async with replica.access.account_for_run(run):
                 raise AssertionError("nobody gets here")
-        async with replica.door.account_for(replace(run, owner="")) as account:
+        async with replica.access.account_for_run(replace(run, owner="")) as account:
             assert account is None
 
 
@@ -193,18 +192,18 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         one, cut_off = replicas.all
         first = await cut_off.begin(replicas.made)
-        second = await cut_off.door.admit(replicas.made.token)
+        second = await cut_off.access.authenticate(replicas.made.token)
         cut_off.store._closed = True
         with pytest.raises(ApiError, match="cannot be looked up") as caught:
-            await cut_off.door.begin(second, tier_or_worker="worker", tokens=1)
+            await cut_off.access.reserve(second, model="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
         with pytest.raises(BudgetUnseen, match="cannot be told"):
-            await hold_of(cut_off, first, 500)
-        account = cut_off.door.account_of(first)
+            await hold_of(first, 500)
+        account = first.quota.account
         assert account is not None
         assert not account.may_get_back, "what could not be secured is not held"
-        visitor = await one.begin(replicas.made)
-        assert (await hold_of(one, visitor, 500))[1].max_tokens == 500
+        principal = await one.begin(replicas.made)
+        assert (await hold_of(principal, 500))[1].max_tokens == 500
 
 
 async def test_a_key_without_a_cap_never_asks_the_store(
@@ -213,9 +212,9 @@ async def test_a_key_without_a_cap_never_asks_the_store(
     monkeypatch.setattr(SharedBudget, "_drawn", None)
     async with replicas_of(place, Rules(per_request=Allowance(usd=1.0)), 1) as replicas:
         (replica,) = replicas.all
-        visitor = await replica.begin(replicas.made)
-        assert replica.door.account_of(visitor) is None
-        await replica.settle(visitor, usd=0.5)
+        principal = await replica.begin(replicas.made)
+        assert principal.quota.account is None
+        await replica.settle(principal, usd=0.5)
 
 
 async def test_a_call_within_what_its_tab_was_granted_does_not_ask_again(
@@ -224,11 +223,11 @@ async def test_a_call_within_what_its_tab_was_granted_does_not_ask_again(
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         monkeypatch.setattr(till_module, "SOON", 60.0)
-        visitor = await replica.begin(replicas.made)
-        ledger, hold = await hold_of(replica, visitor, 500)
+        principal = await replica.begin(replicas.made)
+        ledger, hold = await hold_of(principal, 500)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.0)
         monkeypatch.setattr(SharedBudget, "_drawn", None)
-        assert (await hold_of(replica, visitor, 490))[1].max_tokens == 490
+        assert (await hold_of(principal, 490))[1].max_tokens == 490
 
 
 async def test_a_request_that_is_given_up_while_it_begins_leaves_no_tab(
@@ -236,25 +235,25 @@ async def test_a_request_that_is_given_up_while_it_begins_leaves_no_tab(
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
-        visitor = await replica.door.admit(replicas.made.token)
-        opened, let_go = asyncio.Event(), asyncio.Event()
+        principal = await replica.access.authenticate(replicas.made.token)
+        opened, released = asyncio.Event(), asyncio.Event()
         drawing = SharedBudget._drawn
 
         async def slowly(self: SharedBudget, *args: object) -> object:
             drawn = await drawing(self, *args)  # type: ignore[arg-type]
             opened.set()
-            await let_go.wait()
+            await released.wait()
             return drawn
 
         monkeypatch.setattr(SharedBudget, "_drawn", slowly)
-        begin = replica.door.begin(visitor, tier_or_worker="worker", tokens=1)
+        begin = replica.access.reserve(principal, model="worker", tokens=1)
         task = asyncio.create_task(begin)
         await opened.wait()
         assert len(await replicas.rows()) == 1
         task.cancel()
         await asyncio.wait({task})
-        let_go.set()
-        await replica.door.close()
+        released.set()
+        await replica.access.close()
         assert await replicas.rows() == []
 
 
@@ -263,26 +262,26 @@ async def test_a_tab_that_is_closed_while_it_is_written_is_closed_after_that(
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
-        visitor = await replica.begin(replicas.made)
-        tabs = replica.door._tabs
+        principal = await replica.begin(replicas.made)
+        tabs = replica.access._tabs
         assert tabs is not None
-        drawing, asked, let_go = tabs.draw, asyncio.Event(), asyncio.Event()
+        drawing, asked, released = tabs.draw, asyncio.Event(), asyncio.Event()
 
-        async def late(*args: Any, **asking: Any) -> Drawn:
+        async def late(*args: Any, **asking: Any) -> ReservationResult:
             asked.set()
-            await let_go.wait()
+            await released.wait()
             return await drawing(*args, **asking)
 
         monkeypatch.setattr(tabs, "draw", late)
-        task = asyncio.create_task(hold_of(replica, visitor, 500))
+        task = asyncio.create_task(hold_of(principal, 500))
         await asked.wait()
         task.cancel()
         await asyncio.wait({task})
-        await replica.settle(visitor)
+        await replica.settle(principal)
         while await replicas.rows():
             await asyncio.sleep(0.001)
-        let_go.set()
-        await replica.door.close()
+        released.set()
+        await replica.access.close()
         assert await replicas.rows() == []
 
 
@@ -290,19 +289,19 @@ class Unsteady:
     """The tabs of a replica, whose next transaction waits until it is let go, and then fails."""
 
     def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert replica.door._tabs is not None
-        self._draw = replica.door._tabs.draw
-        self.asked, self.let_go = asyncio.Event(), asyncio.Event()
+        assert replica.access._tabs is not None
+        self._draw = replica.access._tabs.draw
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.asked_for = 0
         monkeypatch.setattr(till_module, "AGAIN_SECONDS", 0.001)
-        monkeypatch.setattr(replica.door._tabs, "draw", self.draw)
+        monkeypatch.setattr(replica.access._tabs, "draw", self.draw)
 
-    async def draw(self, *args: Any, **asking: Any) -> Drawn:
+    async def draw(self, *args: Any, **asking: Any) -> ReservationResult:
         self.asked_for += 1
         if self.asked_for > 1:
             return await self._draw(*args, **asking)
         self.asked.set()
-        await self.let_go.wait()
+        await self.released.wait()
         raise StoreError("the store is away")
 
 
@@ -311,17 +310,17 @@ async def test_a_tab_that_is_closed_while_it_cannot_be_written_is_not_written_ag
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
-        visitor = await replica.begin(replicas.made)
-        ledger, hold = await hold_of(replica, visitor, 500)
+        principal = await replica.begin(replicas.made)
+        ledger, hold = await hold_of(principal, 500)
         tabs = Unsteady(replica, monkeypatch)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.1)
         await tabs.asked.wait()
-        await replica.settle(visitor, usd=0.1)
+        await replica.settle(principal, usd=0.1)
         while await replicas.rows():
             await asyncio.sleep(0.001)
-        tabs.let_go.set()
+        tabs.released.set()
         await asyncio.sleep(0.03)
-        await replica.door.close()
+        await replica.access.close()
         assert await replicas.rows() == []
         assert tabs.asked_for == 1, "nothing is left to be written"
 
@@ -332,21 +331,21 @@ async def test_what_changes_while_a_till_recovers_is_written_too(
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         first, second = await replica.begin(replicas.made), await replica.begin(replicas.made)
-        ledger, hold = await hold_of(replica, first, 100)
+        ledger, hold = await hold_of(first, 100)
         tabs = Unsteady(replica, monkeypatch)
-        refused = asyncio.create_task(hold_of(replica, second, 100))
+        refused = asyncio.create_task(hold_of(second, 100))
         await tabs.asked.wait()
-        later = asyncio.create_task(hold_of(replica, first, 100))
+        later = asyncio.create_task(hold_of(first, 100))
         drawing, recovering, recovered = tabs._draw, asyncio.Event(), asyncio.Event()
 
-        async def slowly(*args: Any, **asking: Any) -> Drawn:
+        async def slowly(*args: Any, **asking: Any) -> ReservationResult:
             recovering.set()
             await recovered.wait()
             return await drawing(*args, **asking)
 
         tabs._draw = slowly
         await asyncio.sleep(0)
-        tabs.let_go.set()
+        tabs.released.set()
         await recovering.wait()
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.05)
         await asyncio.sleep(0.02)  # its time to be written passes meanwhile
@@ -362,14 +361,14 @@ async def test_a_till_that_was_closed_tries_nothing_again(
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
-        visitor = await replica.begin(replicas.made)
-        ledger, hold = await hold_of(replica, visitor, 500)
+        principal = await replica.begin(replicas.made)
+        ledger, hold = await hold_of(principal, 500)
         tabs = Unsteady(replica, monkeypatch)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.1)
         await tabs.asked.wait()
-        closing = asyncio.create_task(replica.door.close())
+        closing = asyncio.create_task(replica.access.close())
         await asyncio.sleep(0.01)
-        tabs.let_go.set()
+        tabs.released.set()
         await closing
         await asyncio.sleep(0.02)
         assert tabs.asked_for == 1
@@ -381,36 +380,36 @@ async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
     """Else the lease that it takes, and the calls that nobody will ever end, are waited for."""
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         killed, living = replicas.all
-        visitor = await killed.begin(replicas.made)
-        seen, let_go = asyncio.Event(), asyncio.Event()
-        looking = SqlTabs._seen
+        principal = await killed.begin(replicas.made)
+        seen, released = asyncio.Event(), asyncio.Event()
+        looking = SqlReservationStore._seen
 
-        async def slowly(self: SqlTabs, *args: Any) -> Any:
+        async def slowly(self: SqlReservationStore, *args: Any) -> Any:
             seen.set()
-            await let_go.wait()
+            await released.wait()
             return await looking(self, *args)
 
-        monkeypatch.setattr(SqlTabs, "_seen", slowly)
-        holding = asyncio.create_task(hold_of(killed, visitor, 900))
+        monkeypatch.setattr(SqlReservationStore, "_seen", slowly)
+        holding = asyncio.create_task(hold_of(principal, 900))
         await seen.wait()
         replicas.kill(killed)
-        let_go.set()
+        released.set()
         with pytest.raises(BudgetUnseen):
             await holding
         await replicas.let_leases_run_out()
         other = await living.begin(replicas.made)
-        _, hold = await asyncio.wait_for(hold_of(living, other, 5000), 5)
+        _, hold = await asyncio.wait_for(hold_of(other, 5000), 5)
         assert hold.usd == pytest.approx(1.0, abs=0.01)
 
 
 async def test_a_tab_that_was_granted_nothing_takes_nothing(place: str) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
-        tabs, key = replica.store.keys.tabs("one", 60.0), replicas.made.key
-        wide = TabRow(id="wide", key_id=key.id, model="m", needed=Charged(0.9, 0))
+        tabs, key = replica.store.keys.reservations("one", 60.0), replicas.made.key
+        wide = ReservationRow(id="wide", key_id=key.id, model="m", needed=Amount(0.9, 0))
         drawn = await tabs.draw(key.id, key.rules, "2026-01-02", grown=[wide])
-        assert drawn.granted == {"wide": Charged(0.9, 0)}
-        more = replace(wide, needed=Charged(1.5, 0), granted=Charged(0.9, 0))
-        small = TabRow(id="small", key_id=key.id, model="m", needed=Charged(0.2, 0))
+        assert drawn.granted == {"wide": Amount(0.9, 0)}
+        more = replace(wide, needed=Amount(1.5, 0), granted=Amount(0.9, 0))
+        small = ReservationRow(id="small", key_id=key.id, model="m", needed=Amount(0.2, 0))
         drawn = await tabs.draw(key.id, key.rules, "2026-01-02", grown=[more, small])
         assert drawn.granted == {}, "what the refused one had before is still taken"

@@ -56,10 +56,10 @@ async def visit(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
     tell; then it is settled, unless its replica is killed meanwhile."""
     replica = dice.choice(replicas.all)
     try:
-        visitor = await replica.begin(replicas.made, tokens=dice.choice([1, 40]))
+        principal = await replica.begin(replicas.made, tokens=dice.choice([1, 40]))
     except ApiError:
         return
-    ledger = Ledger(Budget(), account=replica.door.account_of(visitor))
+    ledger = Ledger(Budget(), account=principal.quota.account)
     try:
         for _ in range(dice.randint(1, 4)):
             request = asking(dice.choice([20, 80, 300, 2000]))
@@ -78,7 +78,7 @@ async def visit(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
             truth.check()
     except (BudgetExhausted, BudgetUnseen):
         pass
-    await replica.settle(visitor, usd=ledger.spent.usd, tokens=ledger.spent.tokens)
+    await replica.settle(principal, usd=ledger.spent.usd, tokens=ledger.spent.tokens)
 
 
 async def kill_one(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
@@ -98,8 +98,8 @@ async def kill_one(replicas: Replicas, truth: Truth, dice: random.Random) -> Non
     await replicas.start()
     await replicas.let_leases_run_out()
     for replica in replicas.all:
-        if replica.door._tabs is not None:
-            await replica.door._tabs.sweep()
+        if replica.access._tabs is not None:
+            await replica.access._tabs.sweep()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -113,7 +113,7 @@ async def test_a_cap_holds_for_all_replicas_together_however_their_calls_overlap
         for _ in range(4):
             await asyncio.gather(*(visit(replicas, truth, dice) for _ in range(8)))
         for replica in replicas.all:
-            await replica.door.close()
+            await replica.access.close()
         assert (await replicas.charged()).usd == pytest.approx(truth.used)
         assert await replicas.rows() == []
     assert truth.calls >= 5, "one call alone overlaps with nothing"

@@ -20,11 +20,11 @@ from podium.core.usage import NO_USAGE, Price, Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict, Verify
 from podium.server.access import KeyAuthenticator, Principal
-from podium.server.access.tokens import Made, make_key
+from podium.server.access.tokens import NewKey, make_key
 from podium.server.api_error import ApiError
 from podium.server.records.metrics import RequestCost
-from podium.store.keys import Allowance, Charged, Rules
-from podium.store.sql import SqlRunStore
+from podium.store.keys import Allowance, Amount, Rules
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 
 DOLLARS = Rules(in_total=Allowance(usd=1.0))
@@ -34,19 +34,18 @@ JUDGE = WorkerProfile(name="judge", price=Price(input=100.0, output=1000.0))
 class Runtime:
     """A gatekeeper over a real store, with one key of a dollar."""
 
-    def __init__(self, store: SqlRunStore, made: Made) -> None:
+    def __init__(self, store: SqlRunStore, made: NewKey) -> None:
         self.store = store
         self.made = made
-        self.door = KeyAuthenticator(store.keys, Pool((JUDGE,)))
+        self.access = KeyAuthenticator(store.keys, Pool((JUDGE,)))
 
     async def begin(self) -> Principal:
-        visitor = await self.door.admit(self.made.token)
-        await self.door.begin(visitor, tier_or_worker="podium", tokens=1)
-        return visitor
+        principal = await self.access.authenticate(self.made.token)
+        return await self.access.reserve(principal, model="podium", tokens=1)
 
-    async def settle(self, visitor: Principal, bill: RequestCost) -> None:
-        await self.door.settle(
-            visitor,
+    async def settle(self, principal: Principal, bill: RequestCost) -> None:
+        await self.access.settle(
+            principal,
             model="podium",
             usage=bill.usage,
             orchestration=bill.orchestration,
@@ -54,13 +53,13 @@ class Runtime:
             run=bill.run,
         )
 
-    async def charged(self) -> Charged:
-        await self.door.close()
+    async def charged(self) -> Amount:
+        await self.access.close()
         return (await self.store.keys.standing(self.made.key.id, "2026-01-02")).total
 
-    def call(self, visitor: Principal, usage: Usage, usd: float) -> None:
+    def call(self, principal: Principal, usage: Usage, usd: float) -> None:
         """A call of the visitor's request begins and ends."""
-        ledger = Ledger(Budget(), account=self.door.account_of(visitor))
+        ledger = Ledger(Budget(), account=principal.quota.account)
         hold = ledger.hold(JUDGE, Request((user("?"),), max_tokens=100))
         assert hold is not None
         ledger.settle(hold, usage, usd)
@@ -75,7 +74,7 @@ async def house_in(folder: Path) -> AsyncIterator[Runtime]:
     try:
         yield house
     finally:
-        await house.door.close()
+        await house.access.close()
         await store.close()
 
 
@@ -140,14 +139,14 @@ async def test_who_goes_away_while_a_question_is_looked_at_is_charged_and_held_t
         AsyncPodium([worker], ALONE, guardrails=verified.guardrails) as podium,
     ):
         for _ in range(4):
-            visitor = await house.begin()
-            account = house.door.account_of(visitor)
+            principal = await house.begin()
+            account = principal.quota.account
             asking = asyncio.create_task(podium.ask("Why?", account=account))
             await gone_away(asking, verified)
-            await house.settle(visitor, RequestCost())
-        visitor = await house.begin()
-        house.call(visitor, Usage(0, 0, 0, 0, 0), 0.2)
-        await house.settle(visitor, RequestCost())
+            await house.settle(principal, RequestCost())
+        principal = await house.begin()
+        house.call(principal, Usage(0, 0, 0, 0, 0), 0.2)
+        await house.settle(principal, RequestCost())
         with pytest.raises(ApiError, match=r"the \$1 that the key 'Ada' may spend it has in all"):
             await house.begin()
         charged = await house.charged()
@@ -165,19 +164,19 @@ async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_
         AsyncPodium([judge()], ALONE, guardrails=verified.guardrails, store=house.store) as podium,
     ):
         verified.is_on = False
-        key_id, visitor = house.made.key.id, await house.begin()
-        account = house.door.account_of(visitor)
+        key_id, principal = house.made.key.id, await house.begin()
+        account = principal.quota.account
         run = await podium.ask("Why?", response_options=TOOLS, owner=key_id, account=account)
         bill = RequestCost()
         bill.add_run(run, None)
-        await house.settle(visitor, bill)
+        await house.settle(principal, bill)
         verified.is_on = True
-        visitor = await house.begin()
+        principal = await house.begin()
         looked = await house.store.load(run.id)
         results = [ToolResult(run.waiting_for[0].id, "it")]
-        going_on = podium.resume(looked, results=results, account=house.door.account_of(visitor))
+        going_on = podium.resume(looked, results=results, account=principal.quota.account)
         await gone_away(asyncio.create_task(going_on), verified)
-        await house.settle(visitor, RequestCost())
+        await house.settle(principal, RequestCost())
         charged = await house.charged()
     assert verified.places == ["question", "question"]
     assert run.cost_usd == pytest.approx(0.3)
@@ -190,15 +189,15 @@ async def test_a_run_is_charged_once_by_its_end_and_by_the_request_that_it_was_f
 ) -> None:
     async with house_in(tmp_path) as house:
         run = replace(make_run(steps=3), owner=house.made.key.id)
-        visitor = await house.begin()
+        principal = await house.begin()
         for _ in range(3):
-            house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+            house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
         await house.store.begin(replace(run, status="running", answer=None, rounds=()))
         await house.store.finish(run)
         bill = RequestCost()
         bill.add_run(run, None)
-        await house.settle(visitor, bill)
-        assert await house.charged() == Charged(0.75, 45)
+        await house.settle(principal, bill)
+        assert await house.charged() == Amount(0.75, 45)
 
 
 async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
@@ -206,15 +205,15 @@ async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
 ) -> None:
     async with house_in(tmp_path) as house:
         run = replace(make_run(steps=2), owner=house.made.key.id)
-        visitor = await house.begin()
+        principal = await house.begin()
         for _ in range(3):
-            house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+            house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
         bill = RequestCost()
         bill.add_run(run, None)
-        await house.settle(visitor, bill)
+        await house.settle(principal, bill)
         await house.store.begin(replace(run, status="running", answer=None, rounds=()))
         await house.store.finish(run)
-        assert await house.charged() == Charged(0.75, 45)
+        assert await house.charged() == Amount(0.75, 45)
         (row,) = await house.store.keys.usage(key_id=house.made.key.id)
     assert (row.requests, row.cost_usd, row.assumed_usd, row.unknown_cost) == (1, 0.5, 0.25, 1)
     assert (row.assumed_tokens, row.unknown_tokens) == (15, 1)
@@ -229,24 +228,24 @@ async def test_a_request_that_goes_on_with_a_run_is_charged_what_it_added(
             (before, None, 1),
             (replace(make_run(), owner=before.owner), before, 2),
         ):
-            visitor = await house.begin()
+            principal = await house.begin()
             for _ in range(calls):
-                house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+                house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
             bill = RequestCost()
             bill.add_run(run, last)
-            await house.settle(visitor, bill)
-        assert await house.charged() == Charged(0.75, 45)
+            await house.settle(principal, bill)
+        assert await house.charged() == Amount(0.75, 45)
 
 
 async def test_what_calls_used_of_which_the_bill_knows_less_is_charged_as_assumed(
     tmp_path: Path,
 ) -> None:
     async with house_in(tmp_path) as house:
-        visitor = await house.begin()
-        house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
-        house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
-        await house.settle(visitor, RequestCost(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
-        assert await house.charged() == Charged(0.5, 30)
+        principal = await house.begin()
+        house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
+        house.call(principal, Usage(10, 5, 0, 0, 0), 0.25)
+        await house.settle(principal, RequestCost(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
+        assert await house.charged() == Amount(0.5, 30)
         (row,) = await house.store.keys.usage(key_id=house.made.key.id)
     assert (row.cost_usd, row.assumed_usd, row.unknown_cost) == (0.25, 0.25, 1)
     assert (row.input_tokens, row.assumed_tokens, row.unknown_tokens) == (10, 15, 1)

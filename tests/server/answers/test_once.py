@@ -17,8 +17,8 @@ from podium.server.answers.idempotency import Acts, once
 from podium.server.dialects.base import Named
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.repository import RunRepository
-from podium.store import NamedRequest
-from podium.store.sql import SqlRunStore
+from podium.store import IdempotentRequest
+from podium.store.sql.run_store import SqlRunStore
 
 NAMED = Named(name="mine", digest="ab")
 OWNER = "key_1"
@@ -81,11 +81,11 @@ class Runtime:
         self.now += timedelta(seconds=60)
         return asked
 
-    async def given(self) -> NamedRequest:
-        mine = NamedRequest(
+    async def given(self) -> IdempotentRequest:
+        mine = IdempotentRequest(
             owner=OWNER, name="mine", digest="ab", run_id="run_new", process="here", created_at=""
         )
-        return await self.store.names.give(mine)
+        return await self.store.idempotency.register(mine)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def test_a_request_that_is_refused_late_leaves_the_name_to_who_took_it_up(
     house: Runtime,
 ) -> None:
     first = await house.first()
-    taken = await house.store.names.take_up(await house.given(), "there:2")
+    taken = await house.store.idempotency.take_over(await house.given(), "there:2")
     house.refuses = True
     house.checked.set()
     with pytest.raises(UsageError):

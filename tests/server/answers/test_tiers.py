@@ -20,6 +20,7 @@ from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
 from podium.server.access import AllowAll, Principal
+from podium.server.access.policy import RequestQuota
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
@@ -59,11 +60,11 @@ class ByToken(AllowAll):
     def __init__(self) -> None:
         self.settled: list[tuple[str, dict[str, Any]]] = []
 
-    async def admit(self, token: str | None, address: str = "") -> Principal:
+    async def authenticate(self, token: str | None, address: str = "") -> Principal:
         return Principal(key_id=f"key_{token}", name=token or "", scopes=frozenset({"ask"}))
 
-    async def settle(self, visitor: Principal, **used: Any) -> None:
-        self.settled.append((visitor.key_id, used))
+    async def settle(self, principal: Principal, **used: Any) -> None:
+        self.settled.append((principal.key_id, used))
 
 
 async def the_call(served: Served, **body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -84,9 +85,9 @@ def with_result(message: dict[str, Any], text: str = "a cat", **body: Any) -> di
 
 @pytest.mark.parametrize("store", [True, False])
 async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: Path) -> None:
-    worker, door = looker(), ByToken()
+    worker, access = looker(), ByToken()
     app = application(
-        [worker], door=door, dialects=REAL, store=await open_store(tmp_path / "runs.db")
+        [worker], access=access, dialects=REAL, store=await open_store(tmp_path / "runs.db")
     )
     async with serving(app) as served:
         first, message = await the_call(served, store=store)
@@ -99,20 +100,24 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
     assert answer["choices"][0]["message"]["content"] == "I saw a cat"
     assert run_of(answer["id"]) == run_of(first["id"])
     assert worker.calls == 2, "nothing was asked twice"
-    used = [used["usage"].output_tokens for _, used in door.settled]
+    used = [used["usage"].output_tokens for _, used in access.settled]
     assert used == [7, 4], "each request is billed for what it added"
     assert answer["usage"]["completion_tokens"] == 4
     assert [run.status for run in kept] == (["answered"] if store else [])
 
 
 async def test_a_run_goes_on_within_what_its_key_has_left_by_then(tmp_path: Path) -> None:
+    class NoCallsLeft(RequestQuota):
+        def narrow(self, budget: Budget) -> Budget:
+            return replace(budget, calls=0)
+
     class NearlySpent(ByToken):
-        def budget_for(self, visitor: Principal, budget: Budget) -> Budget:
-            return replace(budget, calls=0) if self.settled else budget
+        async def reserve(self, principal: Principal, **asked: Any) -> Principal:
+            return replace(principal, quota=NoCallsLeft()) if self.settled else principal
 
     worker = looker()
     app = application(
-        [worker], door=NearlySpent(), dialects=REAL, store=await open_store(tmp_path / "runs.db")
+        [worker], access=NearlySpent(), dialects=REAL, store=await open_store(tmp_path / "runs.db")
     )
     async with serving(app) as served:
         _, message = await the_call(served)
@@ -124,7 +129,7 @@ async def test_a_run_goes_on_within_what_its_key_has_left_by_then(tmp_path: Path
 
 async def test_only_the_key_that_began_a_run_goes_on_with_it(tmp_path: Path) -> None:
     app = application(
-        [looker()], door=ByToken(), dialects=REAL, store=await open_store(tmp_path / "runs.db")
+        [looker()], access=ByToken(), dialects=REAL, store=await open_store(tmp_path / "runs.db")
     )
     async with serving(app) as served:
         _, message = await the_call(served)
@@ -138,9 +143,9 @@ async def test_only_the_key_that_began_a_run_goes_on_with_it(tmp_path: Path) -> 
 async def test_the_same_results_again_get_the_same_answer_for_nothing(
     stream: bool, tmp_path: Path
 ) -> None:
-    worker, door = looker(), ByToken()
+    worker, access = looker(), ByToken()
     app = application(
-        [worker], door=door, dialects=REAL, store=await open_store(tmp_path / "runs.db")
+        [worker], access=access, dialects=REAL, store=await open_store(tmp_path / "runs.db")
     )
     async with serving(app) as served:
         headers = {"authorization": "bearer a"}
@@ -151,7 +156,7 @@ async def test_the_same_results_again_get_the_same_answer_for_nothing(
         refused = await served.client.post(PLAIN, json=changed, headers=headers)
     assert ["I saw a cat" in answer.text for answer in answers] == [True, True]
     assert worker.calls == 2
-    assert [used["usage"].output_tokens for _, used in door.settled][2:] == [0, 0]
+    assert [used["usage"].output_tokens for _, used in access.settled][2:] == [0, 0]
     assert refused.status_code == 409
 
 
@@ -415,8 +420,8 @@ class Waiting(Worker):
 @pytest.mark.parametrize("model", ["podium-ultra", "waiting"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_goes_away_stops_the_calls(model: str, stream: bool) -> None:
-    worker, door = Waiting(), ByToken()
-    async with serving(application([worker], door=door)) as served:
+    worker, access = Waiting(), ByToken()
+    async with serving(application([worker], access=access)) as served:
         gone = asyncio.Event()
         body = json.dumps({"ask": "Why?", "model": model, "stream": stream}).encode()
         sent = [{"type": "http.request", "body": body}]
@@ -437,8 +442,8 @@ async def test_a_client_that_goes_away_stops_the_calls(model: str, stream: bool)
             gone.set()
             await serving_it
         assert worker.stopped.is_set()
-        assert len(door.settled) == 1, "what was used is charged all the same"
-        assert served.service.places.taken == 0
+        assert len(access.settled) == 1, "what was used is charged all the same"
+        assert served.service.limiter.in_flight == 0
 
 
 async def test_a_stream_that_breaks_off_goes_on_without_repeating_a_word() -> None:

@@ -13,10 +13,10 @@ import pytest
 from podium.core.errors import StoreError
 from podium.core.pool import Pool
 from podium.server.access import KeyAuthenticator
-from podium.server.access.tokens import Made, make_key
-from podium.store.audit import Deed, Entry
+from podium.server.access.tokens import NewKey, make_key
+from podium.store.audit import AuditEntry, AuditEvent
 from podium.store.keys import SCOPES, Rules
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.runs_on_record import kept_run
 from support.serving import application, serving
@@ -29,19 +29,19 @@ class Server:
     """A server that asks for keys, with an administrator and somebody else."""
 
     def __init__(
-        self, client: httpx.AsyncClient, store: SqlRunStore, made: dict[str, Made]
+        self, client: httpx.AsyncClient, store: SqlRunStore, made: dict[str, NewKey]
     ) -> None:
         self.client = client
         self.store = store
         self.made = made
 
-    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.made[who].token}"}
+    async def ask(self, actor: str, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.made[actor].token}"}
         return await self.client.request(method, path, headers=headers, **more)
 
     async def entries(self) -> list[tuple[str, str, str]]:
         found = await self.store.audit.entries(limit=1000)
-        return [(entry.act, entry.name, entry.subject) for entry in reversed(found)]
+        return [(entry.action, entry.actor_name, entry.subject) for entry in reversed(found)]
 
 
 @asynccontextmanager
@@ -51,12 +51,12 @@ async def serve(directory: Path) -> AsyncIterator[Server]:
     for each in made.values():
         await store.keys.add(each.key)
     workers = [ScriptedWorker("solo", "42")]
-    door = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
-    async with serving(application(workers, store=store, door=door)) as served:
+    access = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
+    async with serving(application(workers, store=store, access=access)) as served:
         run = kept_run(owner=made["Bob"].key.id, question=SECRET)
         await store.finish(run)
         yield Server(served.client, store, made)
-        await door.close()
+        await access.close()
 
 
 RUN = kept_run().id
@@ -96,14 +96,14 @@ async def test_a_word_on_anothers_run_is_entered_and_one_on_ones_own_is_not(
             ("feedback withdrawn", "Ada", RUN),
         ]
         found = await server.store.audit.entries()
-        assert server.made["Bob"].key.id in found[0].facts
+        assert server.made["Bob"].key.id in found[0].details
         assert SECRET not in repr(found)
 
 
 async def test_a_word_on_anothers_run_that_cannot_be_entered_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(deed: Deed) -> Entry:
+    async def fails(deed: AuditEvent) -> AuditEntry:
         raise StoreError("the disk is full")
 
     path = f"/v1/runs/{RUN}/feedback"
@@ -113,7 +113,7 @@ async def test_a_word_on_anothers_run_that_cannot_be_entered_is_not_kept(
         monkeypatch.setattr(server.store.audit, "add", fails)
         assert (await server.ask("Ada", "POST", path, json={"score": 0})).status_code == 503
         assert (await server.ask("Ada", "DELETE", path)).status_code == 503
-        given = await server.store.feedback.of(RUN)
+        given = await server.store.feedback.get(RUN)
         assert given is not None
         assert given.score == 1
 
@@ -133,7 +133,7 @@ async def test_deleting_a_run_and_signing_in_are_entered_with_who_and_from_where
             ("signed in", "Bob", ""),
         ]
         found = await server.store.audit.entries()
-        assert {entry.who for entry in found} == {server.made["Bob"].key.id}
+        assert {entry.actor for entry in found} == {server.made["Bob"].key.id}
         assert {entry.origin for entry in found} == {"127.0.0.1"}
         assert token not in repr(found)
 
@@ -145,11 +145,11 @@ async def test_only_an_administrator_reads_the_log(tmp_path: Path) -> None:
         assert (await server.ask("Bob", "GET", "/v1/audit")).status_code == 403
         assert (await server.client.get("/v1/audit")).status_code == 401
         page = (await server.ask("Ada", "GET", "/v1/audit?limit=1")).json()
-        assert [entry["act"] for entry in page["data"]] == ["runs listed"]
+        assert [entry["action"] for entry in page["data"]] == ["runs listed"]
         assert page["has_more"]
         number = page["data"][0]["number"]
-        rest = (await server.ask("Ada", "GET", f"/v1/audit?before={number}&who=Ada")).json()
-        assert [entry["act"] for entry in rest["data"]] == ["run read"]
+        rest = (await server.ask("Ada", "GET", f"/v1/audit?before={number}&actor=Ada")).json()
+        assert [entry["action"] for entry in rest["data"]] == ["run read"]
         none = await server.ask("Ada", "GET", "/v1/audit?since=2999-01-01T00:00:00")
         assert none.json() == {"object": "list", "data": [], "has_more": False}
 
@@ -166,7 +166,7 @@ async def test_only_an_administrator_reads_the_log(tmp_path: Path) -> None:
 async def test_an_act_whose_entry_cannot_be_written_is_not_done(
     tmp_path: Path, method: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(deed: Deed) -> Entry:
+    async def fails(deed: AuditEvent) -> AuditEntry:
         raise StoreError("the disk is full")
 
     async with serve(tmp_path) as server:
@@ -180,7 +180,7 @@ async def test_an_act_whose_entry_cannot_be_written_is_not_done(
 async def test_a_sign_in_that_cannot_be_entered_gives_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(deed: Deed) -> Entry:
+    async def fails(deed: AuditEvent) -> AuditEntry:
         raise StoreError("the disk is full")
 
     async with serve(tmp_path) as server:

@@ -66,13 +66,13 @@ async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.M
 async def test_a_body_within_the_limit_is_read_and_a_key_asked_for(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "podium.db")
     pool = Pool((WorkerProfile(name="solo"),))
-    door = KeyAuthenticator(keys_in(store), pool)
-    app = application([ScriptedWorker("solo", "yes")], store=store, door=door)
+    access = KeyAuthenticator(keys_in(store), pool)
+    app = application([ScriptedWorker("solo", "yes")], store=store, access=access)
     async with serving(app) as served:
         judged = await served.client.post("/v1/runs/run_1/feedback", json={"score": 1})
         wrong = await served.client.post("/session", json={"key": "pk_0_wrong"})
         lacking = await served.client.post("/session", json={})
-        await door.close()
+        await access.close()
     assert (judged.status_code, wrong.status_code) == (401, 401)
     assert lacking.status_code == 400
     assert "key is required, and it is missing" in lacking.text

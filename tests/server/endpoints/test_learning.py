@@ -12,7 +12,7 @@ from podium.core.pool import Pool
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules, Scope
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
@@ -118,9 +118,11 @@ async def test_learning_takes_a_key_of_the_operator(trained: Path, tmp_path: Pat
     for made in (admin, usual):
         await store.keys.add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    door = KeyAuthenticator(store.keys, Pool((worker.profile,)))
+    access = KeyAuthenticator(store.keys, Pool((worker.profile,)))
     settings = ServerSettings(learning=(str(trained),))
-    async with serving(application([worker], store=store, door=door, settings=settings)) as served:
+    async with serving(
+        application([worker], store=store, access=access, settings=settings)
+    ) as served:
         paths = ("", "/trained.etudes", "/trained.etudes/samples", "/trained.mine/report")
         for path in paths:
             address = f"/v1/learning{path}"

@@ -14,7 +14,7 @@ from podium.core.workflow import Step
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules, Scope
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.runs_on_record import attempt, run_with_calls
 from support.serving import Served, application, serving
@@ -41,9 +41,9 @@ async def open_pool(
     made = [make_key(f"key {number}", each) for number, each in enumerate(rules)]
     for each in made:
         await store.keys.add(each.key)
-    door = KeyAuthenticator(store.keys, Pool((ADA, BOB))) if rules else None
+    access = KeyAuthenticator(store.keys, Pool((ADA, BOB))) if rules else None
     workers = [ScriptedWorker(profile, "yes") for profile in (ADA, BOB)]
-    async with serving(application(workers, store=store, door=door)) as served:
+    async with serving(application(workers, store=store, access=access)) as served:
         yield served, store, [each.token for each in made]
 
 

@@ -186,12 +186,12 @@ async def test_a_plan_waits_for_its_place_and_is_logged_as_everything_else(
 ) -> None:
     app = application(workers(), dialects=REAL, settings=ServerSettings(in_flight=1, queue=0))
     async with serving(app) as served:
-        await served.service.places.take()
+        await served.service.limiter.acquire()
         with caplog.at_level("INFO", "podium.server"):
             full = await served.client.post("/v1/plan", json={"question": "Why?"})
-        served.service.places.give_back()
+        served.service.limiter.release()
         assert (await served.client.post("/v1/plan", json={"question": "Why?"})).status_code == 200
-        assert served.service.places.taken == 0
+        assert served.service.limiter.in_flight == 0
     assert full.status_code == 503
     (line,) = (each for each in caplog.records if each.message == "request")
     assert vars(line)["refused"] == "overloaded"

@@ -232,13 +232,13 @@ async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
         assert (refused.status_code, refused.json()["refused"]) == (409, "conflict")
         assert (await served.client.get(f"/v1/runs/{run_id}")).json()["is_performed"]
         keeper = served.service.keeper
-        looked, is_performed = list[str](), keeper.is_performed
+        looked, is_claimed = list[str](), keeper.is_claimed
 
         async def looking(run_id: str) -> bool:
             looked.append(run_id)
-            return await is_performed(run_id)
+            return await is_claimed(run_id)
 
-        monkeypatch.setattr(keeper, "is_performed", looking)
+        monkeypatch.setattr(keeper, "is_claimed", looking)
         watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
         while len(looked) < 2:
             await asyncio.sleep(0)
@@ -256,11 +256,11 @@ async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
         keeper = served.service.keeper
         looked: list[str] = []
 
-        async def is_performed(run_id: str) -> bool:
+        async def is_claimed(run_id: str) -> bool:
             looked.append(run_id)
             return True
 
-        monkeypatch.setattr(keeper, "is_performed", is_performed)
+        monkeypatch.setattr(keeper, "is_claimed", is_claimed)
         watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
         while len(looked) < 2:
             await asyncio.sleep(0)
@@ -275,10 +275,10 @@ async def test_somebody_elses_run_looks_as_if_there_were_none(tmp_path: Path) ->
     made = make_key("ada", Rules(scopes=frozenset({"ask", "runs:read", "runs:delete"})))
     await keys_in(store).add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    door = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
+    access = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
     headers = {"authorization": f"Bearer {made.token}"}
     unknown = new_run_id()
-    async with serving(application([worker], store=store, door=door)) as served:
+    async with serving(application([worker], store=store, access=access)) as served:
         for method, path in (
             ("GET", "/v1/runs/{}"),
             ("GET", "/v1/runs/{}/events"),
@@ -336,8 +336,8 @@ async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: P
     for made in keys.values():
         await keys_in(store).add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    door = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
-    async with serving(application([worker], store=store, door=door)) as served:
+    access = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
+    async with serving(application([worker], store=store, access=access)) as served:
 
         async def ask(name: str, method: str, path: str, **more: Any) -> Any:
             headers = {"authorization": f"Bearer {keys[name].token}"}
@@ -388,7 +388,7 @@ async def test_a_server_forgets_what_was_only_held_before_it_started(tmp_path: P
     run_id = await running(tmp_path, "")
     store = await open_store(tmp_path / "runs.db")
     waiting = replace(await store.load(run_id), status="waiting")
-    await store.hold(waiting, timestamp())
+    await store.save_until(waiting, timestamp())
     assert [run.id for run in await store.list()] == [run_id]
     await store.close()
     async with with_runs(tmp_path) as served, asyncio.timeout(5):

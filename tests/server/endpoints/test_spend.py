@@ -17,7 +17,7 @@ from podium.core.workflow import Step
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import KeyUsage, Rules, Scope
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.runs_on_record import attempt, run_with_calls
 from support.serving import Served, application, serving
@@ -36,7 +36,7 @@ class Books:
     store: SqlRunStore
     ids: list[str]
     tokens: list[str]
-    door: KeyAuthenticator | None
+    access: KeyAuthenticator | None
 
     async def spend(self, token: str = "", **query: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -53,13 +53,13 @@ async def books(directory: Path, *rules: Rules) -> AsyncIterator[Books]:
     for each in made:
         await store.keys.add(each.key)
     profile = WorkerProfile(name="ada", price=Price(input=1000.0, output=1000.0))
-    door = KeyAuthenticator(store.keys, Pool((profile,))) if rules else None
+    access = KeyAuthenticator(store.keys, Pool((profile,))) if rules else None
     worker = ScriptedWorker(profile, "yes", usage=Usage(100, 25, 0, 0, 0))
-    async with serving(application([worker], store=store, door=door)) as served:
+    async with serving(application([worker], store=store, access=access)) as served:
         ids = [each.key.id for each in made]
-        yield Books(served, store, ids, [each.token for each in made], door)
-        if door is not None:
-            await door.close()
+        yield Books(served, store, ids, [each.token for each in made], access)
+        if access is not None:
+            await access.close()
 
 
 def by_name(page: dict[str, Any]) -> dict[str, float]:
@@ -93,8 +93,8 @@ async def test_sums_are_those_of_the_keys_books_whatever_became_of_the_runs(
             answer = await client.post("/v1/chat/completions", json={"ask": "Why?", **body},
                                        headers=headers)  # fmt: skip
             assert answer.status_code == 200
-        assert at.door is not None
-        await at.door._book.write()
+        assert at.access is not None
+        await at.access._book.write()
         used = await at.store.keys.usage(key_id=at.ids[0])
         own = await at.spend(at.tokens[0], by="key")
         assert own["total"]["requests"] == sum(usage.requests for usage in used) == 3

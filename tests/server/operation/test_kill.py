@@ -16,7 +16,7 @@ import pytest
 
 from podium.core.run import Run
 from podium.store import EVERY_RUN
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from support.postgres import Postgres
 from support.replicas import PATIENCE, Replica, Upstream, body_of, replicas, upstream
 
@@ -176,7 +176,7 @@ async def test_the_runs_of_a_replica_that_is_killed_are_finished_by_the_other(
     killed.send(signal.SIGKILL)
     left = await on_record(place)
     kept = {part: counting.asked[part] for part in done(left)}
-    counting.let_go.set()
+    counting.released.set()
     runs = (await until(place, before + len(questions)))[: len(questions)]
     for each in asking:
         each.cancel()

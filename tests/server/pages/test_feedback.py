@@ -48,7 +48,7 @@ async def test_what_a_grader_thinks_is_told_and_presses_no_thumb(page: Page, sit
     run = kept_run()
     await site.keep(run)
     graded = Feedback(run_id=run.id, score=1.0, given_at=timestamp(), grader="exact")
-    await feedback_in(site.store).give(graded)
+    await feedback_in(site.store).save(graded)
     await page.goto(site.url(f"/runs/{run.id}"))
     await page.get_by_text("Graded 1 by exact.").wait_for()
     assert await page.get_by_role("button", name=" answer", pressed=True).count() == 0

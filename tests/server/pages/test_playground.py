@@ -378,7 +378,7 @@ async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage
     await step(card, 0, "done").wait_for()
     await card.get_by_role("button", name="Cancel").click()
     await card.locator('[data-status="interrupted"]').wait_for()
-    await let_go(stage.bob)
+    await wait_until_cancelled(stage.bob)
     assert await step(card, 1).get_attribute("data-state") == "cancelled"
     assert "Tokens in" in await figures(card)
     run = await newest(stage.site)
@@ -410,7 +410,7 @@ async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is
         wire.cut()
         await card.get_by_text("The connection to the server was lost").wait_for()
         await card.get_by_role("button", name="Ask again").wait_for()
-        await let_go(stage.bob)
+        await wait_until_cancelled(stage.bob)
         await card.get_by_role("button", name="Watch the run").click()
         await card.get_by_text("The connection to the server was lost").wait_for()
         wire.mend()
@@ -560,7 +560,7 @@ async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage
     card = await asked(page, stage.site.address)
     await step(card, 1, "running").wait_for()
     await page.get_by_role("link", name="Pool").click()
-    await let_go(stage.bob)
+    await wait_until_cancelled(stage.bob)
 
 
 async def test_with_keys_on_it_asks_for_one_and_then_answers(
@@ -742,10 +742,10 @@ async def newest(site: Site) -> Run:
     return await site.service.keeper.load(summary.id)
 
 
-async def let_go(worker: Paced) -> None:
+async def wait_until_cancelled(worker: Paced) -> None:
     """A call of that worker was cancelled."""
     async with asyncio.timeout(10):
-        await worker.let_go.wait()
+        await worker.cancelled.wait()
 
 
 async def refuse(

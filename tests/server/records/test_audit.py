@@ -17,7 +17,7 @@ from podium.core.pool import WorkerProfile
 from podium.engine import RetryPolicy
 from podium.server.access import Principal
 from podium.server.records.audit import AGAIN_SECONDS, AuditRecorder, fingerprint, plain
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 
 PROFILE = WorkerProfile(name="solo", capabilities=frozenset({"tools", "json", "vision"}))
 SETTINGS = Settings(source="podium.toml", workers=(WorkerSettings(profile=PROFILE),))
@@ -32,7 +32,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlRunStore]:
 
 
 async def acts(store: SqlRunStore) -> list[str]:
-    return [entry.act for entry in reversed(await store.audit.entries())]
+    return [entry.action for entry in reversed(await store.audit.entries())]
 
 
 async def test_a_start_is_entered_with_what_changed_since_the_last(store: SqlRunStore) -> None:
@@ -46,11 +46,11 @@ async def test_a_start_is_entered_with_what_changed_since_the_last(store: SqlRun
     await audit.record_start(replace(changed, guardrails=(REDACT,)))
     assert (await acts(store))[4:] == ["settings changed", "guardrails changed", "server started"]
     last = (await store.audit.entries(limit=1))[0]
-    facts = json.loads(last.facts)
-    assert facts["keys"] is True
-    assert facts["settings"] == fingerprint(replace(changed, guardrails=(REDACT,)))
+    details = json.loads(last.details)
+    assert details["keys"] is True
+    assert details["settings"] == fingerprint(replace(changed, guardrails=(REDACT,)))
     assert last.subject == "podium.toml"
-    assert last.who.startswith("user:")
+    assert last.actor.startswith("user:")
 
 
 def test_the_fingerprint_is_the_same_in_every_process_and_knows_no_password() -> None:
@@ -78,8 +78,8 @@ async def test_reading_again_is_entered_again_only_after_a_while(store: SqlRunSt
     now = 0.0
     audit = AuditRecorder(store.audit, clock=lambda: now)
     ada, eve = Principal(key_id="key_1", name="Ada"), Principal(key_id="key_2", name="Eve")
-    for visitor in (ada, ada, eve):
-        await audit.record_read("run read", visitor, "run_1")
+    for principal in (ada, ada, eve):
+        await audit.record_read("run read", principal, "run_1")
     assert len(await acts(store)) == 2
     now = AGAIN_SECONDS + 1
     await audit.record_read("run read", ada, "run_1")

@@ -50,10 +50,10 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
     async def load() -> Run:
         return next(records)
 
-    async def is_performed() -> bool:
+    async def is_claimed() -> bool:
         return True
 
-    told = [event async for event in EventBroadcaster().watch("run_1", load, is_performed)]
+    told = [event async for event in EventBroadcaster().watch("run_1", load, is_claimed)]
     assert [event.name for event in told] == [
         "run_started", "planned", "step_done", "step_done", "run_done",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from podium.server.records import buffered_store as keeping
 from podium.server.records import buffered_store as owed
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.repository import RunRepository
-from podium.store import Abandoned, NullStore, open_store
+from podium.store import AbandonedRun, NullStore, open_store
 
 WORKFLOW = Workflow((Step("solo", "answer"),))
 STEP = StepRecord(0, 0, "solo", "answer", (), "done", "yes", None, 0.0, 1.0)
@@ -49,10 +49,10 @@ class Written(NullStore):
     async def begin(self, run: Run) -> None:
         self.writes.append(("begin", run.id))
 
-    async def plan(self, run_id: str, round_: Round) -> None:
+    async def save_round(self, run_id: str, round_: Round) -> None:
         self.writes.append(("plan", run_id))
 
-    async def step(self, run_id: str, step: StepRecord) -> None:
+    async def save_step(self, run_id: str, step: StepRecord) -> None:
         self.writes.append(("step", run_id))
 
     async def finish(self, *runs: Run) -> None:
@@ -69,8 +69,8 @@ async def test_a_run_that_ends_soon_is_written_once() -> None:
     store = Written()
     keeper = BufferedRunStore(store)
     await keeper.begin(a_run())
-    await keeper.plan("run_1", Round(0, WORKFLOW))
-    await keeper.step("run_1", STEP)
+    await keeper.save_round("run_1", Round(0, WORKFLOW))
+    await keeper.save_step("run_1", STEP)
     await keeper.finish(ended())
     await keeper.close()
     assert store.writes == [("finish", "run_1")]
@@ -93,12 +93,12 @@ async def test_a_run_that_goes_on_is_written_as_it_happens() -> None:
     store = Written()
     keeper = BufferedRunStore(store, patience=0)
     await keeper.begin(a_run())
-    await keeper.plan("run_1", Round(0, WORKFLOW))
+    await keeper.save_round("run_1", Round(0, WORKFLOW))
     async with asyncio.timeout(5):
         while len(store.writes) < 2:
             await asyncio.sleep(0)
     assert store.writes == [("begin", "run_1"), ("plan", "run_1")]
-    await keeper.step("run_1", STEP)
+    await keeper.save_step("run_1", STEP)
     assert store.writes[-1] == ("step", "run_1")
     await keeper.finish(ended())
     await keeper.close()
@@ -129,7 +129,7 @@ async def test_of_a_run_that_is_left_out_nothing_is_kept() -> None:
     keeper = BufferedRunStore(store)
     keeper.do_not_store(a_run())
     await keeper.begin(a_run())
-    await keeper.step("run_1", STEP)
+    await keeper.save_step("run_1", STEP)
     await keeper.finish(ended())
     with pytest.raises(NotFound):
         await keeper.load("run_1")
@@ -223,7 +223,7 @@ async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_wa
     await here.close()
     restarted = await open_store(tmp_path / "runs.db")
     assert len(await restarted.list()) == 1
-    assert await restarted.delete_held() == 1
+    assert await restarted.delete_expired() == 1
     assert await restarted.list() == []
     await restarted.close()
 
@@ -234,11 +234,11 @@ async def test_a_run_that_is_held_is_taken_up_once() -> None:
     keeper.do_not_store(waiting)
     await keeper.finish(waiting)
     assert await keeper.claim("run_1", "here:1") == waiting
-    assert await keeper.is_performed("run_1")
+    assert await keeper.is_claimed("run_1")
     with pytest.raises(Conflict):
         await keeper.claim("run_1", "here:1")
     await keeper.finish(waiting)
-    assert not await keeper.is_performed("run_1")
+    assert not await keeper.is_claimed("run_1")
     assert await keeper.claim("run_1", "here:1") == waiting, "it was let go"
 
 
@@ -246,12 +246,12 @@ async def test_a_run_is_performed_before_its_beginning_is_written() -> None:
     store = Written()
     keeper = BufferedRunStore(store)
     await keeper.begin(a_run())
-    assert await keeper.is_performed("run_1")
+    assert await keeper.is_claimed("run_1")
     assert await keeper.load("run_1") == a_run()
     with pytest.raises(Conflict):
         await keeper.claim("run_1", "here:1")
     await keeper.finish(ended())
-    assert not await keeper.is_performed("run_1")
+    assert not await keeper.is_claimed("run_1")
 
 
 async def test_a_run_that_ends_while_its_beginning_is_written_is_found_throughout() -> None:
@@ -289,7 +289,7 @@ async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
     waiting = replace(a_run(), status="waiting")
     await keeper.finish(waiting)
     assert await keeper.claim("run_1", "another-machine:1") == waiting
-    assert await store.is_performed("run_1")
+    assert await store.is_claimed("run_1")
     await keeper.close()
 
 
@@ -368,7 +368,7 @@ async def test_a_run_that_ends_while_the_store_is_away_is_found_and_written_when
     await asyncio.wait_for(keeper.finish(ended()), 5)
     await asyncio.sleep(0.01)
     assert (await keeper.load("run_1")).answer == "yes"
-    assert not await keeper.is_performed("run_1")
+    assert not await keeper.is_claimed("run_1")
     with pytest.raises(StoreError, match="before its end so far is stored"):
         await keeper.claim("run_1", "here:1")
     store.fails = set()
@@ -384,21 +384,21 @@ class Forsaken(Written):
 
     is_away = False
 
-    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+    async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
         if self.is_away:
             raise StoreError("the database is away")
-        return [Abandoned(id="run_1", owner="", takeovers=0)]
+        return [AbandonedRun(id="run_1", owner="", takeovers=0)]
 
 
 async def test_a_run_that_has_ended_here_is_not_taken_over_while_that_is_to_be_written() -> None:
     store = Forsaken()
     keeper = BufferedRunStore(store, shared=True)
-    assert [run.id for run in await keeper.abandoned(9)] == ["run_1"]
+    assert [run.id for run in await keeper.list_abandoned(9)] == ["run_1"]
     store.fails = {"run_1"}
     await keeper.finish(ended())
-    assert list(await keeper.abandoned(9)) == []
+    assert list(await keeper.list_abandoned(9)) == []
     store.fails = set()
-    await keeper.abandoned(9)
+    await keeper.list_abandoned(9)
     assert store.writes == [("finish", "run_1")], "its end comes before anything else"
     await keeper.close()
 
@@ -410,31 +410,31 @@ async def test_after_a_store_was_away_others_may_say_that_they_are_at_work_befor
     store = Forsaken()
     keeper = BufferedRunStore(store, shared=True, lease_seconds=lease_seconds)
     archive = RunRepository(keeper)
-    assert not await archive.is_performed(a_run())
+    assert not await archive.is_claimed(a_run())
     store.is_away = True
     with pytest.raises(StoreError):
-        await keeper.abandoned(9)
+        await keeper.list_abandoned(9)
     store.is_away = False
     await asyncio.sleep(0.005)
-    found = [run.id for run in await keeper.abandoned(9)]
+    found = [run.id for run in await keeper.list_abandoned(9)]
     assert found == (["run_1"] if is_over else [])
-    assert await archive.is_performed(a_run()) is not is_over, "who sends it again waits as well"
-    assert not await archive.is_performed(ended())
+    assert await archive.is_claimed(a_run()) is not is_over, "who sends it again waits as well"
+    assert not await archive.is_claimed(ended())
     await keeper.close()
 
 
 async def test_only_runs_that_are_written_get_a_beat() -> None:
     class Hearing(Written):
-        async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
-            self.writes.append(("beat", *run_ids))
+        async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
+            self.writes.append(("heartbeat", *run_ids))
             return ["run_2"]
 
     store = Hearing()
     keeper = BufferedRunStore(store)
     await keeper.begin(a_run("run_1"))
-    assert not await keeper.beat(["run_1"])
-    assert await keeper.beat(["run_1", "run_2"]) == ["run_2"], "that one is lost"
-    assert store.writes == [("beat", "run_2")]
+    assert not await keeper.heartbeat(["run_1"])
+    assert await keeper.heartbeat(["run_1", "run_2"]) == ["run_2"], "that one is lost"
+    assert store.writes == [("heartbeat", "run_2")]
     await keeper.finish(ended("run_1"))
     await keeper.close()
 
@@ -443,8 +443,8 @@ async def test_in_a_shared_store_a_run_is_written_as_it_begins() -> None:
     keeper = BufferedRunStore(store := Written(), shared=True)
     await keeper.begin(a_run())
     assert store.writes == [("begin", "run_1")]
-    await keeper.plan("run_1", Round(0, WORKFLOW))
-    await keeper.step("run_1", STEP)
+    await keeper.save_round("run_1", Round(0, WORKFLOW))
+    await keeper.save_step("run_1", STEP)
     assert store.writes[1:] == [("plan", "run_1"), ("step", "run_1")]
     await keeper.close()
 

@@ -29,7 +29,7 @@ from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.maintenance import MOST_TAKEOVERS, Parts, RunRecovery
 from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
-from podium.store.sql import SqlRunStore
+from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.postgres import Postgres
 
@@ -75,7 +75,7 @@ class GoodNoLonger(AllowAll):
     """Knows a key that was revoked meanwhile."""
 
     @asynccontextmanager
-    async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
+    async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
         raise ApiError("unauthenticated", "this key was revoked")
         yield None
 
@@ -88,7 +88,7 @@ class Hindered(AllowAll):
         self.errors = list(errors)
 
     @asynccontextmanager
-    async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
+    async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
         if self.errors:
             raise self.errors.pop()
         yield None
@@ -120,7 +120,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def a_server(
-    place: str, door: AllowAll | None = None, conductor: Conductor | None = None
+    place: str, access: AllowAll | None = None, conductor: Conductor | None = None
 ) -> AsyncIterator[Server]:
     store, worker = await SqlRunStore.open(place), Worker()
     keeper = BufferedRunStore(store, shared=True, lease_seconds=0.1)
@@ -129,8 +129,8 @@ async def a_server(
         podium=podium,
         pool=await podium.pool(),
         archive=RunRepository(keeper, AuditRecorder(store.audit)),
-        door=door or AllowAll(),
-        places=ConcurrencyLimiter(9, 9),
+        access=access or AllowAll(),
+        limiter=ConcurrencyLimiter(9, 9),
         metrics=Metrics(),
     )
     server = Server(store, worker, parts, RunRecovery(parts, every_seconds=0.01))
@@ -184,7 +184,7 @@ async def test_of_several_servers_one_goes_on_with_each_run(place: str) -> None:
             while len(entries := await one.store.audit.entries()) < len(runs):
                 await asyncio.sleep(0.005)
         assert sorted(entry.subject for entry in entries) == sorted(run.id for run in runs)
-        assert {entry.act for entry in entries} == {"run recovered"}
+        assert {entry.action for entry in entries} == {"run recovered"}
 
 
 async def test_only_some_are_gone_on_with_at_a_time(
@@ -207,7 +207,7 @@ async def test_only_some_are_gone_on_with_at_a_time(
 async def test_a_server_that_is_about_to_stop_takes_nothing_over(place: str) -> None:
     await left_behind(place, cut_off())
     async with a_server(place) as server:
-        await server.parts.places.close(0)
+        await server.parts.limiter.close(0)
         server.recovery.start()
         await asyncio.sleep(0.05)
         assert (await server.store.load("run_0")).process == GONE

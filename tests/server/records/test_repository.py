@@ -77,12 +77,12 @@ async def test_a_run_that_ends_while_the_store_is_read_is_found() -> None:
 async def test_a_run_that_cannot_be_read_is_forgotten_by_whoever_may_see_it(
     tmp_path: Path,
 ) -> None:
-    for number, visitor in enumerate((ADA, ADMIN)):
+    for number, principal in enumerate((ADA, ADMIN)):
         (directory := tmp_path / str(number)).mkdir()
         archive = RunRepository(BufferedRunStore(await damaged(directory)))
         with pytest.raises(UnreadableRun):
-            await archive.run(RUN.id, visitor)
-        await archive.delete(RUN.id, visitor)
+            await archive.run(RUN.id, principal)
+        await archive.delete(RUN.id, principal)
         assert await archive.keeper.list() == []
         await archive.keeper.close()
 

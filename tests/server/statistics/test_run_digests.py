@@ -10,8 +10,8 @@ from podium.core.run_records import Attempt
 from podium.core.usage import NO_USAGE
 from podium.core.workflow import Step
 from podium.server.statistics.workers import RunDigestCache, digest_run
-from podium.store import accounts_in
-from podium.store.sql import SqlRunStore
+from podium.store import statistics_in
+from podium.store.sql.run_store import SqlRunStore
 from support.runs_on_record import NOON, attempt, carried_out, run_with_calls
 
 DAY = {"since": "2026-03-04", "until": "2026-03-04"}
@@ -82,7 +82,7 @@ async def test_a_run_whose_parts_do_not_fit_is_left_out_and_counted(tmp_path: Pa
     endless = attempt("solo", seconds=1e300)
     without_end = run_with_calls(run_number(4), (SOLVE, (endless,)))
     await store.finish(run, of_no_plan, of_no_time, without_end)
-    window = await RunDigestCache().between(accounts_in(store), **DAY, owner=None, limit=10)
+    window = await RunDigestCache().between(statistics_in(store), **DAY, owner=None, limit=10)
     assert [digest.run_id for digest in window.digests] == [run.id]
     assert window.left_out == 3
     await store.close()
@@ -93,12 +93,12 @@ async def test_a_run_is_read_once_and_again_when_it_was_written_again(tmp_path: 
     run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)))
     await store.finish(run)
     digests = RunDigestCache()
-    first = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
-    second = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
+    first = await digests.between(statistics_in(store), **DAY, owner=None, limit=10)
+    second = await digests.between(statistics_in(store), **DAY, owner=None, limit=10)
     assert first.digests[0] is second.digests[0]
     again = replace(run, rounds=(replace(run.rounds[0], planning=(attempt("planner"),)),))
     await store.finish(again)
-    third = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
+    third = await digests.between(statistics_in(store), **DAY, owner=None, limit=10)
     assert len(third.digests[0].calls) == 2
     await store.close()
 
@@ -113,9 +113,9 @@ async def test_only_so_many_digests_are_kept_and_only_so_many_runs_looked_at(
     ]
     await store.finish(*runs)
     digests = RunDigestCache(most=2)
-    window = await digests.between(accounts_in(store), **DAY, owner=None, limit=3)
+    window = await digests.between(statistics_in(store), **DAY, owner=None, limit=3)
     assert [digest.run_id for digest in window.digests] == [run_number(n) for n in (5, 4, 3)]
     assert not window.is_whole
     assert len(digests._kept) == 2
-    assert (await digests.between(accounts_in(store), **DAY, owner=None, limit=5)).is_whole
+    assert (await digests.between(statistics_in(store), **DAY, owner=None, limit=5)).is_whole
     await store.close()

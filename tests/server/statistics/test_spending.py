@@ -11,7 +11,7 @@ from podium.server.statistics.spending import (
     total_spending,
 )
 from podium.server.statistics.workers import digest_run
-from podium.store.base import RunSums
+from podium.store.base import DailyTotals
 from podium.store.keys import KeyUsage
 from support.runs_on_record import attempt, run_with_calls
 
@@ -23,7 +23,7 @@ USED = [
     KeyUsage(key_id="key_b", day=NEXT, model="gpt-5", requests=2, cost_usd=1.0),
 ]  # fmt: skip
 UNOWNED = [
-    RunSums(day=DAY, tier="ultra", owner="", runs=4, tokens=50, cost_usd=0.5,
+    DailyTotals(day=DAY, tier="ultra", owner="", runs=4, tokens=50, cost_usd=0.5,
             unknown_tokens=0, unknown_cost=2),
 ]  # fmt: skip
 ENTRIES = spending_entries(USED, UNOWNED)

@@ -15,11 +15,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from podium.core.errors import StoreError
-from podium.server.access.key_budget import KeyBudget
-from podium.server.access.shared_budget import SharedBudget
-from podium.server.access.usage_writer import UsageWriter
+from podium.server.access.quotas import KeyBudget, SharedBudget
+from podium.server.access.usage import UsageWriter
 from podium.store.keys import Key, KeyStore, Rules
-from podium.store.quotas import Rates, TabStore
+from podium.store.quotas import Rates, ReservationStore
 
 log = logging.getLogger("podium")
 
@@ -129,7 +128,7 @@ class Accounts:
         self,
         keys: KeyStore,
         book: UsageWriter,
-        tabs: TabStore | None,
+        tabs: ReservationStore | None,
         lease_seconds: float,
         clock: Callable[[], float],
     ) -> None:
@@ -181,7 +180,7 @@ class Accounts:
             if isinstance(account.rates, SharedRates):
                 await account.rates.close()
 
-    async def _tend(self, tabs: TabStore) -> None:
+    async def _tend(self, tabs: ReservationStore) -> None:
         """Renew the tabs of this process, and settle those that nobody renews."""
         while True:
             await asyncio.sleep(self._lease_seconds / BEATS_A_LEASE)

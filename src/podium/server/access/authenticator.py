@@ -15,38 +15,35 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from itertools import count
-from typing import Final, final
+from typing import Final
 
 from podium.core.budget import Account, Budget
 from podium.core.errors import BudgetUnseen, StoreError
-from podium.core.frozen import quick
 from podium.core.pool import Pool
 from podium.core.run import Run
 from podium.core.usage import Usage
 from podium.server.access.accounts import Accounts, KeyAccount, SharedRates
-from podium.server.access.key_budget import CostEstimator, Exhausted, Reservation, dearest
-from podium.server.access.policy import Principal, scope_of
-from podium.server.access.sessions import Claim, Sessions, read_session
-from podium.server.access.shared_budget import SharedBudget
-from podium.server.access.tokens import ID_PREFIX, fits, read_token
-from podium.server.access.usage_writer import UsageWriter, missing, used_of
+from podium.server.access.policy import Principal, RequestQuota, scope_of
+from podium.server.access.quotas import CostEstimator, Exhausted, Reservation, SharedBudget, dearest
+from podium.server.access.sessions import ParsedSession, Sessions, parse_session
+from podium.server.access.tokens import ID_PREFIX, matches, parse_token
+from podium.server.access.usage import UsageWriter, missing, used_of
 from podium.server.api_error import RETRY_SECONDS, ApiError, unseen_budget
 from podium.store.base import LEASE_SECONDS
-from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Scope
+from podium.store.keys import ZERO, Allowance, Amount, Key, KeyStore, Scope
 from podium.store.quotas import Bucket, Rates, RunCharge, charge_of
 
 
-def out_of_budget(visitor: Principal, exhausted: Exhausted | None) -> ApiError:
+def out_of_budget(principal: Principal, exhausted: Exhausted | None) -> ApiError:
     """The refusal that says which cap it is; none, where something came back meanwhile."""
     if exhausted is None:
-        whole = f"a cap of the key {visitor.name!r}"
+        whole = f"a cap of the key {principal.name!r}"
     else:
         shown = f"${exhausted.cap:g}" if exhausted.what == "usd" else f"{exhausted.cap:,} tokens"
         when = {"day": "today", "month": "this month", "total": "it has in all"}[exhausted.period]
-        whole = f"the {shown} that the key {visitor.name!r} may spend {when}"
+        whole = f"the {shown} that the key {principal.name!r} may spend {when}"
     if exhausted is None or exhausted.held:
         return ApiError(
             "rate_limited",
@@ -78,11 +75,11 @@ def unauthenticated(message: str) -> ApiError:
     return ApiError("unauthenticated", message)
 
 
-def too_fast(visitor: Principal, wait: float) -> ApiError:
+def too_fast(principal: Principal, wait: float) -> ApiError:
     """The key is used faster than its rules allow."""
     return ApiError(
         "rate_limited",
-        f"the key {visitor.name!r} is used faster than it may be; try again in {math.ceil(wait)} s",
+        f"rate limit of key {principal.name!r} reached; try again in {math.ceil(wait)} s",
         retry_after=wait,
     )
 
@@ -140,15 +137,37 @@ STRANGERS_A_MINUTE: Final = 600
 no store busy."""
 
 
-@final
-@quick
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A request in flight: what it was estimated to use, and its tab."""
+class KeyQuota(RequestQuota):
+    """The quota of one request with a key."""
 
-    model: str
-    estimate: Charged
-    tab: Reservation
+    __slots__ = ("estimate", "is_settled", "key_account", "model", "reservation")
+
+    def __init__(
+        self, key_account: KeyAccount, model: str, estimate: Amount, reservation: Reservation
+    ) -> None:
+        self.key_account = key_account
+        self.model = model
+        self.estimate = estimate
+        self.reservation = reservation
+        self.is_settled = False
+
+    @property
+    def account(self) -> Account | None:
+        """The request's reservation, if the key has a cap."""
+        return self.reservation if self.key_account.purse.is_capped else None
+
+    def narrow(self, budget: Budget) -> Budget:
+        """Lower the budget to the key's cap per request and to what other requests leave."""
+        own = ZERO if self.is_settled else self.reservation.claim
+        left = self.key_account.purse.left(own)
+        return budget.narrowed(_caps(self.key_account.key.rules.per_request)).narrowed(_caps(left))
+
+    def attach_run(self, run: Run) -> None:
+        """Have other processes charge the reservation as this run."""
+        till = self.key_account.till
+        if till is not None:
+            self.reservation.run_id = run.id
+            till.changed(self.reservation)
 
 
 class KeyAuthenticator:
@@ -176,19 +195,17 @@ class KeyAuthenticator:
         self._clock = clock
         self._guesses = FailedAuthLimiter()
         self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
-        self._tickets = count(1)
-        self._begun: dict[int, _Begun] = {}
         self._experience = CostEstimator(dearest(pool))
         self._book = UsageWriter(keys)
-        self._tabs = keys.tabs(secrets.token_hex(8), lease_seconds) if shared else None
+        self._tabs = keys.reservations(secrets.token_hex(8), lease_seconds) if shared else None
         self._accounts = Accounts(keys, self._book, self._tabs, lease_seconds, clock)
 
-    async def admit(self, token: str | None, address: str = "") -> Principal:
+    async def authenticate(self, token: str | None, address: str = "") -> Principal:
         """Who that is, at that address; raises `ApiError` unauthenticated, and rate_limited after
         too many wrong keys."""
         if not token:
             raise unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
-        claim = read_session(token)
+        claim = parse_session(token)
         if claim is None:
             key = await self._shown_by(token, address)
         else:
@@ -201,8 +218,6 @@ class KeyAuthenticator:
             tiers=rules.tiers,
             workers=rules.workers,
             exclude=rules.exclude,
-            per_request=rules.per_request,
-            ticket=next(self._tickets),
         )
 
     async def sign_in(self, token: str, address: str = "") -> str | None:
@@ -210,26 +225,26 @@ class KeyAuthenticator:
         never end."""
         return self._sessions.begin(await self._shown_by(token, address))
 
-    async def begin(
-        self, visitor: Principal, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
-    ) -> None:
+    async def reserve(
+        self, principal: Principal, *, model: str, tokens: int, scope: Scope | None = None
+    ) -> Principal:
         """A request of about so many tokens begins; raises `ApiError` forbidden, out_of_budget or
         rate_limited. Every request that has begun must be settled, however it ends."""
-        visitor.require(scope or scope_of(tier_or_worker))
-        visitor.check_model(tier_or_worker, self._providers.get(tier_or_worker, ""))
-        account = self._accounts[visitor.key_id]
+        principal.require(scope or scope_of(model))
+        principal.check_model(model, self._providers.get(model, ""))
+        account = self._accounts[principal.key_id]
         exhausted = account.purse.exhausted() if account.till is None else None
         if exhausted is not None:
-            raise out_of_budget(visitor, exhausted)
-        estimate = self._estimated(visitor, tier_or_worker, tokens)
+            raise out_of_budget(principal, exhausted)
+        estimate = self._estimated(account.key.rules.per_request, model, tokens)
         wait = await self._wait(account.rates, estimate.tokens)
         if wait:
-            raise too_fast(visitor, wait)
+            raise too_fast(principal, wait)
         if account.till is None:
             tab = account.purse.open_tab(estimate)
         else:
-            tab = await self._shared_tab(visitor, account, account.till, tier_or_worker, estimate)
-        self._begun[visitor.ticket] = _Begun(tier_or_worker, estimate, tab)
+            tab = await self._shared_tab(principal, account, account.till, model, estimate)
+        return replace(principal, quota=KeyQuota(account, model, estimate, tab))
 
     async def _wait(self, rates: Rates | SharedRates, tokens: int) -> float:
         """The seconds until a request of so many tokens may begin; 0 where it has."""
@@ -245,11 +260,11 @@ class KeyAuthenticator:
 
     async def _shared_tab(
         self,
-        visitor: Principal,
+        principal: Principal,
         account: KeyAccount,
         till: SharedBudget,
         model: str,
-        estimate: Charged,
+        estimate: Amount,
     ) -> Reservation:
         """A tab that every process knows of."""
         tab_id = secrets.token_hex(16)
@@ -258,35 +273,14 @@ class KeyAuthenticator:
         except BudgetUnseen as error:
             raise unseen_budget() from error
         if claim is None:
-            raise out_of_budget(visitor, account.purse.exhausted())
+            raise out_of_budget(principal, account.purse.exhausted())
         tab = account.purse.open_tab(claim)
         tab.id, tab.model = tab_id, model
         return tab
 
-    def performs(self, visitor: Principal, run: Run) -> None:
-        """The visitor's request, which has begun, performs that run, which is kept."""
-        begun = self._begun.get(visitor.ticket)
-        till = self._accounts[visitor.key_id].till
-        if begun is not None and till is not None:
-            begun.tab.run_id = run.id
-            till.changed(begun.tab)
-
-    def budget_for(self, visitor: Principal, budget: Budget) -> Budget:
-        """That budget, cut down to what the visitor's request, which has begun, may use: what one
-        request may, and what the key has left besides what others claim."""
-        begun = self._begun.get(visitor.ticket)
-        left = self._accounts[visitor.key_id].purse.left(begun.tab.claim if begun else NOTHING)
-        return budget.narrowed(_caps(visitor.per_request)).narrowed(_caps(left))
-
-    def account_of(self, visitor: Principal) -> Account | None:
-        """The tab of the visitor's request, which has begun, where the key has a cap."""
-        if not self._accounts[visitor.key_id].purse.is_capped:
-            return None
-        return self._begun[visitor.ticket].tab
-
     async def settle(
         self,
-        visitor: Principal,
+        principal: Principal,
         *,
         model: str,
         usage: Usage,
@@ -297,37 +291,34 @@ class KeyAuthenticator:
         """The request is over, and this is what it used. What is unknown is charged as it was
         claimed; of a run, as its budget counted it. Calls that its tab has seen are charged even
         if nobody tells of them: who asked may be gone before there is a run that has them."""
-        account = self._accounts[visitor.key_id]
-        begun = self._begun.pop(visitor.ticket, None)
-        claimed, seen = (NOTHING, NOTHING) if begun is None else (begun.tab.claim, begun.tab.used)
-        used = used_of(usage, orchestration, cost_usd, claimed, seen)
+        quota = principal.quota
+        assert isinstance(quota, KeyQuota), "settled without a reservation"
+        account, tab, quota.is_settled = quota.key_account, quota.reservation, True
+        seen = tab.used
+        used = used_of(usage, orchestration, cost_usd, tab.claim, seen)
         charged = used.charged
-        if begun is None:
-            account.purse.charge(charged)
-            account.rates.correct(charged.tokens)
-        else:
-            account.purse.settle(begun.tab, charged)
-            account.rates.correct(charged.tokens - begun.estimate.tokens)
-            if charged.tokens and used.is_known:
-                self._experience.learn(begun.model, charged)
+        account.purse.settle(tab, charged)
+        account.rates.correct(charged.tokens - quota.estimate.tokens)
+        if charged.tokens and used.is_known:
+            self._experience.learn(quota.model, charged)
         if run is None:
-            self._book.enter(visitor.key_id, self._accounts.today(), model, used)
+            self._book.enter(principal.key_id, self._accounts.today(), model, used)
         else:
-            self._enter_run(visitor.key_id, charge_of(run, self._accounts.today()), seen)
-        if begun is not None and account.till is not None:
-            account.till.close_tab(begun.tab.id)
+            self._enter_run(principal.key_id, charge_of(run, self._accounts.today()), seen)
+        if account.till is not None:
+            account.till.close_tab(tab.id)
 
-    def _enter_run(self, key_id: str, charge: RunCharge, seen: Charged) -> None:
+    def _enter_run(self, key_id: str, charge: RunCharge, seen: Amount) -> None:
         """Enter a run, and what else its calls were seen to use. The run is charged all that it
         used since it began, by whoever writes its end: what is beyond even that is no part of it,
         and is nobody else's to charge."""
         self._book.enter_run(charge)
         beyond = missing(seen, charge.charged)
-        if beyond != NOTHING:
+        if beyond != ZERO:
             self._book.enter_missing(key_id, charge.used.day, charge.used.model, beyond)
 
     @asynccontextmanager
-    async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
+    async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
         """A tab of its own for a run that goes on without a request, where the key has a cap.
         Raises `ApiError` unauthenticated where the key that owns the run is good no longer."""
         account = await self._account(run.owner, None) if run.owner else None
@@ -360,13 +351,13 @@ class KeyAuthenticator:
 
     async def _shown_by(self, token: str, address: str) -> Key:
         """The key of that token."""
-        shown = read_token(token)
+        shown = parse_token(token)
         account = None if shown is None else await self._account(shown.key_id, address)
-        if shown is None or account is None or not fits(shown, account.key):
+        if shown is None or account is None or not matches(shown, account.key):
             raise self._wrong("this key is not one of this server's; check what is sent", address)
         return self._in_force(account)
 
-    async def _signed_in(self, claim: Claim, address: str) -> Key:
+    async def _signed_in(self, claim: ParsedSession, address: str) -> Key:
         """The key that a session was begun with."""
         account = await self._account(claim.key_id, address)
         if account is None or not self._sessions.is_good(claim, account.key):
@@ -391,10 +382,10 @@ class KeyAuthenticator:
             raise unauthenticated(f"the key {key.name!r} has expired; ask for another")
         return key
 
-    def _estimated(self, visitor: Principal, model: str, tokens: int) -> Charged:
+    def _estimated(self, most: Allowance, model: str, tokens: int) -> Amount:
         """What the request will probably come to, and never more than one request may."""
-        estimate, most = self._experience.estimate(model, tokens), visitor.per_request
-        return Charged(
+        estimate = self._experience.estimate(model, tokens)
+        return Amount(
             estimate.usd if most.usd is None else min(estimate.usd, most.usd),
             estimate.tokens if most.tokens is None else min(estimate.tokens, most.tokens),
         )

@@ -1,5 +1,4 @@
-"""How much is answered at a time: a bounded number in flight, a bounded queue behind it, and a
-refusal with the time to come back beyond that. Rate limits and budgets of keys are `access`."""
+"""A limit on concurrent requests: a bounded number in flight and a bounded queue behind it."""
 
 from __future__ import annotations
 
@@ -9,83 +8,85 @@ from typing import Final
 
 from podium.server.api_error import ApiError
 
-COME_BACK: Final = 2.0
-"""Seconds until a request that finds the queue full may try again."""
+RETRY_AFTER_SECONDS: Final = 2.0
+"""Seconds after which a refused request may try again."""
 
 
 class ConcurrencyLimiter:
-    """The places of requests that are answered at the same time. First come, first served."""
+    """Admits `in_flight` requests at a time, in the order of their arrival."""
 
     def __init__(self, in_flight: int, queue: int) -> None:
-        self._most = in_flight
-        self._longest_queue = queue
-        self._taken = 0
+        self._max_in_flight = in_flight
+        self._max_queued = queue
+        self._in_flight = 0
         self._queue: deque[asyncio.Future[None]] = deque()
         self._closed = False
-        self._empty: asyncio.Event | None = None
+        self._idle: asyncio.Event | None = None
 
     @property
-    def taken(self) -> int:
-        """How many requests are being answered."""
-        return self._taken
+    def in_flight(self) -> int:
+        """The number of requests being served."""
+        return self._in_flight
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """The number of requests in the queue."""
         return len(self._queue)
 
     @property
     def closed(self) -> bool:
-        """Whether new requests are refused because the server is about to stop."""
+        """True while the server shuts down and refuses new requests."""
         return self._closed
 
-    async def take(self) -> None:
-        """Take a place, waiting for it where that is worth while."""
+    async def acquire(self) -> None:
+        """Wait for a slot; raises `ApiError` overloaded if the queue is full."""
         if self._closed:
             raise ApiError(
-                "overloaded", "this server is about to stop; try again", retry_after=COME_BACK
+                "overloaded",
+                "the server is shutting down; try again",
+                retry_after=RETRY_AFTER_SECONDS,
             )
-        if self._taken < self._most and not self._queue:
-            self._taken += 1
+        if self._in_flight < self._max_in_flight and not self._queue:
+            self._in_flight += 1
             return
-        if len(self._queue) >= self._longest_queue:
+        if len(self._queue) >= self._max_queued:
             raise ApiError(
                 "overloaded",
-                f"{self._taken} requests are being answered here and {len(self._queue)} wait; "
+                f"too many requests: {self._in_flight} in flight and {len(self._queue)} queued; "
                 f"try again later",
-                retry_after=COME_BACK,
+                retry_after=RETRY_AFTER_SECONDS,
             )
         turn = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the place was given at the same moment
-                self.give_back()
+            if turn.done() and not turn.cancelled():  # the slot was assigned at the same moment
+                self.release()
             else:
                 self._queue.remove(turn)
             raise
 
-    def give_back(self) -> None:
-        """Give the place to whoever waits longest, if anybody does."""
+    def release(self) -> None:
+        """Pass the slot to the first request in the queue, or free it."""
         while self._queue:
             turn = self._queue.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
-        self._taken -= 1
-        if self._taken == 0 and self._empty is not None:
-            self._empty.set()
+        self._in_flight -= 1
+        if self._in_flight == 0 and self._idle is not None:
+            self._idle.set()
 
     async def close(self, seconds: float) -> bool:
-        """Refuse everything new, and wait so long for what goes on; whether all of it ended."""
+        """Refuse new requests and wait up to `seconds` for the others; True if all ended."""
         self._closed = True
-        if self._taken == 0:
+        if self._in_flight == 0:
             return True
-        self._empty = asyncio.Event()
+        self._idle = asyncio.Event()
         try:
             async with asyncio.timeout(seconds):
-                await self._empty.wait()
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True

@@ -146,7 +146,7 @@ SESSION_SECONDS: Final = 12 * 3600
 _SECRET_BYTES: Final = 32
 
 
-class Claim(NamedTuple):
+class ParsedSession(NamedTuple):
     """What a session claims: whose it is, and until when."""
 
     key_id: str
@@ -168,7 +168,7 @@ class Sessions:
         number = key.id.removeprefix(ID_PREFIX)
         return f"{SESSION_PREFIX}{number}_{ends}_{self._signature(key, ends)}"
 
-    def is_good(self, claim: Claim, key: Key) -> bool:
+    def is_good(self, claim: ParsedSession, key: Key) -> bool:
         """Whether the session is one that was begun here for that key, and still lasts."""
         signed = hmac.compare_digest(claim.signature, self._signature(key, claim.ends))
         return signed and self._clock() < claim.ends
@@ -183,7 +183,7 @@ def new_secret() -> str:
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
-def read_session(shown: str) -> Claim | None:
+def parse_session(shown: str) -> ParsedSession | None:
     """What a session claims, or None where it is none; whether it is true is `Sessions.is_good`."""
     if not shown.startswith(SESSION_PREFIX) or len(shown) > LONGEST_TOKEN or not shown.isascii():
         return None
@@ -191,4 +191,4 @@ def read_session(shown: str) -> Claim | None:
     ends, _, signature = rest.partition("_")
     if not number or not ends.isdigit() or not signature:
         return None
-    return Claim(f"{ID_PREFIX}{number}", int(ends), signature)
+    return ParsedSession(f"{ID_PREFIX}{number}", int(ends), signature)

@@ -32,14 +32,14 @@ _SECRET_BYTES: Final = 32
 _DIGEST_KEY: Final = b"podium key, version 1"
 
 
-class Made(NamedTuple):
+class NewKey(NamedTuple):
     """A new key, and the token that nobody can be shown again."""
 
     token: str
     key: Key
 
 
-class Shown(NamedTuple):
+class ParsedToken(NamedTuple):
     """What somebody showed at the door: whose key it claims to be, and the token's digest."""
 
     key_id: str
@@ -52,7 +52,7 @@ def make_key(
     *,
     expires_at: str | None = None,
     clock: Callable[[], str] = timestamp,
-) -> Made:
+) -> NewKey:
     """Make a key. It is not in any store yet."""
     if not name.strip() or len(name) > LONGEST_NAME:
         raise UsageError(
@@ -69,21 +69,21 @@ def make_key(
         rules=rules,
         expires_at=expires_at,
     )
-    return Made(token, key)
+    return NewKey(token, key)
 
 
-def read_token(token: str) -> Shown | None:
-    """What a token says, or None where it is none of ours; whether it is right is `fits`."""
+def parse_token(token: str) -> ParsedToken | None:
+    """What a token says, or None where it is none of ours; whether it is right is `matches`."""
     if len(token) > LONGEST_TOKEN or not token.isascii():
         return None
     prefix, _, rest = token.partition("_")
     number, separator, secret = rest.partition("_")
     if f"{prefix}_" != TOKEN_PREFIX or not (number and separator and secret):
         return None
-    return Shown(f"{ID_PREFIX}{number}", digest_of(token))
+    return ParsedToken(f"{ID_PREFIX}{number}", digest_of(token))
 
 
-def fits(shown: Shown, key: Key) -> bool:
+def matches(shown: ParsedToken, key: Key) -> bool:
     """Whether that is the token of the key."""
     return hmac.compare_digest(shown.digest, key.digest)
 

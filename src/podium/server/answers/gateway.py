@@ -36,7 +36,7 @@ from podium.engine.guardrails.base import GuardrailInput
 from podium.engine.guardrails.redaction import RestoredWords
 from podium.engine.reply_stream import ResumableText
 from podium.engine.requests import asked_again, in_words, never_fitted
-from podium.server.access import AccessPolicy, Principal
+from podium.server.access import Principal
 from podium.server.answers.conversation import inside
 from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.api_error import ApiError, invalid, refusals
@@ -54,7 +54,6 @@ class Gateway:
     def __init__(
         self,
         call_policy: CallPolicy,
-        door: AccessPolicy,
         budget: Budget,
         excludable: frozenset[str],
         *,
@@ -65,7 +64,6 @@ class Gateway:
         self._workers = {worker.profile.name: worker for worker in workers}
         self._call_policy = call_policy
         self._excludable = excludable
-        self._door = door
         self._budget = budget
 
     @property
@@ -76,7 +74,7 @@ class Gateway:
     async def answer(
         self,
         asked: ApiRequest,
-        visitor: Principal,
+        principal: Principal,
         worker: Worker,
         bill: RequestCost,
         teller: StreamSink | None = None,
@@ -86,13 +84,13 @@ class Gateway:
         with refusals():
             _check(asked, worker.profile)
         request = _request(asked, worker.profile)
-        budget = self._door.budget_for(visitor, self._budget.narrowed(asked.wished.budget))
+        budget = principal.quota.narrow(self._budget.narrowed(asked.wished.budget))
         call_policy = self._call_policy
         call_policy.bind()
         id_ = new_run_id()
-        ledger = Ledger(budget, account=self._door.account_of(visitor))
+        ledger = Ledger(budget, account=principal.quota.account)
         calls = Calls(
-            call_policy, ledger, call_policy.clock(), visitor.exclude | asked.wished.exclude
+            call_policy, ledger, call_policy.clock(), principal.exclude | asked.wished.exclude
         )
         if teller is not None:
             teller.opened(id_, kept=False)

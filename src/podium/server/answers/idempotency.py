@@ -16,7 +16,7 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.base import Named
 from podium.server.logs import LOGGER
 from podium.server.records.repository import RunRepository
-from podium.store import NamedRequest
+from podium.store import IdempotentRequest
 
 HEADER: Final = "Idempotency-Key"
 
@@ -37,7 +37,7 @@ class Acts:
 
 async def once(archive: RunRepository, named: Named, owner: str, acts: Acts) -> Run:
     """The run of that request, as it ended."""
-    request = NamedRequest(
+    request = IdempotentRequest(
         owner=owner,
         name=named.name,
         digest=named.digest,
@@ -57,7 +57,7 @@ async def once(archive: RunRepository, named: Named, owner: str, acts: Acts) -> 
         found = await _given(archive, request)
         mine = found if found.run_id == request.run_id else None
         if mine is None and found.run_id not in archive.beginning:
-            mine = await archive.keeper.names.take_up(found, request.process)
+            mine = await archive.keeper.idempotency.take_over(found, request.process)
         if mine is not None:
             return await _begun(archive, mine, acts)
         await asyncio.sleep(wait)
@@ -68,7 +68,7 @@ async def ended(archive: RunRepository, run: Run, go_on: Callable[[Run], Awaitab
     """The run as it ended, wherever it is performed; it is gone on with where it was cut off."""
     wait = FIRST_WAIT
     while run.status in ("running", "interrupted"):
-        if not await archive.is_performed(run):
+        if not await archive.is_claimed(run):
             try:
                 return await go_on(run)
             except Conflict:  # somebody else was quicker, or has taken it over meanwhile
@@ -79,9 +79,9 @@ async def ended(archive: RunRepository, run: Run, go_on: Callable[[Run], Awaitab
     return run
 
 
-async def _given(archive: RunRepository, request: NamedRequest) -> NamedRequest:
+async def _given(archive: RunRepository, request: IdempotentRequest) -> IdempotentRequest:
     """The request that has this name; refused where that is another one."""
-    found = await archive.keeper.names.give(request)
+    found = await archive.keeper.idempotency.register(request)
     if found.digest != request.digest:
         raise ApiError(
             "conflict",
@@ -92,7 +92,7 @@ async def _given(archive: RunRepository, request: NamedRequest) -> NamedRequest:
     return found
 
 
-async def _begun(archive: RunRepository, request: NamedRequest, acts: Acts) -> Run:
+async def _begun(archive: RunRepository, request: IdempotentRequest, acts: Acts) -> Run:
     """Have the run performed. What was refused before it began has no name."""
     archive.beginning.add(request.run_id)
     try:
@@ -106,10 +106,10 @@ async def _begun(archive: RunRepository, request: NamedRequest, acts: Acts) -> R
         archive.beginning.discard(request.run_id)
 
 
-async def _dropped_without_run(archive: RunRepository, request: NamedRequest) -> None:
+async def _dropped_without_run(archive: RunRepository, request: IdempotentRequest) -> None:
     try:
         if await _on_record(archive, request.run_id) is None:
-            await archive.keeper.names.drop(request)
+            await archive.keeper.idempotency.remove(request)
     except PodiumError as error:
         LOGGER.warning("the name of a request without a run could not be dropped: %s", error)
 

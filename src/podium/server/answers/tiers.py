@@ -15,7 +15,7 @@ from podium.core.pool import Pool
 from podium.core.run import Run, Tier, spent_by
 from podium.engine.resume import repeats
 from podium.engine.runner import Options
-from podium.server.access import AccessPolicy, Principal
+from podium.server.access import Principal
 from podium.server.answers.conversation import Turn, after, extent, turn_of
 from podium.server.answers.idempotency import Acts, ended, once
 from podium.server.answers.result import (
@@ -40,7 +40,6 @@ class Tiers:
         self,
         podium: AsyncPodium,
         archive: RunRepository,
-        door: AccessPolicy,
         *,
         pool: Pool,
         conductor: Conductor,
@@ -50,7 +49,6 @@ class Tiers:
     ) -> None:
         self._podium = podium
         self._archive = archive
-        self._door = door
         self._pool = pool
         self._conductor = conductor
         self._options = options
@@ -60,7 +58,7 @@ class Tiers:
     async def answer(
         self,
         asked: ApiRequest,
-        visitor: Principal,
+        principal: Principal,
         tier: Tier,
         bill: RequestCost,
         teller: StreamSink | None = None,
@@ -69,22 +67,22 @@ class Tiers:
         watch = EventFilter(
             teller,
             begun=None if asked.store else self._archive.keeper.do_not_store,
-            performs=partial(self._door.performs, visitor) if asked.store else None,
+            performs=principal.quota.attach_run if asked.store else None,
             broadcast=self._archive.broadcast,
         )
         before: Run | None = None
         try:
             with refusals():
-                turn, before = await self._taken_up(await self._turn(asked, visitor), visitor)
+                turn, before = await self._taken_up(await self._turn(asked, principal), principal)
                 try:
                     if before is None:
-                        wishes = self.wishes(asked, turn, visitor, tier)
+                        wishes = self.wishes(asked, turn, principal, tier)
                         wishes["emit"], wishes["stream"] = watch, teller is not None
                         if asked.named is not None:
                             return await self._once(
-                                asked, turn, visitor, wishes, watch, bill, teller
+                                asked, turn, principal, wishes, watch, bill, teller
                             )
-                        run = await self._performed(asked, turn, visitor, wishes)
+                        run = await self._performed(asked, turn, principal, wishes)
                     elif stands(before, turn.results):
                         run = _again(before, asked, teller)
                     else:
@@ -92,37 +90,37 @@ class Tiers:
                             before,
                             results=turn.results,
                             response_options=asked.response_options,
-                            budget=self._budget_to_go_on(before, visitor),
-                            account=self._door.account_of(visitor),
+                            budget=self._budget_to_go_on(before, principal),
+                            account=principal.quota.account,
                             emit=watch,
                             stream=teller is not None,
                         )
                 except TakenOver:
-                    return await self._ended_elsewhere(asked, visitor, watch, bill)
+                    return await self._ended_elsewhere(asked, principal, watch, bill)
         finally:
             if watch.run is not None and bill.run is None:
                 bill.add_run(watch.run, before)
         return answered(asked, run, bill)
 
     async def _ended_elsewhere(
-        self, asked: ApiRequest, visitor: Principal, watch: EventFilter, bill: RequestCost
+        self, asked: ApiRequest, principal: Principal, watch: EventFilter, bill: RequestCost
     ) -> ApiResult:
         """Answer with what comes of a run that another process has taken over."""
         assert watch.run is not None, "what was taken over had begun"
         watch.fall_silent()
         run = await self._archive.keeper.load(watch.run.id)
-        go_on = partial(self._go_on, visitor, watch, bill)
+        go_on = partial(self._go_on, principal, watch, bill)
         return repeated(asked, await ended(self._archive, run, go_on))
 
     async def _go_on(
-        self, visitor: Principal, watch: EventFilter, bill: RequestCost, run: Run
+        self, principal: Principal, watch: EventFilter, bill: RequestCost, run: Run
     ) -> Run:
         """Go on with a run that was cut off, at the charge of whoever asks for it now."""
         try:
             return await self._podium.resume(
                 run,
-                budget=self._budget_to_go_on(run, visitor),
-                account=self._door.account_of(visitor),
+                budget=self._budget_to_go_on(run, principal),
+                account=principal.quota.account,
                 emit=watch,
             )
         finally:
@@ -133,7 +131,7 @@ class Tiers:
         self,
         asked: ApiRequest,
         turn: Turn,
-        visitor: Principal,
+        principal: Principal,
         wishes: RunOptions,
         watch: EventFilter,
         bill: RequestCost,
@@ -144,33 +142,33 @@ class Tiers:
 
         async def begin(run_id: str) -> Run:
             wishes["run_id"] = run_id
-            return await self._performed(asked, turn, visitor, wishes)
+            return await self._performed(asked, turn, principal, wishes)
 
         def follow(run_id: str) -> None:
             watch.fall_silent()
             if teller is not None:
                 teller.opened(run_id, kept=True)
 
-        go_on = partial(self._go_on, visitor, watch, bill)
+        go_on = partial(self._go_on, principal, watch, bill)
         acts = Acts(begin=begin, go_on=go_on, follow=follow)
-        run = await once(self._archive, asked.named, visitor.key_id, acts)
+        run = await once(self._archive, asked.named, principal.key_id, acts)
         return repeated(asked, run)
 
     async def to_plan(
-        self, asked: ApiRequest, visitor: Principal, tier: Tier
+        self, asked: ApiRequest, principal: Principal, tier: Tier
     ) -> tuple[Turn, RunOptions]:
         """The question to plan for, and what the run would have."""
-        turn = await self._turn(asked, visitor)
+        turn = await self._turn(asked, principal)
         if turn.waiting:
             raise invalid("messages", "results of tools go on with a run; ask a question to plan")
-        return turn, self.wishes(asked, turn, visitor, tier)
+        return turn, self.wishes(asked, turn, principal, tier)
 
-    async def _turn(self, asked: ApiRequest, visitor: Principal) -> Turn:
+    async def _turn(self, asked: ApiRequest, principal: Principal) -> Turn:
         """The conversation, with what the server keeps of it before."""
         turn = turn_of(asked.messages)
         if asked.previous is None or turn.waiting:
             return turn
-        run = await self._archive.run(asked.previous, visitor, "previous_response_id")
+        run = await self._archive.run(asked.previous, principal, "previous_response_id")
         if run.status == "waiting":
             raise invalid(
                 "previous_response_id",
@@ -179,25 +177,25 @@ class Tiers:
             )
         return after(run, turn)
 
-    async def _taken_up(self, turn: Turn, visitor: Principal) -> tuple[Turn, Run | None]:
+    async def _taken_up(self, turn: Turn, principal: Principal) -> tuple[Turn, Run | None]:
         """The turn, and the run that waits for its results. Where that run is gone or has ended
         without these and the client said something besides, that is a question like any other: a
         conversation need not end because one run of it did."""
         if not turn.waiting:
             return turn, None
         try:
-            return turn, await self._waiting(turn, visitor)
+            return turn, await self._waiting(turn, principal)
         except ApiError as refusal:
             if refusal.reason == "forbidden" or turn.afresh is None:
                 raise
             return turn.afresh, None
 
-    async def _waiting(self, turn: Turn, visitor: Principal) -> Run:
+    async def _waiting(self, turn: Turn, principal: Principal) -> Run:
         """The run that waits for these results, or was given them before and then cut off; only
         whoever began it may go on with it. Whether somebody is at work on it now shows when it is
         taken up."""
-        run = await self._archive.run(turn.waiting, visitor, "messages")
-        if run.owner != visitor.key_id:
+        run = await self._archive.run(turn.waiting, principal, "messages")
+        if run.owner != principal.key_id:
             raise ApiError("forbidden", "this run was begun with another key", field="messages")
         if run.status not in ("waiting", "running") and not repeats(run, turn.results):
             raise ApiError(
@@ -207,10 +205,10 @@ class Tiers:
             )
         return run
 
-    def _budget_to_go_on(self, run: Run, visitor: Principal) -> Budget:
+    def _budget_to_go_on(self, run: Run, principal: Principal) -> Budget:
         """The run's budget or, where that is less, what it has spent and what its key has left."""
         spent = spent_by(run)
-        left = self._door.budget_for(visitor, run.budget)
+        left = principal.quota.narrow(run.budget)
         caps = {}
         for name in ("calls", "tokens", "usd", "seconds"):
             own, allowed = getattr(run.budget, name), getattr(left, name)
@@ -219,18 +217,18 @@ class Tiers:
         return run.budget.narrowed(caps)
 
     async def _performed(
-        self, asked: ApiRequest, turn: Turn, visitor: Principal, wishes: RunOptions
+        self, asked: ApiRequest, turn: Turn, principal: Principal, wishes: RunOptions
     ) -> Run:
         if asked.wished.workflow is None:
             return await self._podium.ask(turn.question, **wishes)
         workflow = read_workflow(asked.wished.workflow, self._pool)
         named = {step.worker: self._pool[step.worker].provider for step in workflow.steps}
-        visitor.check_workflow(named)
+        principal.check_workflow(named)
         if asked.wished.max_steps is None:  # an effort is for who plans
             wishes["max_steps"] = self._options.max_steps
         return await self._podium.run(workflow, turn.question, **wishes)
 
-    def wishes(self, asked: ApiRequest, turn: Turn, visitor: Principal, tier: Tier) -> RunOptions:
+    def wishes(self, asked: ApiRequest, turn: Turn, principal: Principal, tier: Tier) -> RunOptions:
         """What the run is to have: the settings' usual, the client's wishes, the key's rules."""
         wished = asked.wished
         steps, rounds = extent(
@@ -245,14 +243,14 @@ class Tiers:
             history=turn.history,
             images=turn.images,
             response_options=asked.response_options,
-            owner=visitor.key_id,
+            owner=principal.key_id,
             tier=tier,
             max_steps=steps if wished.max_steps is None else allowed.max_steps,
             rounds=rounds if wished.rounds is None else allowed.rounds,
-            budget=self._door.budget_for(visitor, allowed.budget),
-            account=self._door.account_of(visitor),
+            budget=principal.quota.narrow(allowed.budget),
+            account=principal.quota.account,
             exclude=excluded(wished.exclude, self._excludable)
-            | (visitor.exclude & self._excludable),
+            | (principal.exclude & self._excludable),
             quality_bias=wished.quality_bias,
         )
 

@@ -46,14 +46,14 @@ async def let_in(service: Service, method: str, headers: Headers, address: str) 
     ask."""
     check_request(method, headers, service.settings)
     token = token_in(headers.get("authorization"), headers.get("x-api-key"))
-    return await service.door.admit(token or session_in(headers.get("cookie")), address)
+    return await service.access.authenticate(token or session_in(headers.get("cookie")), address)
 
 
 async def admitted(request: Request) -> Principal:
     """Who asks; raises `ApiError` where that must be known and is not."""
     address = address_of(request.scope)
-    visitor = await let_in(serving(request), request.method, request.headers, address)
-    return replace(visitor, address=address)
+    principal = await let_in(serving(request), request.method, request.headers, address)
+    return replace(principal, address=address)
 
 
 Serving = Annotated[Service, Depends(serving)]

@@ -27,14 +27,14 @@ async def step(
     round: int,  # noqa: A002
     index: int,
     service: Serving,
-    visitor: Admitted,
+    principal: Admitted,
     nested: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """A step that has ended: exactly the messages that its worker received, its reply, every call,
     and the runs nested in it. `nested` is the id of one of those, for a step of its. Of a step that
     goes on in this process of the server, its `status` is `running`, and just the messages that
     its worker has received are told."""
-    run = await seen(run_id, service, visitor)
+    run = await seen(run_id, service, principal)
     wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
     if wanted is None:
         raise ApiError("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
@@ -54,10 +54,10 @@ async def step(
 
 
 @router.get("/{run_id}/export")
-async def export(run_id: str, service: Serving, visitor: Admitted) -> Response:
+async def export(run_id: str, service: Serving, principal: Admitted) -> Response:
     """The whole run, as `podium runs export` writes it: versioned JSON that loads again."""
-    run = await seen(run_id, service, visitor)
-    await service.audit.record_run_read("run exported", visitor, run)
+    run = await seen(run_id, service, principal)
+    await service.audit.record_run_read("run exported", principal, run)
     name = f'attachment; filename="{run.id}.json"'
     return _sent(dump(run), {"Content-Disposition": name})
 

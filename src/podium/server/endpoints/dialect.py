@@ -26,8 +26,7 @@ from podium.core.run import Run
 from podium.core.run_records import Check
 from podium.core.usage import NO_USAGE
 from podium.server.access import Principal
-from podium.server.access.image_urls import check_pictures
-from podium.server.access.loop_guard import hop
+from podium.server.access.request_checks import check_image_urls, enter_hop
 from podium.server.answers.idempotency import HEADER
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError, invalid, refusal_of
@@ -102,7 +101,7 @@ class RequestHandler:
         self._dialect = dialect
         self._path = path
         self._began = time.perf_counter()
-        self._visitor: Principal | None = None
+        self._principal: Principal | None = None
         self._target: Target | None = None
         self._asked: ApiRequest | None = None
         self._answered: ApiResult | None = None
@@ -113,12 +112,12 @@ class RequestHandler:
     async def serve(self) -> None:
         """Let the client in, read what is asked, and answer."""
         service, exchange = self.service, self.exchange
-        self._visitor = visitor = await let_in(service, "POST", exchange, exchange.address)
-        await service.places.take()
+        self._principal = principal = await let_in(service, "POST", exchange, exchange.address)
+        await service.limiter.acquire()
         try:
             body = with_headers(await exchange.json(service.settings.body_megabytes), exchange)
             self._asked = asked = self.read(body)
-            await check_pictures(asked.messages, private=service.settings.private_images)
+            await check_image_urls(asked.messages, private=service.settings.private_images)
             self._target = target = service.names.find(asked.model)
             name = exchange.get(NAME)
             if name is not None:
@@ -126,16 +125,16 @@ class RequestHandler:
             self._traces = self._wants_trace(asked, target)
             request = Request(asked.messages, tools=asked.response_options.tools)
             tokens = estimated_input_tokens(request)
-            await service.door.begin(
-                visitor, tier_or_worker=target.name, tokens=tokens, scope=self.scope
+            principal = await service.access.reserve(
+                principal, model=target.name, tokens=tokens, scope=self.scope
             )
             try:
-                with hop(exchange):
-                    await exchange.while_listening(self.answer(asked, visitor, target))
+                with enter_hop(exchange):
+                    await exchange.while_listening(self.answer(asked, principal, target))
             finally:
-                await service.settle(visitor, target, self.bill)
+                await service.settle(principal, target, self.bill)
         finally:
-            service.places.give_back()
+            service.limiter.release()
 
     def _wants_trace(self, asked: ApiRequest, target: Target) -> bool:
         """Whether the trace is to come with the answer; refused where there is no place for it."""
@@ -179,12 +178,12 @@ class RequestHandler:
         """What the body asks for."""
         return self._dialect.read(body)
 
-    async def answer(self, asked: ApiRequest, visitor: Principal, target: Target) -> None:
+    async def answer(self, asked: ApiRequest, principal: Principal, target: Target) -> None:
         """Answer; `bill` is filled in however that ends."""
         if asked.stream:
-            await self._answer_in_pieces(asked, visitor, target)
+            await self._answer_in_pieces(asked, principal, target)
             return
-        answered = await self.service.answer(asked, visitor, target, self.bill)
+        answered = await self.service.answer(asked, principal, target, self.bill)
         self._answered = answered
         document = self._dialect.whole(asked, answered.answer)
         run = answered.run
@@ -198,11 +197,11 @@ class RequestHandler:
         await self.exchange.respond_json(200, document)
 
     async def _answer_in_pieces(
-        self, asked: ApiRequest, visitor: Principal, target: Target
+        self, asked: ApiRequest, principal: Principal, target: Target
     ) -> None:
         seconds = self.service.settings.keep_alive_seconds
         self._stream = stream = Stream(self.exchange, self._dialect, asked, seconds)
-        work = self.service.answer(asked, visitor, target, self.bill, stream)
+        work = self.service.answer(asked, principal, target, self.bill, stream)
         self._answered = await stream.carry(work)
 
     async def refuse(self, refusal: ApiError) -> None:
@@ -262,8 +261,8 @@ class RequestHandler:
             "milliseconds": round(seconds * 1000, 2),
             "model": model,
         }
-        if self._visitor is not None and self._visitor.name:
-            line["key"] = self._visitor.name
+        if self._principal is not None and self._principal.name:
+            line["key"] = self._principal.name
         if self.is_gone:
             line["gone"] = True
         run = self.bill.run or (self._answered.run if self._answered is not None else None)

@@ -28,7 +28,7 @@ async def readyz(request: Request) -> Response:
     service: Service | None = request.app.state.holder.service
     if service is None:
         return JSONResponse({"status": "starting"}, 503)
-    if service.places.closed:
+    if service.limiter.closed:
         return JSONResponse({"status": "stopping"}, 503)
     if service.loading.is_going_on:
         return JSONResponse({"status": "loading"}, 503)
@@ -36,12 +36,12 @@ async def readyz(request: Request) -> Response:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(service: Serving, visitor: Admitted) -> Response:
+async def metrics(service: Serving, principal: Admitted) -> Response:
     """What this server has done so far, as Prometheus reads it: all of its processes together,
     but for what is in flight and waiting, which is this process's alone. Takes the scope
     `metrics`."""
-    visitor.require("metrics")
-    places = service.places
+    principal.require("metrics")
+    limiter = service.limiter
     counted = service.metrics if service.tally is None else service.tally.whole()
-    page = counted.text(requests_in_flight=places.taken, requests_waiting=places.waiting)
+    page = counted.text(requests_in_flight=limiter.in_flight, requests_waiting=limiter.waiting)
     return Response(page, media_type=MEDIA_TYPE)

@@ -15,10 +15,10 @@ router = APIRouter(prefix="/v1/keys", tags=["runs"])
 
 
 @router.get("")
-async def keys(service: Serving, visitor: Admitted) -> dict[str, Any]:
+async def keys(service: Serving, principal: Admitted) -> dict[str, Any]:
     """The names of the keys of which you may see the runs: your own, or every one for `admin`."""
-    visitor.require("runs:read")
-    names = await key_names(service, visitor)
+    principal.require("runs:read")
+    names = await key_names(service, principal)
     in_order = sorted(names.items(), key=lambda named: (named[1], named[0]))
     return {
         "object": "list",
@@ -26,9 +26,9 @@ async def keys(service: Serving, visitor: Admitted) -> dict[str, Any]:
     }
 
 
-async def key_names(service: Service, visitor: Principal) -> dict[str, str]:
+async def key_names(service: Service, principal: Principal) -> dict[str, str]:
     """The names of the keys that the visitor may know of, by their ids: their own, or every one
     for `admin`."""
-    if not visitor.may("admin"):
-        return {visitor.key_id: visitor.name}
+    if not principal.has_scope("admin"):
+        return {principal.key_id: principal.name}
     return {key.id: key.name for key in await keys_in(await service.keeper.flush()).keys()}

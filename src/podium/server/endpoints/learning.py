@@ -45,9 +45,9 @@ Name = Annotated[str, Path(max_length=300, description="as GET /v1/learning list
 
 
 @router.get("")
-async def learning(service: Serving, visitor: Admitted) -> dict[str, Any]:
+async def learning(service: Serving, principal: Admitted) -> dict[str, Any]:
     """The trainings, evaluations and reports that there are. Takes the scope `admin`."""
-    visitor.require("admin")
+    principal.require("admin")
     named = await asyncio.to_thread(find_directories, service.settings.learning)
     return {
         "object": "list",
@@ -65,7 +65,7 @@ async def learning(service: Serving, visitor: Admitted) -> dict[str, Any]:
 async def exhibit(
     name: Name,
     service: Serving,
-    visitor: Admitted,
+    principal: Admitted,
     cursor: Annotated[
         str | None, Query(max_length=40, description="as the answer before had it")
     ] = None,
@@ -74,7 +74,7 @@ async def exhibit(
     report. Of a training, `cursor`
     asks for what came since; where the file was written anew meanwhile, `is_anew` is true and all
     of it comes. Takes the scope `admin`."""
-    found = await _found(name, service, visitor)
+    found = await _found(name, service, principal)
     match found.kind:
         case "training":
             return await asyncio.to_thread(training_document, found, cursor)
@@ -88,22 +88,22 @@ async def exhibit(
 async def samples(
     name: Name,
     service: Serving,
-    visitor: Admitted,
+    principal: Admitted,
     step: Annotated[int | None, Query(ge=0, description="the last one unless said")] = None,
 ) -> dict[str, Any]:
     """What a training wrote down to look at: plans of a step, or what was recited after it. Takes
     the scope `admin`."""
-    found = await _found(name, service, visitor)
+    found = await _found(name, service, principal)
     if found.kind != "training":
         raise ApiError("not_found", f"{name!r} is no training, and has no samples to look at")
     return await asyncio.to_thread(samples_document, found, step)
 
 
 @router.get("/{name}/report", response_class=Response)
-async def report(name: Name, service: Serving, visitor: Admitted) -> Response:
+async def report(name: Name, service: Serving, principal: Admitted) -> Response:
     """The page that `podium eval report` wrote. A browser shows it apart from everything else: it
     runs nothing and reaches nothing. Takes the scope `admin`."""
-    found = await _found(name, service, visitor)
+    found = await _found(name, service, principal)
     page = None if found.report is None else await asyncio.to_thread(_page, found)
     if page is None:
         raise ApiError(
@@ -112,8 +112,8 @@ async def report(name: Name, service: Serving, visitor: Admitted) -> Response:
     return Response(page, media_type="text/html; charset=utf-8", headers=ALONE)
 
 
-async def _found(name: str, service: Service, visitor: Principal) -> Artifact:
-    visitor.require("admin")
+async def _found(name: str, service: Service, principal: Principal) -> Artifact:
+    principal.require("admin")
     found = await asyncio.to_thread(find_artifact, service.settings.learning, name)
     if found is None:
         raise ApiError(

@@ -19,10 +19,10 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.get("")
-async def models(request: Request, service: Serving, visitor: Admitted) -> dict[str, Any]:
+async def models(request: Request, service: Serving, principal: Admitted) -> dict[str, Any]:
     """The tiers, their pinned aliases, and every worker by its name; with the header
     `anthropic-version` in Anthropic's shape."""
-    listed = list(_shown(service, visitor))
+    listed = list(_shown(service, principal))
     if not speaks_anthropic(request):
         return {"object": "list", "data": [_openai(each, service) for each in listed]}
     return {
@@ -34,17 +34,19 @@ async def models(request: Request, service: Serving, visitor: Admitted) -> dict[
 
 
 @router.get("/{name:path}")
-async def model(request: Request, name: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
+async def model(
+    request: Request, name: str, service: Serving, principal: Admitted
+) -> dict[str, Any]:
     """One of them."""
-    for each in _shown(service, visitor):
+    for each in _shown(service, principal):
         if each.name == name:
             return (_anthropic if speaks_anthropic(request) else _openai)(each, service)
     service.names.find(name)  # says what there is instead
     raise ApiError("not_found", f"there is no model {name[:200]!r} for this key", field="model")
 
 
-def _shown(service: Service, visitor: Principal) -> Iterable[Listed]:
-    return (each for each in service.names if visitor.lists(each.name, each.owner))
+def _shown(service: Service, principal: Principal) -> Iterable[Listed]:
+    return (each for each in service.names if principal.can_list(each.name, each.owner))
 
 
 def _openai(listed: Listed, service: Service) -> dict[str, Any]:

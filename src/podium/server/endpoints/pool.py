@@ -26,7 +26,7 @@ from podium.server.statistics.workers import (
     WorkerStats,
     worker_stats,
 )
-from podium.store import accounts_in
+from podium.store import statistics_in
 
 router = APIRouter(prefix="/v1/pool", tags=["pool"])
 
@@ -39,7 +39,7 @@ MOST_RUNS: Final = 2_000
 @router.get("")
 async def pool(
     service: Serving,
-    visitor: Admitted,
+    principal: Admitted,
     days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="how many to look back")] = (
         USUAL_DAYS
     ),
@@ -49,14 +49,14 @@ async def pool(
     `breaker` says whether this process calls it now: `closed`, `open` or `half-open`.
     `best` is the worker to trust with a whole question, of those that the visitor may ask for.
     Takes the scope `runs:read`; a key sees figures of its own runs."""
-    visitor.require("runs:read")
+    principal.require("runs:read")
     now = datetime.now(UTC)
     since = (now - timedelta(days=days - 1)).date().isoformat()
     window = await service.digests.between(
-        accounts_in(await service.keeper.flush()),
+        statistics_in(await service.keeper.flush()),
         since=since,
         until=now.date().isoformat(),
-        owner=None if visitor.may("admin") else visitor.key_id,
+        owner=None if principal.has_scope("admin") else principal.key_id,
         limit=MOST_RUNS,
     )
     found = await asyncio.to_thread(worker_stats, window.digests)  # thousands of runs take a while
@@ -67,8 +67,8 @@ async def pool(
         profiles.append(planner)
     return {
         "object": "pool",
-        "key": None if visitor.may("admin") else visitor.name,
-        "best": _best(service, visitor),
+        "key": None if principal.has_scope("admin") else principal.name,
+        "best": _best(service, principal),
         "window": {
             "from": since,
             "to": now.isoformat(timespec="milliseconds"),
@@ -84,21 +84,21 @@ async def pool(
                 "is_planner": profile == planner,
                 **_figures(found.get(profile.name, NOTHING)),
                 "breaker": breakers.state(profile.name),
-                "direct": _direct(profile.name, service) if visitor.may("admin") else None,
+                "direct": _direct(profile.name, service) if principal.has_scope("admin") else None,
             }
             for profile in profiles
-            if _is_shown(profile.name, profile.provider, visitor)
+            if _is_shown(profile.name, profile.provider, principal)
         ],
-        "former": _former(window, found, profiles, visitor),
+        "former": _former(window, found, profiles, principal),
     }
 
 
-def _best(service: Service, visitor: Principal) -> str | None:
+def _best(service: Service, principal: Principal) -> str | None:
     unasked = {
         profile.name
         for profile in service.pool
         if profile.provider == CONDUCTOR_PROVIDER
-        or not visitor.lists(profile.name, profile.provider)
+        or not principal.can_list(profile.name, profile.provider)
     }
     return None if len(unasked) == len(service.pool) else service.pool.without(unasked).best.name
 
@@ -109,8 +109,8 @@ async def _planner(service: Service) -> WorkerProfile | None:
     return None if planner is None else planner.profile
 
 
-def _is_shown(name: str, provider: str, visitor: Principal) -> bool:
-    return name not in visitor.exclude and provider not in visitor.exclude
+def _is_shown(name: str, provider: str, principal: Principal) -> bool:
+    return name not in principal.exclude and provider not in principal.exclude
 
 
 def _profile(profile: WorkerProfile) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _former(
     window: DigestWindow,
     found: dict[str, WorkerStats],
     now: list[WorkerProfile],
-    visitor: Principal,
+    principal: Principal,
 ) -> list[dict[str, Any]]:
     """Those who worked in these runs and are not in the pool any more."""
     names = {profile.name for profile in now}
@@ -143,7 +143,7 @@ def _former(
     return [
         {"name": name, "provider": providers.get(name, ""), **_figures(each)}
         for name, each in found.items()
-        if name not in names and _is_shown(name, providers.get(name, ""), visitor)
+        if name not in names and _is_shown(name, providers.get(name, ""), principal)
     ]
 
 

@@ -55,14 +55,14 @@ class PlanVisit(RequestHandler):
             raise invalid("podium.workflow", "a workflow of your own is there already; drop it")
         return asked
 
-    async def answer(self, asked: ApiRequest, visitor: Principal, target: Target) -> None:
+    async def answer(self, asked: ApiRequest, principal: Principal, target: Target) -> None:
         """Plan, and tell what that took and what carrying it out would."""
         service, bill = self.service, self.bill
         if target.tier is None:
             raise invalid(
                 "model", f"{target.name!r} is a single worker, for which nothing is planned"
             )
-        turn, wishes = await service.tiers.to_plan(asked, visitor, target.tier)
+        turn, wishes = await service.tiers.to_plan(asked, principal, target.tier)
 
         def told(event: Event) -> None:
             if isinstance(event, Planned):
@@ -77,7 +77,9 @@ class PlanVisit(RequestHandler):
 
 
 @router.post(COUNT_TOKENS, tags=["messages"], openapi_extra=body_of(COUNT))
-async def count_tokens(request: HttpRequest, service: Serving, visitor: Admitted) -> dict[str, Any]:
+async def count_tokens(
+    request: HttpRequest, service: Serving, principal: Admitted
+) -> dict[str, Any]:
     """How many tokens a conversation is: Podium's own estimate, on the high side (three bytes a
     token), for workers of different vendors count differently."""
     body = await _body(request, service)

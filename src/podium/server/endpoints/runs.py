@@ -27,8 +27,8 @@ from podium.server.endpoints.key_names import key_names
 from podium.server.endpoints.openapi import JUDGEMENT, body_of
 from podium.server.records.repository import run_details
 from podium.server.service import Service
-from podium.store import Feedback, RunFilter, corrected
-from podium.store.audit import Act
+from podium.store import Feedback, RunFilter, correction_task
+from podium.store.audit import AuditAction
 from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -40,7 +40,7 @@ MOST_LISTED: Final = 100
 @router.get("")
 async def runs(
     service: Serving,
-    visitor: Admitted,
+    principal: Admitted,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
     before: Annotated[str | None, Query(max_length=100)] = None,
     text: Annotated[str | None, Query(max_length=1000)] = None,
@@ -57,7 +57,7 @@ async def runs(
     in questions and answers, `worker` is one that any step used, costs are in dollars, and
     moments without a time zone are meant in UTC. `owner` is the id of a key: for everyone but an
     administrator, their own."""
-    visitor.require("runs:read")
+    principal.require("runs:read")
     wanted = RunFilter(
         text=text,
         status=status,
@@ -67,15 +67,15 @@ async def runs(
         cost_to=cost_to,
         since=since,
         until=until,
-        owner=owner if visitor.may("admin") else visitor.key_id,
+        owner=owner if principal.has_scope("admin") else principal.key_id,
     )
     if owner not in (None, wanted.owner):
         return {"object": "list", "data": [], "has_more": False}
     found = await service.keeper.list(wanted, limit=limit + 1, before=before)
-    if any(each.owner != visitor.key_id for each in found):
-        await service.audit.record_read("runs listed", visitor)
+    if any(each.owner != principal.key_id for each in found):
+        await service.audit.record_read("runs listed", principal)
     keyed = any(each.owner for each in found)
-    names = await key_names(service, visitor) if keyed else {}
+    names = await key_names(service, principal) if keyed else {}
     return {
         "object": "list",
         "data": [
@@ -87,14 +87,14 @@ async def runs(
 
 
 @router.get("/{run_id}")
-async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
+async def run(run_id: str, service: Serving, principal: Admitted) -> Response:
     """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
     worker was sent is told step by step, and `feedback` is what was thought of its answer."""
-    found = await seen(run_id, service, visitor)
-    names = await key_names(service, visitor) if found.owner else {}
+    found = await seen(run_id, service, principal)
+    names = await key_names(service, principal) if found.owner else {}
     given = await service.keeper.feedback_of(found.id)
     document = {
-        **run_details(found, is_performed=await service.archive.is_performed(found)),
+        **run_details(found, is_claimed=await service.archive.is_claimed(found)),
         "owner_name": names.get(found.owner),
         "feedback": None if given is None else feedback_document(given),
     }
@@ -102,16 +102,16 @@ async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
 
 
 @router.get("/{run_id}/events", response_class=StreamingResponse)
-async def events(run_id: str, service: Serving, visitor: Admitted) -> StreamingResponse:
+async def events(run_id: str, service: Serving, principal: Admitted) -> StreamingResponse:
     """What happens in a run, as server-sent events: what has happened already first, and then as
     it goes on, to its end."""
-    await seen(run_id, service, visitor)
-    return StreamingResponse(_told(run_id, service, visitor), media_type="text/event-stream")
+    await seen(run_id, service, principal)
+    return StreamingResponse(_told(run_id, service, principal), media_type="text/event-stream")
 
 
 @router.post("/{run_id}/feedback", openapi_extra=body_of(JUDGEMENT))
 async def feedback(
-    run_id: str, request: Request, service: Serving, visitor: Admitted
+    run_id: str, request: Request, service: Serving, principal: Admitted
 ) -> dict[str, Any]:
     """Say what you think of a run's answer. The latest word stands, and is kept with the run. A
     run that still goes on has no answer to think of yet."""
@@ -119,7 +119,7 @@ async def feedback(
     score = said.required("score", number(0, 1))
     comment = said.optional("comment", text_of(most=LONGEST_COMMENT)) or ""
     answer = said.optional("answer", text_of(most=LONGEST_ANSWER)) or ""
-    run = await seen(run_id, service, visitor)
+    run = await seen(run_id, service, principal)
     if run.status in ("running", "waiting"):
         raise ApiError(
             "conflict", f"{run.id} is {run.status}; say what you think of it when it has ended"
@@ -129,17 +129,17 @@ async def feedback(
         score=score,
         comment=comment,
         given_at=timestamp(),
-        task=corrected(run.question, answer),
+        task=correction_task(run.question, answer),
     )
-    await _enter_anothers("feedback given", run, service, visitor)
+    await _enter_anothers("feedback given", run, service, principal)
     await service.keeper.give_feedback(given)
     return feedback_document(given)
 
 
 @router.get("/{run_id}/feedback")
-async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
+async def given_feedback(run_id: str, service: Serving, principal: Admitted) -> dict[str, Any]:
     """What was thought of a run's answer."""
-    run = await seen(run_id, service, visitor)
+    run = await seen(run_id, service, principal)
     given = await service.keeper.feedback_of(run.id)
     if given is None:
         raise ApiError("not_found", f"nobody has said what they think of {run.id}")
@@ -147,27 +147,27 @@ async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> di
 
 
 @router.delete("/{run_id}/feedback", status_code=204)
-async def withdraw_feedback(run_id: str, service: Serving, visitor: Admitted) -> Response:
+async def withdraw_feedback(run_id: str, service: Serving, principal: Admitted) -> Response:
     """Withdraw what was thought of a run's answer."""
-    run = await seen(run_id, service, visitor)
+    run = await seen(run_id, service, principal)
     if await service.keeper.feedback_of(run.id) is not None:  # else nothing is done, and it says so
-        await _enter_anothers("feedback withdrawn", run, service, visitor)
+        await _enter_anothers("feedback withdrawn", run, service, principal)
     await service.keeper.withdraw_feedback(run.id)
     return Response(status_code=204)
 
 
 @router.delete("/{run_id}", status_code=204)
-async def delete(run_id: str, service: Serving, visitor: Admitted) -> Response:
+async def delete(run_id: str, service: Serving, principal: Admitted) -> Response:
     """Forget a run and all that it holds."""
-    await _forget(run_id, service, visitor)
+    await _forget(run_id, service, principal)
     return Response(status_code=204)
 
 
 @responses_router.get("/{id}")
-async def response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
+async def response(id: str, service: Serving, principal: Admitted) -> dict[str, Any]:  # noqa: A002
     """A response that was given before, from the record of its run: `in_progress` while that goes
     on, `incomplete` where it was cut off, `failed` with the error where nothing came of it."""
-    run = await seen(run_of(id, "response_id"), service, visitor)
+    run = await seen(run_of(id, "response_id"), service, principal)
     asked, answer = retold(run)
     if run.status == "running":
         return RESPONSES.unfinished(asked, answer, "in_progress")
@@ -180,33 +180,35 @@ async def response(id: str, service: Serving, visitor: Admitted) -> dict[str, An
 
 
 @responses_router.delete("/{id}")
-async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
+async def delete_response(id: str, service: Serving, principal: Admitted) -> dict[str, Any]:  # noqa: A002
     """Forget a response, and the run behind it with all that it holds."""
     run_id = run_of(id, "response_id")
-    await _forget(run_id, service, visitor)
+    await _forget(run_id, service, principal)
     return {"id": response_id(run_id), "object": "response", "deleted": True}
 
 
-async def seen(run_id: str, service: Service, visitor: Principal) -> Run:
+async def seen(run_id: str, service: Service, principal: Principal) -> Run:
     """A run that the visitor may read."""
-    visitor.require("runs:read")
-    return await service.archive.run(run_id, visitor)
+    principal.require("runs:read")
+    return await service.archive.run(run_id, principal)
 
 
-async def _enter_anothers(act: Act, run: Run, service: Service, visitor: Principal) -> None:
+async def _enter_anothers(
+    action: AuditAction, run: Run, service: Service, principal: Principal
+) -> None:
     """Enter what an administrator does to the feedback on a run of somebody else's."""
-    if run.owner != visitor.key_id:
-        await service.audit.record(act, visitor, run.id, {"owner": run.owner})
+    if run.owner != principal.key_id:
+        await service.audit.record(action, principal, run.id, {"owner": run.owner})
 
 
-async def _forget(run_id: str, service: Service, visitor: Principal) -> None:
-    visitor.require("runs:delete")
-    await service.archive.delete(run_id, visitor)
+async def _forget(run_id: str, service: Service, principal: Principal) -> None:
+    principal.require("runs:delete")
+    await service.archive.delete(run_id, principal)
 
 
-async def _told(run_id: str, service: Service, visitor: Principal) -> AsyncIterator[bytes]:
+async def _told(run_id: str, service: Service, principal: Principal) -> AsyncIterator[bytes]:
     """The events as bytes, with signs of life where nothing happens for a while."""
-    happening = aiter(service.archive.watch(run_id, visitor))
+    happening = aiter(service.archive.watch(run_id, principal))
     seconds = service.settings.keep_alive_seconds
     upcoming = asyncio.ensure_future(anext(happening, None))
     try:

@@ -24,7 +24,7 @@ from podium.server.statistics.spending import (
     total_spending,
 )
 from podium.server.statistics.workers import DigestWindow
-from podium.store import accounts_in, keys_in
+from podium.store import keys_in, statistics_in
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 
@@ -41,7 +41,7 @@ MOST_RUNS: Final = 5_000
 @router.get("")
 async def spend(
     service: Serving,
-    visitor: Admitted,
+    principal: Admitted,
     since: Annotated[date | None, Query(alias="from", description="the first day, of UTC")] = None,
     until: Annotated[date | None, Query(alias="to", description="the last day, of UTC")] = None,
     by: By = "day",
@@ -50,19 +50,19 @@ async def spend(
     last 30 days unless said otherwise. Requests of which the cost is unknown are counted apart.
     `by=worker` takes the scope `runs:read`, for only runs tell who worked."""
     first, last = _span(since, until)
-    sees_all = visitor.may("admin")
-    spent = await _entries(service, None if sees_all else visitor.key_id, first, last)
+    sees_all = principal.has_scope("admin")
+    spent = await _entries(service, None if sees_all else principal.key_id, first, last)
     whole = total_spending(spent)
     document: dict[str, Any] = {
         "object": "spend",
         "from": first,
         "to": last,
         "by": by,
-        "key": None if sees_all else visitor.name,
+        "key": None if sees_all else principal.name,
         "total": asdict(whole),
     }
     if by == "worker":
-        window = await _window(service, visitor, first, last)
+        window = await _window(service, principal, first, last)
         groups = await asyncio.to_thread(group_by_worker, spent, window.digests, first, last)
         rest = whole.cost_usd - sum(each.total.cost_usd for each in groups)
         document["elsewhere_usd"] = max(0.0, rest)
@@ -73,7 +73,7 @@ async def spend(
         }
     else:
         groups = group_spending(spent, by)
-    names = await key_names(service, visitor) if by == "key" else {}
+    names = await key_names(service, principal) if by == "key" else {}
     document["groups"] = [_group(group, by, names) for group in groups]
     return document
 
@@ -100,13 +100,15 @@ async def _entries(
     used = await keys_in(store).usage(key_id=key_id, since=first, until=last)
     if key_id is not None:
         return spending_entries(used, ())
-    return spending_entries(used, await accounts_in(store).sums(since=first, until=last, owner=""))
+    return spending_entries(
+        used, await statistics_in(store).daily_totals(since=first, until=last, owner="")
+    )
 
 
-async def _window(service: Service, visitor: Principal, first: str, last: str) -> DigestWindow:
-    visitor.require("runs:read")
-    owner = None if visitor.may("admin") else visitor.key_id
-    accounts = accounts_in(await service.keeper.flush())
+async def _window(service: Service, principal: Principal, first: str, last: str) -> DigestWindow:
+    principal.require("runs:read")
+    owner = None if principal.has_scope("admin") else principal.key_id
+    accounts = statistics_in(await service.keeper.flush())
     return await service.digests.between(
         accounts, since=first, until=last, owner=owner, limit=MOST_RUNS
     )

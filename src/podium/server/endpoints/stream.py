@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from podium.server.access.concurrency import COME_BACK
+from podium.server.access.concurrency import RETRY_AFTER_SECONDS
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError, refusal_of
 from podium.server.dialects.base import Answer, ApiRequest, Dialect, Writer
@@ -29,7 +29,7 @@ def stopped(run: str | None = None) -> ApiError:
     return ApiError(
         "overloaded",
         f"the server stopped before the answer was complete{record}; ask again",
-        retry_after=COME_BACK,
+        retry_after=RETRY_AFTER_SECONDS,
     )
 
 

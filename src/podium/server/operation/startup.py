@@ -122,23 +122,23 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     shared = settings.server.workers > 1 or bool(settings.store.url)
     keeper = BufferedRunStore(store, shared=shared, lease_seconds=settings.store.lease_seconds)
     stack.push_async_callback(keeper.close)
-    door: AccessPolicy = AllowAll()
+    access: AccessPolicy = AllowAll()
     if settings.server.keys:
-        door = KeyAuthenticator(
+        access = KeyAuthenticator(
             keys_in(store),
             settings.pool,
             shared=shared,
             lease_seconds=settings.store.lease_seconds,
             sessions=Sessions(os.environ.get(SESSIONS, "")),
         )
-    stack.push_async_callback(door.close)
+    stack.push_async_callback(access.close)
     traces = _traces() if settings.server.traces else None
     if traces is not None:
         stack.push_async_callback(traces.close)
     podium = AsyncPodium(settings=settings, store=keeper)
     stack.push_async_callback(podium.close)
     audit = AuditRecorder(audit_in(store))
-    service = await opened(podium, keeper, door, settings.server, traces, settings, audit)
+    service = await opened(podium, keeper, access, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loading.stop)
     mini = await podium.mini()
     if mini is not None:
@@ -160,8 +160,8 @@ def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
         podium=service.podium,
         pool=service.pool,
         archive=service.archive,
-        door=service.door,
-        places=service.places,
+        access=service.access,
+        limiter=service.limiter,
         metrics=service.metrics,
     )
     every = min(SEARCH_SECONDS, lease_seconds / BEATS_PER_LEASE)

@@ -14,7 +14,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/openapi.json")
-async def openapi(request: Request, visitor: Admitted) -> dict[str, Any]:
+async def openapi(request: Request, principal: Admitted) -> dict[str, Any]:
     """The description for programs."""
     description: dict[str, Any] = request.app.openapi()
     return description

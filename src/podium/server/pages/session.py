@@ -32,12 +32,12 @@ async def session(request: Request) -> JSONResponse:
     """Who is signed in in this browser. `name` is that of their key, null where a key is asked for
     and none was shown; `keys` is whether keys are asked for at all."""
     try:
-        visitor: Principal | None = await admitted(request)
+        principal: Principal | None = await admitted(request)
     except ApiError as refusal:
         if refusal.reason != "unauthenticated":
             raise
-        visitor = None
-    return _told(visitor)
+        principal = None
+    return _told(principal)
 
 
 @router.post(
@@ -52,11 +52,11 @@ async def sign_in(request: Request, service: Serving) -> Response:
     shown = opened(parsed(await request.body())).only(("key",))
     key = shown.required("key", text_of(1, LONGEST_TOKEN))
     address = address_of(request.scope)
-    begun = await service.door.sign_in(key.strip(), address)
-    visitor = await service.door.admit(begun, address)
+    begun = await service.access.sign_in(key.strip(), address)
+    principal = await service.access.authenticate(begun, address)
     if begun is not None:
-        await service.audit.record("signed in", replace(visitor, address=address))
-    response = _told(visitor)
+        await service.audit.record("signed in", replace(principal, address=address))
+    response = _told(principal)
     if begun is not None:
         _set_cookie(request, response, begun, SESSION_SECONDS)
     return response
@@ -71,12 +71,12 @@ async def sign_out(request: Request) -> Response:
     return response
 
 
-def _told(visitor: Principal | None) -> JSONResponse:
+def _told(principal: Principal | None) -> JSONResponse:
     document: dict[str, Any] = {"object": "session", "keys": True, "name": None, "scopes": []}
-    if visitor is not None:
-        document["keys"] = bool(visitor.key_id)
-        document["name"] = visitor.name
-        document["scopes"] = sorted(visitor.scopes)
+    if principal is not None:
+        document["keys"] = bool(principal.key_id)
+        document["name"] = principal.name
+        document["scopes"] = sorted(principal.scopes)
     return JSONResponse(document, headers={"Cache-Control": NOT_KEPT})
 
 

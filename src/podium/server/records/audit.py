@@ -20,7 +20,7 @@ from podium.config.guardrails import fingerprint as guardrails_fingerprint
 from podium.core.run import Run
 from podium.server.access import Principal
 from podium.store import AuditLog
-from podium.store.audit import Act, Deed, Facts, of_this_machine
+from podium.store.audit import AuditAction, AuditDetails, AuditEvent, local_event
 
 AGAIN_SECONDS: Final = 600.0
 """Whoever reads the same thing again within so long is not entered again: pages look often."""
@@ -42,44 +42,52 @@ class AuditRecorder:
         self._entered: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
     async def record(
-        self, act: Act, visitor: Principal, subject: str = "", facts: Facts | None = None
+        self,
+        action: AuditAction,
+        principal: Principal,
+        subject: str = "",
+        details: AuditDetails | None = None,
     ) -> None:
         """Enter an act; raises `StoreError` where that cannot be."""
         if self.log is None:
             return
-        deed = Deed(
-            act=act,
-            who=visitor.key_id or ANYONE,
-            name=visitor.name,
+        deed = AuditEvent(
+            action=action,
+            actor=principal.key_id or ANYONE,
+            actor_name=principal.name,
             subject=subject,
-            origin=visitor.address,
-            facts=facts or {},
+            origin=principal.address,
+            details=details or {},
         )
         await self.log.add(deed)
 
-    async def record_read(self, act: Act, visitor: Principal, subject: str = "") -> None:
+    async def record_read(
+        self, action: AuditAction, principal: Principal, subject: str = ""
+    ) -> None:
         """Enter that somebody reads what is another's, unless that was entered just now."""
         if self.log is None:
             return
-        what, now = (visitor.key_id, act, subject), self._clock()
+        what, now = (principal.key_id, action, subject), self._clock()
         before = self._entered.get(what)
         if before is not None and now - before < AGAIN_SECONDS:
             return
-        await self.record(act, visitor, subject)
+        await self.record(action, principal, subject)
         self._entered[what] = now
         self._entered.move_to_end(what)
         while len(self._entered) > MOST_REMEMBERED:
             self._entered.popitem(last=False)
 
-    async def record_run_read(self, act: Act, visitor: Principal, run: Run) -> None:
+    async def record_run_read(self, action: AuditAction, principal: Principal, run: Run) -> None:
         """Enter that somebody looks into a run, where it is another's."""
-        if run.owner != visitor.key_id:
-            await self.record_read(act, visitor, run.id)
+        if run.owner != principal.key_id:
+            await self.record_read(action, principal, run.id)
 
-    async def record_server_action(self, act: Act, subject: str, facts: Facts) -> None:
+    async def record_server_action(
+        self, action: AuditAction, subject: str, details: AuditDetails
+    ) -> None:
         """Enter what the server does by itself."""
         if self.log is not None:
-            await self.log.add(of_this_machine(act, subject, facts))
+            await self.log.add(local_event(action, subject, details))
 
     async def record_start(self, settings: Settings) -> None:
         """Enter that the server starts, and what is not as it was when one started last."""
@@ -89,19 +97,19 @@ class AuditRecorder:
             "settings": fingerprint(settings),
             "guardrails": guardrails_fingerprint(settings.guardrails),
         }
-        last = await self.log.entries(act="server started", limit=1)
-        before: dict[str, Any] = json.loads(last[0].facts) if last else {}
+        last = await self.log.entries(action="server started", limit=1)
+        before: dict[str, Any] = json.loads(last[0].details) if last else {}
         if before:
-            acts: dict[str, Act] = {
+            actions: dict[str, AuditAction] = {
                 "settings": "settings changed",
                 "guardrails": "guardrails changed",
             }
-            for what, act in acts.items():
+            for what, action in actions.items():
                 if before.get(what) != prints[what]:
                     told = {"from": str(before.get(what, "")), "to": prints[what]}
-                    await self.record_server_action(act, settings.source, told)
-        facts: Facts = {"podium": __version__, "keys": settings.server.keys, **prints}
-        await self.record_server_action("server started", settings.source, facts)
+                    await self.record_server_action(action, settings.source, told)
+        details: AuditDetails = {"podium": __version__, "keys": settings.server.keys, **prints}
+        await self.record_server_action("server started", settings.source, details)
 
 
 def fingerprint(settings: Settings) -> str:

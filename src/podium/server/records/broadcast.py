@@ -126,10 +126,10 @@ class EventBroadcaster:
         self,
         run_id: str,
         load: Callable[[], Awaitable[Run]],
-        is_performed: Callable[[], Awaitable[bool]],
+        is_claimed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[ClientEvent]:
         """Everything that has happened and will happen in a run, to its end. `load` gives the run
-        as it is on record, `is_performed` says whether any process is at work on it: where none
+        as it is on record, `is_claimed` says whether any process is at work on it: where none
         is, that is the end of what there is to tell."""
         if self.is_running(run_id):
             async for event in self._live(run_id):
@@ -138,7 +138,7 @@ class EventBroadcaster:
             return
         told = set[object]()
         while True:
-            goes_on = await is_performed()  # asked first: what it wrote at its end is told, too
+            goes_on = await is_claimed()  # asked first: what it wrote at its end is told, too
             run = await load()
             for happening in recorded_events(run):
                 if happening.what not in told:

@@ -36,14 +36,14 @@ from podium.server.logs import LOGGER
 from podium.store import (
     EVERY_RUN,
     LEASE_SECONDS,
-    Abandoned,
+    AbandonedRun,
     Feedback,
-    NameStore,
+    IdempotencyStore,
     RunFilter,
     RunList,
     RunStore,
     feedback_in,
-    names_in,
+    idempotency_in,
 )
 
 AGAIN_SECONDS: Final = 0.25
@@ -205,22 +205,22 @@ class BufferedRunStore:
     async def give_feedback(self, feedback: Feedback) -> None:
         """Write what was thought of a run, once the run itself is written."""
         await self._on_record(feedback.run_id)
-        await feedback_in(self._store).give(feedback)
+        await feedback_in(self._store).save(feedback)
 
     async def withdraw_feedback(self, run_id: str) -> None:
         """Forget what was thought of a run; raises `NotFound` where nobody said."""
-        await feedback_in(self._store).withdraw(run_id)
+        await feedback_in(self._store).delete(run_id)
 
     async def feedback_of(self, run_id: str) -> Feedback | None:
         """What was thought of a run, if anybody said: of one that is not written, nobody did."""
         if not self.keeps(run_id) or self._unwritten_run(run_id) is not None:
             return None
-        return await feedback_in(self._store).of(run_id)
+        return await feedback_in(self._store).get(run_id)
 
     @property
-    def names(self) -> NameStore:
+    def idempotency(self) -> IdempotencyStore:
         """The names that clients gave their requests."""
-        return names_in(self._store)
+        return idempotency_in(self._store)
 
     async def flush(self) -> RunStore:
         """The store itself, once every run that has ended by now is written to it."""
@@ -244,13 +244,13 @@ class BufferedRunStore:
         loop = asyncio.get_running_loop()
         self._timers[run.id] = loop.call_later(self._patience, self._write_begun, run.id)
 
-    async def plan(self, run_id: str, round_: Round) -> None:
+    async def save_round(self, run_id: str, round_: Round) -> None:
         """Write a round, or note it where the run itself is not written yet."""
-        await self._later(run_id, lambda: self._store.plan(run_id, round_))
+        await self._later(run_id, lambda: self._store.save_round(run_id, round_))
 
-    async def step(self, run_id: str, step: StepRecord) -> None:
+    async def save_step(self, run_id: str, step: StepRecord) -> None:
         """Write a step, or note it where the run itself is not written yet."""
-        await self._later(run_id, lambda: self._store.step(run_id, step))
+        await self._later(run_id, lambda: self._store.save_step(run_id, step))
 
     async def finish(self, *runs: Run) -> None:
         """Write the whole runs soon, with others that have ended."""
@@ -291,24 +291,24 @@ class BufferedRunStore:
             raise StoreError(f"{run_id} cannot be taken up before its end so far is stored")
         return await self._store.claim(run_id, process, takeover=takeover)
 
-    async def let_go(self, run: Run) -> None:
+    async def release_claim(self, run: Run) -> None:
         """Have a run that was taken up, and has not begun again, be as it was before."""
         if run.id in self._left_out:
             self._left_out.discard(run.id)
             self._hold(run)
             return
-        await self._store.let_go(run)
+        await self._store.release_claim(run)
 
-    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
+    async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed, so far as they are written."""
         written = [run_id for run_id in run_ids if run_id not in self._unwritten]
-        return await self._store.beat(written) if written else ()
+        return await self._store.heartbeat(written) if written else ()
 
-    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+    async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
         """Runs that were cut off with their processes; none while that cannot be told."""
         await self._owed.write()
         try:
-            found = await self._store.abandoned(limit)
+            found = await self._store.list_abandoned(limit)
         except StoreError:
             # Twice as long as others may take until they say again that they are at work.
             self._unsure_until = time.monotonic() + self._lease_seconds / 2
@@ -322,11 +322,11 @@ class BufferedRunStore:
         """Whether the store was away just now, so that a silent process need not be gone."""
         return time.monotonic() < self._unsure_until
 
-    async def is_performed(self, run_id: str) -> bool:
+    async def is_claimed(self, run_id: str) -> bool:
         """Whether a process is at work on that run, be it this one or another."""
         if run_id in self._owed:
             return False
-        return self._goes_on(run_id) or await self._store.is_performed(run_id)
+        return self._goes_on(run_id) or await self._store.is_claimed(run_id)
 
     def _goes_on(self, run_id: str) -> bool:
         return run_id in self._unwritten or run_id in self._left_out
@@ -363,13 +363,13 @@ class BufferedRunStore:
         await self._drained()
         return await self._store.delete_before(moment)
 
-    async def hold(self, run: Run, until: str) -> None:
+    async def save_until(self, run: Run, until: str) -> None:
         """Write a run that is to be forgotten after that moment."""
-        await self._store.hold(run, until)
+        await self._store.save_until(run, until)
 
-    async def delete_held(self) -> int:
+    async def delete_expired(self) -> int:
         """Forget every run in the store that was held for long enough, and say how many."""
-        return await self._store.delete_held()
+        return await self._store.delete_expired()
 
     async def close(self) -> None:
         """Write what is still to be written, and close the store."""
@@ -474,7 +474,7 @@ class BufferedRunStore:
             await self._trying(partial(self._delete_if_there, run.id), run.id)
             return
         until = timestamp(datetime.now(UTC) + timedelta(seconds=HELD_SECONDS))
-        await self._trying(partial(self._store.hold, run, until), run.id)
+        await self._trying(partial(self._store.save_until, run, until), run.id)
 
     async def _delete_if_there(self, run_id: str) -> None:
         try:

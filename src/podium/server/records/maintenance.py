@@ -40,8 +40,8 @@ from podium.server.api_error import ApiError
 from podium.server.logs import LOGGER
 from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
-from podium.store import Abandoned, RunStore
-from podium.store.audit import Facts
+from podium.store import AbandonedRun, RunStore
+from podium.store.audit import AuditDetails
 
 DELETE_SECONDS: Final = 600.0
 
@@ -50,7 +50,7 @@ async def delete_expired_runs(store: RunStore, days: float | None) -> None:
     """Delete what was held for long enough, and what is older than so many days, now and every
     ten minutes, until cancelled."""
     while True:
-        await _told(store.delete_held(), "runs that were only held")
+        await _told(store.delete_expired(), "runs that were only held")
         if days is not None:
             await delete_runs_before(store, datetime.now(UTC) - timedelta(days=days))
         await asyncio.sleep(DELETE_SECONDS)
@@ -93,8 +93,8 @@ class Parts:
     podium: AsyncPodium
     pool: Pool
     archive: RunRepository
-    door: AccessPolicy
-    places: ConcurrencyLimiter
+    access: AccessPolicy
+    limiter: ConcurrencyLimiter
     metrics: Metrics
 
 
@@ -132,15 +132,15 @@ class RunRecovery:
             await asyncio.sleep(self._every_seconds)
 
     async def _look(self) -> None:
-        if len(self._going_on) >= AT_ONCE or self._parts.places.closed:
+        if len(self._going_on) >= AT_ONCE or self._parts.limiter.closed:
             return
-        for found in await self._keeper.abandoned(LOOKED_AT):
+        for found in await self._keeper.list_abandoned(LOOKED_AT):
             if len(self._going_on) >= AT_ONCE:
                 return
             if found.id not in self._going_on and found.id not in self._left_alone:
                 self._going_on[found.id] = asyncio.create_task(self._take_over(found))
 
-    async def _take_over(self, found: Abandoned) -> None:
+    async def _take_over(self, found: AbandonedRun) -> None:
         """Carry the run to its end, whatever comes of that."""
         try:
             await self._go_on(found)
@@ -167,7 +167,7 @@ class RunRecovery:
         finally:
             del self._going_on[found.id]
 
-    async def _go_on(self, found: Abandoned) -> None:
+    async def _go_on(self, found: AbandonedRun) -> None:
         parts = self._parts
         run = await self._keeper.load(found.id)
         unknown = [name for name in run.pool.names if name not in parts.pool.names]
@@ -185,7 +185,7 @@ class RunRecovery:
             )
             return
         LOGGER.info("took over a run that was cut off", extra={"run": run.id})
-        async with parts.door.account_for(run) as account:
+        async with parts.access.account_for_run(run) as account:
             ended = await parts.podium.resume(
                 run.id, account=account, emit=parts.archive.broadcast, takeover=True
             )
@@ -193,7 +193,7 @@ class RunRecovery:
         parts.metrics.runs.add(ended.status)
         await self._enter(ended)
 
-    async def _end(self, found: Abandoned, why: str) -> None:
+    async def _end(self, found: AbandonedRun, why: str) -> None:
         """Have the run ended as failed."""
         try:
             run = await self._keeper.claim(found.id, this_process(), takeover=True)
@@ -208,7 +208,7 @@ class RunRecovery:
 
     async def _enter(self, run: Run) -> None:
         """Enter in the audit log that the run was gone on with here, and what came of it."""
-        facts: Facts = {"process": this_process(), "status": run.status, "owner": run.owner}
+        facts: AuditDetails = {"process": this_process(), "status": run.status, "owner": run.owner}
         try:
             await self._parts.archive.audit.record_server_action("run recovered", run.id, facts)
         except PodiumError as error:

@@ -23,7 +23,7 @@ from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import RunFilter
 
 
-def run_details(run: Run, *, is_performed: bool) -> dict[str, Any]:
+def run_details(run: Run, *, is_claimed: bool) -> dict[str, Any]:
     """A run with its plans, its calls and how it stands, but without the messages of its steps."""
     document = run_document(run)
     rounds = [
@@ -36,7 +36,7 @@ def run_details(run: Run, *, is_performed: bool) -> dict[str, Any]:
         "owner": run.owner,
         "max_steps": run.max_steps,
         "max_rounds": run.max_rounds,
-        "is_performed": is_performed,
+        "is_performed": is_claimed,
         "waiting_for": [
             {"id": call.id, "name": call.name, "arguments": call.arguments}
             for call in run.waiting_for
@@ -55,7 +55,7 @@ def step_details(
         **_calls(step),
         "request": None if request is None else _request(request),
         "thinking": [part.text for part in step.thinking if part.text],
-        "nested": [run_details(nested, is_performed=False) for nested in step.nested],
+        "nested": [run_details(nested, is_claimed=False) for nested in step.nested],
     }
 
 
@@ -153,55 +153,55 @@ class RunRepository:
         """The runs that requests with names begin in this process. Until one is on record, which
         takes as long as its question is checked, no other knows of it."""
 
-    async def run(self, run_id: str, visitor: Principal, field: str | None = None) -> Run:
+    async def run(self, run_id: str, principal: Principal, field: str | None = None) -> Run:
         """A run that the visitor may see, by its whole id; `field` is where they named it. That
         somebody looks into another's is entered in the audit log."""
-        run = await self._allowed(run_id, visitor, field)
-        await self.audit.record_run_read("run read", visitor, run)
+        run = await self._allowed(run_id, principal, field)
+        await self.audit.record_run_read("run read", principal, run)
         return run
 
-    async def _allowed(self, run_id: str, visitor: Principal, field: str | None = None) -> Run:
+    async def _allowed(self, run_id: str, principal: Principal, field: str | None = None) -> Run:
         try:
             run = await self._found(run_id)
         except UnreadableRun:
-            if not WHOLE_ID.fullmatch(run_id) or not await self._is_theirs(run_id, visitor):
+            if not WHOLE_ID.fullmatch(run_id) or not await self._is_theirs(run_id, principal):
                 raise _none(run_id, field) from None
             raise
-        if run is None or run.id != run_id or not visitor.may_see(run.owner):
+        if run is None or run.id != run_id or not principal.can_see(run.owner):
             raise _none(run_id, field)
         return run
 
-    async def is_performed(self, run: Run) -> bool:
+    async def is_claimed(self, run: Run) -> bool:
         """Whether any process is at work on the run, this one or another, or may be."""
         if self.broadcast.is_running(run.id):
             return True
         if run.status != "running":
             return False
-        return self.keeper.was_unavailable or await self.keeper.is_performed(run.id)
+        return self.keeper.was_unavailable or await self.keeper.is_claimed(run.id)
 
-    async def delete(self, run_id: str, visitor: Principal) -> None:
+    async def delete(self, run_id: str, principal: Principal) -> None:
         """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
         try:
-            run = await self._allowed(run_id, visitor)
+            run = await self._allowed(run_id, principal)
         except UnreadableRun:  # its whole id is enough to be rid of it
-            await self.audit.record("run deleted", visitor, run_id)
+            await self.audit.record("run deleted", principal, run_id)
             await self.keeper.delete(run_id)
             return
-        if await self.is_performed(run):
+        if await self.is_claimed(run):
             raise ApiError("conflict", f"{run.id} still goes on; delete it when it has ended")
-        await self.audit.record("run deleted", visitor, run.id, {"owner": run.owner})
+        await self.audit.record("run deleted", principal, run.id, {"owner": run.owner})
         await self.keeper.delete(run.id)
 
-    def watch(self, run_id: str, visitor: Principal) -> AsyncIterator[ClientEvent]:
+    def watch(self, run_id: str, principal: Principal) -> AsyncIterator[ClientEvent]:
         """Everything that has happened and will happen in a run that the visitor may see."""
 
         async def load() -> Run:
-            return await self.run(run_id, visitor)
+            return await self.run(run_id, principal)
 
-        async def is_performed() -> bool:
-            return await self.keeper.is_performed(run_id)
+        async def is_claimed() -> bool:
+            return await self.keeper.is_claimed(run_id)
 
-        return self.broadcast.watch(run_id, load, is_performed)
+        return self.broadcast.watch(run_id, load, is_claimed)
 
     async def _found(self, run_id: str) -> Run | None:
         found = await self._on_record(run_id) or self.broadcast.started_run(run_id)
@@ -214,10 +214,10 @@ class RunRepository:
         except UsageError:  # there is none of that id, or several begin with it
             return None
 
-    async def _is_theirs(self, run_id: str, visitor: Principal) -> bool:
+    async def _is_theirs(self, run_id: str, principal: Principal) -> bool:
         """Whether a run that cannot be read is one that the visitor may see: a list takes it for a
         place to go on from only where it is among the runs that are listed."""
-        theirs = RunFilter(owner=None if visitor.may("admin") else visitor.key_id)
+        theirs = RunFilter(owner=None if principal.has_scope("admin") else principal.key_id)
         try:
             await self.keeper.list(theirs, limit=1, before=run_id)
         except UsageError:

@@ -21,7 +21,7 @@ from typing import Final, Literal
 from podium.core.run import Tier
 from podium.server.names import tier_of
 from podium.server.statistics.workers import RunDigest
-from podium.store.base import RunSums
+from podium.store.base import DailyTotals
 from podium.store.keys import KeyUsage
 
 DAY_SECONDS: Final = 86_400
@@ -79,7 +79,9 @@ class SpendingGroup:
     days: Mapping[str, Spending]
 
 
-def spending_entries(used: Iterable[KeyUsage], unowned: Iterable[RunSums]) -> list[SpendingEntry]:
+def spending_entries(
+    used: Iterable[KeyUsage], unowned: Iterable[DailyTotals]
+) -> list[SpendingEntry]:
     """The entries of both records."""
     return [_of_key(usage) for usage in used] + [_of_runs(sums) for sums in unowned]
 
@@ -99,7 +101,7 @@ def _of_key(usage: KeyUsage) -> SpendingEntry:
     return SpendingEntry(usage.day, usage.key_id, tier, worker, spent)
 
 
-def _of_runs(sums: RunSums) -> SpendingEntry:
+def _of_runs(sums: DailyTotals) -> SpendingEntry:
     spent = Spending(
         requests=sums.runs,
         calls=None,

@@ -17,7 +17,7 @@ from podium.core.errors import UnreadableRun
 from podium.core.roles import Role, roles
 from podium.core.run import Run
 from podium.core.run_records import Attempt
-from podium.store.base import Accounts, RunMark
+from podium.store.base import RunRevision, RunStatistics
 
 MOST_KEPT: Final = 10_000
 """Digests that are kept; of the usual run one is about a kilobyte."""
@@ -87,13 +87,15 @@ class RunDigestCache:
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most = most
-        self._kept: OrderedDict[RunMark, RunDigest] = OrderedDict()
+        self._kept: OrderedDict[RunRevision, RunDigest] = OrderedDict()
 
     async def between(
-        self, accounts: Accounts, *, since: str, until: str, owner: str | None, limit: int
+        self, accounts: RunStatistics, *, since: str, until: str, owner: str | None, limit: int
     ) -> DigestWindow:
         """The newest runs of these days, at most `limit` of them, that owner's alone if any."""
-        marks = await accounts.marks(since=since, until=until, limit=limit + 1, owner=owner)
+        marks = await accounts.list_revisions(
+            since=since, until=until, limit=limit + 1, owner=owner
+        )
         wanted = marks[:limit]
         found = {mark: self._kept[mark] for mark in wanted if mark in self._kept}
         missing = [mark for mark in wanted if mark not in found]
@@ -108,7 +110,7 @@ class RunDigestCache:
         digests = tuple(found[mark] for mark in wanted if mark in found)
         return DigestWindow(digests, len(marks) <= limit, len(wanted) - len(digests))
 
-    def _keep(self, found: Mapping[RunMark, RunDigest]) -> None:
+    def _keep(self, found: Mapping[RunRevision, RunDigest]) -> None:
         for mark, digest in found.items():
             self._kept[mark] = digest
             self._kept.move_to_end(mark)

@@ -33,10 +33,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.core.errors import NotFound, StoreError, UsageError
 from podium.core.run import Run, RunStatus, Tier, timestamp
-from podium.store.base import LAST, SUMMARY_CHARACTERS, RunFilter, RunMark, RunSums
-from podium.store.rows import OWN, Piece, assemble, plain
-from podium.store.sql_keys import Transaction
-from podium.store.tables import ROUNDS, RUNS, STEPS, WORKERS
+from podium.store.base import LAST, SUMMARY_CHARACTERS, DailyTotals, RunFilter, RunRevision
+from podium.store.sql.keys import Transaction
+from podium.store.sql.rows import OWN, Piece, assemble, plain
+from podium.store.sql.tables import ROUNDS, RUNS, STEPS, WORKERS
 
 # Numbers in the text of the statement: as parameters they would differ between what Postgres is to
 # select and what it is to group by.
@@ -67,19 +67,21 @@ _PIECES: Final = union_all(
 ).order_by("run_id", "round", "step")  # fmt: skip
 
 
-class SqlAccounts:
+class SqlRunStatistics:
     """Reads many runs from SQLite or Postgres."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
-    async def sums(self, *, since: str, until: str, owner: str | None = None) -> list[RunSums]:
+    async def daily_totals(
+        self, *, since: str, until: str, owner: str | None = None
+    ) -> list[DailyTotals]:
         """What the runs of these days came to, by day, tier and owner."""
         query = _SUMS.where(*_ended(since, until, owner)).order_by(_DAY, RUNS.c.tier, RUNS.c.owner)
         async with self._transaction() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [
-            RunSums(
+            DailyTotals(
                 day=row["day"],
                 tier=row["tier"],
                 owner=row["owner"],
@@ -92,9 +94,9 @@ class SqlAccounts:
             for row in rows
         ]
 
-    async def marks(
+    async def list_revisions(
         self, *, since: str, until: str, limit: int, owner: str | None = None
-    ) -> list[RunMark]:
+    ) -> list[RunRevision]:
         """The runs of these days that do not go on any more, the newest first."""
         query = (
             select(RUNS.c.id, RUNS.c.updated_at)
@@ -104,7 +106,7 @@ class SqlAccounts:
         )
         async with self._transaction() as connection:
             rows = (await connection.execute(query)).all()
-        return [RunMark(*row) for row in rows]
+        return [RunRevision(*row) for row in rows]
 
     async def load(self, ids: Sequence[str]) -> list[Run]:
         """These runs, whole, in no particular order; those that are gone, or that cannot be read

@@ -12,10 +12,18 @@ from typing import Final
 
 from sqlalchemy import Connection, insert, or_, select
 
-from podium.store.audit import FIRST, USER, Deed, Entry, Verification, entered, verified
-from podium.store.rows import plain
-from podium.store.sql_keys import Transaction
-from podium.store.tables import AUDIT
+from podium.store.audit import (
+    GENESIS_DIGEST,
+    USER,
+    AuditEntry,
+    AuditEvent,
+    AuditVerification,
+    entered,
+    verified,
+)
+from podium.store.sql.keys import Transaction
+from podium.store.sql.rows import plain
+from podium.store.sql.tables import AUDIT
 
 _LOCKS: Final = {
     # A write of nothing, so that who reads the last entry is the next to write.
@@ -34,7 +42,7 @@ class SqlAuditLog:
         self._transaction = transaction
         self._clock = clock
 
-    async def add(self, deed: Deed) -> Entry:
+    async def add(self, deed: AuditEvent) -> AuditEntry:
         """Enter what is done."""
         async with self._transaction() as connection:
             return await connection.run_sync(append, deed, self._clock())
@@ -43,31 +51,31 @@ class SqlAuditLog:
         self,
         *,
         since: str | None = None,
-        who: str | None = None,
-        act: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[AuditEntry]:
         """Entries, the newest first."""
         query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
         if since is not None:
             query = query.where(AUDIT.c.at >= since)
-        if who is not None:
-            known = plain(who)
+        if actor is not None:
+            known = plain(actor)
             query = query.where(
-                or_(AUDIT.c.who.in_((known, f"{USER}{known}")), AUDIT.c.name == known)
+                or_(AUDIT.c.actor.in_((known, f"{USER}{known}")), AUDIT.c.actor_name == known)
             )
-        if act is not None:
-            query = query.where(AUDIT.c.act == act)
+        if action is not None:
+            query = query.where(AUDIT.c.action == action)
         if before is not None:
             query = query.where(AUDIT.c.number < before)
         async with self._transaction() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return [Entry(**row) for row in rows]
+        return [AuditEntry(**row) for row in rows]
 
-    async def verify(self) -> Verification:
+    async def verify(self) -> AuditVerification:
         """Check every entry against the one before it."""
-        found: list[Entry] = []
+        found: list[AuditEntry] = []
         while True:
             last = found[-1].number if found else None
             query = select(AUDIT).order_by(AUDIT.c.number).limit(PAGE)
@@ -75,24 +83,24 @@ class SqlAuditLog:
                 query = query.where(AUDIT.c.number > last)
             async with self._transaction() as connection:
                 rows = (await connection.execute(query)).mappings().all()
-            found += [Entry(**row) for row in rows]
+            found += [AuditEntry(**row) for row in rows]
             if len(rows) < PAGE:
                 return verified(found)
 
 
-def append(connection: Connection, deed: Deed, at: str) -> Entry:
+def append(connection: Connection, deed: AuditEvent, at: str) -> AuditEntry:
     """Add an entry within a transaction of somebody's."""
     connection.exec_driver_sql(_LOCKS[connection.dialect.name])
     newest = select(AUDIT.c.number, AUDIT.c.digest).order_by(AUDIT.c.number.desc()).limit(1)
     last = connection.execute(newest).first()
-    number, before = (0, FIRST) if last is None else (last.number, last.digest)
-    kept = Deed(
-        act=deed.act,
-        who=plain(deed.who),
-        name=plain(deed.name),
+    number, before = (0, GENESIS_DIGEST) if last is None else (last.number, last.digest)
+    kept = AuditEvent(
+        action=deed.action,
+        actor=plain(deed.actor),
+        actor_name=plain(deed.actor_name),
         subject=plain(deed.subject),
         origin=plain(deed.origin),
-        facts=deed.facts,
+        details=deed.details,
     )
     entry = entered(kept, number + 1, at, before)
     connection.execute(insert(AUDIT), asdict(entry))

@@ -13,16 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.core.errors import NotFound
 from podium.core.run import timestamp
-from podium.store.base import Feedback, NamedRequest
-from podium.store.rows import plain
-from podium.store.sql_keys import Transaction
-from podium.store.tables import FEEDBACK, REQUESTS, RUNS, inserting, noting
+from podium.store.base import Feedback, IdempotentRequest
+from podium.store.sql.keys import Transaction
+from podium.store.sql.rows import plain
+from podium.store.sql.tables import FEEDBACK, REQUESTS, RUNS, inserting, noting
 
 KEPT_HOURS: Final = 24
 """How long a name stands for its run."""
 
 
-class SqlNameStore:
+class SqlIdempotencyStore:
     """Keeps names of requests in SQLite or Postgres. `is_held` says whether a process is at work
     that has said so at a given moment."""
 
@@ -36,7 +36,7 @@ class SqlNameStore:
         self._clock = clock
         self._is_held = is_held
 
-    async def give(self, request: NamedRequest) -> NamedRequest:
+    async def register(self, request: IdempotentRequest) -> IdempotentRequest:
         """Write the request down unless one of its name is there already; give the one that is."""
         row = {**asdict(request), "name": plain(request.name), "created_at": self._clock()}
         theirs = (REQUESTS.c.owner == request.owner) & (REQUESTS.c.name == row["name"])
@@ -44,9 +44,9 @@ class SqlNameStore:
             await self.prune(connection, theirs)
             await connection.execute(noting(connection.dialect.name, REQUESTS), [row])
             found = (await connection.execute(select(REQUESTS).where(theirs))).mappings().one()
-        return NamedRequest(**found)
+        return IdempotentRequest(**found)
 
-    async def take_up(self, found: NamedRequest, process: str) -> NamedRequest | None:
+    async def take_over(self, found: IdempotentRequest, process: str) -> IdempotentRequest | None:
         """Have that process begin the run of a request whose own process ended before."""
         if self._is_held(found.process, found.created_at):
             return None
@@ -56,7 +56,7 @@ class SqlNameStore:
             taking = update(REQUESTS).where(_is(found)).values(now)
             return taken if (await connection.execute(taking)).rowcount else None
 
-    async def drop(self, request: NamedRequest) -> None:
+    async def remove(self, request: IdempotentRequest) -> None:
         """Forget a request that came to no run, unless somebody has taken it up meanwhile."""
         async with self._transaction() as connection:
             await connection.execute(delete(REQUESTS).where(_is(request)))
@@ -70,7 +70,7 @@ class SqlNameStore:
         await connection.execute(delete(REQUESTS).where(old if among is None else old & among))
 
 
-def _is(found: NamedRequest) -> ColumnElement[bool]:
+def _is(found: IdempotentRequest) -> ColumnElement[bool]:
     return (
         (REQUESTS.c.owner == found.owner)
         & (REQUESTS.c.name == plain(found.name))
@@ -88,7 +88,7 @@ class SqlFeedbackStore:
         self._transaction = transaction
         self.is_up_to_date = True
 
-    async def give(self, feedback: Feedback) -> None:
+    async def save(self, feedback: Feedback) -> None:
         """Write a judgement in place of an earlier one, unless that is a person's and this is a
         grader's; raises `NotFound` without such a run."""
         texts = {name: plain(getattr(feedback, name)) for name in ("comment", "grader", "task")}
@@ -99,14 +99,14 @@ class SqlFeedbackStore:
                 raise NotFound(f"no run {feedback.run_id!r} in the store to have thought of")
             await connection.execute(_given(connection.dialect.name), [row])
 
-    async def withdraw(self, run_id: str) -> None:
+    async def delete(self, run_id: str) -> None:
         """Forget what was thought of that run; raises `NotFound` where nobody said."""
         withdrawn = delete(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
         async with self._transaction() as connection:
             if (await connection.execute(withdrawn)).rowcount == 0:
                 raise NotFound(f"nobody has said what they think of {run_id!r}")
 
-    async def of(self, run_id: str) -> Feedback | None:
+    async def get(self, run_id: str) -> Feedback | None:
         """What was thought of that run, if anybody said."""
         if not self.is_up_to_date:
             return None

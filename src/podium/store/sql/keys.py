@@ -17,12 +17,18 @@ from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.core.errors import ConfigError, NotFound, StoreError
-from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
+from podium.store.keys import Amount, Key, KeyCharges, KeyUsage, Rules
 from podium.store.quotas import Rates, RunCharge
-from podium.store.rows import plain
-from podium.store.sql_quotas import STANDING, days_of, record_usage, standing_of
-from podium.store.sql_reservations import SqlTabs, database_time
-from podium.store.tables import BUCKETS, CHARGES, KEY_USAGE, KEYS, noting, replacing
+from podium.store.sql.quotas import (
+    STANDING,
+    SqlReservationStore,
+    database_time,
+    days_of,
+    record_usage,
+    standing_of,
+)
+from podium.store.sql.rows import plain
+from podium.store.sql.tables import BUCKETS, CHARGES, KEY_USAGE, KEYS, noting, replacing
 
 
 async def take(
@@ -144,9 +150,11 @@ class SqlKeyStore:
         async with self._transaction() as connection:
             await record_usage(connection, runs, used, closed)
 
-    def tabs(self, process: str, lease_seconds: float) -> SqlTabs:
+    def reservations(self, process: str, lease_seconds: float) -> SqlReservationStore:
         """The tabs of a process of that name, among others that share the store."""
-        return SqlTabs(self._transaction, self._clock, process=process, lease_seconds=lease_seconds)
+        return SqlReservationStore(
+            self._transaction, self._clock, process=process, lease_seconds=lease_seconds
+        )
 
     async def take(
         self, key_id: str, rules: Rules, tokens: Sequence[int], owed: int = 0
@@ -156,21 +164,21 @@ class SqlKeyStore:
         async with self._transaction() as connection:
             return await take(connection, key_id, rules, tokens, owed)
 
-    async def standing(self, key_id: str, day: str) -> Standing:
+    async def standing(self, key_id: str, day: str) -> KeyCharges:
         """What the key has been charged, as of that day."""
         async with self._transaction() as connection:
             found = await connection.execute(STANDING, days_of(key_id, day))
             return standing_of(found.mappings().one())
 
-    async def charged_for(self, run_id: str) -> Charged:
+    async def charged_for(self, run_id: str) -> Amount:
         """What a key has been charged for that run so far."""
         query = select(CHARGES).where(CHARGES.c.run_id == plain(run_id))
         async with self._transaction() as connection:
             row = (await connection.execute(query)).one_or_none()
         if row is None:
-            return Charged()
+            return Amount()
         tokens = row.input_tokens + row.output_tokens + row.assumed_tokens
-        return Charged(row.cost_usd + row.assumed_usd, tokens)
+        return Amount(row.cost_usd + row.assumed_usd, tokens)
 
     async def usage(
         self, *, key_id: str | None = None, since: str | None = None, until: str | None = None

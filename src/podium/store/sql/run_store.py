@@ -31,32 +31,39 @@ from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
-    Abandoned,
+    AbandonedRun,
     RunFilter,
     RunList,
     RunSummary,
 )
-from podium.store.claims import SqlClaims, taken
-from podium.store.database import (
+from podium.store.quotas import charge_of
+from podium.store.sql.audit import SqlAuditLog
+from podium.store.sql.claims import SqlClaims, taken
+from podium.store.sql.database import (
     BUSY_SECONDS,
     DatabaseClock,
-    Place,
+    DatabaseLocation,
     as_it_is,
     border,
     connect,
     is_only_readable,
     locate,
 )
-from podium.store.migrations import MIGRATIONS, Migration, migrate
-from podium.store.progress import News, SqlProgress, write_contents
-from podium.store.queries import FIRST_SUMMARIES, SUMMARIES, SqlAccounts, narrowed, no_run, whole_id
-from podium.store.quotas import charge_of
-from podium.store.rows import OWN, Piece, assemble, plain, run_row
-from podium.store.sql_audit import SqlAuditLog
-from podium.store.sql_feedback import SqlFeedbackStore, SqlNameStore
-from podium.store.sql_keys import SqlKeyStore
-from podium.store.sql_quotas import note_gone, prune_charges, record_usage
-from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS, replacing
+from podium.store.sql.feedback import SqlFeedbackStore, SqlIdempotencyStore
+from podium.store.sql.keys import SqlKeyStore
+from podium.store.sql.migrations import MIGRATIONS, Migration, migrate
+from podium.store.sql.progress import News, SqlProgress, write_contents
+from podium.store.sql.queries import (
+    FIRST_SUMMARIES,
+    SUMMARIES,
+    SqlRunStatistics,
+    narrowed,
+    no_run,
+    whole_id,
+)
+from podium.store.sql.quotas import note_gone, prune_charges, record_usage
+from podium.store.sql.rows import OWN, Piece, assemble, plain, run_row
+from podium.store.sql.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS, replacing
 
 DELETED_AT_ONCE: Final = 200
 """How many runs are deleted in one transaction, so that no writer waits for long."""
@@ -80,7 +87,7 @@ class SqlRunStore:
 
     def __init__(
         self,
-        place: Place,
+        place: DatabaseLocation,
         database: AsyncEngine,
         clock: Callable[[], str],
         lease_seconds: float = LEASE_SECONDS,
@@ -97,9 +104,9 @@ class SqlRunStore:
         self._progress = SqlProgress(self._transaction, self._claims)
         self.keys = SqlKeyStore(self._transaction, clock)
         self.feedback = SqlFeedbackStore(self._transaction)
-        self.accounts = SqlAccounts(self._transaction)
+        self.statistics = SqlRunStatistics(self._transaction)
         self.audit = SqlAuditLog(self._transaction, clock)
-        self.names = SqlNameStore(self._transaction, clock, self._claims.is_held)
+        self.idempotency = SqlIdempotencyStore(self._transaction, clock, self._claims.is_held)
 
     @classmethod
     async def open(
@@ -140,11 +147,11 @@ class SqlRunStore:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
         await self._progress.write(News(run.id, run))
 
-    async def plan(self, run_id: str, round_: Round) -> None:
+    async def save_round(self, run_id: str, round_: Round) -> None:
         """Write a round that was planned. Its steps are not written: `step` does that."""
         await self._progress.write(News(run_id, round_))
 
-    async def step(self, run_id: str, step: StepRecord) -> None:
+    async def save_step(self, run_id: str, step: StepRecord) -> None:
         """Write a step that has ended. The plan of its round must have been written before."""
         await self._progress.write(News(run_id, step))
 
@@ -152,7 +159,7 @@ class SqlRunStore:
         """Write each run whole, in place of all that was written of it before."""
         await self._write_whole(runs)
 
-    async def hold(self, run: Run, until: str) -> None:
+    async def save_until(self, run: Run, until: str) -> None:
         """Write a run whole that is to be forgotten after that moment."""
         await self._write_whole([run], forget_after=until)
 
@@ -176,7 +183,7 @@ class SqlRunStore:
             found = await whole_id(connection, run_id)
             seen = await self._claims.standing(connection, found)
             run = await self._assembled(connection, found)
-        if seen is None or self._claims.is_performed(found, seen):
+        if seen is None or self._claims.is_claimed(found, seen):
             raise taken(run.id, run.process)
         # Reading and writing are two transactions, for SQLite would refuse to write in one that
         # has read something older.
@@ -185,31 +192,31 @@ class SqlRunStore:
         self._claims.has_taken(run.id, seen)  # not before: who is cut off meanwhile has nothing
         return run
 
-    async def let_go(self, run: Run) -> None:
+    async def release_claim(self, run: Run) -> None:
         """Have a run that was claimed here, and has not begun again, be as it was before."""
         try:
             async with self._transaction() as connection:
-                await self._claims.let_go(connection, run)
+                await self._claims.release_claim(connection, run)
         finally:  # what could not be written, others find when the lease is over
             self._claims.drop([run.id])
 
-    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
+    async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed."""
         async with self._transaction() as connection:
             await self._set_clock(connection)
-            return await self._claims.beat(connection, run_ids)
+            return await self._claims.heartbeat(connection, run_ids)
 
-    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+    async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
         """Runs that were cut off with their processes."""
         async with self._transaction() as connection:
             await self._set_clock(connection)
-            return await self._claims.abandoned(connection, limit)
+            return await self._claims.list_abandoned(connection, limit)
 
-    async def is_performed(self, run_id: str) -> bool:
+    async def is_claimed(self, run_id: str) -> bool:
         """Whether a process is at work on the run with that whole id."""
         async with self._transaction() as connection:
             seen = await self._claims.standing(connection, run_id)
-        return seen is not None and self._claims.is_performed(run_id, seen)
+        return seen is not None and self._claims.is_claimed(run_id, seen)
 
     async def load(self, run_id: str) -> Run:
         """Give back a run by its id, by the beginning of it, or `last`."""
@@ -251,11 +258,11 @@ class SqlRunStore:
         performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= moment)
         return await self._delete_all((RUNS.c.created_at < moment) & ~performed)
 
-    async def delete_held(self) -> int:
+    async def delete_expired(self) -> int:
         """Forget every run that was held for long enough, and say how many."""
         async with self._transaction() as connection:
             await prune_charges(connection, self._clock()[:10])
-            await self.names.prune(connection)
+            await self.idempotency.prune(connection)
         performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._claims.lease_begin())
         return await self._delete_all((RUNS.c.forget_after < self._clock()) & ~performed)
 

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple, final
 from podium.core.errors import StoreError
 from podium.core.frozen import quick
 from podium.core.usage import Usage
-from podium.store.keys import NOTHING, Charged, KeyStore, KeyUsage, Standing
-from podium.store.quotas import RunCharge, believed
+from podium.store.keys import ZERO, Amount, KeyCharges, KeyStore, KeyUsage
+from podium.store.quotas import RunCharge, is_plausible
 
 log = logging.getLogger("podium")
 
@@ -49,48 +49,48 @@ class Used:
     tokens: Tokens | None
     orchestration: Tokens | None
     cost_usd: float | None
-    assumed: Charged
+    assumed: Amount
 
     @property
-    def charged(self) -> Charged:
+    def charged(self) -> Amount:
         """What the key's budget is charged."""
         tokens = 0 if self.tokens is None else sum(self.tokens)
-        return Charged((self.cost_usd or 0.0) + self.assumed.usd, tokens + self.assumed.tokens)
+        return Amount((self.cost_usd or 0.0) + self.assumed.usd, tokens + self.assumed.tokens)
 
     @property
     def is_known(self) -> bool:
         """Whether that is nothing but what was used."""
-        return self.tokens is not None and self.cost_usd is not None and self.assumed == NOTHING
+        return self.tokens is not None and self.cost_usd is not None and self.assumed == ZERO
 
 
 def used_of(
     usage: Usage,
     orchestration: Usage,
     cost_usd: float | None,
-    claimed: Charged,
-    seen: Charged = NOTHING,
+    claimed: Amount,
+    seen: Amount = ZERO,
 ) -> Used:
     """What was used, of which nothing is believed that cannot be. The unknown is charged as it was
     `claimed`, and the known as what the request's calls were `seen` to use where that is more."""
     if cost_usd is not None:
         cost_usd = max(0.0, cost_usd) if -CRUMB <= cost_usd < math.inf else None
     tokens = _tokens(usage)
-    beyond = missing(seen, Charged(cost_usd or 0.0, 0 if tokens is None else sum(tokens)))
-    assumed = Charged(
+    beyond = missing(seen, Amount(cost_usd or 0.0, 0 if tokens is None else sum(tokens)))
+    assumed = Amount(
         claimed.usd if cost_usd is None else beyond.usd,
         claimed.tokens if tokens is None else beyond.tokens,
     )
     return Used(tokens, _tokens(orchestration), cost_usd, assumed)
 
 
-def missing(seen: Charged, charged: Charged) -> Charged:
+def missing(seen: Amount, charged: Amount) -> Amount:
     """What calls were seen to use and nobody is charged for."""
     usd = seen.usd - charged.usd
-    return Charged(usd if usd > CRUMB else 0.0, max(0, seen.tokens - charged.tokens))
+    return Amount(usd if usd > CRUMB else 0.0, max(0, seen.tokens - charged.tokens))
 
 
 def _tokens(usage: Usage) -> Tokens | None:
-    if not believed(usage):
+    if not is_plausible(usage):
         return None
     return Tokens(usage.input_tokens or 0, usage.output_tokens or 0)
 
@@ -139,7 +139,7 @@ class _Line:
         )
 
     def assume(
-        self, assumed: Charged, *, unknown_tokens: bool = False, unknown_cost: bool = False
+        self, assumed: Amount, *, unknown_tokens: bool = False, unknown_cost: bool = False
     ) -> None:
         self.assumed_tokens += assumed.tokens
         self.assumed_usd += assumed.usd
@@ -151,8 +151,8 @@ class _Line:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
-    def charged(self) -> Charged:
-        return Charged(
+    def charged(self) -> Amount:
+        return Amount(
             self.cost_usd + self.assumed_usd,
             self.input_tokens + self.output_tokens + self.assumed_tokens,
         )
@@ -190,7 +190,7 @@ class UsageWriter:
         if self._soon is None:
             self._write_soon()
 
-    def enter_missing(self, key_id: str, day: str, model: str, assumed: Charged) -> None:
+    def enter_missing(self, key_id: str, day: str, model: str, assumed: Amount) -> None:
         """Add what calls of a request used that are not on the run that it was entered with.
         Returns at once; must be called on the event loop."""
         self._line(key_id, day, model).assume(assumed)
@@ -214,7 +214,7 @@ class UsageWriter:
             line = self._lines[place] = _Line()
         return line
 
-    async def standing(self, key_id: str, day: str) -> Standing:
+    async def standing(self, key_id: str, day: str) -> KeyCharges:
         """What the key has been charged: what the store knows, of every process, and what this
         one has not written yet."""
         if any(charge.used.key_id == key_id for charge in self._runs.values()):
@@ -228,9 +228,9 @@ class UsageWriter:
                 today += charged
             if when[:7] == day[:7]:
                 month += charged
-        return Standing(day=today, month=month, total=total)
+        return KeyCharges(day=today, month=month, total=total)
 
-    def _unwritten(self, key_id: str) -> Iterator[tuple[str, Charged]]:
+    def _unwritten(self, key_id: str) -> Iterator[tuple[str, Amount]]:
         """What was used with the key, and on which day. A run is there with all that it used: the
         budget assumes the worst while nothing can be written."""
         for (whose, when, _), line in self._lines.items():

@@ -16,10 +16,10 @@ from sqlalchemy import Connection, delete, insert, inspect, select, text
 from podium._version import __version__
 from podium.core.errors import StoreError
 from podium.core.run import timestamp
-from podium.store.audit import Facts, of_this_machine
-from podium.store.rows import plain
-from podium.store.sql_audit import append
-from podium.store.tables import AUDIT, SCHEMA_VERSION
+from podium.store.audit import AuditDetails, local_event
+from podium.store.sql.audit import append
+from podium.store.sql.rows import plain
+from podium.store.sql.tables import AUDIT, SCHEMA_VERSION
 
 Migration = Callable[[Connection], None]
 
@@ -60,8 +60,8 @@ def migrate(
 def _note(connection: Connection, found: int, newest: int) -> None:
     """Enter in the audit log, where there is one by now, that a database was changed."""
     if inspect(connection).has_table(AUDIT.name):
-        facts: Facts = {"from": found, "to": newest, "podium": __version__}
-        append(connection, of_this_machine("schema migrated", facts=facts), timestamp())
+        details: AuditDetails = {"from": found, "to": newest, "podium": __version__}
+        append(connection, local_event("schema migrated", details=details), timestamp())
 
 
 def _version(connection: Connection) -> int:
@@ -302,12 +302,12 @@ def _audit(connection: Connection) -> None:
         CREATE TABLE audit (
             number BIGINT NOT NULL PRIMARY KEY,
             at TEXT NOT NULL,
-            act TEXT NOT NULL,
-            who TEXT NOT NULL,
-            name TEXT NOT NULL,
+            action TEXT NOT NULL,
+            actor TEXT NOT NULL,
+            actor_name TEXT NOT NULL,
             subject TEXT NOT NULL,
             origin TEXT NOT NULL,
-            facts TEXT NOT NULL,
+            details TEXT NOT NULL,
             digest TEXT NOT NULL
         )
         """

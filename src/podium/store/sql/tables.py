@@ -240,12 +240,12 @@ AUDIT: Final = Table(
     METADATA,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("at", Text, nullable=False),
-    Column("act", Text, nullable=False),
-    Column("who", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("actor_name", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("origin", Text, nullable=False),
-    Column("facts", Text, nullable=False),
+    Column("details", Text, nullable=False),
     Column("digest", Text, nullable=False),
 )
 

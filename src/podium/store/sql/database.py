@@ -159,7 +159,7 @@ _SQLITE_DATABASE: Final = ("sqlite", "sqlite+aiosqlite")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabaseLocation:
     """A database: its address, its file where it is one, and its name in messages."""
 
     url: URL
@@ -168,7 +168,7 @@ class Place:
     read_only: bool = False
 
 
-def locate(where: str | Path) -> Place:
+def locate(where: str | Path) -> DatabaseLocation:
     """Understand what a person wrote. Touches nothing."""
     text = str(where)
     scheme, separator, rest = text.partition("://")
@@ -183,14 +183,14 @@ def locate(where: str | Path) -> Place:
     )
 
 
-def _file(text: str) -> Place:
+def _file(text: str) -> DatabaseLocation:
     if text in ("", ":memory:"):
         raise ConfigError(f"a store is a file that stays, and {text!r} is none; name a file")
     file = Path(text).expanduser()
-    return Place(URL.create("sqlite+aiosqlite", database=str(file)), file, str(file))
+    return DatabaseLocation(URL.create("sqlite+aiosqlite", database=str(file)), file, str(file))
 
 
-def _server(text: str) -> Place:
+def _server(text: str) -> DatabaseLocation:
     if find_spec("asyncpg") is None:
         raise ConfigError(f"a store on Postgres needs the extra postgres; {installing('postgres')}")
     try:
@@ -203,7 +203,7 @@ def _server(text: str) -> Place:
     if "sslmode" in query:  # what every other client of Postgres calls it
         query["ssl"] = query.pop("sslmode")
         url = url.set(query=query)
-    return Place(url, None, url.render_as_string(hide_password=True))
+    return DatabaseLocation(url, None, url.render_as_string(hide_password=True))
 
 
 def _unreadable() -> ConfigError:
@@ -213,7 +213,7 @@ def _unreadable() -> ConfigError:
     )
 
 
-def connect(place: Place, *, lease_seconds: float | None = None) -> AsyncEngine:
+def connect(place: DatabaseLocation, *, lease_seconds: float | None = None) -> AsyncEngine:
     """A lazily connecting handle on the database; a new file is made on the way.
 
     With `lease_seconds` a Postgres cuts off whoever is silent for half of that in the middle of a
@@ -272,7 +272,7 @@ def _try_unused(database: AsyncEngine) -> None:
     event.listen(engine, "checkout", handed_out)
 
 
-def is_only_readable(place: Place) -> bool:
+def is_only_readable(place: DatabaseLocation) -> bool:
     """Whether the database is a file that is there and cannot be written, or has no room beside
     it for the files that SQLite writes meanwhile."""
     file = place.file
@@ -283,7 +283,7 @@ def is_only_readable(place: Place) -> bool:
     return not all(os.access(place, os.W_OK, effective_ids=effective) for place in places)
 
 
-def as_it_is(place: Place) -> Place:
+def as_it_is(place: DatabaseLocation) -> DatabaseLocation:
     """The same file, opened without writing anything to it or beside it."""
     assert place.file is not None, "only a file can be opened so"
     options = {"mode": "ro", "uri": "true"}

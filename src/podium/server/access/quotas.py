@@ -18,14 +18,23 @@ is here is a view: a hold is certain only when the `till` has secured it in the 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, TypeVar, get_args
 
 from podium.core.budget import Hold, Left
-from podium.core.errors import BudgetExhausted
+from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
 from podium.core.pool import Pool
-from podium.store.keys import NO_CAP, NOTHING, Allowance, Charged, Rules, Standing
-from podium.store.quotas import NOWHERE, Elsewhere, TabRow, most
+from podium.store.keys import NO_CAP, ZERO, Allowance, Amount, KeyCharges, Rules
+from podium.store.quotas import (
+    NO_OTHERS,
+    OtherProcesses,
+    ReservationResult,
+    ReservationRow,
+    ReservationStore,
+    larger_of,
+)
 
 NEWEST_COUNTS: Final = 0.1
 """How much the newest request counts in the experience, against all before it."""
@@ -44,12 +53,12 @@ class CostEstimator:
         self._means: dict[str, tuple[float, float]] = {}
         self._dearest = dearest
 
-    def estimate(self, model: str, tokens: int) -> Charged:
+    def estimate(self, model: str, tokens: int) -> Amount:
         """What a request of so many tokens will probably come to."""
         mean_usd, mean_tokens = self._means.get(model, (0.0, 0.0))
-        return Charged(max(mean_usd, tokens * self._dearest), max(round(mean_tokens), tokens))
+        return Amount(max(mean_usd, tokens * self._dearest), max(round(mean_tokens), tokens))
 
-    def learn(self, model: str, used: Charged) -> None:
+    def learn(self, model: str, used: Amount) -> None:
         """A request has come to this."""
         usd, tokens = self._means.get(model, (used.usd, float(used.tokens)))
         self._means[model] = (
@@ -118,12 +127,12 @@ class KeyBudget:
             ("total", rules.in_total),
         )
         self._caps = tuple(cap for cap in caps if cap[1] != NO_CAP)
-        self._charged: dict[Period, Charged] = dict.fromkeys(get_args(Period), NOTHING)
-        self._claimed = NOTHING
-        self._reserved = NOTHING
+        self._charged: dict[Period, Amount] = dict.fromkeys(get_args(Period), ZERO)
+        self._claimed = ZERO
+        self._reserved = ZERO
         self._tabs = 0
         self._calls = 0
-        self._elsewhere = NOWHERE
+        self._elsewhere = NO_OTHERS
         self.till: Sharing | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -137,13 +146,13 @@ class KeyBudget:
         """Whether calls are in flight, which may be settled for less than they hold."""
         return self._calls > 0 or self._elsewhere.calls > 0
 
-    def stand(self, standing: Standing, elsewhere: Elsewhere | None = None) -> None:
+    def stand(self, standing: KeyCharges, elsewhere: OtherProcesses | None = None) -> None:
         """So much has been charged, and is claimed elsewhere; what is claimed here stays so."""
         self._charged = {"day": standing.day, "month": standing.month, "total": standing.total}
         if elsewhere is not None:
             self._elsewhere = elsewhere
 
-    def covers(self, granted: Charged, needed: Charged) -> bool:
+    def covers(self, granted: Amount, needed: Amount) -> bool:
         """Whether nothing is needed beyond what was granted, of what is capped."""
         return not any(
             (cap.usd is not None and needed.usd > granted.usd)
@@ -162,15 +171,15 @@ class KeyBudget:
                 return Exhausted(period, "tokens", cap.tokens, held=charged.tokens < cap.tokens)
         return None
 
-    def left(self, own: Charged = NOTHING) -> Allowance:
+    def left(self, own: Amount = ZERO) -> Allowance:
         """What may still be used, besides what is claimed by others than `own`."""
         return self._besides(self._claimed + self._elsewhere.claimed, own)
 
-    def left_for_calls(self, own: Charged) -> Allowance:
+    def left_for_calls(self, own: Amount) -> Allowance:
         """The same, besides what calls in flight hold beyond those claims."""
         return self._besides(self._reserved + self._elsewhere.taken, own)
 
-    def _besides(self, taken: Charged, own: Charged) -> Allowance:
+    def _besides(self, taken: Amount, own: Amount) -> Allowance:
         usd: float | None = None
         tokens: int | None = None
         for period, cap in self._caps:
@@ -183,10 +192,10 @@ class KeyBudget:
                 tokens = remaining if tokens is None else min(tokens, remaining)
         return Allowance(usd=usd, tokens=tokens)
 
-    def open_tab(self, estimate: Charged) -> Reservation:
+    def open_tab(self, estimate: Amount) -> Reservation:
         """A request begins: it claims the estimate, or what is left where that is less."""
         left = self.left()
-        estimate = Charged(
+        estimate = Amount(
             estimate.usd if left.usd is None else min(estimate.usd, left.usd),
             estimate.tokens if left.tokens is None else min(estimate.tokens, left.tokens),
         )
@@ -195,17 +204,17 @@ class KeyBudget:
         self._reserved += estimate
         return Reservation(self, estimate)
 
-    def take_up(self, used: Charged) -> Reservation:
+    def take_up(self, used: Amount) -> Reservation:
         """A run goes on that has used so much without being charged for it yet."""
-        used = most(used, NOTHING)
+        used = larger_of(used, ZERO)
         self._tabs += 1
         self._claimed += used
         self._reserved += used
-        tab = Reservation(self, NOTHING, used)
+        tab = Reservation(self, ZERO, used)
         tab.takes_over = True
         return tab
 
-    def change_by(self, claimed: Charged, reserved: Charged, calls: Literal[1, -1]) -> None:
+    def change_by(self, claimed: Amount, reserved: Amount, calls: Literal[1, -1]) -> None:
         """A call of a tab begins or has ended, which makes so much of a difference."""
         self._claimed += claimed
         self._reserved += reserved
@@ -213,17 +222,17 @@ class KeyBudget:
         if calls < 0:
             self._wake()
 
-    def settle(self, tab: Reservation, used: Charged) -> None:
+    def settle(self, tab: Reservation, used: Amount) -> None:
         """In the place of what the tab claims, charge what was used."""
         self._claimed = self._claimed - tab.claim
         self._reserved = self._reserved - tab.reserved
         self._tabs -= 1
         if not self._tabs:
-            self._claimed = self._reserved = NOTHING  # sums of fractions leave crumbs
+            self._claimed = self._reserved = ZERO  # sums of fractions leave crumbs
         self.charge(used)
         self._wake()
 
-    def charge(self, used: Charged) -> None:
+    def charge(self, used: Amount) -> None:
         """Charge what was used without a tab."""
         self._charged = {period: sum_ + used for period, sum_ in self._charged.items()}
 
@@ -273,36 +282,36 @@ class Reservation:
         "takes_over",
     )
 
-    def __init__(self, purse: KeyBudget, estimate: Charged, used: Charged = NOTHING) -> None:
+    def __init__(self, purse: KeyBudget, estimate: Amount, used: Amount = ZERO) -> None:
         self._purse = purse
         self._estimate = estimate
-        self._held = NOTHING
+        self._held = ZERO
         self._used = used
         self._calls = 0
         self.id = ""
         self.model = ""
         self.run_id = ""
         self.takes_over = False
-        self.granted = NOTHING
+        self.granted = ZERO
 
     @property
-    def used(self) -> Charged:
+    def used(self) -> Amount:
         """What its calls have used."""
         return self._used
 
     @property
-    def claim(self) -> Charged:
+    def claim(self) -> Amount:
         """What others must leave to this request: the estimate, or what its calls have used where
         that is more."""
-        return most(self._estimate, self._used)
+        return larger_of(self._estimate, self._used)
 
     @property
-    def reserved(self) -> Charged:
+    def reserved(self) -> Amount:
         """The same, with what its calls in flight may use."""
-        return most(self._estimate, self.needed)
+        return larger_of(self._estimate, self.needed)
 
     @property
-    def needed(self) -> Charged:
+    def needed(self) -> Amount:
         """What its calls have used, and may use."""
         return self._used + self._held
 
@@ -326,11 +335,11 @@ class Reservation:
 
     def hold(self, hold: Hold) -> None:
         """A call begins that may use so much."""
-        self._change(Charged(hold.usd, hold.tokens), NOTHING, 1)
+        self._change(Amount(hold.usd, hold.tokens), ZERO, 1)
 
     def settle(self, hold: Hold, tokens: int, usd: float) -> None:
         """That call has ended, and this is what it counts for."""
-        self._change(Charged(-hold.usd, -hold.tokens), Charged(usd, tokens), -1)
+        self._change(Amount(-hold.usd, -hold.tokens), Amount(usd, tokens), -1)
         if self._purse.till is not None:
             self._purse.till.changed(self)
 
@@ -346,9 +355,9 @@ class Reservation:
             return True
         return await till.secure(self)
 
-    def row(self, key_id: str) -> TabRow:
+    def row(self, key_id: str) -> ReservationRow:
         """The tab as others are to see it."""
-        return TabRow(
+        return ReservationRow(
             id=self.id,
             key_id=key_id,
             model=self.model,
@@ -362,7 +371,7 @@ class Reservation:
             calls=self._calls,
         )
 
-    def _change(self, held: Charged, used: Charged, calls: Literal[1, -1]) -> None:
+    def _change(self, held: Amount, used: Amount, calls: Literal[1, -1]) -> None:
         claim, reserved = self.claim, self.reserved
         self._held += held
         self._used += used
@@ -372,3 +381,212 @@ class Reservation:
     async def change(self) -> None:
         """Wait until a call with the same key has ended, or a request was settled."""
         await self._purse.change()
+
+
+log = logging.getLogger("podium")
+
+SOON: Final = 0.05
+"""Seconds until others are told that a tab takes less; most tabs ask for more by then."""
+
+LOOK_SECONDS: Final = 0.25
+"""How often a call that waits for money looks at what other processes have given back."""
+
+AGAIN_SECONDS: Final = 1.0
+"""When to try again what could not be written."""
+
+Asker = TypeVar("Asker", ReservationRow, Reservation)
+
+_Answer = asyncio.Future[Amount | None]
+
+
+class SharedBudget:
+    """The tabs of one key and process, on their way to the store. It belongs to one event loop.
+
+    `closing` has the row of a tab taken from the store, together with what its request is charged.
+    """
+
+    def __init__(
+        self,
+        tabs: ReservationStore,
+        key_id: str,
+        rules: Rules,
+        purse: KeyBudget,
+        *,
+        today: Callable[[], str],
+        closing: Callable[[str], None],
+    ) -> None:
+        self._tabs = tabs
+        self._key_id = key_id
+        self._rules = rules
+        self._purse = purse
+        self._today = today
+        self._closing = closing
+        self._being_written: set[str] = set()
+        self._to_close_again: set[str] = set()
+        self._opening: list[tuple[ReservationRow, _Answer]] = []
+        self._growing: list[tuple[Reservation, _Answer]] = []
+        self._looking: list[_Answer] = []
+        self._changed: dict[str, Reservation] = {}
+        self._soon: asyncio.TimerHandle | None = None
+        self._writer: asyncio.Task[None] | None = None
+
+    async def open(self, tab_id: str, model: str, estimate: Amount) -> Amount | None:
+        """A request begins that will probably use so much: what it may claim of that, or None
+        where the caps leave nothing. Raises `BudgetUnseen` where the store cannot be asked."""
+        row = ReservationRow(
+            id=tab_id, key_id=self._key_id, model=model, claimed=estimate, taken=estimate
+        )
+        answer = self._answer()
+        self._opening.append((row, answer))
+        try:
+            return await self._asked(answer)
+        except asyncio.CancelledError:
+            self.close_tab(tab_id)  # it may have been opened all the same
+            raise
+
+    async def secure(self, tab: Reservation) -> bool:
+        """Have the store grant all that the tab takes; False where the caps have no room for it."""
+        answer = self._answer()
+        self._growing.append((tab, answer))
+        granted = await self._asked(answer)
+        if granted is None:
+            await asyncio.sleep(SOON)  # what is left is known now; nobody need ask in a hurry
+        return granted is not None
+
+    def changed(self, tab: Reservation) -> None:
+        """Write down soon that the tab takes less, or that more of it is used."""
+        self._changed[tab.id] = tab
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(SOON, self._write_now)
+
+    def close_tab(self, tab_id: str) -> None:
+        """The request of that tab is over. Should the tab be written just now, it is closed once
+        more after that, for nobody knows which comes first."""
+        self._changed.pop(tab_id, None)
+        if tab_id in self._being_written:
+            self._to_close_again.add(tab_id)
+        self._closing(tab_id)
+
+    async def look(self, change: asyncio.Future[None]) -> None:
+        """Wait for that change, or for one elsewhere."""
+        await asyncio.wait({change}, timeout=LOOK_SECONDS)
+        if not change.done():
+            answer = self._answer()
+            self._looking.append(answer)
+            await self._asked(answer)
+
+    async def close(self) -> None:
+        """Wait for what is being written; what was not asked for is not any more."""
+        if self._soon is not None:
+            self._soon.cancel()
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
+        if self._soon is not None:
+            self._soon.cancel()  # what could not be written
+
+    def _answer(self) -> _Answer:
+        return asyncio.get_running_loop().create_future()
+
+    async def _asked(self, answer: _Answer) -> Amount | None:
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+        return await answer
+
+    def _write_now(self) -> None:
+        self._soon = None
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        """Ask for everything that is wanted, until nothing is any more."""
+        failed = False
+        while self._is_asked or (self._changed and not failed):
+            opening, self._opening = _still_wanted(self._opening), []
+            growing, self._growing = _still_wanted(self._growing), []
+            looking, self._looking = self._looking, []
+            changed, self._changed = self._changed, {}
+            answers = [answer for _, answer in (*opening, *growing)] + looking
+            try:
+                drawn = await self._drawn(opening, growing, changed)
+            except StoreError as error:
+                log.warning("what keys have left cannot be looked up: %s", error)
+                self._try_again(changed)
+                _fail(answers, BudgetUnseen(f"what this key has left cannot be told: {error}"))
+                failed = True
+                continue
+            except BaseException as error:  # whoever waits must not wait for ever
+                _fail(answers, error)
+                raise
+            finally:
+                self._close_again()
+            failed = False
+            self._purse.stand(drawn.standing, drawn.elsewhere)
+            for row, answer in opening:
+                _tell(answer, drawn.granted.get(row.id))
+            for tab, answer in growing:
+                _tell(answer, drawn.granted.get(tab.id))
+            for answer in looking:
+                _tell(answer, None)
+
+    async def _drawn(
+        self,
+        opening: Sequence[tuple[ReservationRow, _Answer]],
+        growing: Sequence[tuple[Reservation, _Answer]],
+        changed: dict[str, Reservation],
+    ) -> ReservationResult:
+        grown = {tab.id: tab for tab, _ in growing}
+        self._being_written = {*(row.id for row, _ in opening), *grown, *changed}
+        shrunk = [tab for tab in changed.values() if tab.id not in grown]
+        rows = [tab.row(self._key_id) for tab in grown.values()]
+        less = []
+        for tab in shrunk:
+            row = tab.row(self._key_id)
+            if self._purse.covers(tab.granted, row.needed):  # else it is about to ask for more
+                tab.granted = row.needed
+                less.append(row)
+        drawn = await self._tabs.draw(
+            self._key_id,
+            self._rules,
+            self._today(),
+            opened=[row for row, _ in opening],
+            grown=rows,
+            changed=less,
+        )
+        for tab_id, granted in drawn.granted.items():
+            if tab_id in grown:
+                grown[tab_id].granted = granted
+        return drawn
+
+    @property
+    def _is_asked(self) -> bool:
+        return bool(self._opening or self._growing or self._looking)
+
+    def _close_again(self) -> None:
+        self._being_written = set()
+        closing, self._to_close_again = self._to_close_again, set()
+        for tab_id in closing:
+            self._closing(tab_id)
+
+    def _try_again(self, changed: dict[str, Reservation]) -> None:
+        """Write that later, less what was closed meanwhile: nobody would close it once more."""
+        closed = self._to_close_again
+        kept = {tab_id: tab for tab_id, tab in changed.items() if tab_id not in closed}
+        self._changed = kept | self._changed
+        if self._soon is None and self._changed:
+            loop = asyncio.get_running_loop()
+            self._soon = loop.call_later(AGAIN_SECONDS, self._write_now)
+
+
+def _still_wanted(asking: list[tuple[Asker, _Answer]]) -> list[tuple[Asker, _Answer]]:
+    return [each for each in asking if not each[1].cancelled()]
+
+
+def _tell(answer: _Answer, granted: Amount | None) -> None:
+    if not answer.done():  # whoever asked may be gone
+        answer.set_result(granted)
+
+
+def _fail(answers: Sequence[_Answer], error: BaseException) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(error)

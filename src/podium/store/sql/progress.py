@@ -17,10 +17,10 @@ from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.core.run import Round, Run, StepRecord
-from podium.store.claims import SqlClaims
-from podium.store.rows import Row, round_row, step_row, worker_rows
-from podium.store.sql_keys import Transaction
-from podium.store.tables import ROUNDS, STEPS, WORKERS, noting, replacing
+from podium.store.sql.claims import SqlClaims
+from podium.store.sql.keys import Transaction
+from podium.store.sql.rows import Row, round_row, step_row, worker_rows
+from podium.store.sql.tables import ROUNDS, STEPS, WORKERS, noting, replacing
 
 MOST: Final = 64
 """How many are served together, so that what they want is no large thing to do."""

@@ -23,10 +23,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from podium._util.process import is_gone
 from podium.core.errors import Conflict, TakenOver
 from podium.core.run import Run, timestamp
-from podium.store.base import RECENT_HOURS, Abandoned
-from podium.store.queries import no_run
-from podium.store.rows import plain, run_row
-from podium.store.tables import CLAIM_COLUMNS, GOING_ON, RUNS, noting, replacing
+from podium.store.base import RECENT_HOURS, AbandonedRun
+from podium.store.sql.queries import no_run
+from podium.store.sql.rows import plain, run_row
+from podium.store.sql.tables import CLAIM_COLUMNS, GOING_ON, RUNS, noting, replacing
 
 LOOKED_AT: Final = 1000
 """Runs that are looked at, at a time, for whether their processes are gone."""
@@ -38,7 +38,7 @@ UNCLAIMED: Final = 0
 """The number of a run that nobody has taken up since it was begun."""
 
 
-class Standing(NamedTuple):
+class ClaimState(NamedTuple):
     """How a run stands: its status, when it was last written to, its claim, and whose that is."""
 
     status: str
@@ -57,7 +57,7 @@ class SqlClaims:
         self._ended: set[str] = set()
         self._lost_lately: dict[str, None] = {}
 
-    def is_performed(self, run_id: str, seen: Standing) -> bool:
+    def is_claimed(self, run_id: str, seen: ClaimState) -> bool:
         """Whether the run is this store's own, or that of a process that is at work on it."""
         if seen.status != "running":
             return False
@@ -79,16 +79,22 @@ class SqlClaims:
         if run_id in self._numbers:
             self._ended.add(run_id)
 
-    async def standing(self, connection: AsyncConnection, run_id: str) -> Standing | None:
+    async def standing(self, connection: AsyncConnection, run_id: str) -> ClaimState | None:
         """How the run with that whole id stands; None where there is none."""
         query = select(RUNS.c.status, RUNS.c.updated_at, RUNS.c.claims, RUNS.c.process).where(
             RUNS.c.id == plain(run_id)
         )
         row = (await connection.execute(query)).one_or_none()
-        return None if row is None else Standing(*row)
+        return None if row is None else ClaimState(*row)
 
     async def take(
-        self, connection: AsyncConnection, run: Run, seen: Standing, process: str, *, takeover: bool
+        self,
+        connection: AsyncConnection,
+        run: Run,
+        seen: ClaimState,
+        process: str,
+        *,
+        takeover: bool,
     ) -> None:
         """Take the run up for that process, unless anybody has written to it since it was seen."""
         row = run_row(replace(run, status="running", process=process), self._clock())
@@ -105,12 +111,12 @@ class SqlClaims:
         if (await connection.execute(claim)).rowcount == 0:
             raise taken(run.id, "another")
 
-    def has_taken(self, run_id: str, seen: Standing) -> None:
+    def has_taken(self, run_id: str, seen: ClaimState) -> None:
         """The run, which stood so, was taken up here."""
         self.drop([run_id])
         self._numbers[run_id] = seen.number + 1
 
-    async def let_go(self, connection: AsyncConnection, run: Run) -> None:
+    async def release_claim(self, connection: AsyncConnection, run: Run) -> None:
         """Have the run be as it was before it was taken up, unless it is another's now."""
         if run.id not in self._numbers:
             return
@@ -194,14 +200,14 @@ class SqlClaims:
         if known and await self._said(connection, known) < len(known):
             await self._check(connection, known)
 
-    async def beat(self, connection: AsyncConnection, run_ids: Sequence[str]) -> list[str]:
+    async def heartbeat(self, connection: AsyncConnection, run_ids: Sequence[str]) -> list[str]:
         """Say that these runs go on here, and give those that another has taken up."""
         known = [run_id for run_id in run_ids if run_id in self._numbers]
         if not known or await self._said(connection, known) == len(known):
             return []
         return await self._lost(connection, known)
 
-    async def abandoned(self, connection: AsyncConnection, limit: int) -> list[Abandoned]:
+    async def list_abandoned(self, connection: AsyncConnection, limit: int) -> list[AbandonedRun]:
         """Runs that say that they go on, and that nobody performs."""
         recent = timestamp(self._now() - timedelta(hours=RECENT_HOURS))
         query = (
@@ -222,7 +228,7 @@ class SqlClaims:
             .limit(LOOKED_AT)
         )
         found = [
-            Abandoned(id=row.id, owner=row.owner, takeovers=row.takeovers)
+            AbandonedRun(id=row.id, owner=row.owner, takeovers=row.takeovers)
             for row in await connection.execute(query)
             if not self._has(row.id, row.claims) and not self.is_held(row.process, row.updated_at)
         ]

@@ -1,0 +1,1 @@
+"""The store in SQLite or Postgres, on SQLAlchemy Core."""
