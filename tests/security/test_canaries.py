@@ -32,9 +32,8 @@ from podium.server.operation.startup import create_application
 from podium.server.records.traces import TraceRecorder
 from podium.store import keys_in, open_store
 from podium.store.keys import Rules
-from podium.workers.mcp.program import Program
-from podium.workers.mcp.remote import Remote
-from podium.workers.mcp.rpc import McpFault
+from podium.workers.mcp import McpServerError
+from podium.workers.mcp_connection import McpConnection
 from support.serving import Served, serving
 from support.tool_servers import odd_server
 
@@ -293,6 +292,11 @@ def test_a_configuration_is_told_and_complained_of_without_its_secrets(
     clean(out + err + "\n".join(logged.lines), " ".join(command))
 
 
+async def opened_and_called(connection: McpConnection) -> None:
+    await connection.open()
+    await connection.request("tools/call", {"name": "echo", "arguments": {}})
+
+
 async def test_a_server_of_tools_that_repeats_its_secret_is_not_quoted(tmp_path: Path) -> None:
     for oddity in (
         "sys.stderr.write('no such token: ' + os.environ['TOOLS_TOKEN'] + '\\n'); sys.exit(3)",
@@ -302,19 +306,11 @@ async def test_a_server_of_tools_that_repeats_its_secret_is_not_quoted(tmp_path:
         "    say(id=number, error={'code': 1, 'message': os.environ['TOOLS_TOKEN']})\n",
     ):
         settings = odd_server(tmp_path, oddity, env=("TOOLS_TOKEN",))
-        program = await Program.start(settings, os.environ)
-        faults = []
-        for method, params in (
-            ("initialize", {"protocolVersion": "1"}),
-            ("tools/call", {"name": "echo", "arguments": {}}),
-        ):
-            try:
-                await program.request(method, params)
-            except McpFault as fault:
-                faults.append(str(fault))
-        await program.close()
-        assert faults
-        clean(" ".join(faults), oddity)
+        connection = McpConnection(settings, os.environ)
+        with pytest.raises(McpServerError) as caught:
+            await opened_and_called(connection)
+        await connection.close()
+        clean(str(caught.value), oddity)
 
 
 async def test_a_remote_server_of_tools_that_repeats_its_key_is_not_quoted() -> None:
@@ -336,8 +332,8 @@ async def test_a_remote_server_of_tools_that_repeats_its_key_is_not_quoted() -> 
             settings = McpSettings(
                 name="far", url=f"http://{address}/{fault}/", key_env="TOOLS_TOKEN"
             )
-            remote = Remote(settings, os.environ)
-            with pytest.raises(McpFault) as caught:
-                await remote.request("initialize", {"protocolVersion": "1"})
-            await remote.close()
+            connection = McpConnection(settings, os.environ)
+            with pytest.raises(McpServerError) as caught:
+                await connection.open()
+            await connection.close()
             clean(str(caught.value), fault)

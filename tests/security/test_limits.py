@@ -22,8 +22,8 @@ from podium.core.request import Request, user
 from podium.server.operation.startup import DIALECTS
 from podium.workers import Endpoint, Http, ScriptedWorker, connect
 from podium.workers.http import MAX_REPLY_BYTES
-from podium.workers.mcp.remote import Remote
-from podium.workers.mcp.rpc import LARGEST_MESSAGE, McpFault
+from podium.workers.mcp import McpServerError
+from podium.workers.mcp_connection import LARGEST_MESSAGE, McpConnection
 from support.serving import Served, application, serving
 
 CHAT: Final = "/v1/chat/completions"
@@ -295,12 +295,25 @@ async def test_an_upstream_that_sends_too_much_is_not_read_to_the_end(
     assert most < 4 * MAX_REPLY_BYTES
 
 
-async def test_a_server_of_tools_that_sends_a_bomb_is_not_read_to_the_end() -> None:
-    async with upstream(squeezed) as address:
-        remote = Remote(McpSettings(name="far", url=f"{address}/mcp"), {})
-        with pytest.raises(McpFault, match=f"more than {LARGEST_MESSAGE // 2**20} MiB"):
-            await remote.request("initialize", {"protocolVersion": "1"})
-        await remote.close()
+async def sends_too_much(request: web.Request) -> web.StreamResponse:
+    return web.Response(body=b" " * (LARGEST_MESSAGE + 1), content_type="application/json")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (squeezed, "sent a compressed response"),
+        (sends_too_much, f"sent more than {LARGEST_MESSAGE // 2**20} MiB"),
+    ],
+)
+async def test_an_mcp_server_that_sends_too_much_is_not_read_to_the_end(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], problem: str
+) -> None:
+    async with upstream(answer) as address:
+        connection = McpConnection(McpSettings(name="far", url=f"{address}/mcp"), {})
+        with pytest.raises(McpServerError, match=problem):
+            await connection.open()
+        await connection.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from podium.conductors import Conductor, FixedConductor, ModelConductor, RulesConductor
 from podium.config import ConductorSettings, Settings, WorkerSettings
-from podium.config.sections import McpSettings
 from podium.core.budget import Budget
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Tier
@@ -17,6 +16,7 @@ from podium.engine.runner import ConductorWorker, Options
 from podium.server.api_error import ApiError
 from podium.server.names import Names, fingerprint, tier_of
 from podium.workers import ScriptedWorker
+from podium.workers.mcp import McpSettings
 
 WORKERS = (ScriptedWorker("one", "1"), ScriptedWorker("two", "2"))
 POOL = Pool(tuple(worker.profile for worker in WORKERS))

@@ -14,8 +14,10 @@ def say(**message):
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
     sys.stdout.flush()
 
+WELCOME = {"capabilities": {}, "serverInfo": {"name": "odd", "version": "1"}}
+
 def initialize(number, params):
-    say(id=number, result={"protocolVersion": params["protocolVersion"], "capabilities": {}})
+    say(id=number, result={**WELCOME, "protocolVersion": params["protocolVersion"]})
 
 def tool(name, **more):
     return {"name": name, "description": name, "inputSchema": {"type": "object"}, **more}
@@ -37,7 +39,7 @@ def end():
 _SERVE = """
 for line in sys.stdin:
     message = json.loads(line)
-    method, number, params = message.get("method"), message.get("id"), message.get("params")
+    method, number, params = message.get("method"), message.get("id"), message.get("params", {})
     known = {"initialize": initialize, "tools/list": listed, "tools/call": call}
     if method in known:
         known[method](number, params)

@@ -36,7 +36,7 @@ from podium.workers.local.weights import LocalModel, list_models
 from podium.workers.local.weights import find as find_weights
 
 if TYPE_CHECKING:
-    from podium.workers.mcp.toolbox import Reached
+    from podium.workers.mcp import McpCheck
     from podium.workers.sandbox.sandbox import Wall
 
 OTLP: Final = "http://localhost:4318"
@@ -48,7 +48,7 @@ class ToolServer:
     """An MCP server, and what came of reaching it."""
 
     settings: McpSettings
-    reached: Reached
+    reached: McpCheck
 
     @property
     def line(self) -> str:
@@ -68,9 +68,9 @@ async def tool_servers(
     """Reach every MCP server of the settings once, all at the same time."""
     if not settings.mcp:
         return ()
-    from podium.workers.mcp.toolbox import reach
+    from podium.workers.mcp import check_server
 
-    found = await asyncio.gather(*(reach(server, environment) for server in settings.mcp))
+    found = await asyncio.gather(*(check_server(server, environment) for server in settings.mcp))
     return tuple(map(ToolServer, settings.mcp, found))
 
 

@@ -1,14 +1,63 @@
-"""`podium mcp`: ask and plan as tools of an MCP client, over standard input and output."""
+"""`podium mcp`: ask and plan as tools of an MCP client, over standard input and output.
+
+The official `mcp` SDK (extra `mcp`) speaks the protocol. It is imported when the command runs.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, get_args
+
 import typer
 
+from podium._version import __version__
 from podium.cli import options
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice
+from podium.client.client import AsyncPodium
+from podium.client.documents import plan_document
+from podium.client.runtime import RunOptions
+from podium.core.errors import ConfigError, PodiumError, UsageError, installing
+from podium.core.events import Event, Planned, StepDone, StepStarted
+from podium.core.run import Round, Run, Tier
+from podium.core.structured_output import misfit
+from podium.engine.runner import Options
+from podium.workers.mcp import EXCLUDED
+
+if TYPE_CHECKING:  # needs the extra `mcp`
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.server.context import ServerRequestContext
+    from mcp.shared.message import SessionMessage
+    from mcp_types import (
+        CallToolRequestParams,
+        CallToolResult,
+        ListToolsResult,
+        PaginatedRequestParams,
+    )
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+log = logging.getLogger("podium")
+
+LARGEST_MESSAGE: Final = 4 * 1024 * 1024
+"""Bytes of one message of a client."""
+
+MOST_AT_ONCE: Final = 32
+"""Calls that run at the same time; more are refused."""
+
+SERVER_BUSY: Final = -32000
+
+INSTRUCTIONS: Final = (
+    "Podium answers questions with several language models. Use ask for an answer, plan to see "
+    "beforehand which model would do what."
+)
 
 
 @app.command()
@@ -30,12 +79,10 @@ def mcp(
 ) -> None:
     """Offer ask and plan to an MCP client.
 
-    The client starts this command by itself, and speaks to it over standard input and output. The
-    budget holds for each call. Complaints go to standard error.
+    The client starts this command and talks to it over standard input and output. The budget
+    holds for each call. Errors go to standard error.
     """
-    from podium.cli.mcp_server import claim_standard_output, serve_standard_streams
-
-    wire = claim_standard_output()
+    stdout = claim_stdout()
     choice = Choice(
         pool=pool,
         config=config,
@@ -52,4 +99,407 @@ def mcp(
     )
     with Session(choice, keep=not no_store) as session:
         wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds)
-        session.wait_for(serve_standard_streams(session.podium, wire, wishes))
+        session.wait_for(serve_stdio(session.podium, stdout, wishes))
+
+
+Progress = Callable[[str], None]
+"""Takes a line that says what is being done."""
+
+_QUESTION: Final = {"type": "string", "minLength": 1, "description": "the whole question"}
+_TIER: Final = {
+    "type": "string",
+    "enum": list(get_args(Tier)),
+    "description": "how much conducting: mini asks one model, ultra plans several steps, podium "
+    "chooses between them",
+}
+_MAX_STEPS: Final = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": 100,
+    "description": "the most steps of a plan; it can only lower the configured limit",
+}
+_ROUNDS: Final = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": 100,
+    "description": "how often the conductor may plan, having seen the answer so far; it can only "
+    "lower the configured limit",
+}
+_QUALITY_BIAS: Final = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 1,
+    "description": "how much quality counts over cost where a learned router chooses, from 0, the "
+    "cheapest, to 1, the best; for the tiers mini and podium",
+}
+_USD: Final = {
+    "type": "number",
+    "minimum": 0,
+    "description": "the most that this call may cost, in US dollars; it can only lower the "
+    "configured cap",
+}
+
+
+def _input_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"question": _QUESTION, **properties},
+        "required": ["question"],
+        "additionalProperties": False,
+    }
+
+
+TOOLS: Final[tuple[Mapping[str, Any], ...]] = (
+    {
+        "name": "ask",
+        "title": "Ask a pool of models",
+        "description": "Answers a question with several language models, led by a conductor that "
+        "plans which does what. Worth its time and cost for hard questions and for a second "
+        "opinion. It sees nothing but the question: include what it needs.",
+        "inputSchema": _input_schema(
+            tier=_TIER,
+            max_steps=_MAX_STEPS,
+            rounds=_ROUNDS,
+            quality_bias=_QUALITY_BIAS,
+            budget_usd=_USD,
+        ),
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "run_id": {"type": "string", "description": "for podium runs show"},
+                "status": {"type": "string"},
+                "answer": {"type": ["string", "null"]},
+                "error": {"type": ["string", "null"]},
+                "workers": {"type": "array", "items": {"type": "string"}},
+                "total_tokens": {"type": ["integer", "null"]},
+                "cost_usd": {"type": ["number", "null"], "description": "null: not known"},
+            },
+            "required": ["run_id", "status", "answer"],
+        },
+        "annotations": {"openWorldHint": True, "destructiveHint": False},
+    },
+    {
+        "name": "plan",
+        "title": "Plan without executing",
+        "description": "Returns the steps that a question would take: which model does what, and "
+        "which results it reads. Nothing is executed.",
+        "inputSchema": _input_schema(
+            tier=_TIER, max_steps=_MAX_STEPS, quality_bias=_QUALITY_BIAS, budget_usd=_USD
+        ),
+        "annotations": {"readOnlyHint": True, "openWorldHint": True},
+    },
+)
+
+_SCHEMAS: Final = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
+
+
+async def call_tool(
+    podium: AsyncPodium,
+    usual: RunOptions,
+    tool: str,
+    arguments: Mapping[str, Any],
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return the result of a tool, errors included; `usual` caps limits and budget."""
+    problem = misfit(json.dumps(arguments), _SCHEMAS[tool])
+    if problem is not None:
+        return _error_result(f"invalid arguments: {problem}")
+    question = arguments["question"]
+    try:
+        run_options = _run_options(usual, await podium.options(), arguments)
+        if tool == "plan":
+            return _plan_result(question, await podium.plan(question, **run_options))
+        if progress is not None:
+            run_options["emit"] = _report(progress)
+        return _run_result(await podium.ask(question, **run_options))
+    except PodiumError as error:
+        return _error_result(str(error))
+
+
+def _run_options(usual: RunOptions, options: Options, arguments: Mapping[str, Any]) -> RunOptions:
+    run_options = usual.copy()
+    if "tier" in arguments:
+        run_options["tier"] = arguments["tier"]
+    if "quality_bias" in arguments:
+        run_options["quality_bias"] = arguments["quality_bias"]
+    most = replace(
+        options,
+        max_steps=usual.get("max_steps", options.max_steps),
+        rounds=usual.get("rounds", options.rounds),
+        budget=usual.get("budget", options.budget),
+    )
+    allowed = most.narrowed(
+        max_steps=arguments.get("max_steps"),
+        rounds=arguments.get("rounds"),
+        caps={"usd": arguments.get("budget_usd")},
+    )
+    run_options["max_steps"], run_options["rounds"] = allowed.max_steps, allowed.rounds
+    run_options["budget"] = allowed.budget
+    return run_options
+
+
+def _report(progress: Progress) -> Callable[[Event], None]:
+    def report(event: Event) -> None:
+        match event:
+            case Planned(round=round_) if round_.workflow is not None:
+                workers = ", ".join(dict.fromkeys(step.worker for step in round_.workflow.steps))
+                count = len(round_.workflow)
+                progress(f"Planned {'one step' if count == 1 else f'{count} steps'} for {workers}.")
+            case StepStarted(index=index, worker=worker):
+                progress(f"Step {index + 1}: {worker} started.")
+            case StepDone(step=step):
+                progress(f"Step {step.index + 1}: {step.status}.")
+
+    return report
+
+
+def _run_result(run: Run) -> dict[str, Any]:
+    text = run.answer if run.answer is not None else f"{run.status}: {run.error}"
+    return {
+        "content": [_text(text)],
+        "structuredContent": {
+            "run_id": run.id,
+            "status": run.status,
+            "answer": run.answer,
+            "error": run.error,
+            "workers": list(dict.fromkeys(step.answered_by or step.worker for step in run.steps)),
+            "total_tokens": run.usage.total_tokens,
+            "cost_usd": run.cost_usd,
+        },
+        "isError": run.answer is None,
+    }
+
+
+def _plan_result(question: str, plan: Round) -> dict[str, Any]:
+    document = plan_document(question, plan)
+    lines = [
+        f"{index} {step['worker']}: {step['subtask']} (reads {_reads(step['access'])})"
+        for index, step in enumerate(document["steps"])
+    ]
+    return {
+        "content": [_text("\n".join(lines))],
+        "structuredContent": document,
+        "isError": False,
+    }
+
+
+def _reads(access: str | list[int]) -> str:
+    if access == "all":
+        return "all before it"
+    return ", ".join(map(str, access)) if access else "nothing"
+
+
+def _error_result(problem: str) -> dict[str, Any]:
+    return {"content": [_text(problem)], "isError": True}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+class McpServer:
+    """Serves one MCP client; `usual` are the options of every run."""
+
+    def __init__(
+        self,
+        podium: AsyncPodium,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        usual: RunOptions | None = None,
+    ) -> None:
+        self._podium = podium
+        self._reader = reader
+        self._writer = writer
+        self._usual = RunOptions() if usual is None else usual
+        self._running = 0
+
+    async def serve(self) -> None:
+        """Answer requests until the client closes its end; then stop what runs."""
+        try:
+            from mcp.server.lowlevel import Server
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"podium mcp needs the extra mcp; install it: {installing('mcp')}"
+            ) from error
+        server: Server[Any] = Server(
+            "podium",
+            title="Podium",
+            version=__version__,
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+        async with self._streams() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    async def _list_tools(
+        self, _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        from mcp_types import ListToolsResult
+
+        return ListToolsResult.model_validate({"tools": TOOLS})
+
+    async def _call_tool(
+        self, context: ServerRequestContext[Any], params: CallToolRequestParams
+    ) -> CallToolResult:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
+
+        if params.name not in _SCHEMAS:
+            known = ", ".join(_SCHEMAS)
+            raise MCPError(INVALID_PARAMS, f"tool not found: {params.name[:100]!r}; use {known}")
+        if self._running >= MOST_AT_ONCE:
+            raise MCPError(SERVER_BUSY, f"{MOST_AT_ONCE} calls are running; retry later")
+        meta: Mapping[str, Any] = context.meta or {}
+        usual = await self._without(meta.get(EXCLUDED))
+        self._running += 1
+        try:
+            async with _progress(context) as progress:
+                result = await call_tool(
+                    self._podium, usual, params.name, params.arguments or {}, progress
+                )
+        except Exception as error:
+            log.exception("tools/call failed")
+            raise MCPError(INTERNAL_ERROR, f"Podium failed: {type(error).__name__}") from error
+        finally:
+            self._running -= 1
+        return CallToolResult.model_validate(result)
+
+    async def _without(self, excluded: object) -> RunOptions:
+        """Return the usual options without the workers and providers that a call excludes.
+
+        The client's pool may be another one, so names that this pool does not have are ignored.
+        """
+        named = excluded if isinstance(excluded, list) else []
+        names = frozenset(name for name in named if isinstance(name, str))
+        known = names & await self._podium.excludable() if names else names
+        if not known:
+            return self._usual
+        return {**self._usual, "exclude": self._usual.get("exclude", frozenset()) | known}
+
+    @asynccontextmanager
+    async def _streams(
+        self,
+    ) -> AsyncIterator[
+        tuple[
+            MemoryObjectReceiveStream[SessionMessage | Exception],
+            MemoryObjectSendStream[SessionMessage],
+        ]
+    ]:
+        """Connect the client's pipes to streams of messages.
+
+        The SDK's own transport reads lines without a limit, in a thread that cannot be stopped.
+        """
+        import anyio
+        from mcp.shared.message import SessionMessage
+
+        incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        sent, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        reading = asyncio.create_task(self._read(incoming))
+        writing = asyncio.create_task(self._write(outgoing))
+        try:
+            yield received, sent
+        finally:
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+            for stream in (incoming, received, sent, outgoing):
+                stream.close()
+
+    async def _read(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        from mcp.shared.message import SessionMessage
+        from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+
+        with suppress(ConnectionError), incoming:
+            while True:
+                try:
+                    line = await self._reader.readline()
+                except ValueError:
+                    limit = f"{LARGEST_MESSAGE // 1024**2} MiB"
+                    await self._refuse(PARSE_ERROR, f"a message may have at most {limit}")
+                    continue
+                if not line:
+                    return
+                if not line.strip():
+                    continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    is_json = _is_json_object(line)
+                    problem = "invalid JSON-RPC message" if is_json else "expected a JSON object"
+                    await self._refuse(INVALID_REQUEST if is_json else PARSE_ERROR, problem)
+                else:
+                    await incoming.send(SessionMessage(message))
+
+    async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        with suppress(ConnectionError):
+            async for message in outgoing:
+                line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                self._writer.write(line.encode() + b"\n")
+                await self._writer.drain()
+
+    async def _refuse(self, code: int, problem: str) -> None:
+        """Answer a line that is not a message."""
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": problem}}
+        self._writer.write(json.dumps(error).encode() + b"\n")
+        await self._writer.drain()
+
+
+def _is_json_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+@asynccontextmanager
+async def _progress(context: ServerRequestContext[Any]) -> AsyncIterator[Progress]:
+    """Send lines of progress in their order; all are sent before the result."""
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def send() -> None:
+        count = 0
+        while (line := await lines.get()) is not None:
+            count += 1
+            await context.session.report_progress(count, message=line)
+
+    sending = asyncio.create_task(send())
+    try:
+        yield lines.put_nowait
+        lines.put_nowait(None)
+        await sending
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+def claim_stdout() -> int:
+    """Return a descriptor for the client; from now on prints go to standard error."""
+    sys.stdout.flush()
+    descriptor = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return descriptor
+
+
+async def serve_stdio(podium: AsyncPodium, stdout: int, usual: RunOptions) -> None:
+    """Serve the client at standard input; `stdout` is the descriptor that it reads."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=LARGEST_MESSAGE)
+    try:
+        incoming, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        outgoing, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(stdout, "wb")
+        )
+    except (OSError, ValueError) as problem:
+        raise UsageError(
+            "standard input and output are not pipes; podium mcp is started by an MCP client, "
+            "see docs/mcp.md"
+        ) from problem
+    writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
+    try:
+        await McpServer(podium, reader, writer, usual).serve()
+    finally:
+        incoming.close()
+        writer.close()

@@ -55,7 +55,7 @@ from podium.store import (
     open_store,
 )
 from podium.workers import Http
-from podium.workers.mcp.toolbox import McpToolbox
+from podium.workers.mcp import McpToolbox
 
 Result = TypeVar("Result")
 

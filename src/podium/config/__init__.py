@@ -10,7 +10,7 @@ from podium.config.current import discover_settings
 from podium.config.environment import discover_ollama
 from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings
-from podium.config.sections import McpSettings, RouterSettings
+from podium.config.sections import RouterSettings
 from podium.config.settings import (
     ConductorSettings,
     ServerSettings,
@@ -18,6 +18,7 @@ from podium.config.settings import (
     StoreSettings,
     WorkerSettings,
 )
+from podium.workers.mcp import McpSettings
 
 __all__ = [
     "ConductorSettings",

@@ -20,6 +20,7 @@ from podium.core.pool import Pool
 from podium.core.retry import Hedge
 from podium.workers.catalogue import Table
 from podium.workers.faulty import Faults
+from podium.workers.mcp import DEFAULT_SECONDS, McpSettings
 
 
 class HedgeTable(Table):
@@ -74,9 +75,6 @@ class FaultsTable(Table):
         return Faults(**self.model_dump(exclude={"seed"}))
 
 
-SECONDS: Final = 30.0
-"""How long a server may take to start, and to answer."""
-
 Text = Annotated[str, Field(min_length=1)]
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
@@ -110,7 +108,7 @@ class McpTable(Table):
         description="the tools that workers may use, as the server names them; when left out, all",
     )
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        default=SECONDS, description="how long it may take to start, and to answer a call"
+        default=DEFAULT_SECONDS, description="how long it may take to start, and to answer a call"
     )
 
     def anchored(self, directory: Path) -> McpTable:
@@ -118,21 +116,6 @@ class McpTable(Table):
         if self.command is None or "/" not in self.command:
             return self
         return self.model_copy(update={"command": str(directory / Path(self.command).expanduser())})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpSettings:
-    """One server of tools, as its table describes it. One of `command` and `url` is empty;
-    `tools` is None where all are allowed."""
-
-    name: str
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    url: str = ""
-    key_env: str = ""
-    tools: tuple[str, ...] | None = None
-    seconds: float = SECONDS
 
 
 def mcp_settings(tables: Mapping[str, McpTable]) -> tuple[McpSettings, ...]:

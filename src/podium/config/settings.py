@@ -13,7 +13,7 @@ from typing import Any
 
 from podium.config.guardrails import GuardrailSettings
 from podium.config.schema import ConductorKind, PromptLength
-from podium.config.sections import McpSettings, RouterSettings
+from podium.config.sections import RouterSettings
 from podium.config.serving import LogForm
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UnknownWorker
@@ -22,6 +22,7 @@ from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.workers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
 from podium.workers.faulty import Faults
+from podium.workers.mcp import McpSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

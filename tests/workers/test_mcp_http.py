@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from podium.config import McpSettings
 from podium.core.request import ToolCall, ToolResult
-from podium.workers.mcp.toolbox import McpToolbox
+from podium.workers.mcp import McpToolbox
 
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -32,14 +32,19 @@ class Odd:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = {} if request.method == "DELETE" else await request.json()
-        self.requests.append((request.method, dict(request.headers), body))
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.requests.append((request.method, headers, body))
         match body.get("method"):
             case "initialize":
                 self._sessions += 1
                 version = body["params"]["protocolVersion"]
                 return said(
                     body,
-                    {"protocolVersion": version, "capabilities": {}},
+                    {
+                        "protocolVersion": version,
+                        "capabilities": {},
+                        "serverInfo": {"name": "odd", "version": "1"},
+                    },
                     {"Mcp-Session-Id": f"s{self._sessions}"},
                 )
             case "tools/list":
@@ -141,11 +146,11 @@ async def test_the_key_the_session_and_the_revision_are_sent_along() -> None:
     async with listening(odd, key_env="FAR_KEY") as box:
         assert (await used(box)).text == "yes"
     ((head, _),) = odd.messages("tools/call")
-    assert head["Authorization"] == f"Bearer {KEY}"
-    assert head["Mcp-Session-Id"] == "s1"
-    assert head["MCP-Protocol-Version"] == "2025-11-25"
+    assert head["authorization"] == f"Bearer {KEY}"
+    assert head["mcp-session-id"] == "s1"
+    assert head["mcp-protocol-version"] == "2025-11-25"
     method, head, _ = odd.requests[-1]
-    assert (method, head["Mcp-Session-Id"]) == ("DELETE", "s1")
+    assert (method, head["mcp-session-id"]) == ("DELETE", "s1")
 
 
 async def test_an_answer_may_come_in_a_stream_among_other_messages() -> None:
@@ -157,7 +162,9 @@ async def test_an_answer_may_come_in_a_stream_among_other_messages() -> None:
             {"id": "p", "method": "ping"},
             {"id": body["id"], "result": words("yes")},
         ):
-            await response.write(f"event: message\ndata: {json.dumps(message)}\n\n".encode())
+            await response.write(
+                f"event: message\ndata: {json.dumps({'jsonrpc': '2.0', **message})}\n\n".encode()
+            )
         return response
 
     odd = Odd(handle)
@@ -181,7 +188,7 @@ async def test_a_session_that_was_forgotten_is_begun_anew() -> None:
 @pytest.mark.parametrize(
     ("response", "expected"),
     [
-        (lambda: web.Response(status=401), "far does not accept the key (status 401)"),
+        (lambda: web.Response(status=401), "far rejected the key (status 401)"),
         (
             lambda: web.Response(status=500, text=f"oh no {KEY}"),
             "far answered with status 500: oh no <key>",
@@ -190,16 +197,19 @@ async def test_a_session_that_was_forgotten_is_begun_anew() -> None:
             lambda: web.Response(status=302, headers={"Location": "http://elsewhere"}),
             "far answered with status 302",
         ),
-        (lambda: web.Response(text="<html>"), "far sent what cannot be understood"),
-        (lambda: web.Response(body=b"\xff"), "far sent what cannot be understood"),
-        (lambda: web.Response(body=b"x" * 5_000_000), "far sent more than 4 MiB"),
+        (lambda: web.Response(text="<html>"), "far sent an invalid message"),
+        (lambda: web.Response(body=b"\xff"), "far sent an invalid message"),
+        (
+            lambda: web.Response(body=b"x" * 5_000_000, content_type="application/json"),
+            "far sent more than 4 MiB",
+        ),
         (
             lambda: web.Response(text="data: 1\n\n", content_type="text/event-stream"),
-            "far sent what cannot be understood",
+            "far sent an invalid message",
         ),
         (
             lambda: web.Response(text=": nothing\n\n", content_type="text/event-stream"),
-            "far ended its stream without an answer",
+            "far closed the connection: SSE stream ended without a response",
         ),
     ],
 )
@@ -227,7 +237,7 @@ async def test_a_server_that_hangs_is_not_waited_for_and_is_told() -> None:
     assert result == ToolResult("c", "far did not answer within 1 s", is_error=True)
     ((_, call),) = odd.messages("tools/call")
     ((_, cancelled),) = odd.messages("notifications/cancelled")
-    assert cancelled["params"] == {"requestId": call["id"]}
+    assert cancelled["params"]["requestId"] == call["id"]
 
 
 async def test_a_server_that_is_not_there_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

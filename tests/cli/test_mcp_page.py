@@ -8,13 +8,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from podium.cli import main
-from podium.cli.mcp_server import OFFERED
+from podium.cli.mcp import TOOLS
 from podium.config import load
-from podium.workers.mcp import rpc, session
+from podium.workers import mcp, mcp_connection
 
-PAGE = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
 
 WORKER = '\n[[worker]]\nname = "a"\nprovider = "scripted"\noptions = { reply = "yes" }\n'
 
@@ -27,11 +28,11 @@ def test_its_tables_are_a_configuration(tmp_path: Path) -> None:
 
 
 def test_it_names_every_revision_that_is_spoken() -> None:
-    assert re.findall(r"\d{4}-\d\d-\d\d", PAGE) == list(rpc.VERSIONS)
+    assert re.findall(r"\d{4}-\d\d-\d\d", PAGE) == list(reversed(HANDSHAKE_PROTOCOL_VERSIONS))
 
 
 def test_it_names_every_tool_with_all_its_arguments() -> None:
-    for tool in OFFERED:
+    for tool in TOOLS:
         (row,) = re.findall(rf"^\| `{tool['name']}` \|.*$", PAGE, re.MULTILINE)
         for argument in tool["inputSchema"]["properties"]:
             assert f"`{argument}`" in row
@@ -40,8 +41,8 @@ def test_it_names_every_tool_with_all_its_arguments() -> None:
 
 
 def test_its_limits_are_those_of_the_code() -> None:
-    assert f"more than {rpc.LARGEST_MESSAGE // 1024**2} MiB" in PAGE
-    assert f"{session.LONGEST_RESULT:,} characters" in PAGE
+    assert f"more than {mcp_connection.LARGEST_MESSAGE // 1024**2} MiB" in PAGE
+    assert f"{mcp.LONGEST_RESULT:,} characters" in PAGE
 
 
 def test_what_clients_are_told_to_start_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,15 +12,15 @@ import pytest
 
 from podium.config import McpSettings
 from podium.core.request import ToolCall, ToolResult
-from podium.workers.mcp import program as program_module
-from podium.workers.mcp.toolbox import McpToolbox
+from podium.workers import mcp_connection
+from podium.workers.mcp import McpToolbox
 from support.tool_servers import odd_server
 
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not end is stopped soon."""
-    monkeypatch.setattr(program_module, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(mcp_connection, "STOP_SECONDS", 0.3)
 
 
 @asynccontextmanager
@@ -71,17 +71,17 @@ def call(number, params):
     [
         (
             "raise SystemExit('no licence found')",
-            "odd has ended with exit code 1: no licence found",
+            "odd has exited with exit code 1: no licence found",
         ),
         ("def initialize(number, params): pass", "odd was not ready within 0.5 s"),
         (
-            "def initialize(n, p): say(id=n, result={'protocolVersion': '1999-01-01'})",
-            "odd speaks the protocol of 1999-01-01; Podium speaks those of 2025-11-25",
+            "def initialize(n, p): say(id=n, result={**WELCOME, 'protocolVersion': '1999-01-01'})",
+            "odd: Unsupported protocol version from the server: 1999-01-01",
         ),
-        ("def initialize(n, p): say(id=n, result=[1])", "odd sent what cannot be understood"),
+        ("def initialize(n, p): say(id=n, result=[1])", "odd sent an invalid message"),
         (
             "def initialize(n, p): say(id=n, error={'code': -1, 'message': 'not\\ntoday'})",
-            "odd says: not today",
+            "odd returned an error: not today",
         ),
         ("def listed(n, p): say(id=n, result={'tools': 'many'})", "expected a list as tools"),
     ],
@@ -106,7 +106,7 @@ async def test_a_program_that_is_not_there_is_left_out(caplog: pytest.LogCapture
 async def test_a_server_that_starts_later_has_its_tools_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.workers.mcp.toolbox.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("podium.workers.mcp.FIRST_WAIT", 0.01)
     flag = tmp_path / "flag"
     settings = odd_server(tmp_path, f"if not os.path.exists({str(flag)!r}): sys.exit(3)")
     async with opened(settings) as box:
@@ -123,12 +123,15 @@ async def test_a_server_that_starts_later_has_its_tools_then(
     [
         ("def call(number, params): pass", "odd did not answer within 2 s"),
         ("def call(n, p): sys.exit('out of memory')", "exit code 1: out of memory"),
-        ("def call(n, p): say(id=n, result='yes')", "odd sent what cannot be understood"),
-        ("def call(n, p): say(id=n, result={'content': [1]})", "odd sent what cannot be"),
-        ("def call(n, p): say(id=n, error={'code': 1, 'message': 'no'})", "odd says: no"),
-        ("def call(n, p): say(id=n, error='no')", "expected an object as error"),
-        ("def call(n, p): print('x' * 5_000_000, flush=True)", "a message of more than 4 MiB"),
-        ("def call(n, p): print('\\n' * 5_000_000, flush=True)", "lines that are no messages"),
+        ("def call(n, p): say(id=n, result='yes')", "odd sent an invalid message"),
+        ("def call(n, p): say(id=n, result={'content': [1]})", "odd sent an invalid result"),
+        (
+            "def call(n, p): say(id=n, error={'code': 1, 'message': 'no'})",
+            "odd returned an error: no",
+        ),
+        ("def call(n, p): say(id=n, error='no')", "odd sent an invalid message"),
+        ("def call(n, p): print('x' * 5_000_000, flush=True)", "odd sent more than 4 MiB"),
+        ("def call(n, p): print('\\n' * 5_000_000, flush=True)", "lines that are not messages"),
     ],
 )
 async def test_what_goes_wrong_in_a_call_is_its_result(
@@ -161,7 +164,7 @@ heard, asked = [], []
 def call(number, params):
     asked.append(number)
     say(id="p", method="ping")
-    say(id=7, method="sampling/createMessage", params={})
+    say(id=7, method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
 def other(message):
     if "id" in message and "method" not in message:
         heard.append(message)
@@ -171,13 +174,13 @@ def other(message):
     async with opened(odd_server(tmp_path, oddity)) as box:
         said = (await used(box)).text
     assert '"id": "p", "result": {}' in said
-    assert "Podium does not offer sampling/createMessage" in said
+    assert "Sampling not supported" in said
 
 
 async def test_a_program_that_has_ended_is_started_again_by_the_next_call(tmp_path: Path) -> None:
     oddity = "def call(n, p): sys.exit() if p['arguments'] else say(id=n, result={})"
     async with opened(odd_server(tmp_path, oddity)) as box:
-        assert (await used(box, arguments='{"end": 1}')).text == "odd has ended"
+        assert (await used(box, arguments='{"end": 1}')).text == "odd has exited"
         assert await used(box) == ToolResult("call_1", "")
 
 

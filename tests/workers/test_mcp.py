@@ -28,10 +28,8 @@ from podium.core.request import Reply, ToolCall, ToolResult
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options, Runner
-from podium.workers import ScriptedWorker
-from podium.workers.mcp import session as session_module
-from podium.workers.mcp import toolbox as client_module
-from podium.workers.mcp.toolbox import LONGEST_NAME, McpToolbox, name_for_workers
+from podium.workers import ScriptedWorker, mcp
+from podium.workers.mcp import LONGEST_NAME, McpToolbox, tool_name
 from support import mcp_peer
 from support.stage import Actor
 from support.tool_servers import odd_server
@@ -87,8 +85,8 @@ async def test_tools_of_the_official_package_are_used_as_a_program(
 
 
 def test_names_are_of_letters_that_every_vendor_takes_and_differ() -> None:
-    assert name_for_workers("files", "read_file") == "files__read_file"
-    names = [name_for_workers("s", name) for name in ("a.b", "a/b", "a_b", "x" * 80, "x" * 81)]
+    assert tool_name("files", "read_file") == "files__read_file"
+    names = [tool_name("s", name) for name in ("a.b", "a/b", "a_b", "x" * 80, "x" * 81)]
     assert len(set(names)) == 5
     assert all(len(name) <= LONGEST_NAME for name in names)
     assert all(name.replace("_", "").replace("-", "").isalnum() for name in names)
@@ -101,7 +99,7 @@ async def test_only_the_tools_that_are_allowed_are_there(
     async with opened(odd_server(tmp_path, listed, tools=("b", "z"))) as box:
         assert [tool.name for tool in box.tools] == ["odd__b"]
         refused = await box.call(ToolCall("c", "odd__a", "{}"))
-    assert refused == ToolResult("c", "there is no tool named 'odd__a'", is_error=True)
+    assert refused == ToolResult("c", "tool not found: 'odd__a'", is_error=True)
     assert "odd has no tool 'z'; it has a, b, c" in caplog.text
 
 
@@ -137,7 +135,7 @@ async def test_a_tool_that_no_vendor_would_take_is_left_out(
 async def test_tools_come_in_pages_and_end_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session_module, "MOST_TOOLS", 5)
+    monkeypatch.setattr(mcp, "MOST_TOOLS", 5)
     endless = """
 def listed(number, params):
     page = int(params.get("cursor", 0))
@@ -177,7 +175,7 @@ async def test_a_result_is_text_whatever_it_holds(
 async def test_a_long_result_is_cut_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "LONGEST_RESULT", 10)
+    monkeypatch.setattr(mcp, "LONGEST_RESULT", 10)
     content = [{"type": "text", "text": "x" * 25}]
     async with opened(odd_server(tmp_path, answering(content, isError=True))) as box:
         result = await box.call(ToolCall("c", "odd__echo", "{}"))
@@ -255,7 +253,7 @@ async def test_a_podium_offers_the_tools_of_the_servers_in_its_settings(tmp_path
 async def test_nothing_is_left_to_be_tried_again_once_it_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "FIRST_WAIT", 60.0)
+    monkeypatch.setattr(mcp, "FIRST_WAIT", 60.0)
     async with opened(McpSettings(name="odd", command="no-such-program-here")):
         pass
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -275,7 +273,7 @@ async def test_a_run_that_excludes_a_server_does_not_get_its_tools(tmp_path: Pat
         left = box.excluding({"mcp:one", "deepseek"})
         assert [tool.name for tool in left.tools] == ["two__echo"]
         refused = await left.call(ToolCall("c", "one__echo", "{}"))
-        assert (refused.text, refused.is_error) == ("there is no tool named 'one__echo'", True)
+        assert (refused.text, refused.is_error) == ("tool not found: 'one__echo'", True)
 
 
 async def test_a_server_is_told_who_must_see_nothing_of_a_run(tmp_path: Path) -> None:
@@ -298,3 +296,13 @@ async def test_a_worker_is_offered_no_tool_of_a_server_that_the_run_excludes(
         await podium.ask("Why?")
         await podium.ask("Why?", exclude=frozenset({"mcp:odd"}))
     assert [len(request.tools) for request in actor.requests] == [1, 0]
+
+
+async def test_without_the_sdk_the_log_names_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "podium.workers.mcp_connection", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp.client.session", None)
+    async with opened(odd_server(tmp_path)) as box:
+        assert box.tools == ()
+    assert "odd needs the extra mcp" in caplog.text
