@@ -43,7 +43,7 @@ from podium.server.access.tokens import make_key
 from podium.server.app import create_app
 from podium.server.operation.startup import DIALECTS
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.service import Service, opened
+from podium.server.service import Service, open_service
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker
@@ -384,7 +384,7 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
             store=keeper,
         )
         stack.push_async_callback(podium.close)
-        return await opened(podium, keeper, access, ServerSettings(drain_seconds=1.0))
+        return await open_service(podium, keeper, access, ServerSettings(drain_seconds=1.0))
 
     app = create_app(opening, DIALECTS)
     async with app.router.lifespan_context(app):

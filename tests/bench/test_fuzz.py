@@ -21,8 +21,8 @@ from podium.conductors.plan import ParsedPlan, parse
 from podium.core.errors import MalformedPlan
 from podium.core.workflow import Step, Workflow
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import ApiRequest
-from podium.server.dialects.responses.input import conversation
+from podium.server.dialects.request import ApiRequest
+from podium.server.dialects.responses_input import conversation
 from podium.server.logs import LOGGER
 from podium.server.operation.startup import DIALECTS
 

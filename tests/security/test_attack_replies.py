@@ -38,8 +38,8 @@ from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
 from podium.workers.scripted import ScriptedWorker
 from support.attacks import CALLS, TEXTS
 from support.rounds import answered

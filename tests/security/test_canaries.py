@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from podium.cli import main
 from podium.config import McpSettings, load
 from podium.server.access.tokens import make_key
-from podium.server.logs import JsonLines, TextLines
+from podium.server.logs import JsonLogFormatter, TextLogFormatter
 from podium.server.operation.startup import create_application
 from podium.server.records.traces import TraceRecorder
 from podium.store import keys_in, open_store
@@ -129,7 +129,7 @@ class Everything(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines += [JsonLines().format(record), TextLines().format(record)]
+        self.lines += [JsonLogFormatter().format(record), TextLogFormatter().format(record)]
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ async def test_what_upstreams_send_back_is_told_to_nobody(
         async with serving(create_application(find)) as served:
             traces = TraceRecorder(tracing)
             service = served.service
-            service.archive.broadcast.listener = traces
+            service.repository.broadcast.listener = traces
             served.app.state.holder.service = replace(service, traces=traces)
             heard = [said async for said in everything_asked(served, made.token)]
             secret = made.token.split("_", 2)[2]

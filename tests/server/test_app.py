@@ -10,8 +10,8 @@ from starlette.responses import Response
 from podium.config import ServerSettings
 from podium.core.errors import Unavailable
 from podium.core.usage import Price
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.logs import JsonLines
+from podium.server.dialects.request import ApiRequest, ApiResponse
+from podium.server.logs import JsonLogFormatter
 from podium.workers import ScriptedWorker
 from support.plain_dialect import PlainDialect, lines
 from support.serving import PLAIN, application, serving
@@ -207,7 +207,7 @@ async def test_what_breaks_inside_is_told_in_the_dialect_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(PlainDialect):
-        def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
+        def format_response(self, asked: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
             raise ZeroDivisionError
 
     dialects = {PLAIN: Broken(), "/v1/messages": PlainDialect()}
@@ -245,7 +245,7 @@ async def test_the_log_has_no_words_of_anybody_unless_told_to(
         async with serving(app) as served:
             await served.ask("the question")
     (record,) = [each for each in caplog.records if each.message == "request"]
-    line = JsonLines().format(record)
+    line = JsonLogFormatter().format(record)
     assert ("the question" in line) is shown
     assert ("the answer" in line) is shown
     assert '"status": 200' in line

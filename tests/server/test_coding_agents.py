@@ -21,9 +21,9 @@ import pytest
 from podium.core.pool import WorkerProfile
 from podium.core.request import Reply, Request, ToolCall
 from podium.core.usage import Usage
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.responses import RESPONSES
 from podium.store import open_store
 from podium.workers import ScriptedWorker
 from support.conformance import results_of

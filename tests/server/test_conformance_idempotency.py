@@ -146,8 +146,8 @@ def test_whose_client_went_away_is_gone_on_with_when_it_is_sent_again(house: Run
 
 def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(house: Runtime) -> None:
     counting = Counting(house)
-    wished: dict[str, Any] = {"podium": {"budget": {"calls": 1}}}
-    first, again = (posted(house, "/v1/responses", "failing", **wished) for _ in range(2))
+    params: dict[str, Any] = {"podium": {"budget": {"calls": 1}}}
+    first, again = (posted(house, "/v1/responses", "failing", **params) for _ in range(2))
     assert (first.status_code, again.status_code, counting.calls) == (402, 402, 0)
     assert house.run(first.headers["X-Podium-Run"]).status == "exhausted"
 

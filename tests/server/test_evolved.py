@@ -15,7 +15,7 @@ pytest.importorskip("numpy")
 from podium.conductors.evolved.conductor import EvolvedConductor
 from podium.core.run import TurnRole
 from podium.engine.runner import Options
-from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.chat import CHAT
 from podium.store import open_store
 from podium.workers import ScriptedWorker
 from support.evolved import Reading, coordinator

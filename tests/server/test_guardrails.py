@@ -28,10 +28,10 @@ from podium.engine.guardrails import (
 from podium.engine.runner import Options
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
-from podium.server.dialects.base import Dialect
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import Dialect
+from podium.server.dialects.responses import RESPONSES
 from podium.server.logs import LOGGER
 from podium.store import open_store
 from podium.store.keys import Rules

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from podium.server.logs import REQUEST, JsonLines, TextLines, log_to_standard_error
+from podium.server.logs import (
+    REQUEST_MESSAGE,
+    JsonLogFormatter,
+    TextLogFormatter,
+    configure_logging,
+)
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -18,7 +23,7 @@ def record(**extra: object) -> logging.LogRecord:
 
 
 def test_a_line_is_one_json_object_with_what_was_added() -> None:
-    line = JsonLines().format(record(model="podium", status=200, note="two\nlines"))
+    line = JsonLogFormatter().format(record(model="podium", status=200, note="two\nlines"))
     assert "\n" not in line
     read = json.loads(line)
     assert (read["message"], read["level"]) == ("took 3 ms", "info")
@@ -29,15 +34,15 @@ def test_what_failed_is_told_with_where() -> None:
     try:
         raise ValueError("no")
     except ValueError as error:
-        read = json.loads(JsonLines().format(record(exc_info=(ValueError, error, None))))
+        read = json.loads(JsonLogFormatter().format(record(exc_info=(ValueError, error, None))))
     assert read["error"] == "ValueError('no')"
 
 
 def request(**extra: object) -> str:
-    made = logging.makeLogRecord({"name": "podium", "levelname": "INFO", "msg": REQUEST})
+    made = logging.makeLogRecord({"name": "podium", "levelname": "INFO", "msg": REQUEST_MESSAGE})
     usual = {"path": "/v1/messages", "status": 200, "milliseconds": 12.4, "model": "podium"}
     vars(made).update(usual | extra)
-    return TextLines().format(made)
+    return TextLogFormatter().format(made)
 
 
 def test_a_request_is_one_line_that_a_person_can_read() -> None:
@@ -69,9 +74,9 @@ def test_no_text_of_a_client_commands_a_terminal() -> None:
 
 
 def test_another_line_is_what_it_says_with_its_level_where_something_is_wrong() -> None:
-    assert TextLines().format(record()).endswith("  took 3 ms")
+    assert TextLogFormatter().format(record()).endswith("  took 3 ms")
     wrong = record(levelname="WARNING", levelno=logging.WARNING)
-    assert TextLines().format(wrong).endswith("  WARNING  took 3 ms")
+    assert TextLogFormatter().format(wrong).endswith("  WARNING  took 3 ms")
 
 
 def test_a_fault_says_where_it_was() -> None:
@@ -79,14 +84,14 @@ def test_a_fault_says_where_it_was() -> None:
         raise ValueError("no")
     except ValueError as error:
         wrong = record(exc_info=(ValueError, error, error.__traceback__))
-    first, *rest = TextLines().format(wrong).splitlines()
+    first, *rest = TextLogFormatter().format(wrong).splitlines()
     assert first.endswith("took 3 ms")
     assert rest[-1] == "ValueError: no"
 
 
 def test_a_line_of_several_is_several_to_read() -> None:
     made = logging.makeLogRecord({"msg": "one\ntwo\x1b", "levelno": logging.INFO})
-    assert TextLines().format(made).endswith("  one\ntwo\\x1b")
+    assert TextLogFormatter().format(made).endswith("  one\ntwo\\x1b")
 
 
 @pytest.fixture
@@ -104,7 +109,7 @@ def test_the_web_servers_own_lines_are_for_programs(
     loggers: list[logging.Logger], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for form, lines in (("json", 2), ("text", 1)):
-        log_to_standard_error(form)  # type: ignore[arg-type]
+        configure_logging(form)  # type: ignore[arg-type]
         logging.getLogger("uvicorn.error").info("Started server process [1]")
         logging.getLogger("podium.server").info("running on http://127.0.0.1:7755")
         assert len(capsys.readouterr().err.splitlines()) == lines

@@ -14,7 +14,7 @@ from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker, Options
 from podium.server.api_error import ApiError
-from podium.server.names import Names, fingerprint, tier_of
+from podium.server.model_catalog import ModelCatalog, parse_tier, tier_fingerprint
 from podium.workers import ScriptedWorker
 from podium.workers.mcp import McpSettings
 
@@ -22,8 +22,8 @@ WORKERS = (ScriptedWorker("one", "1"), ScriptedWorker("two", "2"))
 POOL = Pool(tuple(worker.profile for worker in WORKERS))
 
 
-def names() -> Names:
-    return Names((*WORKERS, ConductorWorker()), POOL, RulesConductor(), Options())
+def names() -> ModelCatalog:
+    return ModelCatalog((*WORKERS, ConductorWorker()), POOL, RulesConductor(), Options())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def names() -> Names:
     ],
 )
 def test_a_models_name_is_a_tiers_or_a_workers(model: str, tier: str | None) -> None:
-    assert tier_of(model) == tier
+    assert parse_tier(model) == tier
 
 
 def test_tiers_and_workers_are_found_by_name() -> None:
@@ -73,7 +73,7 @@ def test_the_fingerprint_changes_with_everything_that_shapes_an_answer() -> None
         conductor: Conductor | None = None,
         options: Options | None = None,
     ) -> str:
-        return fingerprint("ultra", pool, conductor or RulesConductor(), options or Options())
+        return tier_fingerprint("ultra", pool, conductor or RulesConductor(), options or Options())
 
     def planner(model: str) -> ModelConductor:
         profile = WorkerProfile(name="planner", provider="openai", model=model)
@@ -96,7 +96,7 @@ def test_the_fingerprint_changes_with_everything_that_shapes_an_answer() -> None
         of(conductor=planner("large")),
         of(conductor=fixed("Answer.")),
         of(conductor=fixed("Answer briefly.")),
-        fingerprint("mini", POOL, RulesConductor(), Options()),
+        tier_fingerprint("mini", POOL, RulesConductor(), Options()),
     }
     assert len(others) == 13
     assert of() == of()
@@ -111,7 +111,7 @@ CONFIGURED = Settings(
 
 
 def pin(configured: Settings, tier: Tier = "ultra") -> str:
-    return fingerprint(tier, POOL, ModelConductor(WORKERS[0]), Options(), configured)
+    return tier_fingerprint(tier, POOL, ModelConductor(WORKERS[0]), Options(), configured)
 
 
 def test_the_fingerprint_changes_with_how_workers_are_called_and_with_the_tools_they_have() -> None:

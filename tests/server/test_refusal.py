@@ -9,7 +9,7 @@ import pytest
 
 from podium.core.errors import ConfigError, StoreError, UsageError
 from podium.core.pool import WorkerProfile
-from podium.server.api_error import ApiError, refusals
+from podium.server.api_error import ApiError, api_error_boundary
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
@@ -24,7 +24,7 @@ def heard() -> Iterator[None]:
 
 
 def told(error: Exception) -> ApiError:
-    with pytest.raises(ApiError) as caught, refusals():
+    with pytest.raises(ApiError) as caught, api_error_boundary():
         raise error
     return caught.value
 

@@ -17,10 +17,10 @@ from podium.core.errors import NotFound, StoreError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request
 from podium.core.usage import Usage
-from podium.server.dialects.base import Dialect
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import Dialect
+from podium.server.dialects.responses import RESPONSES
 from podium.store.sql.run_store import SqlRunStore
 from support.postgres import MISSING
 from support.serving import application, serving

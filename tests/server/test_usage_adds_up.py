@@ -238,7 +238,7 @@ class Chat:
         options = {"stream_options": {"include_usage": True}} if stream else {}
         return {"messages": turns, "stream": stream, **options}
 
-    def whole(self, events: list[Any]) -> Any:
+    def format_response(self, events: list[Any]) -> Any:
         """A stream, put together."""
         calls = [
             call
@@ -285,7 +285,7 @@ class Responses:
     def body(self, turns: list[Any], stream: bool) -> dict[str, Any]:
         return {"input": turns, "stream": stream}
 
-    def whole(self, events: list[Any]) -> Any:
+    def format_response(self, events: list[Any]) -> Any:
         return events[-1]["response"]
 
     def told(self, document: Any) -> RunSink:
@@ -325,7 +325,7 @@ class Messages:
     def body(self, turns: list[Any], stream: bool) -> dict[str, Any]:
         return {"messages": turns, "stream": stream, "max_tokens": 2000}
 
-    def whole(self, events: list[Any]) -> Any:
+    def format_response(self, events: list[Any]) -> Any:
         blocks = [each["content_block"] for each in events if "content_block" in each]
         (delta,) = (each for each in events if each["type"] == "message_delta")
         spoken = [{**block, "text": "…"} if block["type"] == "text" else block for block in blocks]
@@ -404,7 +404,7 @@ def _document(speaking: Speaking, response: httpx.Response) -> Any:
     events = [json.loads(line) for line in lines if line.startswith("{")]
     if any("error" in (event.get("type"), *event) for event in events if not event.get("response")):
         return None
-    return speaking.whole(events)
+    return speaking.format_response(events)
 
 
 def as_told(usage: Usage, planning: Usage) -> dict[str, int | None]:

@@ -7,7 +7,7 @@ from podium.core.budget import Spent
 from podium.core.run import Run
 from podium.core.run_records import Attempt
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.names import NAME_OF
+from podium.server.model_catalog import MODEL_NAMES
 from podium.store.keys import Amount
 from podium.store.quotas import LARGEST_COUNT, MODEL_OF, charge_of
 
@@ -31,7 +31,7 @@ def test_a_run_is_charged_what_its_calls_used(make_run: Callable[..., Run]) -> N
 
 
 def test_a_run_is_charged_under_the_name_that_clients_ask_for() -> None:
-    assert dict(MODEL_OF) == dict(NAME_OF)
+    assert dict(MODEL_OF) == dict(MODEL_NAMES)
 
 
 def test_what_was_not_told_is_charged_as_the_budget_counted_it(

@@ -12,8 +12,8 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import ApiRequest, ApiResponse
 from support.openai_sdk import streamed
 
 OURS = {
@@ -58,7 +58,7 @@ class Backstage:
     Refusal, or the pieces of a stream.
     """
 
-    def __init__(self, *answers: Answer | ApiError) -> None:
+    def __init__(self, *answers: ApiResponse | ApiError) -> None:
         self.asked: list[ApiRequest] = []
         self._answers = list(answers)
         transport = httpx2.MockTransport(self._answer)
@@ -79,7 +79,7 @@ class Backstage:
         if not asked.stream:
             if isinstance(answer, ApiError):
                 return _refused(answer)
-            return httpx2.Response(200, json=CHAT.whole(asked, answer))
+            return httpx2.Response(200, json=CHAT.format_response(asked, answer))
         return httpx2.Response(
             200,
             headers={"Content-Type": "text/event-stream"},
@@ -91,7 +91,7 @@ def _refused(refusal: ApiError) -> httpx2.Response:
     return httpx2.Response(refusal.status, json=CHAT.refused(refusal))
 
 
-def _streamed(asked: ApiRequest, answer: Answer | ApiError) -> Iterator[bytes]:
+def _streamed(asked: ApiRequest, answer: ApiResponse | ApiError) -> Iterator[bytes]:
     pieces = (
         () if isinstance(answer, ApiError) else (word for word in answer.text.split(" ") if word)
     )

@@ -32,7 +32,7 @@ from podium.server.app import create_app
 from podium.server.operation.listener import BoundedHttp
 from podium.server.operation.startup import DIALECTS
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.service import Service, opened
+from podium.server.service import Service, open_service
 from podium.store.keys import KeyUsage, Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
@@ -159,7 +159,7 @@ class Runtime:
     def run(self, run_id: str) -> Run:
         """A run as it is kept."""
         service: Service = self.app.state.holder()
-        return self.wait_for(service.keeper.load(run_id))
+        return self.wait_for(service.store.load(run_id))
 
     def used(self, token: str) -> list[KeyUsage]:
         """What was used with a key, as it is on record."""
@@ -189,7 +189,7 @@ class Runtime:
             store=keeper,
         )
         stack.push_async_callback(podium.close)
-        return await opened(podium, keeper, self._access, self._settings)
+        return await open_service(podium, keeper, self._access, self._settings)
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.messages.response import MessageWriter
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.anthropic_response import AnthropicWriter
+from podium.server.dialects.request import ApiRequest, ApiResponse
 
-Play = Callable[[MessageWriter], list[bytes]]
+Play = Callable[[AnthropicWriter], list[bytes]]
 """Writes a stream."""
 
 
@@ -51,10 +51,10 @@ def refusal(**fields: Any) -> ApiError:
     return caught.value
 
 
-def answer(**fields: Any) -> Answer:
+def answer(**fields: Any) -> ApiResponse:
     """An answer of the run `run_0123456789abcdef`."""
     known: dict[str, Any] = {"id": "run_0123456789abcdef", "model": "podium", "created": 1}
-    return Answer(**(known | fields))
+    return ApiResponse(**(known | fields))
 
 
 def events_of(stream: bytes) -> list[dict[str, Any]]:
@@ -73,12 +73,12 @@ def events_of(stream: bytes) -> list[dict[str, Any]]:
 class Desk:
     """Answers an SDK's requests by the dialect alone, and keeps what was asked."""
 
-    def __init__(self, answer: Answer, play: Play | None = None) -> None:
+    def __init__(self, answer: ApiResponse, play: Play | None = None) -> None:
         self.asked: list[ApiRequest] = []
         self._answer = answer
         self._play = play
 
-    def told(self, asked: ApiRequest) -> Answer:
+    def told(self, asked: ApiRequest) -> ApiResponse:
         """What is answered."""
         return self._answer
 
@@ -103,7 +103,7 @@ class Desk:
             return httpx2.Response(refused.status, json=MESSAGES.refused(refused))
         self.asked.append(asked)
         if not asked.stream:
-            return httpx2.Response(200, json=MESSAGES.whole(asked, self.told(asked)))
+            return httpx2.Response(200, json=MESSAGES.format_response(asked, self.told(asked)))
         return httpx2.Response(
             200,
             headers={"content-type": "text/event-stream"},

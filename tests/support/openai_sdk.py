@@ -9,7 +9,7 @@ from typing import Final
 import openai
 
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, ApiRequest, Dialect
+from podium.server.dialects.request import ApiRequest, ApiResponse, Dialect
 
 ERRORS: Final = (
     (ApiError("unauthenticated", "no key"), openai.AuthenticationError),
@@ -25,10 +25,10 @@ ERRORS: Final = (
 
 
 def streamed(
-    dialect: Dialect, asked: ApiRequest, answer: Answer | ApiError, pieces: Iterable[str]
+    dialect: Dialect, asked: ApiRequest, answer: ApiResponse | ApiError, pieces: Iterable[str]
 ) -> Iterator[bytes]:
     """The pieces of a stream that tells the answer, or breaks off with the refusal."""
-    writer = dialect.writer(asked, Answer(id="run_1f", model=asked.model, created=1))
+    writer = dialect.writer(asked, ApiResponse(id="run_1f", model=asked.model, created=1))
     yield writer.begin()
     yield writer.keep_alive()
     if isinstance(answer, ApiError):

@@ -8,8 +8,8 @@ from typing import Any
 
 from podium.core.request import ResponseOptions, user
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.base import Answer, ApiRequest, Json
-from podium.server.dialects.podium_params import wished
+from podium.server.dialects.fields import Json
+from podium.server.dialects.request import ApiRequest, ApiResponse, read_podium_params
 
 
 class PlainDialect:
@@ -26,11 +26,11 @@ class PlainDialect:
             store=body.get("store", True),
             previous=body.get("previous"),
             shows_reasoning=body.get("reasoning", False),
-            wished=wished(body.get("podium", {}), "podium"),
+            params=read_podium_params(body.get("podium", {}), "podium"),
             body=body,
         )
 
-    def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
+    def format_response(self, asked: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
         return {
             "id": answer.id,
             "model": answer.model,
@@ -40,7 +40,7 @@ class PlainDialect:
             "output": answer.usage.output_tokens,
         }
 
-    def writer(self, asked: ApiRequest, opening: Answer) -> PlainWriter:
+    def writer(self, asked: ApiRequest, opening: ApiResponse) -> PlainWriter:
         return PlainWriter(opening)
 
     def refused(self, refusal: ApiError) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class PlainDialect:
 class PlainWriter:
     """One JSON array a line: what happened, and with what."""
 
-    opening: Answer
+    opening: ApiResponse
 
     def begin(self) -> bytes:
         return line("begin", self.opening.id)
@@ -68,7 +68,7 @@ class PlainWriter:
     def keep_alive(self) -> bytes:
         return line("alive")
 
-    def end(self, answer: Answer, rest: str = "") -> bytes:
+    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
         told = self.text(rest) if rest else b""
         return told + line("end", answer.finish, answer.usage.output_tokens)
 

@@ -12,8 +12,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.request import ApiRequest, ApiResponse
+from podium.server.dialects.responses import RESPONSES
 from podium.workers.http import EventReader
 from support.openai_sdk import streamed
 
@@ -76,7 +76,7 @@ class Backstage:
     `asked` holds what was read. The answer to each request is the next of `answers`.
     """
 
-    def __init__(self, *answers: Answer | ApiError) -> None:
+    def __init__(self, *answers: ApiResponse | ApiError) -> None:
         self.asked: list[ApiRequest] = []
         self._answers = list(answers)
         transport = httpx2.MockTransport(self._answer)
@@ -101,7 +101,7 @@ class Backstage:
             return httpx2.Response(200, headers=kind, content=stream)
         if isinstance(answer, ApiError):
             return _refused(answer)
-        document = RESPONSES.whole(asked, answer)
+        document = RESPONSES.format_response(asked, answer)
         valid_response(document)
         return httpx2.Response(200, json=document)
 
@@ -110,6 +110,6 @@ def _refused(refusal: ApiError) -> httpx2.Response:
     return httpx2.Response(refusal.status, json=RESPONSES.refused(refusal))
 
 
-def _streamed(asked: ApiRequest, answer: Answer | ApiError) -> Iterator[bytes]:
+def _streamed(asked: ApiRequest, answer: ApiResponse | ApiError) -> Iterator[bytes]:
     pieces = () if isinstance(answer, ApiError) else answer.text
     return streamed(RESPONSES, asked, answer, pieces)

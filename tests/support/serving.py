@@ -18,10 +18,10 @@ from podium.engine.guardrails import Guardrail
 from podium.engine.runner import Options
 from podium.server.access import AccessPolicy, AllowAll
 from podium.server.app import create_app
-from podium.server.dialects.base import Dialect
+from podium.server.dialects.request import Dialect
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.service import Service, opened
+from podium.server.service import Service, open_service
 from podium.store import NullStore, RunStore
 from support.plain_dialect import PlainDialect
 
@@ -74,7 +74,7 @@ def application(
         )
         stack.push_async_callback(podium.close)
         audit = AuditRecorder(getattr(store, "audit", None))
-        return await opened(
+        return await open_service(
             podium, keeper, access or AllowAll(), settings or ServerSettings(), audit=audit
         )
 

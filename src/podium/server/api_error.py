@@ -1,5 +1,5 @@
 """What the server will not or cannot do, and why: one error, which every dialect words its own
-way. Nothing here knows a wire format. `refusals` is the border where what Podium raises becomes
+way. Nothing here knows a wire format. `api_error_boundary` is where what Podium raises becomes
 one."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Reason = Literal[
     "upstream",
     "failed",
 ]
-"""`invalid`: the body is at fault. `too_long`: it fits into no worker's window. `blocked`: a
+"""`invalid`: the body is at fault. `prompt_too_long`: it fits into no worker's window. `blocked`: a
 guardrail did not let it pass. `out_of_budget`: money or tokens are spent. `overloaded`: this server
 has too much to do, or cannot use its records. `upstream`: no worker could answer. `failed`: our own
 fault."""
@@ -67,7 +67,7 @@ STATUS: Final = MappingProxyType[Reason, int](
     }
 )
 
-NO_RECORDS: Final = (
+STORE_UNAVAILABLE: Final = (
     "this server cannot use its records at the moment; try again later, or tell who runs it"
 )
 """What a client is told of a store that fails; the log says how."""
@@ -105,7 +105,7 @@ class ApiError(Exception):
         return STATUS[self.reason]
 
 
-def refusal_of(error: Exception) -> ApiError:
+def to_api_error(error: Exception) -> ApiError:
     """The error as a client may be told of it; of a fault of our own, no more than its kind."""
     if isinstance(error, ApiError):
         return error
@@ -119,20 +119,20 @@ def invalid(field: str, message: str) -> ApiError:
     return ApiError("invalid", message, field=field)
 
 
-def too_long(why: str) -> ApiError:
+def prompt_too_long(why: str) -> ApiError:
     """The conversation fits into no worker's window."""
     message = f"the prompt is too long for the workers here, so shorten it: {why}"
     return ApiError("too_long", message, field="messages")
 
 
-def unseen_budget() -> ApiError:
+def budget_unavailable() -> ApiError:
     """Nobody can tell what a key has left."""
     message = "what this key may still spend cannot be looked up now; try again"
     return ApiError("overloaded", message, retry_after=RETRY_SECONDS)
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def api_error_boundary() -> Iterator[None]:
     """The border: what Podium raises, as a `ApiError`."""
     try:
         yield
@@ -153,7 +153,7 @@ def refusals() -> Iterator[None]:
     except RateLimited as error:
         raise ApiError("rate_limited", str(error), retry_after=error.retry_after) from error
     except PromptTooLong as error:
-        raise too_long(str(error)) from error
+        raise prompt_too_long(str(error)) from error
     except RequestRefused as error:
         raise ApiError("invalid", str(error)) from error
     except WorkerError as error:
@@ -168,8 +168,8 @@ def _without_records(error: StoreError) -> ApiError:
     if isinstance(error, UnreadableRun):
         return ApiError("failed", _of_the_operators(error))
     if isinstance(error, BudgetUnseen):
-        return unseen_budget()
-    return ApiError("overloaded", NO_RECORDS, retry_after=RETRY_SECONDS)
+        return budget_unavailable()
+    return ApiError("overloaded", STORE_UNAVAILABLE, retry_after=RETRY_SECONDS)
 
 
 def _of_the_configuration(error: ConfigError) -> ApiError:

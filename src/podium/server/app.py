@@ -18,32 +18,21 @@ from starlette.types import Receive, Scope, Send
 
 from podium._version import __version__
 from podium.server import pages
-from podium.server.dialects.base import Dialect
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.endpoints import (
-    audit,
-    health,
-    key_names,
-    learning,
-    models,
-    pool,
-    previews,
-    runs,
-    spend,
-)
-from podium.server.endpoints import details as records
-from podium.server.endpoints.auth import USUAL, word_refusals
-from podium.server.endpoints.dialect import DialectEndpoint
-from podium.server.endpoints.guard import BodyGuard, not_kept, path_in
-from podium.server.endpoints.openapi import with_dialects
-from podium.server.endpoints.stream import Answering
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import Dialect
+from podium.server.endpoints import accounting, health, learning, models, plan, pool, runs
+from podium.server.endpoints.auth import USUAL, add_error_handlers
+from podium.server.endpoints.http import BodyLimitMiddleware, route_path, send_uncached
+from podium.server.endpoints.openapi import add_dialect_paths
+from podium.server.endpoints.request_handler import DialectEndpoint
+from podium.server.endpoints.response_stream import ResponseTracker
 from podium.server.logs import LOGGER
 from podium.server.records.maintenance import delete_expired_runs
-from podium.server.service import Holder, Service
+from podium.server.service import Service, ServiceHolder
 
 PLAN: Final = "/v1/plan"
 
-Opening = Callable[[AsyncExitStack], Awaitable[Service]]
+ServiceOpener = Callable[[AsyncExitStack], Awaitable[Service]]
 """Opens a service, and leaves with the stack what is to be closed."""
 
 
@@ -66,22 +55,24 @@ class _Application(FastAPI):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        answering = Answering(not_kept(send) if path_in(scope).startswith("/v1/") else send)
+        answering = ResponseTracker(
+            send_uncached(send) if route_path(scope).startswith("/v1/") else send
+        )
         try:
             await super().__call__(scope, receive, answering.send)
         except asyncio.CancelledError:  # by the server, which stops
             await answering.cut_off(scope, receive, self._usual)
 
 
-def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
+def create_app(opening: ServiceOpener, dialects: Mapping[str, Dialect]) -> FastAPI:
     """The application over the service that `opening` opens. `dialects` are by their addresses."""
-    holder = Holder()
+    holder = ServiceHolder()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             service = holder.service = await opening(stack)
-            tidying = delete_expired_runs(service.keeper, service.settings.keep_days)
+            tidying = delete_expired_runs(service.store, service.settings.keep_days)
             stack.push_async_callback(_stopped, asyncio.create_task(tidying))
             try:
                 yield
@@ -91,7 +82,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
                 holder.service = None
 
     hot = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}
-    hot[PLAN] = DialectEndpoint(holder, CHAT, PLAN, previews.PlanVisit)
+    hot[PLAN] = DialectEndpoint(holder, CHAT, PLAN, plan.PlanRequestHandler)
     app = _Application(
         hot,
         dialects[USUAL],
@@ -102,21 +93,18 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         openapi_url=None,  # FastAPI's own pages ask for no key
     )
     app.state.holder = holder
-    own = frozenset((*hot, previews.COUNT_TOKENS))
-    app.router.middleware_stack = BodyGuard(app.router.middleware_stack, own)
+    own = frozenset((*hot, plan.COUNT_TOKENS))
+    app.router.middleware_stack = BodyLimitMiddleware(app.router.middleware_stack, own)
     app.router.routes[:0] = [
         Route(path, endpoint, methods=["POST"]) for path, endpoint in hot.items()
     ]
     for router in (
         models.router,
-        previews.router,
+        plan.router,
         runs.router,
         runs.responses_router,
-        records.router,
-        key_names.router,
         pool.router,
-        spend.router,
-        audit.router,
+        accounting.router,
         learning.router,
         health.router,
         pages.router,
@@ -126,11 +114,11 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
 
     def whole_page() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = with_dialects(plain_page(), list(hot))
+            app.openapi_schema = add_dialect_paths(plain_page(), list(hot))
         return app.openapi_schema
 
     app.openapi = whole_page  # type: ignore[method-assign]
-    word_refusals(app, dialects, pages.not_found_page)
+    add_error_handlers(app, dialects, pages.not_found_page)
     return app
 
 

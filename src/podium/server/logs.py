@@ -14,7 +14,7 @@ from podium.config.serving import LogForm
 
 LOGGER: Final = logging.getLogger("podium.server")
 
-REQUEST: Final = "request"
+REQUEST_MESSAGE: Final = "request"
 """The message of the line that each request has; what there is to say of it is added to it."""
 
 _STANDARD: Final = frozenset(
@@ -22,7 +22,7 @@ _STANDARD: Final = frozenset(
 )
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """A record as one line of JSON, with what was given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -41,14 +41,14 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-class TextLines(logging.Formatter):
+class TextLogFormatter(logging.Formatter):
     """A record as one line to read, with the time of day; a fault also says where it was."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         added = _added(record)
-        if record.msg == REQUEST and "status" in added:
+        if record.msg == REQUEST_MESSAGE and "status" in added:
             said = _request(added)
         elif record.levelno > logging.INFO:
             said = f"{record.levelname}  {record.getMessage()}"
@@ -60,17 +60,17 @@ class TextLines(logging.Formatter):
         return line
 
 
-def form_here() -> LogForm:
+def default_log_format() -> LogForm:
     """The form of the log where nobody has said which: text for a terminal."""
     return "text" if sys.stderr.isatty() else "json"
 
 
-def log_to_standard_error(form: LogForm, level: int = logging.INFO) -> None:
+def configure_logging(form: LogForm, level: int = logging.INFO) -> None:
     """Have what Podium and the web server log written in that form. For a person the server's
     own lines say enough, and the web server is heard only where something is wrong."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_is_no_echo)
-    handler.setFormatter(TextLines() if form == "text" else JsonLines())
+    handler.setFormatter(TextLogFormatter() if form == "text" else JsonLogFormatter())
     for name in ("podium", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -172,5 +172,5 @@ async def test_a_client_can_wish_for_less_and_never_for_more(
 
 async def _kept(served: Served, store: SqlRunStore) -> Run:
     """The one run that there is, written."""
-    await served.service.keeper.list()
+    await served.service.store.list()
     return await store.load("last")

@@ -10,8 +10,8 @@ from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request
 from podium.server.access.request_checks import MOST_HOPS, refuse_own_address
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
 from podium.workers import ScriptedWorker
 from podium.workers.http import HEADER, hop_header
 from support.serving import application, serving

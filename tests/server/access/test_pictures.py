@@ -10,9 +10,9 @@ from podium.core.request import Image, Message, ToolResult, user
 from podium.server.access import request_checks as pictures
 from podium.server.access.request_checks import check_image_urls, is_public
 from podium.server.api_error import ApiError
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.responses import RESPONSES
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 

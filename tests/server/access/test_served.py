@@ -93,7 +93,7 @@ async def test_a_run_is_stopped_in_the_middle_when_its_keys_cap_is_reached(tmp_p
         answers = [answer.text for answer in await asyncio.gather(*asked)]
         await served.service.access.close()
         (used,) = await store.keys.usage()
-        runs = [await store.load(run.id) for run in await served.service.keeper.list()]
+        runs = [await store.load(run.id) for run in await served.service.store.list()]
     assert 0.15 - 0.016 < used.cost_usd <= 0.15
     assert sorted(run.status for run in runs) == ["answered", "partial"]
     (stopped,) = (run for run in runs if run.status == "partial")

@@ -9,9 +9,15 @@ from podium.core.request import Message, ToolCall, system, user
 from podium.core.run import Round, Run, RunStatus, StepRecord
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
-from podium.server.answers.result import answer_of, answered, failure_of, retold, stands
+from podium.server.answers.result import (
+    build_response,
+    build_result,
+    find_failure,
+    is_already_answered,
+    reconstruct_exchange,
+)
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import ApiRequest
+from podium.server.dialects.request import ApiRequest
 from podium.server.records.metrics import RequestCost
 
 PLAN = Workflow((Step("solo", "Look"),))
@@ -37,27 +43,27 @@ def broken() -> Run:
 
 
 def test_a_run_is_told_again_under_the_name_of_its_tier() -> None:
-    asked, answer = retold(RUN)
+    asked, answer = reconstruct_exchange(RUN)
     assert (asked.model, answer.model) == ("podium-ultra", "podium-ultra")
     assert asked.messages == (system("Be brief."), user("Why?"))
     assert (answer.id, answer.text, answer.created) == (RUN.id, "so", 1767225600)
 
 
 def test_an_answer_tells_what_its_own_request_came_to() -> None:
-    bill = RequestCost(usage=Usage(1, 2, 0, 0, 0))
-    told = answered(ApiRequest(model="podium@pin", messages=()), RUN, bill)
-    assert (told.answer.model, told.answer.usage, told.run) == ("podium@pin", bill.usage, RUN)
+    cost = RequestCost(usage=Usage(1, 2, 0, 0, 0))
+    told = build_result(ApiRequest(model="podium@pin", messages=()), RUN, cost)
+    assert (told.answer.model, told.answer.usage, told.run) == ("podium@pin", cost.usage, RUN)
 
 
 def test_only_a_run_that_waits_has_calls_to_tell() -> None:
     called = Message("assistant", (ToolCall("c1", "look", "{}"),))
     waiting = replace(STEP, status="waiting", turns=(called,))
     run = replace(RUN, status="waiting", answer=None, rounds=(Round(0, PLAN, (waiting,)),))
-    (call,) = answer_of(run, "podium").tool_calls
+    (call,) = build_response(run, "podium").tool_calls
     assert call.id == "call_0123456789abcdef_c1"
-    assert failure_of(run) is None
+    assert find_failure(run) is None
     ended = replace(run, status="answered", answer="so")
-    assert answer_of(ended, "podium").tool_calls == ()
+    assert build_response(ended, "podium").tool_calls == ()
 
 
 @pytest.mark.parametrize(
@@ -71,19 +77,19 @@ def test_only_a_run_that_waits_has_calls_to_tell() -> None:
 )
 def test_a_run_that_came_to_nothing_is_refused_with_its_reason(run: Run, reason: str) -> None:
     with pytest.raises(ApiError) as refused:
-        answered(ApiRequest(model="podium", messages=()), run, RequestCost())
+        build_result(ApiRequest(model="podium", messages=()), run, RequestCost())
     assert refused.value.reason == reason
 
 
 @pytest.mark.parametrize("status", ["answered", "partial"])
 def test_an_answer_stands_unless_its_worker_broke_off(status: RunStatus) -> None:
     whole = replace(RUN, status=status)
-    assert failure_of(whole) is None
-    assert stands(whole, ())
-    assert not stands(broken(), ())
+    assert find_failure(whole) is None
+    assert is_already_answered(whole, ())
+    assert not is_already_answered(broken(), ())
 
 
 def test_a_block_stands_so_that_it_is_told_again_and_nobody_goes_on() -> None:
     failed = replace(RUN, status="failed", answer=None)
-    assert stands(replace(failed, blocked_by="manners"), ())
-    assert not stands(failed, ())
+    assert is_already_answered(replace(failed, blocked_by="manners"), ())
+    assert not is_already_answered(failed, ())

@@ -7,12 +7,18 @@ import pytest
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, Message, Text, ToolCall, ToolResult, assistant, system, user
 from podium.core.run import Run
-from podium.server.answers.conversation import SEE_THE_PICTURE, after, inside, outside, turn_of
+from podium.server.answers.conversation import (
+    IMAGE_QUESTION,
+    continue_run,
+    expose_call_ids,
+    parse_turn,
+    strip_call_ids,
+)
 from podium.server.api_error import ApiError
 
 RUN = "run_0123456789abcdef"
 CALL = ToolCall("toolu_1", "look", "{}")
-SEEN = outside(RUN, (CALL,))[0]
+SEEN = expose_call_ids(RUN, (CALL,))[0]
 PICTURE = Image(media_type="image/png", data="aaaa")
 
 
@@ -22,25 +28,25 @@ def results(*parts: ToolResult | Text | Image) -> Message:
 
 def test_the_last_turn_is_the_question_and_all_before_is_history() -> None:
     before = (system("Be brief."), user("Hello"), assistant("Hi"))
-    turn = turn_of((*before, Message("user", (PICTURE, Text("What is this?")))))
+    turn = parse_turn((*before, Message("user", (PICTURE, Text("What is this?")))))
     assert turn.history == before
     assert (turn.question, turn.images) == ("What is this?", (PICTURE,))
 
 
 def test_of_several_last_messages_the_last_of_the_user_is_the_question() -> None:
-    turn = turn_of((user("Context."), user("Question?"), system("Be brief.")))
+    turn = parse_turn((user("Context."), user("Question?"), system("Be brief.")))
     assert turn.question == "Question?"
     assert turn.history == (user("Context."), system("Be brief."))
 
 
 def test_a_picture_without_a_word_is_to_be_looked_at() -> None:
-    assert turn_of((Message("user", (PICTURE,)),)).question == SEE_THE_PICTURE
+    assert parse_turn((Message("user", (PICTURE,)),)).question == IMAGE_QUESTION
 
 
 @pytest.mark.parametrize("messages", [(user("Hi"), assistant("Hello")), (user("  "),)])
 def test_a_conversation_that_asks_nothing_is_refused(messages: tuple[Message, ...]) -> None:
     with pytest.raises(ApiError) as refused:
-        turn_of(messages)
+        parse_turn(messages)
     assert refused.value.field == "messages"
 
 
@@ -48,14 +54,14 @@ def test_the_ids_of_calls_name_the_run_outside_and_not_inside() -> None:
     assert SEEN.id == "call_0123456789abcdef_toolu_1"
     spoken = Message("assistant", (SEEN,))
     answered = results(ToolResult(SEEN.id, "red"))
-    assert inside((spoken, answered)) == (
+    assert strip_call_ids((spoken, answered)) == (
         Message("assistant", (CALL,)),
         results(ToolResult("toolu_1", "red")),
     )
 
 
 def test_results_of_tools_go_on_with_the_run_that_waits_for_them() -> None:
-    turn = turn_of(
+    turn = parse_turn(
         (user("Look!"), Message("assistant", (SEEN,)), results(ToolResult(SEEN.id, "red")))
     )
     assert turn.waiting == RUN
@@ -63,12 +69,12 @@ def test_results_of_tools_go_on_with_the_run_that_waits_for_them() -> None:
 
 
 def test_words_beside_results_reach_the_worker_with_the_last_of_them() -> None:
-    turn = turn_of((results(ToolResult(SEEN.id, "red"), Text("Hurry.")),))
+    turn = parse_turn((results(ToolResult(SEEN.id, "red"), Text("Hurry.")),))
     assert turn.results == (ToolResult("toolu_1", "red\n\nHurry."),)
 
 
 def test_instructions_beside_results_are_no_part_of_them() -> None:
-    turn = turn_of((system("You are a pirate."), results(ToolResult(SEEN.id, "red"))))
+    turn = parse_turn((system("You are a pirate."), results(ToolResult(SEEN.id, "red"))))
     assert turn.results == (ToolResult("toolu_1", "red"),)
     assert turn.history == (system("You are a pirate."),)
     assert turn.afresh is None
@@ -77,16 +83,18 @@ def test_instructions_beside_results_are_no_part_of_them() -> None:
 def test_pictures_of_and_beside_results_reach_the_worker() -> None:
     beside = Image(url="https://example.org/b.png")
     shown = ToolResult(SEEN.id, "red", images=(PICTURE,))
-    assert turn_of((results(shown),)).results == (replace(shown, call_id="toolu_1"),)
-    turn = turn_of((results(shown, beside),))
+    assert parse_turn((results(shown),)).results == (replace(shown, call_id="toolu_1"),)
+    turn = parse_turn((results(shown, beside),))
     assert turn.results == (ToolResult("toolu_1", "red", images=(PICTURE, beside)),)
     assert turn.afresh is not None
-    assert (turn.afresh.question, turn.afresh.images) == (SEE_THE_PICTURE, (beside,))
+    assert (turn.afresh.question, turn.afresh.images) == (IMAGE_QUESTION, (beside,))
 
 
 def test_words_beside_results_can_be_asked_afresh() -> None:
     spoken = Message("assistant", (SEEN,))
-    turn = turn_of((user("Look!"), spoken, results(ToolResult(SEEN.id, "red"), Text("And now?"))))
+    turn = parse_turn(
+        (user("Look!"), spoken, results(ToolResult(SEEN.id, "red"), Text("And now?")))
+    )
     assert turn.afresh is not None
     assert turn.afresh.question == "And now?"
     assert turn.afresh.history == (
@@ -94,22 +102,24 @@ def test_words_beside_results_can_be_asked_afresh() -> None:
         Message("assistant", (CALL,)),
         results(ToolResult("toolu_1", "red")),
     )
-    assert turn_of((user("Look!"), spoken, results(ToolResult(SEEN.id, "red")))).afresh is None
+    assert parse_turn((user("Look!"), spoken, results(ToolResult(SEEN.id, "red")))).afresh is None
 
 
 def test_words_beside_results_of_another_servers_calls_are_asked() -> None:
     called = Message("assistant", (ToolCall("call_1", "look", "{}"),))
-    turn = turn_of((user("Look!"), called, results(ToolResult("call_1", "red")), user("And now?")))
+    turn = parse_turn(
+        (user("Look!"), called, results(ToolResult("call_1", "red")), user("And now?"))
+    )
     assert (turn.question, turn.results, turn.waiting) == ("And now?", (), "")
     assert turn.history == (user("Look!"), called, results(ToolResult("call_1", "red")))
     with pytest.raises(ApiError, match="no run here waits for that"):  # nobody told of the call
-        turn_of((user("Look!"), results(ToolResult("call_1", "red"), Text("And now?"))))
+        parse_turn((user("Look!"), results(ToolResult("call_1", "red"), Text("And now?"))))
 
 
 @pytest.mark.parametrize("ids", [["call_of_somebody"], [SEEN.id, "call_ffffffffffffffff_x"]])
 def test_results_that_no_one_run_waits_for_are_refused(ids: list[str]) -> None:
     with pytest.raises(ApiError, match="no run here waits for") as refused:
-        turn_of((results(*(ToolResult(id_, "red") for id_ in ids)),))
+        parse_turn((results(*(ToolResult(id_, "red") for id_ in ids)),))
     assert refused.value.field == "messages"
 
 
@@ -125,7 +135,7 @@ def test_a_turn_goes_on_from_a_run_and_its_instructions_replace_the_earlier() ->
         images=(PICTURE,),
     )
     asked = Message("user", (Text("Hello"), PICTURE))
-    assert after(run, turn_of((user("And?"),))).history == (*run.history, asked)
-    instructed = after(run, turn_of((system("Be wordy."), user("Also"), user("And?"))))
+    assert continue_run(run, parse_turn((user("And?"),))).history == (*run.history, asked)
+    instructed = continue_run(run, parse_turn((system("Be wordy."), user("Also"), user("And?"))))
     assert instructed.history == (system("Be wordy."), user("Before"), asked, user("Also"))
     assert instructed.question == "And?"

@@ -10,9 +10,9 @@ from podium.core.pool import Capability, WorkerProfile
 from podium.core.request import Reply, ToolCall, ToolResult
 from podium.core.usage import Price, Usage
 from podium.engine.runner import Options
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.responses import RESPONSES
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 

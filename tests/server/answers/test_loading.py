@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from podium.core.errors import Unavailable
-from podium.server.answers.loading import Loading
+from podium.server.service import ModelLoader
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
@@ -30,7 +30,7 @@ class Heavy(ScriptedWorker):
 async def test_a_server_is_not_ready_while_models_are_loaded_and_answers_nevertheless() -> None:
     heavy = Heavy("heavy")
     async with serving(application([heavy])) as served:
-        loading = served.service.loading
+        loading = served.service.loader
         loading.begin([ScriptedWorker("light", "yes"), heavy, None])
         refused = await served.client.get("/readyz")
         assert (refused.status_code, refused.json()) == (503, {"status": "loading"})
@@ -50,7 +50,7 @@ async def test_what_is_loaded_and_what_cannot_be_is_told(
     caplog.set_level(logging.INFO, "podium")
     good, bad = Heavy("good"), Heavy("bad", Unavailable("no memory"))
     for workers in ([good], [bad, good]):
-        loading = Loading()
+        loading = ModelLoader()
         loading.begin(workers)
         for heavy in workers:
             heavy.may_load.set()
@@ -66,7 +66,7 @@ async def test_what_is_loaded_and_what_cannot_be_is_told(
 
 
 async def test_a_server_that_stops_does_not_wait_for_models() -> None:
-    heavy, loading = Heavy("heavy"), Loading()
+    heavy, loading = Heavy("heavy"), ModelLoader()
     await loading.stop()
     loading.begin([heavy])
     await asyncio.sleep(0)
@@ -75,6 +75,6 @@ async def test_a_server_that_stops_does_not_wait_for_models() -> None:
 
 
 async def test_where_nothing_is_to_be_loaded_nothing_is_waited_for() -> None:
-    loading = Loading()
+    loading = ModelLoader()
     loading.begin([ScriptedWorker("light", "yes")])
     assert not loading.is_going_on

@@ -11,9 +11,9 @@ import pytest
 
 from podium.conductors import ModelConductor, TierRouter
 from podium.engine.runner import Options
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.responses import RESPONSES
 from podium.store import open_store
 from podium.workers import ScriptedWorker
 from support.scripted_router import ScriptedRouter
@@ -150,6 +150,6 @@ async def test_a_pinned_alias_is_another_once_the_router_is() -> None:
     for fingerprint in ("0123456789ab", "ba9876543210"):
         mini = TierRouter(ScriptedRouter(SCORES, fingerprint=fingerprint))
         async with serving(application(workers(), mini=mini, dialects=REAL)) as served:
-            pins.append(served.service.names.pins)
+            pins.append(served.service.catalog.pins)
     changed = {name for name in pins[0] if pins[0][name] != pins[1][name]}
     assert changed == {"podium-mini", "podium"}

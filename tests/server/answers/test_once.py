@@ -13,14 +13,14 @@ import pytest
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run, timestamp
-from podium.server.answers.idempotency import Acts, once
-from podium.server.dialects.base import Named
+from podium.server.answers.tiers import Acts, run_once
+from podium.server.dialects.request import IdempotencyKey
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.repository import RunRepository
 from podium.store import IdempotentRequest
 from podium.store.sql.run_store import SqlRunStore
 
-NAMED = Named(name="mine", digest="ab")
+NAMED = IdempotencyKey(name="mine", digest="ab")
 OWNER = "key_1"
 
 
@@ -71,7 +71,7 @@ class Runtime:
 
     def ask(self) -> asyncio.Task[Run]:
         acts = Acts(begin=self.begin, go_on=self.go_on, follow=self.follow)
-        return asyncio.create_task(once(self.archive, NAMED, OWNER, acts))
+        return asyncio.create_task(run_once(self.archive, NAMED, OWNER, acts))
 
     async def first(self) -> asyncio.Task[Run]:
         """A request whose question is looked at for longer than a lease."""

@@ -21,9 +21,9 @@ from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
 from podium.server.access import AllowAll, Principal
 from podium.server.access.policy import RequestQuota
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.responses import RESPONSES
 from podium.store import open_store
 from podium.workers import ScriptedWorker
 from support.conformance import run_of
@@ -96,7 +96,7 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
             PLAIN, json=again, headers={"authorization": "bearer a"}
         )
         answer = response.json()
-        kept = (await served.service.keeper.list())[0:1]
+        kept = (await served.service.store.list())[0:1]
     assert answer["choices"][0]["message"]["content"] == "I saw a cat"
     assert run_of(answer["id"]) == run_of(first["id"])
     assert worker.calls == 2, "nothing was asked twice"
@@ -365,12 +365,12 @@ async def test_a_client_may_ask_for_less_than_the_settings_allow_and_never_for_m
         store=await open_store(tmp_path / "runs.db"),
     )
     async with serving(app) as served:
-        for wished in (
+        for params in (
             {"max_steps": 9, "rounds": 9, "budget": {"calls": 99, "tokens": 9000}},
             {"max_steps": 1, "rounds": 1, "budget": {"calls": 3}},
         ):
-            await served.ask(model="podium-ultra", podium=wished)
-        keeper = served.service.keeper
+            await served.ask(model="podium-ultra", podium=params)
+        keeper = served.service.store
         runs = [await keeper.load(run.id) for run in reversed(await keeper.list())]
     assert [(run.max_steps, run.max_rounds, run.budget) for run in runs] == [
         (4, 2, Budget(calls=9, tokens=9000)),

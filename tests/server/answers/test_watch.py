@@ -58,11 +58,11 @@ class RunSink:
 
 
 def told(*events: Event) -> RunSink:
-    teller = RunSink()
-    watch = EventFilter(teller)
+    sink = RunSink()
+    watch = EventFilter(sink)
     for event in events:
         watch(event)
-    return teller
+    return sink
 
 
 def retried(kept: int) -> StepRetried:
@@ -131,8 +131,8 @@ def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_mark
     def restore(text: str) -> str:
         return text.replace("[e-mail 1]", "ada@example.com")
 
-    teller, heard = RunSink(), list[Event]()
-    watch = EventFilter(teller, broadcast=heard.append)
+    sink, heard = RunSink(), list[Event]()
+    watch = EventFilter(sink, broadcast=heard.append)
     ended = replace(RUN, answer="To [e-mail 1], see list[")
     done = StepRecord(0, 0, "solo", "Why?", (), "done", ended.answer or "", None, 0.0, 1.0)
     events: list[Event] = [
@@ -144,9 +144,9 @@ def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_mark
     ]
     for event in events:
         watch(event)
-    pieces = [text for _, text in teller.of("text")]
+    pieces = [text for _, text in sink.of("text")]
     assert pieces == ["To ", "ada@example.com, see list", "["]
-    assert len(teller.of("anew")) == 1
+    assert len(sink.of("anew")) == 1
     assert watch.run is ended
     assert heard == events
 

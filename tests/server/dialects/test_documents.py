@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from podium.core.request import Text
-from podium.server.dialects.attachments import read, unread, words_in_address, words_in_base64
+from podium.server.dialects.content import (
+    decode_base64_text,
+    decode_data_url,
+    document_text,
+    unreadable_document,
+)
 
 CAFE = "Y2Fmw6k="
 
@@ -21,7 +26,7 @@ CAFE = "Y2Fmw6k="
     ],
 )
 def test_an_address_of_text_says_its_words(address: str) -> None:
-    assert words_in_address(address) == "café"
+    assert decode_data_url(address) == "café"
 
 
 @pytest.mark.parametrize(
@@ -39,16 +44,16 @@ def test_an_address_of_text_says_its_words(address: str) -> None:
     ],
 )
 def test_what_is_no_text_says_nothing(address: str) -> None:
-    assert words_in_address(address) is None
+    assert decode_data_url(address) is None
 
 
 def test_bytes_without_a_kind_are_no_text() -> None:
-    assert words_in_base64("text/plain", CAFE) == "café"
-    assert words_in_base64("", CAFE) is None
+    assert decode_base64_text("text/plain", CAFE) == "café"
+    assert decode_base64_text("", CAFE) is None
 
 
 def test_what_is_known_of_a_document_is_told() -> None:
-    assert read("a.txt", None, "words") == Text("[document: a.txt]\nwords")
-    assert read(None, "words") == Text("words")
-    assert unread("a.pdf", None) == Text("[a document that you cannot read: a.pdf]")
-    assert unread() == Text("[a document that you cannot read]")
+    assert document_text("a.txt", None, "words") == Text("[document: a.txt]\nwords")
+    assert document_text(None, "words") == Text("words")
+    assert unreadable_document("a.pdf", None) == Text("[a document that you cannot read: a.pdf]")
+    assert unreadable_document() == Text("[a document that you cannot read]")

@@ -11,44 +11,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.server.api_error import ApiError
-from podium.server.dialects import attachments as pictures
+from podium.server.dialects import content, openai
 from podium.server.dialects import fields as reading
-from podium.server.dialects import openai, tools
-from podium.server.dialects import podium_params as wishes
+from podium.server.dialects import request as params_module
 from podium.server.dialects.fields import Reader
 from support.readers import refusal
 
 
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(ApiError, match=r"a\.model is required, and it is missing") as caught:
-        reading.opened({}, "a").required("model", reading.text)
+        reading.read_object({}, "a").required("model", reading.text)
     assert caught.value.field == "a.model"
 
 
 def test_a_null_field_that_is_required_is_told_from_a_missing_one() -> None:
     with pytest.raises(ApiError, match="it is null"):
-        reading.opened({"model": None}).required("model", reading.text)
+        reading.read_object({"model": None}).required("model", reading.text)
 
 
 def test_an_optional_field_may_be_null() -> None:
-    assert reading.opened({"model": None}).optional("model", reading.text) is None
+    assert reading.read_object({"model": None}).optional("model", reading.text) is None
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ApiError, match="did you mean 'temperature'") as caught:
-        reading.opened({"temprature": 1}, "deep").only({"temperature", "top_p"})
+        reading.read_object({"temprature": 1}, "deep").only({"temperature", "top_p"})
     assert caught.value.field == "deep.temprature"
 
 
 def test_a_very_long_unknown_field_is_cut_in_the_message() -> None:
     with pytest.raises(ApiError) as caught:
-        reading.opened({"x" * 100_000: 1}).only({"model"})
+        reading.read_object({"x" * 100_000: 1}).only({"model"})
     assert len(str(caught.value)) < 500
 
 
 def test_an_unknown_field_with_half_a_character_can_be_written_in_a_response() -> None:
     with pytest.raises(ApiError) as caught:
-        reading.opened({"\ud800": 1}).only({"model"})
+        reading.read_object({"\ud800": 1}).only({"model"})
     assert str(caught.value).encode()
     assert (caught.value.field or "").encode()
 
@@ -56,7 +55,7 @@ def test_an_unknown_field_with_half_a_character_can_be_written_in_a_response() -
 @pytest.mark.parametrize("body", [None, [], "text", 1, True])
 def test_a_body_that_is_no_object_is_refused(body: object) -> None:
     with pytest.raises(ApiError, match="the body: expected an object"):
-        reading.opened(body)
+        reading.read_object(body)
 
 
 @pytest.mark.parametrize("value", [None, 1, ["a"], {}])
@@ -87,11 +86,11 @@ def test_a_number_out_of_its_range_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize("value", [0, 3, 1.5, float("inf"), False, "2", 10**400])
 def test_a_whole_number_out_of_its_range_is_refused(value: object) -> None:
-    assert "expected a whole number from 1 to 2" in str(refusal(reading.whole(1, 2), value))
+    assert "expected a whole number from 1 to 2" in str(refusal(reading.integer(1, 2), value))
 
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:
-    assert reading.whole(1)(5.0, "field") == 5
+    assert reading.integer(1)(5.0, "field") == 5
 
 
 @pytest.mark.parametrize("value", [0, 1, "true", None])
@@ -105,28 +104,28 @@ def test_a_choice_is_one_of_its_words(value: object) -> None:
 
 
 def test_the_place_in_a_list_is_in_the_path() -> None:
-    assert refusal(reading.listed(reading.text, most=3), ["a", 1], "stop").field == "stop.1"
+    assert refusal(reading.array(reading.text, most=3), ["a", 1], "stop").field == "stop.1"
 
 
 @pytest.mark.parametrize("value", [[], ["a"] * 4, "abc", {"a": 1}])
 def test_a_list_has_bounds(value: object) -> None:
-    assert "a list of 1 to 3" in str(refusal(reading.listed(reading.text, 3, 1), value))
+    assert "a list of 1 to 3" in str(refusal(reading.array(reading.text, 3, 1), value))
 
 
 def test_a_document_that_is_too_deep_is_refused() -> None:
     deep: dict[str, Any] = {}
     for _ in range(10_000):
         deep = {"inner": deep}
-    assert "deep" in str(refusal(reading.document, deep))
+    assert "deep" in str(refusal(reading.json_object, deep))
 
 
 def test_a_document_with_too_many_values_is_refused() -> None:
-    assert "at most" in str(refusal(reading.document, {"all": list(range(100_000))}))
+    assert "at most" in str(refusal(reading.json_object, {"all": list(range(100_000))}))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), 10**400, "\udc00", {"\udc00": 1}])
 def test_a_document_holds_only_what_can_be_passed_on(value: object) -> None:
-    assert refusal(reading.document, {"a": [value]}).reason == "invalid"
+    assert refusal(reading.json_object, {"a": [value]}).reason == "invalid"
 
 
 def test_the_most_effort_that_clients_can_ask_for_is_high() -> None:
@@ -142,19 +141,19 @@ ANY_JSON = st.recursive(
 )
 READERS: list[Reader[Any]] = [
     reading.text,
-    reading.text_of(1, 5),
+    reading.bounded_text(1, 5),
     reading.flag,
     reading.number(0, 2),
-    reading.whole(0, 9),
+    reading.integer(0, 9),
     reading.choice(("a", "b")),
-    reading.listed(reading.text, most=3),
-    reading.document,
-    tools.schema,
-    pictures.address,
-    pictures.image,
+    reading.array(reading.text, most=3),
+    reading.json_object,
+    content.output_schema,
+    content.http_url,
+    content.image_url,
     reading.effort,
     openai.metadata,
-    wishes.wished,
+    params_module.read_podium_params,
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podium.core.request import Message, Text, ToolCall, ToolResult, system, user
-from podium.server.dialects.base import ApiRequest, stem_of
+from podium.server.dialects.request import ApiRequest, id_stem
 
 RUN = "run_1f"
 CALLED = Message("assistant", (ToolCall("call_1", "look", "{}"),))
@@ -13,7 +13,7 @@ SEEN_AGAIN = Message("tool", (ToolResult("call_2", "a dog"),))
 
 
 def stem(*messages: Message) -> str:
-    return stem_of(ApiRequest(model="podium", messages=(user("Look"), *messages)), RUN)
+    return id_stem(ApiRequest(model="podium", messages=(user("Look"), *messages)), RUN)
 
 
 def test_an_answer_is_called_as_its_run() -> None:

@@ -5,19 +5,19 @@ import base64
 import pytest
 
 from podium.core.request import Image
-from podium.server.dialects.attachments import BIGGEST_IMAGE, image, image_bytes
+from podium.server.dialects.content import BIGGEST_IMAGE, base64_image, image_url
 from support.readers import refusal
 
 PICTURE = base64.b64encode(b"\x89PNG and some more").decode()
 
 
 def test_an_image_may_be_an_address() -> None:
-    assert image("https://example.org/a.png", "f") == Image(url="https://example.org/a.png")
+    assert image_url("https://example.org/a.png", "f") == Image(url="https://example.org/a.png")
 
 
 def test_an_image_may_be_a_data_address() -> None:
     words = f"data:image/PNG;base64,{PICTURE}"
-    assert image(words, "f") == Image(media_type="image/png", data=PICTURE)
+    assert image_url(words, "f") == Image(media_type="image/png", data=PICTURE)
 
 
 @pytest.mark.parametrize(
@@ -41,18 +41,18 @@ def test_an_image_may_be_a_data_address() -> None:
     ],
 )
 def test_an_image_that_is_none_is_refused(words: str) -> None:
-    found = refusal(image, words, "image_url.url")
+    found = refusal(image_url, words, "image_url.url")
     assert found.reason == "invalid"
     assert found.field == "image_url.url"
 
 
 def test_an_oversized_image_is_too_large_and_says_the_bound() -> None:
     words = "data:image/png;base64," + "A" * (28 * 1024 * 1024)
-    found = refusal(image, words)
+    found = refusal(image_url, words)
     assert found.status == 413
     assert "20 MiB" in str(found)
 
 
 def test_an_image_of_just_the_bound_is_taken() -> None:
     data = base64.b64encode(bytes(BIGGEST_IMAGE)).decode()
-    assert image_bytes("image/webp", data, "f").media_type == "image/webp"
+    assert base64_image("image/webp", data, "f").media_type == "image/webp"

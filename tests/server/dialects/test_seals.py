@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from podium.core.request import Thinking
 from podium.server.api_error import ApiError
-from podium.server.dialects.opaque_thinking import seal, unsealed
+from podium.server.dialects.content import decode_thinking, encode_thinking
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 @given(st.lists(st.builds(Thinking, WORDS, WORDS, WORDS.filter(bool)), min_size=1, max_size=4))
 def test_what_was_sealed_comes_out_as_it_was(thinking: list[Thinking]) -> None:
-    assert unsealed(seal(thinking), "data") == tuple(thinking)
+    assert decode_thinking(encode_thinking(thinking), "data") == tuple(thinking)
 
 
 def test_thinking_of_no_model_is_not_sealed() -> None:
-    assert seal([Thinking("Hm.")]) == ""
+    assert encode_thinking([Thinking("Hm.")]) == ""
 
 
 @pytest.mark.parametrize("words", ["", "gAAAAAB0", "a signature"])
 def test_what_was_sealed_elsewhere_holds_nothing(words: str) -> None:
-    assert unsealed(words, "data") == ()
+    assert decode_thinking(words, "data") == ()
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,14 @@ def test_what_was_sealed_elsewhere_holds_nothing(words: str) -> None:
 )
 def test_a_seal_that_was_changed_is_refused(inside: bytes) -> None:
     with pytest.raises(ApiError) as caught:
-        unsealed("podium.seal." + base64.b64encode(inside).decode(), "input.0.encrypted_content")
+        decode_thinking(
+            "podium.seal." + base64.b64encode(inside).decode(), "input.0.encrypted_content"
+        )
     assert caught.value.field == "input.0.encrypted_content"
 
 
 @given(st.binary(max_size=60))
 def test_anything_in_a_seal_is_read_or_refused(inside: bytes) -> None:
     with suppress(ApiError):
-        found = unsealed("podium.seal." + base64.b64encode(inside).decode(), "data")
+        found = decode_thinking("podium.seal." + base64.b64encode(inside).decode(), "data")
         assert all(isinstance(part, Thinking) and part.model for part in found)

@@ -6,14 +6,14 @@ import pytest
 
 from podium.core.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
 from podium.server.api_error import ApiError
-from podium.server.dialects.tools import (
-    OpenCalls,
-    end_of_turn,
-    is_empty,
-    results_together,
-    with_instructions,
-    with_turn_last,
-    without_thinking,
+from podium.server.dialects.content import (
+    ToolCallMatcher,
+    find_turn_end,
+    is_empty_message,
+    merge_tool_results,
+    move_turn_last,
+    prepend_instructions,
+    strip_thinking,
 )
 
 CALLED = Message("assistant", (ToolCall("c", "clock", "{}"),))
@@ -23,9 +23,9 @@ def call(call_id: str) -> ToolCall:
     return ToolCall(call_id, "clock", "{}")
 
 
-def answered(*, once: bool = False, goes_on: bool = False) -> OpenCalls:
+def answered(*, once: bool = False, goes_on: bool = False) -> ToolCallMatcher:
     """Calls, of which one was made and answered."""
-    calls = OpenCalls("do so", once=once, goes_on=goes_on)
+    calls = ToolCallMatcher("do so", once=once, goes_on=goes_on)
     calls.call(call("c"), "a")
     calls.answer(ToolResult("c", "noon"), "b")
     return calls
@@ -47,7 +47,7 @@ def test_an_open_call_is_refused_where_it_stands_or_where_its_result_is_missed()
 
 
 def test_of_many_open_calls_a_few_are_named_and_none_at_length() -> None:
-    calls = OpenCalls("do so")
+    calls = ToolCallMatcher("do so")
     for number in range(1000):
         calls.call(call(f"{number}{'x' * 1000}"), "a")
     with pytest.raises(ApiError, match=r"the calls '0x+…', '1x") as caught:
@@ -62,7 +62,7 @@ def test_an_id_is_free_again_when_its_call_was_answered_unless_it_may_be_used_on
 
 
 def test_two_open_calls_cannot_have_one_id() -> None:
-    calls = OpenCalls("do so", named="uses")
+    calls = ToolCallMatcher("do so", named="uses")
     calls.call(call("c"), "a")
     with pytest.raises(ApiError, match="two uses have the id 'c'"):
         calls.call(call("c"), "b")
@@ -80,11 +80,11 @@ def test_a_result_needs_an_open_call_unless_it_may_have_been_made_before(
 def test_results_that_follow_each_other_are_one_message_and_others_stay_apart() -> None:
     one, two = ToolResult("c", "noon"), ToolResult("d", "late")
     told = [CALLED, Message("tool", (one,)), Message("tool", (two,)), user("So?"), user("Well?")]
-    assert results_together(told) == [CALLED, Message("tool", (one, two)), *told[3:]]
+    assert merge_tool_results(told) == [CALLED, Message("tool", (one, two)), *told[3:]]
 
 
 def test_instructions_come_first_and_empty_ones_not_at_all() -> None:
-    assert with_instructions((user("Why?"),), "Be brief", None, "") == (
+    assert prepend_instructions((user("Why?"),), "Be brief", None, "") == (
         system("Be brief"),
         user("Why?"),
     )
@@ -92,8 +92,8 @@ def test_instructions_come_first_and_empty_ones_not_at_all() -> None:
 
 def test_what_the_system_says_last_is_told_before_the_turn() -> None:
     told = [user("Hello"), CALLED, user("Why?"), system("Be brief"), system("Be kind")]
-    assert end_of_turn(told) == 3
-    assert with_turn_last(told, 2) == (*told[:2], *told[3:], told[2])
+    assert find_turn_end(told) == 3
+    assert move_turn_last(told, 2) == (*told[:2], *told[3:], told[2])
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_what_the_system_says_last_is_told_before_the_turn() -> None:
 def test_a_message_is_empty_without_words_pictures_and_results(
     message: Message, empty: bool
 ) -> None:
-    assert is_empty(message) is empty
+    assert is_empty_message(message) is empty
 
 
 def test_thinking_is_taken_out_and_the_rest_stays() -> None:
     said = Message("assistant", (Thinking("Hm"), Text("So."), call("c")))
-    assert without_thinking(said) == Message("assistant", (Text("So."), call("c")))
+    assert strip_thinking(said) == Message("assistant", (Text("So."), call("c")))

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import PodiumParams
-from podium.server.dialects.podium_params import wished, with_headers
+from podium.server.dialects.request import PodiumParams, merge_podium_headers, read_podium_params
 from support.readers import refusal
 
 
@@ -19,7 +18,7 @@ def test_the_podium_object_becomes_what_is_wished() -> None:
         "workflow": {"steps": []},
         "quality_bias": 0.2,
     }
-    assert wished(value, "podium") == PodiumParams(
+    assert read_podium_params(value, "podium") == PodiumParams(
         budget={"usd": 0.5, "calls": 3},
         exclude=frozenset({"openai"}),
         max_steps=2,
@@ -44,7 +43,7 @@ def test_the_podium_object_becomes_what_is_wished() -> None:
     ],
 )
 def test_what_is_wrong_in_the_podium_object_is_named(value: object, field: str) -> None:
-    assert refusal(wished, value, "podium").field == field
+    assert refusal(read_podium_params, value, "podium").field == field
 
 
 def test_headers_say_what_the_podium_object_says() -> None:
@@ -56,7 +55,7 @@ def test_headers_say_what_the_podium_object_says() -> None:
         "x-podium-workflow": '{"steps": []}',
         "x-podium-quality-bias": "0.2",
     }
-    assert with_headers({"model": "podium"}, headers) == {
+    assert merge_podium_headers({"model": "podium"}, headers) == {
         "model": "podium",
         "podium": {
             "budget": {"usd": 0.5, "calls": 12},
@@ -71,12 +70,12 @@ def test_headers_say_what_the_podium_object_says() -> None:
 
 def test_a_body_without_such_headers_is_left_as_it_is() -> None:
     body = {"model": "podium"}
-    assert with_headers(body, {"accept": "*/*"}) is body
+    assert merge_podium_headers(body, {"accept": "*/*"}) is body
 
 
 def test_the_body_and_the_headers_may_each_say_a_part() -> None:
     body: dict[str, Any] = {"podium": {"rounds": 2}}
-    both = with_headers(body, {"x-podium-max-steps": "3"})
+    both = merge_podium_headers(body, {"x-podium-max-steps": "3"})
     assert both["podium"] == {"rounds": 2, "max_steps": 3}
 
 
@@ -93,10 +92,10 @@ def test_what_cannot_be_meant_is_refused(
     body: dict[str, Any], headers: dict[str, str], field: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
-        with_headers(body, headers)
+        merge_podium_headers(body, headers)
     assert refused.value.field == field
 
 
 def test_a_podium_object_that_is_none_is_left_to_the_dialect() -> None:
     body = {"podium": "much"}
-    assert with_headers(body, {"x-podium-rounds": "3"}) is body
+    assert merge_podium_headers(body, {"x-podium-rounds": "3"}) is body

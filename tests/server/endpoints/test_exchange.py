@@ -8,8 +8,14 @@ import pytest
 from starlette.types import Message
 
 from podium.server.api_error import ApiError
-from podium.server.endpoints import exchange
-from podium.server.endpoints.exchange import ClientGone, Exchange, parsed, token_in, written
+from podium.server.endpoints import http as exchange
+from podium.server.endpoints.http import (
+    ClientDisconnected,
+    HttpExchange,
+    encode_json,
+    parse_json_object,
+    read_token,
+)
 
 
 class Wire:
@@ -20,7 +26,7 @@ class Wire:
         for message in messages:
             self.incoming.put_nowait(message)
         self.got: list[Any] = []
-        self.exchange = Exchange({"headers": list(headers)}, self.incoming.get, self._send)
+        self.exchange = HttpExchange({"headers": list(headers)}, self.incoming.get, self._send)
 
     async def _send(self, message: Any) -> None:
         self.got.append(message)
@@ -54,7 +60,7 @@ async def test_a_body_that_becomes_too_much_is_refused_before_it_is_read_whole()
 
 
 async def test_a_client_that_leaves_while_it_sends_has_left() -> None:
-    with pytest.raises(ClientGone):
+    with pytest.raises(ClientDisconnected):
         await Wire(body(b"{", more=True), GONE).exchange.json(1)
 
 
@@ -74,10 +80,10 @@ async def test_work_is_stopped_when_nobody_waits_for_it() -> None:
         finally:
             stopped.set()
 
-    serving = asyncio.create_task(wire.exchange.while_listening(work()))
+    serving = asyncio.create_task(wire.exchange.run_until_disconnect(work()))
     await asyncio.sleep(0)
     wire.incoming.put_nowait(GONE)
-    with pytest.raises(ClientGone):
+    with pytest.raises(ClientDisconnected):
         await serving
     assert stopped.is_set()
 
@@ -89,7 +95,7 @@ async def test_work_that_ends_is_not_disturbed_by_a_client_that_leaves_then() ->
         wire.incoming.put_nowait(GONE)
         return "done"
 
-    assert await wire.exchange.while_listening(work()) == "done"
+    assert await wire.exchange.run_until_disconnect(work()) == "done"
     await asyncio.sleep(0)
     task = asyncio.current_task()
     assert task is not None
@@ -98,7 +104,7 @@ async def test_work_that_ends_is_not_disturbed_by_a_client_that_leaves_then() ->
 
 async def test_being_stopped_from_outside_is_not_a_client_that_left() -> None:
     wire = Wire()
-    serving = asyncio.create_task(wire.exchange.while_listening(asyncio.Event().wait()))
+    serving = asyncio.create_task(wire.exchange.run_until_disconnect(asyncio.Event().wait()))
     await asyncio.sleep(0)
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -129,16 +135,16 @@ async def test_a_key_is_shown_as_either_vendor_has_it(
     headers: list[tuple[bytes, bytes]], token: str | None
 ) -> None:
     exchange = Wire(headers=headers).exchange
-    assert token_in(exchange.get("authorization"), exchange.get("x-api-key")) == token
+    assert read_token(exchange.get("authorization"), exchange.get("x-api-key")) == token
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"1", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_refused(text: bytes) -> None:
     with pytest.raises(ApiError) as refused:
-        parsed(text)
+        parse_json_object(text)
     assert refused.value.status == 400
 
 
 def test_half_of_a_surrogate_pair_is_written_as_an_escape() -> None:
-    assert written({"a": "ä"}) == '{"a":"ä"}'.encode()
-    assert written({"a": "\ud800"}) == b'{"a":"\\ud800"}'
+    assert encode_json({"a": "ä"}) == '{"a":"ä"}'.encode()
+    assert encode_json({"a": "\ud800"}) == b'{"a":"\\ud800"}'

@@ -9,9 +9,9 @@ import pytest
 
 from podium.core.pool import Pool, WorkerProfile
 from podium.server.access import KeyAuthenticator
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.endpoints import exchange
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.endpoints import http as exchange
 from podium.store import keys_in, open_store
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving

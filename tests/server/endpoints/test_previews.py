@@ -13,8 +13,8 @@ from podium.core.errors import PlanError
 from podium.core.request import Reply, Request, user
 from podium.core.usage import Price, Usage
 from podium.core.worker import Caller
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
 from podium.workers import ScriptedWorker
 from support.serving import Served, application, serving
 

@@ -175,19 +175,19 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
     async with with_runs(tmp_path, Slow("solo", "yes")) as served:
         asking = asyncio.create_task(served.ask(model="podium-ultra", stream=True))
         await begun.wait()
-        (run_id,) = served.service.archive.broadcast._told
+        (run_id,) = served.service.repository.broadcast._told
         shown = await served.client.get(f"/v1/runs/{run_id}")
         assert shown.json()["status"] == "running"
         refused = await served.client.delete(f"/v1/runs/{run_id}")
         assert refused.status_code == 409
         watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
-        while run_id not in served.service.archive.broadcast._watchers:
+        while run_id not in served.service.repository.broadcast._watchers:
             await asyncio.sleep(0)
         go_on.set()
         told = events_in((await watching).text)
         await asking
-        assert not served.service.archive.broadcast._told, "what has ended is not held"
-        assert not served.service.archive.broadcast._root_of
+        assert not served.service.repository.broadcast._told, "what has ended is not held"
+        assert not served.service.repository.broadcast._root_of
     names = [name for name, _ in told]
     assert names[:3] == ["run_started", "planned", "step_started"]
     assert names[-3:] == ["step_done", "round_done", "run_done"]
@@ -231,7 +231,7 @@ async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
         refused = await served.client.delete(f"/v1/runs/{run_id}")
         assert (refused.status_code, refused.json()["refused"]) == (409, "conflict")
         assert (await served.client.get(f"/v1/runs/{run_id}")).json()["is_performed"]
-        keeper = served.service.keeper
+        keeper = served.service.store
         looked, is_claimed = list[str](), keeper.is_claimed
 
         async def looking(run_id: str) -> bool:
@@ -253,7 +253,7 @@ async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
     monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
-        keeper = served.service.keeper
+        keeper = served.service.store
         looked: list[str] = []
 
         async def is_claimed(run_id: str) -> bool:
@@ -365,13 +365,9 @@ async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: P
 async def test_old_runs_are_forgotten(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         await served.ask()
-        await maintenance.delete_runs_before(
-            served.service.keeper, datetime.now(UTC) - timedelta(1)
-        )
+        await maintenance.delete_runs_before(served.service.store, datetime.now(UTC) - timedelta(1))
         assert len((await served.client.get("/v1/runs")).json()["data"]) == 1
-        await maintenance.delete_runs_before(
-            served.service.keeper, datetime.now(UTC) + timedelta(1)
-        )
+        await maintenance.delete_runs_before(served.service.store, datetime.now(UTC) + timedelta(1))
         assert not (await served.client.get("/v1/runs")).json()["data"]
 
 
@@ -473,8 +469,8 @@ async def test_a_response_that_is_told_again_says_how_its_run_stands(
 ) -> None:
     run_id = await running(tmp_path, "")
     async with with_runs(tmp_path) as served:
-        run = await served.service.keeper.load(run_id)
-        await served.service.keeper.finish(replace(run, **changes))
+        run = await served.service.store.load(run_id)
+        await served.service.store.finish(replace(run, **changes))
         told = await served.client.get(f"/v1/responses/{run_id.replace('run_', 'resp_')}")
     response = Response.model_validate(told.json(), strict=True)
     assert (response.status, response.output_text) == (status, changes["answer"] or "")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import Message
 
-from podium.server.endpoints.stream import Answering
+from podium.server.endpoints.response_stream import ResponseTracker
 from support.plain_dialect import PlainDialect
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
@@ -19,7 +19,7 @@ async def cut_off_after(*messages: Message) -> list[Message]:
     async def receive() -> Message:
         raise AssertionError("nothing more is read")
 
-    answering = Answering(send)
+    answering = ResponseTracker(send)
     for message in messages:
         await answering.send(message)
     await answering.cut_off({"type": "http", "headers": []}, receive, PlainDialect())

@@ -9,9 +9,9 @@ import pytest
 from podium.core.request import user
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.endpoints.exchange import Exchange
-from podium.server.endpoints.stream import Stream
+from podium.server.dialects.request import ApiRequest, ApiResponse
+from podium.server.endpoints.http import HttpExchange
+from podium.server.endpoints.response_stream import ResponseStream
 from support.plain_dialect import PlainDialect, lines
 
 
@@ -22,9 +22,9 @@ class Client:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self._body = b""
-        exchange = Exchange({"headers": []}, asyncio.Event().wait, self._take)  # type: ignore[arg-type]
+        exchange = HttpExchange({"headers": []}, asyncio.Event().wait, self._take)  # type: ignore[arg-type]
         wanted = ApiRequest(model="podium", messages=(user("Why?"),), stream=True, **asked)
-        self.stream = Stream(exchange, PlainDialect(), wanted, keep_alive_seconds)
+        self.stream = ResponseStream(exchange, PlainDialect(), wanted, keep_alive_seconds)
 
     async def _take(self, message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -39,7 +39,7 @@ class Client:
     def text(self) -> str:
         return "".join(each[1] for each in self.got if each[0] == "text")
 
-    async def reads(self, tell: Callable[[Stream], str | ApiError]) -> None:
+    async def reads(self, tell: Callable[[ResponseStream], str | ApiError]) -> None:
         """Carry what `tell` tells; what it returns is the whole answer in the end."""
 
         async def work() -> ApiResult:
@@ -48,13 +48,15 @@ class Client:
             if isinstance(outcome, ApiError):
                 raise outcome
             await asyncio.sleep(0)
-            return ApiResult(answer=Answer(id="run_1", model="podium", created=0, text=outcome))
+            return ApiResult(
+                answer=ApiResponse(id="run_1", model="podium", created=0, text=outcome)
+            )
 
         await self.stream.carry(work())
 
 
 async def test_pieces_are_sent_and_what_was_not_told_in_pieces_at_the_end() -> None:
-    def tell(stream: Stream) -> str:
+    def tell(stream: ResponseStream) -> str:
         stream.text("forty")
         return "forty two"
 
@@ -77,7 +79,7 @@ async def test_a_failure_before_the_first_piece_leaves_the_response_unsent() -> 
 
 
 async def test_a_failure_after_it_is_told_in_the_stream() -> None:
-    def tell(stream: Stream) -> ApiError:
+    def tell(stream: ResponseStream) -> ApiError:
         stream.text("forty")
         return ApiError("upstream", "no")
 
@@ -90,7 +92,7 @@ async def test_a_failure_after_it_is_told_in_the_stream() -> None:
 
 
 async def test_a_fault_of_our_own_after_it_is_told_in_the_stream_as_well() -> None:
-    def tell(stream: Stream) -> str:
+    def tell(stream: ResponseStream) -> str:
         stream.text("forty")
         raise ZeroDivisionError("nothing for the client's eyes")
 
@@ -101,7 +103,7 @@ async def test_a_fault_of_our_own_after_it_is_told_in_the_stream_as_well() -> No
 
 
 async def test_an_answer_that_begins_again_goes_on_where_the_client_is() -> None:
-    def tell(stream: Stream) -> str:
+    def tell(stream: ResponseStream) -> str:
         stream.text("for")
         stream.text("ty")
         stream.anew()
@@ -117,7 +119,7 @@ async def test_an_answer_that_begins_again_goes_on_where_the_client_is() -> None
 
 
 async def test_an_answer_that_begins_again_with_other_words_is_an_error() -> None:
-    def tell(stream: Stream) -> str:
+    def tell(stream: ResponseStream) -> str:
         stream.text("forty")
         stream.anew()
         stream.text("four")
@@ -132,7 +134,7 @@ async def test_an_answer_that_begins_again_with_other_words_is_an_error() -> Non
 
 
 async def test_an_answer_that_is_not_what_was_told_is_an_error() -> None:
-    def tell(stream: Stream) -> str:
+    def tell(stream: ResponseStream) -> str:
         stream.text("forty")
         return "fifty"
 
@@ -143,7 +145,7 @@ async def test_an_answer_that_is_not_what_was_told_is_an_error() -> None:
 
 
 async def test_progress_and_thinking_come_before_the_answer_and_only_where_they_are_shown() -> None:
-    def tell(stream: Stream) -> str:
+    def tell(stream: ResponseStream) -> str:
         stream.progress("planning")
         stream.thinking("hmm")
         stream.text("yes")
@@ -166,7 +168,7 @@ async def test_a_silent_stream_shows_that_it_lives() -> None:
         async with asyncio.timeout(5):
             while len(client.got) < 3:
                 await asyncio.sleep(0.001)
-        return ApiResult(answer=Answer(id="run_1", model="podium", created=0, text="yes"))
+        return ApiResult(answer=ApiResponse(id="run_1", model="podium", created=0, text="yes"))
 
     await client.stream.carry(work())
     assert client.got[:3] == [["begin", "run_1"], ["alive"], ["alive"]]

@@ -524,7 +524,7 @@ async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
     watched.allow("404 (Not Found)")
     await answered(await asked(page, stage.site.address))
     run = await newest(stage.site)
-    await stage.site.service.keeper.delete(run.id)
+    await stage.site.service.store.delete(run.id)
     await page.reload()
     await version(page, "podium-ultra").get_by_text("it was deleted").wait_for()
 
@@ -738,8 +738,8 @@ class Improving:
 
 async def newest(site: Site) -> Run:
     """The run that was asked for last, once all of it is written."""
-    [summary] = await site.service.keeper.list(RunFilter(), limit=1)
-    return await site.service.keeper.load(summary.id)
+    [summary] = await site.service.store.list(RunFilter(), limit=1)
+    return await site.service.store.load(summary.id)
 
 
 async def wait_until_cancelled(worker: Paced) -> None:

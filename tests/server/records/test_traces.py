@@ -44,7 +44,7 @@ async def traced(
     app = application(workers, conductor=conductor, guardrails=guardrails)
     async with serving(app) as served:
         service = served.service
-        service.archive.broadcast.listener = traces
+        service.repository.broadcast.listener = traces
         served.app.state.holder.service = replace(service, traces=traces)
         yield served, exporter
     await traces.close()

@@ -30,7 +30,7 @@ from podium.server.access.quotas import CostEstimator, Exhausted, Reservation, S
 from podium.server.access.sessions import ParsedSession, Sessions, parse_session
 from podium.server.access.tokens import ID_PREFIX, matches, parse_token
 from podium.server.access.usage import UsageWriter, missing, used_of
-from podium.server.api_error import RETRY_SECONDS, ApiError, unseen_budget
+from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
 from podium.store.keys import ZERO, Allowance, Amount, Key, KeyStore, Scope
 from podium.store.quotas import Bucket, Rates, RunCharge, charge_of
@@ -271,7 +271,7 @@ class KeyAuthenticator:
         try:
             claim = await till.open(tab_id, model, estimate)
         except BudgetUnseen as error:
-            raise unseen_budget() from error
+            raise budget_unavailable() from error
         if claim is None:
             raise out_of_budget(principal, account.purse.exhausted())
         tab = account.purse.open_tab(claim)

@@ -20,13 +20,13 @@ from podium.core.frozen import quick
 from podium.core.run import Run, Tier
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError
-from podium.server.names import tier_of
+from podium.server.model_catalog import parse_tier
 from podium.store.keys import SCOPES, Scope
 
 
 def scope_of(model: str) -> Scope:
     """Return the scope that a request for the model requires."""
-    return "gateway" if tier_of(model) is None else "ask"
+    return "gateway" if parse_tier(model) is None else "ask"
 
 
 class RequestQuota:
@@ -94,7 +94,7 @@ class Principal:
 
     def can_use(self, model: str, provider: str = "") -> bool:
         """True if the key allows the tier, or the worker of that provider."""
-        tier = tier_of(model)
+        tier = parse_tier(model)
         if tier is not None:
             return self.tiers is None or tier in self.tiers
         if model in self.exclude or provider in self.exclude:

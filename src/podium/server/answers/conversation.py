@@ -19,14 +19,16 @@ from podium.engine.runner import Options
 from podium.server.api_error import invalid
 
 
-class Extent(NamedTuple):
+class PlanLimits(NamedTuple):
     """The most steps of a plan, and the most rounds."""
 
     max_steps: int
     rounds: int
 
 
-def extent(effort: Effort | None, usual: Options, *, may_plan_again: bool = True) -> Extent:
+def limits_for_effort(
+    effort: Effort | None, usual: Options, *, may_plan_again: bool = True
+) -> PlanLimits:
     """What an effort comes to, where `usual` is what the settings allow.
 
     Without one, or with a medium one, it is what is usual. `none` and `minimal` leave a single
@@ -42,10 +44,10 @@ def extent(effort: Effort | None, usual: Options, *, may_plan_again: bool = True
             steps, rounds = usual.max_steps, max(2, usual.rounds + 1)
         case _:
             steps, rounds = usual.max_steps, usual.rounds
-    return Extent(steps, rounds if may_plan_again else 1)
+    return PlanLimits(steps, rounds if may_plan_again else 1)
 
 
-SEE_THE_PICTURE: Final = "See the picture."
+IMAGE_QUESTION: Final = "See the picture."
 """The question where a client sends a picture without a word."""
 
 _EXPOSED_ID: Final = re.compile(r"call_([0-9a-f]{16})_(.+)", re.DOTALL)
@@ -65,7 +67,7 @@ class Turn:
     afresh: Turn | None = None
 
 
-def turn_of(messages: Sequence[Message]) -> Turn:
+def parse_turn(messages: Sequence[Message]) -> Turn:
     """The last turn of a conversation."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     start = spoken[-1] + 1 if spoken else 0
@@ -75,18 +77,18 @@ def turn_of(messages: Sequence[Message]) -> Turn:
         told = [message for message in latest if message.role == "system"]
         said = [message for message in latest if message.role != "system"]
         return _resuming((*messages[:start], *told), said, results)
-    asked = [index for index, message in enumerate(latest) if message.role == "user"]
-    if not asked:
+    request = [index for index, message in enumerate(latest) if message.role == "user"]
+    if not request:
         raise invalid("messages", "the last turn is not the user's; end with what is asked")
-    question = latest[asked[-1]]
-    before = (*messages[:start], *latest[: asked[-1]], *latest[asked[-1] + 1 :])
+    question = latest[request[-1]]
+    before = (*messages[:start], *latest[: request[-1]], *latest[request[-1] + 1 :])
     images = tuple(part for part in question.parts if isinstance(part, Image))
     words = question.text
     if not words.strip():
         if not images:
             raise invalid("messages", "the last turn is empty; ask something")
-        words = SEE_THE_PICTURE
-    return Turn(inside(before), words, images)
+        words = IMAGE_QUESTION
+    return Turn(strip_call_ids(before), words, images)
 
 
 def _resuming(
@@ -100,8 +102,8 @@ def _resuming(
     afresh = None
     if words.strip() or images:
         told = (*history, *(_only_results(message) for message in latest))
-        asked = words if words.strip() else SEE_THE_PICTURE
-        afresh = Turn(inside(m for m in told if m.parts), asked, images)
+        request = words if words.strip() else IMAGE_QUESTION
+        afresh = Turn(strip_call_ids(m for m in told if m.parts), request, images)
         if _made_elsewhere(results, history):
             return afresh
     waiting = _run_waiting_for(results)
@@ -110,7 +112,7 @@ def _resuming(
         last = own[-1]
         text = f"{last.text}\n\n{words}" if words.strip() else last.text
         own[-1] = replace(last, text=text, images=(*last.images, *images))
-    return Turn(inside(history), results=tuple(own), waiting=waiting, afresh=afresh)
+    return Turn(strip_call_ids(history), results=tuple(own), waiting=waiting, afresh=afresh)
 
 
 def _made_elsewhere(results: Iterable[ToolResult], history: Iterable[Message]) -> bool:
@@ -138,16 +140,16 @@ def _only_results(message: Message) -> Message:
     return replace(message, parts=tuple(p for p in message.parts if isinstance(p, ToolResult)))
 
 
-def question_of(run: Run) -> Message:
+def question_message(run: Run) -> Message:
     """What was asked in a run, with its pictures."""
     return Message("user", (Text(run.question), *run.images))
 
 
-def after(run: Run, turn: Turn) -> Turn:
+def continue_run(run: Run, turn: Turn) -> Turn:
     """The turn as it goes on from that run's answer. Instructions that come with it take the place
     of those that the conversation began with."""
     answer = () if run.answer is None else (assistant(run.answer),)
-    earlier = (*run.history, question_of(run), *answer)
+    earlier = (*run.history, question_message(run), *answer)
     if any(message.role == "system" for message in turn.history):
         earlier = earlier[_instructions(earlier) :]
     count = _instructions(turn.history)
@@ -159,13 +161,13 @@ def _instructions(messages: Sequence[Message]) -> int:
     return next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
 
 
-def outside(run_id: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+def expose_call_ids(run_id: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     """A run's calls with the ids that clients get to see."""
     run = run_id.removeprefix("run_")
     return tuple(replace(call, id=f"call_{run}_{call.id}") for call in calls)
 
 
-def inside(messages: Iterable[Message]) -> tuple[Message, ...]:
+def strip_call_ids(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Messages with the ids of calls as their workers gave them."""
     return tuple(
         replace(message, parts=tuple(map(_inside, message.parts)))

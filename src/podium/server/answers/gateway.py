@@ -37,11 +37,10 @@ from podium.engine.guardrails.redaction import RestoredWords
 from podium.engine.reply_stream import ResumableText
 from podium.engine.requests import asked_again, in_words, never_fitted
 from podium.server.access import Principal
-from podium.server.answers.conversation import inside
+from podium.server.answers.conversation import strip_call_ids
 from podium.server.answers.result import ApiResult, StreamSink
-from podium.server.api_error import ApiError, invalid, refusals
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.dialects.podium_params import excluded
+from podium.server.api_error import ApiError, api_error_boundary, invalid
+from podium.server.dialects.request import ApiRequest, ApiResponse, check_exclude
 from podium.server.records.metrics import RequestCost
 
 Look = Callable[[Reply], Awaitable[Reply]]
@@ -76,39 +75,39 @@ class Gateway:
         asked: ApiRequest,
         principal: Principal,
         worker: Worker,
-        bill: RequestCost,
-        teller: StreamSink | None = None,
+        cost: RequestCost,
+        sink: StreamSink | None = None,
     ) -> ApiResult:
-        """The worker's reply; raises `ApiError`. `bill` is filled in however it ends."""
-        excluded(asked.wished.exclude, self._excludable)
-        with refusals():
+        """The worker's reply; raises `ApiError`. `cost` is filled in however it ends."""
+        check_exclude(asked.params.exclude, self._excludable)
+        with api_error_boundary():
             _check(asked, worker.profile)
         request = _request(asked, worker.profile)
-        budget = principal.quota.narrow(self._budget.narrowed(asked.wished.budget))
+        budget = principal.quota.narrow(self._budget.narrowed(asked.params.budget))
         call_policy = self._call_policy
         call_policy.bind()
         id_ = new_run_id()
         ledger = Ledger(budget, account=principal.quota.account)
         calls = Calls(
-            call_policy, ledger, call_policy.clock(), principal.exclude | asked.wished.exclude
+            call_policy, ledger, call_policy.clock(), principal.exclude | asked.params.exclude
         )
-        if teller is not None:
-            teller.opened(id_, kept=False)
+        if sink is not None:
+            sink.opened(id_, kept=False)
         watched = _Watched(self._guardrails, self._workers, calls, id_) if self.is_guarded else None
         try:
-            with refusals():
+            with api_error_boundary():
                 budget.check((worker.profile,))
                 if watched is None:
-                    reply = await _replied(calls, worker, request, teller)
+                    reply = await _replied(calls, worker, request, sink)
                 else:
-                    reply = await watched.replied(worker, request, teller)
+                    reply = await watched.replied(worker, request, sink)
         finally:
-            bill.usage = total_usage(iter(calls.attempts))
-            bill.cost_usd = total_cost(iter(calls.attempts))
+            cost.usage = total_usage(iter(calls.attempts))
+            cost.cost_usd = total_cost(iter(calls.attempts))
         if not request.parallel_tools:
             reply = reply.with_one_call()
         return ApiResult(
-            answer=Answer(
+            answer=ApiResponse(
                 id=id_,
                 model=asked.model,
                 created=int(time.time()),
@@ -117,7 +116,7 @@ class Gateway:
                 tool_calls=reply.tool_calls,
                 finish=reply.finish,
                 stop_sequence=reply.stop_sequence,
-                usage=bill.usage,
+                usage=cost.usage,
             ),
             checks=() if watched is None else tuple(watched.checks),
         )
@@ -132,18 +131,18 @@ async def _replied(
     calls: Calls,
     worker: Worker,
     request: Request,
-    teller: StreamSink | None,
+    sink: StreamSink | None,
     words: RestoredWords | None = None,
     look: Look = _as_it_is,
 ) -> Reply:
     """The worker's reply as `look` leaves it, told as it comes where somebody listens."""
     if request.schema is not None:
         return await _fitting(calls, worker, request, request.schema, look)
-    if teller is None:
+    if sink is None:
         return await look(await calls.make(worker, request))
-    listener = _Listener(teller, request, words)
+    listener = _Listener(sink, request, words)
     reply = await calls.make(worker, request, listener.delta, listener.retried)
-    return replace(reply, text=listener.whole(reply.text))
+    return replace(reply, text=listener.format_response(reply.text))
 
 
 class _Watched:
@@ -162,7 +161,7 @@ class _Watched:
         self._guard = Guard(guardrails, workers, lambda: calls)
         self._checked = GuardrailInput(place="question", text="", run_id=id_, question="")
 
-    async def replied(self, worker: Worker, request: Request, teller: StreamSink | None) -> Reply:
+    async def replied(self, worker: Worker, request: Request, sink: StreamSink | None) -> Reply:
         """The reply as guardrails let it pass. Where they look at replies or answers, nothing is
         told before they have."""
         guard = self._guard
@@ -176,7 +175,7 @@ class _Watched:
                 look = partial(self._looked_at, worker.profile.name, messages[-1].text)
                 reply = await _replied(self._calls, worker, request, None, look=look)
             else:
-                reply = await _replied(self._calls, worker, request, teller, words)
+                reply = await _replied(self._calls, worker, request, sink, words)
         except GuardrailBlocked:
             return Reply("", finish="refused")
         if restore is None:
@@ -228,10 +227,10 @@ class _Listener:
     was told already."""
 
     def __init__(
-        self, teller: StreamSink, request: Request, restored: RestoredWords | None = None
+        self, sink: StreamSink, request: Request, restored: RestoredWords | None = None
     ) -> None:
         self._restored = restored
-        self._teller = teller
+        self._teller = sink
         self._request = request
         self._words = ResumableText()
 
@@ -250,14 +249,14 @@ class _Listener:
         again = (assistant(self._words.kept), user(prompt_text("go_on.txt")))
         return replace(self._request, messages=(*self._request.messages, *again))
 
-    def whole(self, text: str) -> str:
+    def format_response(self, text: str) -> str:
         """The whole reply, where `text` is the last call's."""
         return self._words.whole(text)
 
 
 def _request(asked: ApiRequest, profile: WorkerProfile) -> Request:
     response_options = asked.response_options
-    messages = inside(asked.messages)
+    messages = strip_call_ids(asked.messages)
     return Request(
         messages=messages if "vision" in profile.capabilities else tuple(map(_unseen, messages)),
         max_tokens=response_options.max_tokens,
@@ -287,9 +286,9 @@ def _unseen(message: Message) -> Message:
 
 def _check(asked: ApiRequest, profile: WorkerProfile) -> None:
     """Refuse what one worker cannot do, rather than let it be lost on the way."""
-    wished = asked.wished
+    params = asked.params
     for name in ("workflow", "max_steps", "rounds", "quality_bias"):
-        if getattr(wished, name) is not None:
+        if getattr(params, name) is not None:
             raise invalid(
                 f"podium.{name}",
                 f"podium.{name} is for runs, and {profile.name!r} is a single worker; drop it, or "
@@ -302,7 +301,7 @@ def _check(asked: ApiRequest, profile: WorkerProfile) -> None:
             f"conversation, or ask for a tier",
         )
     for name in (profile.name, profile.provider):
-        if name and name in wished.exclude:
+        if name and name in params.exclude:
             raise ApiError("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
     check_response_options(asked.response_options)
     if asked.response_options.schema is not None:

@@ -26,10 +26,10 @@ from podium.core.run_records import Check
 from podium.core.workflow import Workflow
 from podium.engine.guardrails.redaction import restoring
 from podium.engine.resume import repeats
-from podium.server.answers.conversation import outside, question_of
-from podium.server.api_error import ApiError, too_long
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.names import NAME_OF
+from podium.server.answers.conversation import expose_call_ids, question_message
+from podium.server.api_error import ApiError, prompt_too_long
+from podium.server.dialects.request import ApiRequest, ApiResponse
+from podium.server.model_catalog import MODEL_NAMES
 from podium.server.records.metrics import RequestCost
 
 LONGEST_SUBTASK: Final = 160
@@ -72,7 +72,7 @@ class EventFilter:
 
     def __init__(
         self,
-        teller: StreamSink | None = None,
+        sink: StreamSink | None = None,
         *,
         begun: Callable[[Run], None] | None = None,
         performs: Callable[[Run], None] | None = None,
@@ -80,7 +80,7 @@ class EventFilter:
     ) -> None:
         self.run: Run | None = None
         self._broadcast = broadcast
-        self._teller = teller
+        self._teller = sink
         self._begun = begun
         self._performs = performs
         self._started: dict[str, RunStarted] = {}
@@ -200,50 +200,52 @@ class ApiResult:
     """What the client gets to know, and the run behind it, where there is one; else what guardrails
     did."""
 
-    answer: Answer
+    answer: ApiResponse
     run: Run | None = None
     checks: tuple[Check, ...] = ()
 
 
-def answered(asked: ApiRequest, run: Run, bill: RequestCost) -> ApiResult:
+def build_result(request: ApiRequest, run: Run, cost: RequestCost) -> ApiResult:
     """The answer of a run that has ended, with what this request came to; raises `ApiError` where
     it is none."""
-    failure = failure_of(run)
+    failure = find_failure(run)
     if failure is not None:
         raise failure
     answer = replace(
-        answer_of(run, asked.model), usage=bill.usage, orchestration=bill.orchestration
+        build_response(run, request.model), usage=cost.usage, orchestration=cost.orchestration
     )
     return ApiResult(answer=answer, run=run)
 
 
-def repeated(asked: ApiRequest, run: Run) -> ApiResult:
+def build_repeated_result(request: ApiRequest, run: Run) -> ApiResult:
     """The answer of a run that another request began, with all that the run used; raises `ApiError`
     where it is none."""
-    failure = failure_of(run)
+    failure = find_failure(run)
     if failure is not None:
         raise failure
-    return ApiResult(answer=answer_of(run, asked.model), run=run)
+    return ApiResult(answer=build_response(run, request.model), run=run)
 
 
-def retold(run: Run) -> tuple[ApiRequest, Answer]:
+def reconstruct_exchange(run: Run) -> tuple[ApiRequest, ApiResponse]:
     """What was asked and answered in a run on record, for telling it again."""
-    name = NAME_OF[run.tier]
-    asked = ApiRequest(
-        model=name, messages=(*run.history, question_of(run)), response_options=run.response_options
+    name = MODEL_NAMES[run.tier]
+    request = ApiRequest(
+        model=name,
+        messages=(*run.history, question_message(run)),
+        response_options=run.response_options,
     )
-    return asked, answer_of(run, name)
+    return request, build_response(run, name)
 
 
-def answer_of(run: Run, model: str) -> Answer:
+def build_response(run: Run, model: str) -> ApiResponse:
     """What a client gets to know of a run, with all that it used."""
-    return Answer(
+    return ApiResponse(
         id=run.id,
         model=model,
         created=int(datetime.fromisoformat(run.created_at).timestamp()),
         text=run.answer or "",
         thinking=_thinking(run),
-        tool_calls=outside(run.id, run.waiting_for) if run.status == "waiting" else (),
+        tool_calls=expose_call_ids(run.id, run.waiting_for) if run.status == "waiting" else (),
         finish=run.final_finish,
         stop_sequence=run.final_stop_sequence,
         usage=run.usage,
@@ -256,7 +258,7 @@ def _thinking(run: Run) -> tuple[Thinking, ...]:
     return final.thinking if final is not None else ()
 
 
-def failure_of(run: Run) -> ApiError | None:
+def find_failure(run: Run) -> ApiError | None:
     """Why a run that has ended is no answer; None where it is one, or waits for tools. That a
     guardrail blocked it is told as an answer that was refused, which every dialect has words
     for."""
@@ -265,13 +267,13 @@ def failure_of(run: Run) -> ApiError | None:
     if run.status == "exhausted":
         return ApiError("out_of_budget", run.error or "the budget of this run is spent")
     if run.too_long:
-        return too_long(run.error or "no worker could take it")
+        return prompt_too_long(run.error or "no worker could take it")
     if _is_broken(run) or (run.answer is None and run.status != "waiting"):
         return ApiError("upstream", run.error or "no worker answered")
     return None
 
 
-def stands(run: Run, results: tuple[ToolResult, ...]) -> bool:
+def is_already_answered(run: Run, results: tuple[ToolResult, ...]) -> bool:
     """Whether the answer to these results has been given already, or was blocked for good."""
     settled = run.status in ("answered", "partial", "waiting") and not _is_broken(run)
     return (settled or bool(run.blocked_by)) and repeats(run, results)

@@ -22,10 +22,10 @@ from typing import Any, Final, TypeVar
 from podium.config.problems import suggest
 from podium.core.request import Effort
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.base import Json
 
+Json = Mapping[str, Any]
 Value = TypeVar("Value")
-Word = TypeVar("Word", bound=str)
+Choice = TypeVar("Choice", bound=str)
 Reader = Callable[[object, str], Value]
 """A value and its path -> what it means. Raises `ApiError`."""
 
@@ -53,17 +53,17 @@ EFFORTS: Final[Mapping[str, Effort]] = {
 """What clients write, and what it comes to: `high` is the most that there is here."""
 
 
-def joined(path: str, name: str | int) -> str:
+def join_path(path: str, name: str | int) -> str:
     """The path of a field within the object or list at `path`."""
     return f"{path}.{name}" if path else str(name)
 
 
-def wrong(path: str, expected: str, value: object) -> ApiError:
+def unexpected(path: str, expected: str, value: object) -> ApiError:
     """What was expected there, and what came."""
-    return invalid(path, f"{path or 'the body'}: expected {expected}, got {shown(value)}")
+    return invalid(path, f"{path or 'the body'}: expected {expected}, got {describe(value)}")
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """A value as a message may tell it."""
     match value:
         case None:
@@ -99,13 +99,13 @@ class Fields:
             if key not in known:
                 name = key if len(key) <= LONGEST_SHOWN else f"{key[:LONGEST_SHOWN]}…"
                 name = name.encode("utf-8", "backslashreplace").decode()
-                path = joined(self.path, name)
+                path = join_path(self.path, name)
                 raise invalid(path, f"unknown field {path}; {suggest(name, known)}")
         return self
 
     def at(self, name: str) -> str:
         """The path of a field."""
-        return joined(self.path, name)
+        return join_path(self.path, name)
 
     def given(self, name: str) -> bool:
         """Whether the field is there, and not null."""
@@ -126,17 +126,17 @@ class Fields:
         return None if value is None else reader(value, self.at(name))
 
 
-def opened(value: object, path: str = "") -> Fields:
+def read_object(value: object, path: str = "") -> Fields:
     """An object."""
     if not isinstance(value, Mapping):
-        raise wrong(path, "an object", value)
+        raise unexpected(path, "an object", value)
     return Fields(value, path)
 
 
 def text(value: object, path: str) -> str:
     """Any text that can be written down: half of a surrogate pair cannot."""
     if not isinstance(value, str):
-        raise wrong(path, "a text", value)
+        raise unexpected(path, "a text", value)
     if not value.isascii():
         try:
             value.encode()
@@ -147,13 +147,13 @@ def text(value: object, path: str) -> str:
     return value
 
 
-def text_of(least: int = 0, most: int = 1_000_000) -> Reader[str]:
+def bounded_text(least: int = 0, most: int = 1_000_000) -> Reader[str]:
     """A text of so many characters."""
 
     def read(value: object, path: str) -> str:
         words = text(value, path)
         if not least <= len(words) <= most:
-            raise wrong(path, f"a text of {least} to {most} characters", value)
+            raise unexpected(path, f"a text of {least} to {most} characters", value)
         return words
 
     return read
@@ -162,7 +162,7 @@ def text_of(least: int = 0, most: int = 1_000_000) -> Reader[str]:
 def flag(value: object, path: str) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise wrong(path, "true or false", value)
+        raise unexpected(path, "true or false", value)
     return value
 
 
@@ -172,20 +172,20 @@ def number(low: float, high: float) -> Reader[float]:
     def read(value: object, path: str) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not low <= value <= high:  # type: ignore[operator]
-            raise wrong(path, f"a number {_between(low, high)}", value)
+            raise unexpected(path, f"a number {_between(low, high)}", value)
         return float(value)  # type: ignore[arg-type]
 
     return read
 
 
-def whole(low: int, high: int = 2**53) -> Reader[int]:
+def integer(low: int, high: int = 2**53) -> Reader[int]:
     """A whole number from `low` to `high`, both included; 5.0 is one, as JSON has it."""
 
     def read(value: object, path: str) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise wrong(path, f"a whole number {_between(low, high)}", value)
+            raise unexpected(path, f"a whole number {_between(low, high)}", value)
         return value
 
     return read
@@ -195,33 +195,33 @@ def _between(low: float, high: float) -> str:
     return f"from {low} up" if high >= 2**53 else f"from {low} to {high}"
 
 
-def choice(options: tuple[Word, ...]) -> Reader[Word]:
+def choice(options: tuple[Choice, ...]) -> Reader[Choice]:
     """One of these words."""
 
-    def read(value: object, path: str) -> Word:
+    def read(value: object, path: str) -> Choice:
         for option in options:
             if option == value:
                 return option
-        raise wrong(path, " or ".join(repr(option) for option in options), value)
+        raise unexpected(path, " or ".join(repr(option) for option in options), value)
 
     return read
 
 
-def listed(reader: Reader[Value], most: int, least: int = 0) -> Reader[tuple[Value, ...]]:
+def array(reader: Reader[Value], most: int, least: int = 0) -> Reader[tuple[Value, ...]]:
     """A list of so many items, each as the reader reads it."""
 
     def read(value: object, path: str) -> tuple[Value, ...]:
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            raise wrong(path, f"a list of {least} to {most}", value)
-        return tuple(reader(item, joined(path, index)) for index, item in enumerate(value))
+            raise unexpected(path, f"a list of {least} to {most}", value)
+        return tuple(reader(item, join_path(path, index)) for index, item in enumerate(value))
 
     return read
 
 
-def document(value: object, path: str) -> dict[str, Any]:
+def json_object(value: object, path: str) -> dict[str, Any]:
     """Any JSON object, as long as it is not too deep or too large to pass on."""
     if not isinstance(value, Mapping):
-        raise wrong(path, "an object", value)
+        raise unexpected(path, "an object", value)
     layer: list[Any] = [value]
     count = 0
     for _ in range(DEEPEST):
@@ -250,7 +250,7 @@ def _inside(value: object, path: str) -> Collection[Any]:
         case int() | float() if abs(value) <= BIGGEST_NUMBER:
             pass
         case _:
-            raise wrong(path, "plain JSON values in the object", value)
+            raise unexpected(path, "plain JSON values in the object", value)
     return ()
 
 

@@ -10,17 +10,17 @@ from typing import Any, Final, NamedTuple
 from podium.core.request import Detail
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError, Reason, invalid
+from podium.server.dialects.content import output_schema
 from podium.server.dialects.fields import (
     Fields,
     Reader,
+    bounded_text,
     choice,
     flag,
-    joined,
-    opened,
+    join_path,
+    read_object,
     text,
-    text_of,
 )
-from podium.server.dialects.tools import schema
 
 DETAILS: Final[tuple[Detail, ...]] = ("auto", "low", "high", "original")
 
@@ -58,7 +58,7 @@ _KINDS: Final[Mapping[Reason, _Kind]] = {
 }
 
 
-def detail(value: object, path: str) -> Detail:
+def image_detail(value: object, path: str) -> Detail:
     """How closely to look at a picture, in OpenAI's words."""
     return choice(DETAILS)(value, path)
 
@@ -70,34 +70,34 @@ def verbosity(value: object, path: str) -> str:
 
 def metadata(value: object, path: str) -> dict[str, str]:
     """OpenAI's notes of the client's own: at most 16 pairs of texts."""
-    pairs = opened(value, path).values
+    pairs = read_object(value, path).values
     if len(pairs) > 16:
         raise invalid(path, f"{path}: expected at most 16 pairs, got {len(pairs)}")
     for key in pairs:
-        text_of(1, 64)(key, path)
-    return {key: text_of(0, 512)(pairs[key], joined(path, key)) for key in pairs}
+        bounded_text(1, 64)(key, path)
+    return {key: bounded_text(0, 512)(pairs[key], join_path(path, key)) for key in pairs}
 
 
-def answer_format(*, nested: bool) -> Reader[dict[str, Any] | None]:
+def response_format(*, nested: bool) -> Reader[dict[str, Any] | None]:
     """The schema that the answer must fit; plain text has none. Its name and description tell
     the workers what it is for, as its title and description do. `nested` says that all of this
     stands in an object of its own, as in Chat Completions."""
 
     def read(value: object, path: str) -> dict[str, Any] | None:
-        fields = opened(value, path)
+        fields = read_object(value, path)
         kind = fields.required("type", choice(("text", "json_object", "json_schema")))
         if kind != "json_schema":
             fields.only(("type",))
             return {"type": "object"} if kind == "json_object" else None
         if nested:
-            form = fields.only(("type", kind)).required(kind, opened).only(_FORM)
+            form = fields.only(("type", kind)).required(kind, read_object).only(_FORM)
         else:
             form = fields.only(("type", *_FORM))
         form.optional("strict", flag)
-        told = {"title": form.required("name", text_of(1, 64))}
+        told = {"title": form.required("name", bounded_text(1, 64))}
         if (description := form.optional("description", text)) is not None:
             told["description"] = description
-        return told | form.required("schema", schema)
+        return told | form.required("schema", output_schema)
 
     return read
 
@@ -107,7 +107,7 @@ def cache_options(*lifetimes: str) -> Reader[None]:
     the two APIs. No answer changes by them."""
 
     def read(value: object, path: str) -> None:
-        fields = opened(value, path).only(("mode", "ttl"))
+        fields = read_object(value, path).only(("mode", "ttl"))
         fields.optional("mode", choice(("implicit", "explicit")))
         fields.optional("ttl", choice(lifetimes))
 
@@ -116,7 +116,7 @@ def cache_options(*lifetimes: str) -> Reader[None]:
 
 def stream_options(fields: Fields, own: str, *, stream: bool) -> Fields | None:
     """What is said of the stream; `own` is what only one of the dialects can say of it."""
-    options = fields.optional("stream_options", opened)
+    options = fields.optional("stream_options", read_object)
     if options is None:
         return None
     if not stream:
@@ -154,13 +154,13 @@ def _known(**counts: int | None) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def error(refusal: ApiError) -> dict[str, Any]:
-    """The `error` object of a body, or of a stream's last event."""
-    kind = _KINDS[refusal.reason]
-    unknown_model = refusal.reason == "not_found" and refusal.field == "model"
+def openai_error(error: ApiError) -> dict[str, Any]:
+    """The `openai_error` object of a body, or of a stream's last event."""
+    kind = _KINDS[error.reason]
+    unknown_model = error.reason == "not_found" and error.field == "model"
     return {
-        "message": str(refusal),
+        "message": str(error),
         "type": kind.type,
-        "param": refusal.field or None,
+        "param": error.field or None,
         "code": "model_not_found" if unknown_model else kind.code,
     }

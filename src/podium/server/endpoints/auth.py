@@ -17,14 +17,14 @@ from starlette.responses import JSONResponse, Response
 from podium.core.errors import PodiumError
 from podium.server.access import Principal
 from podium.server.access.sessions import Headers, check_request
-from podium.server.api_error import ApiError, Reason, refusals
-from podium.server.dialects.base import Dialect
-from podium.server.endpoints.exchange import (
-    NEVER_SENT,
-    ClientGone,
-    address_of,
-    session_in,
-    token_in,
+from podium.server.api_error import ApiError, Reason, api_error_boundary
+from podium.server.dialects.request import Dialect
+from podium.server.endpoints.http import (
+    CLIENT_CLOSED_REQUEST,
+    ClientDisconnected,
+    client_address,
+    read_session_cookie,
+    read_token,
 )
 from podium.server.logs import LOGGER
 from podium.server.service import Service
@@ -34,43 +34,45 @@ ANTHROPIC: Final = "/v1/messages"
 """The dialects, by their addresses, in which everything else is worded too."""
 
 
-def serving(request: Request) -> Service:
+def get_service(request: Request) -> Service:
     """The service that this request is for."""
     service: Service = request.app.state.holder()
     return service
 
 
-async def let_in(service: Service, method: str, headers: Headers, address: str) -> Principal:
+async def authenticate(service: Service, method: str, headers: Headers, address: str) -> Principal:
     """Who asks from that address: by a key in a header, else by the session of a browser that
     signed in. Raises `ApiError` where that must be known and is not, and where it is not they who
     ask."""
     check_request(method, headers, service.settings)
-    token = token_in(headers.get("authorization"), headers.get("x-api-key"))
-    return await service.access.authenticate(token or session_in(headers.get("cookie")), address)
+    token = read_token(headers.get("authorization"), headers.get("x-api-key"))
+    return await service.access.authenticate(
+        token or read_session_cookie(headers.get("cookie")), address
+    )
 
 
-async def admitted(request: Request) -> Principal:
+async def authenticate_request(request: Request) -> Principal:
     """Who asks; raises `ApiError` where that must be known and is not."""
-    address = address_of(request.scope)
-    principal = await let_in(serving(request), request.method, request.headers, address)
+    address = client_address(request.scope)
+    principal = await authenticate(get_service(request), request.method, request.headers, address)
     return replace(principal, address=address)
 
 
-Serving = Annotated[Service, Depends(serving)]
-Admitted = Annotated[Principal, Depends(admitted)]
+ServiceDep = Annotated[Service, Depends(get_service)]
+PrincipalDep = Annotated[Principal, Depends(authenticate_request)]
 
 
-def speaks_anthropic(request: Request) -> bool:
+def is_anthropic_client(request: Request) -> bool:
     """Whether the client expects Anthropic's shapes where both vendors have an address."""
     return "anthropic-version" in request.headers
 
 
-def is_for_a_person(request: Request) -> bool:
+def wants_html(request: Request) -> bool:
     """Whether a browser wants a page to show; programs, the pages' own among them, do not."""
     return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
 
 
-def word_refusals(
+def add_error_handlers(
     app: FastAPI, dialects: Mapping[str, Dialect], no_such_page: Callable[[Request], Response]
 ) -> None:
     """Have every error worded by the dialect that the client speaks, but show a page to a person
@@ -83,23 +85,23 @@ def word_refusals(
         headers: Mapping[str, str] | None = None,
     ) -> JSONResponse:
         path = request.url.path
-        usual = ANTHROPIC if speaks_anthropic(request) else USUAL
+        usual = ANTHROPIC if is_anthropic_client(request) else USUAL
         dialect = next((d for p, d in dialects.items() if path.startswith(p)), dialects[usual])
-        told = {**headers_of(refusal), **(headers or {})}
+        told = {**error_headers(refusal), **(headers or {})}
         return JSONResponse(dialect.refused(refusal), status or refusal.status, told)
 
     @app.exception_handler(ApiError)
     async def refused(request: Request, refusal: ApiError) -> JSONResponse:
         return worded(request, refusal)
 
-    @app.exception_handler(ClientGone)
-    async def gone(request: Request, error: ClientGone) -> Response:
-        return Response(status_code=NEVER_SENT)  # to nobody
+    @app.exception_handler(ClientDisconnected)
+    async def gone(request: Request, error: ClientDisconnected) -> Response:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)  # to nobody
 
     @app.exception_handler(PodiumError)
     async def raised(request: Request, error: PodiumError) -> JSONResponse:
         try:
-            with refusals():
+            with api_error_boundary():
                 raise error
         except ApiError as refusal:
             return worded(request, refusal)
@@ -112,7 +114,7 @@ def word_refusals(
 
     @app.exception_handler(HTTPException)
     async def not_served(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 404 and is_for_a_person(request):
+        if error.status_code == 404 and wants_html(request):
             return no_such_page(request)
         if request.headers.get("upgrade", "").lower() == "websocket":
             # Codex takes up plain HTTP at once for this status, and after six tries for any other
@@ -128,7 +130,7 @@ def word_refusals(
         return worded(request, ApiError("failed", f"the server failed: {type(error).__name__}"))
 
 
-def headers_of(refusal: ApiError) -> dict[str, str]:
+def error_headers(refusal: ApiError) -> dict[str, str]:
     """What a refusal says in headers."""
     headers = {"X-Request-Id": refusal.request_id, "Request-Id": refusal.request_id}
     if refusal.retry_after is not None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from podium._version import __version__
-from podium.server.endpoints.auth import Admitted, Serving
+from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.records.metrics import MEDIA_TYPE
 from podium.server.service import Service
 
@@ -30,13 +30,13 @@ async def readyz(request: Request) -> Response:
         return JSONResponse({"status": "starting"}, 503)
     if service.limiter.closed:
         return JSONResponse({"status": "stopping"}, 503)
-    if service.loading.is_going_on:
+    if service.loader.is_going_on:
         return JSONResponse({"status": "loading"}, 503)
     return JSONResponse({"status": "ready"})
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(service: Serving, principal: Admitted) -> Response:
+async def metrics(service: ServiceDep, principal: PrincipalDep) -> Response:
     """What this server has done so far, as Prometheus reads it: all of its processes together,
     but for what is in flight and waiting, which is this process's alone. Takes the scope
     `metrics`."""

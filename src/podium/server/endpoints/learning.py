@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
-from podium.server.endpoints.auth import Admitted, Serving
+from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.service import Service
 from podium.server.training_runs.artifacts import (
     Artifact,
@@ -45,7 +45,7 @@ Name = Annotated[str, Path(max_length=300, description="as GET /v1/learning list
 
 
 @router.get("")
-async def learning(service: Serving, principal: Admitted) -> dict[str, Any]:
+async def learning(service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
     """The trainings, evaluations and reports that there are. Takes the scope `admin`."""
     principal.require("admin")
     named = await asyncio.to_thread(find_directories, service.settings.learning)
@@ -64,8 +64,8 @@ async def learning(service: Serving, principal: Admitted) -> dict[str, Any]:
 @router.get("/{name}")
 async def exhibit(
     name: Name,
-    service: Serving,
-    principal: Admitted,
+    service: ServiceDep,
+    principal: PrincipalDep,
     cursor: Annotated[
         str | None, Query(max_length=40, description="as the answer before had it")
     ] = None,
@@ -87,8 +87,8 @@ async def exhibit(
 @router.get("/{name}/samples")
 async def samples(
     name: Name,
-    service: Serving,
-    principal: Admitted,
+    service: ServiceDep,
+    principal: PrincipalDep,
     step: Annotated[int | None, Query(ge=0, description="the last one unless said")] = None,
 ) -> dict[str, Any]:
     """What a training wrote down to look at: plans of a step, or what was recited after it. Takes
@@ -100,7 +100,7 @@ async def samples(
 
 
 @router.get("/{name}/report", response_class=Response)
-async def report(name: Name, service: Serving, principal: Admitted) -> Response:
+async def report(name: Name, service: ServiceDep, principal: PrincipalDep) -> Response:
     """The page that `podium eval report` wrote. A browser shows it apart from everything else: it
     runs nothing and reaches nothing. Takes the scope `admin`."""
     found = await _found(name, service, principal)

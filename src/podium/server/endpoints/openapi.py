@@ -178,7 +178,7 @@ PLAN: Final = _object(
     {"question": {"type": "string", "minLength": 1}, "model": _MODEL, "podium": _WISHES},
 )
 
-JUDGEMENT: Final = _object(
+FEEDBACK: Final = _object(
     ["score"],
     {
         "score": {
@@ -213,12 +213,12 @@ _ERROR: Final = {
 }
 
 
-def body_of(schema: dict[str, Any]) -> dict[str, Any]:
+def request_body(schema: dict[str, Any]) -> dict[str, Any]:
     """What the page says of an endpoint that takes such a body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def with_dialects(page: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
+def add_dialect_paths(page: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
     """The page with the endpoints of the dialects, and with how keys are shown."""
     for address in addresses:
         schema, summary = ENDPOINTS[address]
@@ -226,7 +226,7 @@ def with_dialects(page: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
             "tags": [address.split("/")[2]],
             "summary": summary,
             "operationId": f"post{address.replace('/', '_')}",
-            **body_of(schema),
+            **request_body(schema),
             "responses": {
                 "200": {
                     "description": "The answer, or the plan; with `stream`, as server-sent events.",

@@ -1,6 +1,6 @@
 """The pool as it does its work: who is in it, and what everyone did in the runs of late.
 
-Figures are those of the runs that the visitor may see: a key's own, or everybody's. Workers that
+Figures are those of the runs that the principal may see: a key's own, or everybody's. Workers that
 a key excludes are not shown to it.
 """
 
@@ -16,7 +16,7 @@ from fastapi import APIRouter, Query
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.worker import Worker
 from podium.server.access import Principal
-from podium.server.endpoints.auth import Admitted, Serving
+from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.records.metrics import Metrics
 from podium.server.service import Service
 from podium.server.statistics.workers import (
@@ -38,8 +38,8 @@ MOST_RUNS: Final = 2_000
 
 @router.get("")
 async def pool(
-    service: Serving,
-    principal: Admitted,
+    service: ServiceDep,
+    principal: PrincipalDep,
     days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="how many to look back")] = (
         USUAL_DAYS
     ),
@@ -47,13 +47,13 @@ async def pool(
     """Every worker: what it is, and what it did in the runs of the last days: calls, failures,
     time, cost, and what conductors used it for, with steps to look at. What nobody knows is null.
     `breaker` says whether this process calls it now: `closed`, `open` or `half-open`.
-    `best` is the worker to trust with a whole question, of those that the visitor may ask for.
+    `best` is the worker to trust with a whole question, of those that the principal may ask for.
     Takes the scope `runs:read`; a key sees figures of its own runs."""
     principal.require("runs:read")
     now = datetime.now(UTC)
     since = (now - timedelta(days=days - 1)).date().isoformat()
     window = await service.digests.between(
-        statistics_in(await service.keeper.flush()),
+        statistics_in(await service.store.flush()),
         since=since,
         until=now.date().isoformat(),
         owner=None if principal.has_scope("admin") else principal.key_id,

@@ -13,19 +13,19 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from podium.client.documents import feedback_document, summary_document
-from podium.core.run import Run, RunStatus, Tier, timestamp
+from podium.core.run import Run, RunStatus, Tier, dump, timestamp
 from podium.server.access import Principal
-from podium.server.answers.result import failure_of, retold
+from podium.server.answers.result import find_failure, reconstruct_exchange
 from podium.server.api_error import ApiError
-from podium.server.dialects.fields import number, opened, text_of
-from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.dialects.responses.output import response_id
-from podium.server.dialects.responses.output import run_id as run_of
-from podium.server.endpoints.auth import Admitted, Serving
-from podium.server.endpoints.exchange import parsed, written
-from podium.server.endpoints.key_names import key_names
-from podium.server.endpoints.openapi import JUDGEMENT, body_of
-from podium.server.records.repository import run_details
+from podium.server.dialects.fields import bounded_text, number, read_object
+from podium.server.dialects.responses import RESPONSES
+from podium.server.dialects.responses_output import response_id
+from podium.server.dialects.responses_output import run_id as run_of
+from podium.server.endpoints.accounting import key_names
+from podium.server.endpoints.auth import PrincipalDep, ServiceDep
+from podium.server.endpoints.http import encode_json, parse_json_object
+from podium.server.endpoints.openapi import FEEDBACK, request_body
+from podium.server.records.repository import run_details, runs_in, step_details
 from podium.server.service import Service
 from podium.store import Feedback, RunFilter, correction_task
 from podium.store.audit import AuditAction
@@ -39,8 +39,8 @@ MOST_LISTED: Final = 100
 
 @router.get("")
 async def runs(
-    service: Serving,
-    principal: Admitted,
+    service: ServiceDep,
+    principal: PrincipalDep,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
     before: Annotated[str | None, Query(max_length=100)] = None,
     text: Annotated[str | None, Query(max_length=1000)] = None,
@@ -71,7 +71,7 @@ async def runs(
     )
     if owner not in (None, wanted.owner):
         return {"object": "list", "data": [], "has_more": False}
-    found = await service.keeper.list(wanted, limit=limit + 1, before=before)
+    found = await service.store.list(wanted, limit=limit + 1, before=before)
     if any(each.owner != principal.key_id for each in found):
         await service.audit.record_read("runs listed", principal)
     keyed = any(each.owner for each in found)
@@ -87,39 +87,39 @@ async def runs(
 
 
 @router.get("/{run_id}")
-async def run(run_id: str, service: Serving, principal: Admitted) -> Response:
+async def run(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
     """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
     worker was sent is told step by step, and `feedback` is what was thought of its answer."""
-    found = await seen(run_id, service, principal)
+    found = await load_run(run_id, service, principal)
     names = await key_names(service, principal) if found.owner else {}
-    given = await service.keeper.feedback_of(found.id)
+    given = await service.store.feedback_of(found.id)
     document = {
-        **run_details(found, is_claimed=await service.archive.is_claimed(found)),
+        **run_details(found, is_claimed=await service.repository.is_claimed(found)),
         "owner_name": names.get(found.owner),
         "feedback": None if given is None else feedback_document(given),
     }
-    return Response(written(document), media_type="application/json")
+    return Response(encode_json(document), media_type="application/json")
 
 
 @router.get("/{run_id}/events", response_class=StreamingResponse)
-async def events(run_id: str, service: Serving, principal: Admitted) -> StreamingResponse:
+async def events(run_id: str, service: ServiceDep, principal: PrincipalDep) -> StreamingResponse:
     """What happens in a run, as server-sent events: what has happened already first, and then as
     it goes on, to its end."""
-    await seen(run_id, service, principal)
+    await load_run(run_id, service, principal)
     return StreamingResponse(_told(run_id, service, principal), media_type="text/event-stream")
 
 
-@router.post("/{run_id}/feedback", openapi_extra=body_of(JUDGEMENT))
+@router.post("/{run_id}/feedback", openapi_extra=request_body(FEEDBACK))
 async def feedback(
-    run_id: str, request: Request, service: Serving, principal: Admitted
+    run_id: str, request: Request, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
     """Say what you think of a run's answer. The latest word stands, and is kept with the run. A
     run that still goes on has no answer to think of yet."""
-    said = opened(parsed(await request.body())).only(("score", "comment", "answer"))
+    said = read_object(parse_json_object(await request.body())).only(("score", "comment", "answer"))
     score = said.required("score", number(0, 1))
-    comment = said.optional("comment", text_of(most=LONGEST_COMMENT)) or ""
-    answer = said.optional("answer", text_of(most=LONGEST_ANSWER)) or ""
-    run = await seen(run_id, service, principal)
+    comment = said.optional("comment", bounded_text(most=LONGEST_COMMENT)) or ""
+    answer = said.optional("answer", bounded_text(most=LONGEST_ANSWER)) or ""
+    run = await load_run(run_id, service, principal)
     if run.status in ("running", "waiting"):
         raise ApiError(
             "conflict", f"{run.id} is {run.status}; say what you think of it when it has ended"
@@ -132,83 +132,85 @@ async def feedback(
         task=correction_task(run.question, answer),
     )
     await _enter_anothers("feedback given", run, service, principal)
-    await service.keeper.give_feedback(given)
+    await service.store.give_feedback(given)
     return feedback_document(given)
 
 
 @router.get("/{run_id}/feedback")
-async def given_feedback(run_id: str, service: Serving, principal: Admitted) -> dict[str, Any]:
+async def given_feedback(
+    run_id: str, service: ServiceDep, principal: PrincipalDep
+) -> dict[str, Any]:
     """What was thought of a run's answer."""
-    run = await seen(run_id, service, principal)
-    given = await service.keeper.feedback_of(run.id)
+    run = await load_run(run_id, service, principal)
+    given = await service.store.feedback_of(run.id)
     if given is None:
         raise ApiError("not_found", f"nobody has said what they think of {run.id}")
     return feedback_document(given)
 
 
 @router.delete("/{run_id}/feedback", status_code=204)
-async def withdraw_feedback(run_id: str, service: Serving, principal: Admitted) -> Response:
+async def withdraw_feedback(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
     """Withdraw what was thought of a run's answer."""
-    run = await seen(run_id, service, principal)
-    if await service.keeper.feedback_of(run.id) is not None:  # else nothing is done, and it says so
+    run = await load_run(run_id, service, principal)
+    if await service.store.feedback_of(run.id) is not None:  # else nothing is done, and it says so
         await _enter_anothers("feedback withdrawn", run, service, principal)
-    await service.keeper.withdraw_feedback(run.id)
+    await service.store.withdraw_feedback(run.id)
     return Response(status_code=204)
 
 
 @router.delete("/{run_id}", status_code=204)
-async def delete(run_id: str, service: Serving, principal: Admitted) -> Response:
+async def delete(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
     """Forget a run and all that it holds."""
     await _forget(run_id, service, principal)
     return Response(status_code=204)
 
 
 @responses_router.get("/{id}")
-async def response(id: str, service: Serving, principal: Admitted) -> dict[str, Any]:  # noqa: A002
+async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
     """A response that was given before, from the record of its run: `in_progress` while that goes
     on, `incomplete` where it was cut off, `failed` with the error where nothing came of it."""
-    run = await seen(run_of(id, "response_id"), service, principal)
-    asked, answer = retold(run)
+    run = await load_run(run_of(id, "response_id"), service, principal)
+    asked, answer = reconstruct_exchange(run)
     if run.status == "running":
         return RESPONSES.unfinished(asked, answer, "in_progress")
     if run.status == "interrupted":
         return RESPONSES.unfinished(asked, answer, "incomplete")
-    failure = failure_of(run)
+    failure = find_failure(run)
     if failure is not None:
         return RESPONSES.unfinished(asked, answer, "failed", failure)
-    return RESPONSES.whole(asked, answer)  # one that waits for tools has told its calls
+    return RESPONSES.format_response(asked, answer)  # one that waits for tools has told its calls
 
 
 @responses_router.delete("/{id}")
-async def delete_response(id: str, service: Serving, principal: Admitted) -> dict[str, Any]:  # noqa: A002
+async def delete_response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
     """Forget a response, and the run behind it with all that it holds."""
     run_id = run_of(id, "response_id")
     await _forget(run_id, service, principal)
     return {"id": response_id(run_id), "object": "response", "deleted": True}
 
 
-async def seen(run_id: str, service: Service, principal: Principal) -> Run:
-    """A run that the visitor may read."""
+async def load_run(run_id: str, service: Service, principal: Principal) -> Run:
+    """A run that the principal may read."""
     principal.require("runs:read")
-    return await service.archive.run(run_id, principal)
+    return await service.repository.run(run_id, principal)
 
 
 async def _enter_anothers(
-    action: AuditAction, run: Run, service: Service, principal: Principal
+    act: AuditAction, run: Run, service: Service, principal: Principal
 ) -> None:
     """Enter what an administrator does to the feedback on a run of somebody else's."""
     if run.owner != principal.key_id:
-        await service.audit.record(action, principal, run.id, {"owner": run.owner})
+        await service.audit.record(act, principal, run.id, {"owner": run.owner})
 
 
 async def _forget(run_id: str, service: Service, principal: Principal) -> None:
     principal.require("runs:delete")
-    await service.archive.delete(run_id, principal)
+    await service.repository.delete(run_id, principal)
 
 
 async def _told(run_id: str, service: Service, principal: Principal) -> AsyncIterator[bytes]:
     """The events as bytes, with signs of life where nothing happens for a while."""
-    happening = aiter(service.archive.watch(run_id, principal))
+    happening = aiter(service.repository.watch(run_id, principal))
     seconds = service.settings.keep_alive_seconds
     upcoming = asyncio.ensure_future(anext(happening, None))
     try:
@@ -223,7 +225,56 @@ async def _told(run_id: str, service: Service, principal: Principal) -> AsyncIte
                 return
             if event is None:
                 return
-            yield b"event: %s\ndata: %s\n\n" % (event.name.encode(), written(event.document))
+            yield b"event: %s\ndata: %s\n\n" % (event.name.encode(), encode_json(event.document))
             upcoming = asyncio.ensure_future(anext(happening, None))
     finally:
         upcoming.cancel()
+
+
+GOES_ON: Final = {"status": "running", "started_ms": None, "finished_ms": None, "answered_by": ""}
+"""What nobody knows yet of a step that goes on."""
+
+
+@router.get("/{run_id}/steps/{round}/{index}")
+async def step(
+    run_id: str,
+    round: int,  # noqa: A002
+    index: int,
+    service: ServiceDep,
+    principal: PrincipalDep,
+    nested: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """A step that has ended: exactly the messages that its worker received, its reply, every call,
+    and the runs nested in it. `nested` is the id of one of those, for a step of its. Of a step that
+    goes on in this process of the server, its `status` is `running`, and just the messages that
+    its worker has received are told."""
+    run = await load_run(run_id, service, principal)
+    wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
+    if wanted is None:
+        raise ApiError("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
+    toolbox = await service.podium.toolbox()
+    going = service.repository.broadcast.active_step(wanted.id, round, index)
+    if going is not None:
+        return _sent({**step_details(*going, toolbox), **GOES_ON})
+    for round_ in wanted.rounds:
+        for record in round_.steps:
+            if (record.round, record.index) == (round, index):
+                return _sent(step_details(wanted, round_, record, toolbox))
+    raise ApiError(
+        "not_found",
+        f"step {index} of round {round} of {wanted.id} is not on record: it was not planned, has "
+        f"not begun, or goes on in another process",
+    )
+
+
+@router.get("/{run_id}/export")
+async def export(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
+    """The whole run, as `podium runs export` writes it: versioned JSON that loads again."""
+    run = await load_run(run_id, service, principal)
+    await service.audit.record_run_read("run exported", principal, run)
+    name = f'attachment; filename="{run.id}.json"'
+    return _sent(dump(run), {"Content-Disposition": name})
+
+
+def _sent(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    return Response(encode_json(document), media_type="application/json", headers=headers)

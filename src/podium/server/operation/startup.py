@@ -29,11 +29,11 @@ from podium.core.errors import ConfigError, PodiumError, installing
 from podium.server.access import AccessPolicy, AllowAll, KeyAuthenticator
 from podium.server.access.sessions import Sessions, new_secret
 from podium.server.app import create_app
-from podium.server.dialects.base import Dialect
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.logs import LOGGER, form_here, log_to_standard_error
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import Dialect
+from podium.server.dialects.responses import RESPONSES
+from podium.server.logs import LOGGER, configure_logging, default_log_format
 from podium.server.operation.listener import (
     AnnouncedProcesses,
     AnnouncedServer,
@@ -44,7 +44,7 @@ from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.maintenance import SEARCH_SECONDS, Parts, RunRecovery
 from podium.server.records.metrics import Tally
-from podium.server.service import Service, opened
+from podium.server.service import Service, open_service
 from podium.store import BEATS_PER_LEASE, audit_in, keys_in, open_store
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     podium = AsyncPodium(settings=settings, store=keeper)
     stack.push_async_callback(podium.close)
     audit = AuditRecorder(audit_in(store))
-    service = await opened(podium, keeper, access, settings.server, traces, settings, audit)
-    stack.push_async_callback(service.loading.stop)
+    service = await open_service(podium, keeper, access, settings.server, traces, settings, audit)
+    stack.push_async_callback(service.loader.stop)
     mini = await podium.mini()
     if mini is not None:
         await mini.warm_up(settings.pool)
@@ -147,7 +147,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     planning = (getattr(leading, "worker", None), getattr(leading, "reader", None))
     workers = await podium.workers()
     await audit.record_start(settings)  # after all that can keep a server from starting
-    service.loading.begin((*workers, *planning))
+    service.loader.begin((*workers, *planning))
     if settings.server.recover:
         recovery = _recovery(service, settings.store.lease_seconds)
         stack.push_async_callback(recovery.close)
@@ -159,7 +159,7 @@ def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
     parts = Parts(
         podium=service.podium,
         pool=service.pool,
-        archive=service.archive,
+        archive=service.repository,
         access=service.access,
         limiter=service.limiter,
         metrics=service.metrics,
@@ -181,15 +181,15 @@ def _with_tally(service: Service, stack: AsyncExitStack) -> Service:
 def from_environment() -> FastAPI:
     """The application of one process among several."""
     chosen = ServeOptions(**json.loads(os.environ[TOLD]))
-    log_to_standard_error(chosen.server["log"])
+    configure_logging(chosen.server["log"])
     _spare_the_collector()
     return create_application(chosen.settings)
 
 
 def serve(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
     """Serve on the socket until told to stop. What is going on then may end first."""
-    form = server.log or form_here()
-    log_to_standard_error(form)
+    form = server.log or default_log_format()
+    configure_logging(form)
     _spare_the_collector()
     _allow_many_connections()
     if server.workers == 1:

@@ -8,13 +8,13 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from podium.server.endpoints.auth import Admitted
+from podium.server.endpoints.auth import PrincipalDep
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/openapi.json")
-async def openapi(request: Request, principal: Admitted) -> dict[str, Any]:
+async def openapi(request: Request, principal: PrincipalDep) -> dict[str, Any]:
     """The description for programs."""
     description: dict[str, Any] = request.app.openapi()
     return description

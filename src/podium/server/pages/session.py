@@ -14,15 +14,15 @@ from podium.server.access import Principal
 from podium.server.access.sessions import SESSION_SECONDS, check_request
 from podium.server.access.tokens import LONGEST_TOKEN
 from podium.server.api_error import ApiError
-from podium.server.dialects.fields import opened, text_of
-from podium.server.endpoints.auth import Serving, admitted
-from podium.server.endpoints.exchange import NOT_KEPT, SESSION_COOKIE, address_of, parsed
-from podium.server.endpoints.openapi import SIGN_IN, body_of
+from podium.server.dialects.fields import bounded_text, read_object
+from podium.server.endpoints.auth import ServiceDep, authenticate_request
+from podium.server.endpoints.http import NO_STORE, SESSION_COOKIE, client_address, parse_json_object
+from podium.server.endpoints.openapi import SIGN_IN, request_body
 
 router = APIRouter(prefix="/session", tags=["session"])
 
 
-def asked_by_own_page(request: Request, service: Serving) -> None:
+def asked_by_own_page(request: Request, service: ServiceDep) -> None:
     """Refuse what a page of another origin sends: it could sign somebody in or out."""
     check_request(request.method, request.headers, service.settings)
 
@@ -32,7 +32,7 @@ async def session(request: Request) -> JSONResponse:
     """Who is signed in in this browser. `name` is that of their key, null where a key is asked for
     and none was shown; `keys` is whether keys are asked for at all."""
     try:
-        principal: Principal | None = await admitted(request)
+        principal: Principal | None = await authenticate_request(request)
     except ApiError as refusal:
         if refusal.reason != "unauthenticated":
             raise
@@ -44,14 +44,14 @@ async def session(request: Request) -> JSONResponse:
     "",
     dependencies=[Depends(asked_by_own_page)],
     responses={401: {"description": "The key is not one of this server's."}},
-    openapi_extra=body_of(SIGN_IN),
+    openapi_extra=request_body(SIGN_IN),
 )
-async def sign_in(request: Request, service: Serving) -> Response:
+async def sign_in(request: Request, service: ServiceDep) -> Response:
     """Exchange a key for a session of twelve hours, in a cookie. It may do what the key may, and
     ends with it."""
-    shown = opened(parsed(await request.body())).only(("key",))
-    key = shown.required("key", text_of(1, LONGEST_TOKEN))
-    address = address_of(request.scope)
+    shown = read_object(parse_json_object(await request.body())).only(("key",))
+    key = shown.required("key", bounded_text(1, LONGEST_TOKEN))
+    address = client_address(request.scope)
     begun = await service.access.sign_in(key.strip(), address)
     principal = await service.access.authenticate(begun, address)
     if begun is not None:
@@ -77,7 +77,7 @@ def _told(principal: Principal | None) -> JSONResponse:
         document["keys"] = bool(principal.key_id)
         document["name"] = principal.name
         document["scopes"] = sorted(principal.scopes)
-    return JSONResponse(document, headers={"Cache-Control": NOT_KEPT})
+    return JSONResponse(document, headers={"Cache-Control": NO_STORE})
 
 
 def _set_cookie(request: Request, response: Response, value: str, seconds: int) -> None:

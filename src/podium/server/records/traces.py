@@ -33,7 +33,7 @@ from podium.core.request import ToolCall
 from podium.core.run import Run, StepRecord
 from podium.core.run_records import Attempt, Check
 from podium.core.usage import Usage
-from podium.server.names import NAME_OF, Target
+from podium.server.model_catalog import MODEL_NAMES, ModelTarget
 from podium.server.records.metrics import RequestCost
 
 PROVIDER: Final = "podium"
@@ -105,7 +105,7 @@ class TraceRecorder:
                 if asking.status >= 500:
                     span.set_status(StatusCode.ERROR)
 
-    def record_cost(self, target: Target, bill: RequestCost) -> None:
+    def record_cost(self, target: ModelTarget, bill: RequestCost) -> None:
         """Note on the request what it has come to. Where it was one call to a worker, it is the
         span of that call as well."""
         span = trace.get_current_span()
@@ -136,7 +136,7 @@ class TraceRecorder:
         if event.parent is not None and event.parent[0] in self._running:
             parent = self._running[event.parent[0]]
             context, origin = _within(_step_of(parent, event.parent[1])), parent.origin
-        name = NAME_OF[run.tier]
+        name = MODEL_NAMES[run.tier]
         span = self._tracer.start_span(
             f"invoke_agent {name}",
             context=context,

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from podium.core.run import Tier
-from podium.server.names import tier_of
+from podium.server.model_catalog import parse_tier
 from podium.server.statistics.workers import RunDigest
 from podium.store.base import DailyTotals
 from podium.store.keys import KeyUsage
@@ -87,7 +87,7 @@ def spending_entries(
 
 
 def _of_key(usage: KeyUsage) -> SpendingEntry:
-    tier = tier_of(usage.model)
+    tier = parse_tier(usage.model)
     spent = Spending(
         requests=usage.requests,
         calls=None,

@@ -12,8 +12,8 @@ from openai.types.shared import ErrorObject
 from podium.core.request import Finish, Thinking, ToolCall
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.api_error import STATUS, ApiError, Reason, invalid
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import ApiRequest, ApiResponse
 from support.chat_sdk import checked
 
 CLOCK = ToolCall("call_1", "clock", '{"zone": "UTC"}')
@@ -24,22 +24,22 @@ def asked(**fields: Any) -> ApiRequest:
     return CHAT.read(body | fields)
 
 
-def answer(**fields: Any) -> Answer:
-    return Answer(id="run_1f", model="podium", created=1_700_000_000, **fields)
+def answer(**fields: Any) -> ApiResponse:
+    return ApiResponse(id="run_1f", model="podium", created=1_700_000_000, **fields)
 
 
-def whole(said: Answer, **fields: Any) -> dict[str, Any]:
-    document = CHAT.whole(asked(**fields), said)
+def format_response(said: ApiResponse, **fields: Any) -> dict[str, Any]:
+    document = CHAT.format_response(asked(**fields), said)
     checked(document)
     return document
 
 
-def usage(said: Answer) -> Any:
-    return whole(said)["usage"]
+def usage(said: ApiResponse) -> Any:
+    return format_response(said)["usage"]
 
 
 def test_a_completion_says_what_was_answered() -> None:
-    found = checked(whole(answer(text="Because.")))
+    found = checked(format_response(answer(text="Because.")))
     assert found.id == "chatcmpl-1f"
     assert found.object == "chat.completion"
     assert found.model == "podium"
@@ -50,7 +50,7 @@ def test_a_completion_says_what_was_answered() -> None:
 
 
 def test_calls_of_tools_are_told_without_empty_words() -> None:
-    choice = checked(whole(answer(tool_calls=(CLOCK,), finish="tool"))).choices[0]
+    choice = checked(format_response(answer(tool_calls=(CLOCK,), finish="tool"))).choices[0]
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
     assert choice.message.tool_calls is not None
@@ -63,11 +63,11 @@ def test_calls_of_tools_are_told_without_empty_words() -> None:
 
 def test_words_beside_calls_are_told() -> None:
     said = answer(text="A moment.", tool_calls=(CLOCK,), finish="tool")
-    assert checked(whole(said)).choices[0].message.content == "A moment."
+    assert checked(format_response(said)).choices[0].message.content == "A moment."
 
 
 def test_an_empty_answer_is_an_empty_text() -> None:
-    assert checked(whole(answer())).choices[0].message.content == ""
+    assert checked(format_response(answer())).choices[0].message.content == ""
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,16 @@ def test_an_empty_answer_is_an_empty_text() -> None:
     [("stop", "stop"), ("length", "length"), ("refused", "content_filter")],
 )
 def test_why_it_ended_is_told_in_openais_words(finish: Finish, reason: str) -> None:
-    assert checked(whole(answer(text="a", finish=finish))).choices[0].finish_reason == reason
+    assert (
+        checked(format_response(answer(text="a", finish=finish))).choices[0].finish_reason == reason
+    )
 
 
 def test_reasoning_is_shown_only_to_those_who_asked() -> None:
     said = answer(text="So.", thinking=(Thinking("Hm"), Thinking("Ah")))
-    shown = whole(said, reasoning_effort="low")["choices"][0]["message"]
+    shown = format_response(said, reasoning_effort="low")["choices"][0]["message"]
     assert shown["reasoning_content"] == "Hm\n\nAh"
-    assert "reasoning_content" not in whole(said)["choices"][0]["message"]
+    assert "reasoning_content" not in format_response(said)["choices"][0]["message"]
 
 
 def test_usage_sums_everything_and_names_the_conductors_part() -> None:
@@ -122,13 +124,13 @@ def test_an_unknown_detail_is_left_out() -> None:
 
 
 def test_metadata_and_the_way_of_serving_are_repeated() -> None:
-    found = checked(whole(answer(), metadata={"a": "b"}, service_tier="auto"))
+    found = checked(format_response(answer(), metadata={"a": "b"}, service_tier="auto"))
     assert found.metadata == {"a": "b"}
     assert found.service_tier == "default"
 
 
 def test_nothing_is_repeated_that_was_not_said() -> None:
-    assert not {"metadata", "service_tier"} & whole(answer()).keys()
+    assert not {"metadata", "service_tier"} & format_response(answer()).keys()
 
 
 COUNT = st.none() | st.integers(0, 10**9)
@@ -146,8 +148,8 @@ ANSWERS = st.builds(
 
 
 @given(ANSWERS, st.sampled_from([{}, {"reasoning_effort": "high"}, {"metadata": {}}]))
-def test_every_answer_fits_the_sdks_type(said: Answer, fields: dict[str, Any]) -> None:
-    found = checked(whole(said, **fields))
+def test_every_answer_fits_the_sdks_type(said: ApiResponse, fields: dict[str, Any]) -> None:
+    found = checked(format_response(said, **fields))
     assert found.usage is None or found.usage.total_tokens == said.usage.total_tokens
 
 

@@ -16,8 +16,8 @@ from openai.types.chat.completion_create_params import (
 
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions, Tool
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import ApiRequest, PodiumParams
-from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import ApiRequest, PodiumParams
 
 WEATHER = {
     "type": "function",
@@ -51,7 +51,7 @@ def test_a_plain_body_demands_nothing() -> None:
     assert not asked.stream
     assert asked.store
     assert not asked.shows_reasoning
-    assert asked.wished == PodiumParams()
+    assert asked.params == PodiumParams()
 
 
 def test_the_body_is_kept_for_what_is_repeated() -> None:
@@ -386,7 +386,7 @@ def test_how_long_an_answer_should_be_is_told_in_words() -> None:
 
 
 def test_the_podium_object_is_read() -> None:
-    assert read(podium={"rounds": 2, "exclude": ["openai"]}).wished == PodiumParams(
+    assert read(podium={"rounds": 2, "exclude": ["openai"]}).params == PodiumParams(
         rounds=2, exclude=frozenset({"openai"})
     )
 

@@ -20,7 +20,7 @@ from podium.core.request import (
     user,
 )
 from podium.server.api_error import ApiError
-from podium.server.dialects.chat.messages import conversation
+from podium.server.dialects.chat_messages import conversation
 
 ASKED = {"role": "user", "content": "Why?"}
 PICTURE = base64.b64encode(b"\x89PNG and some more").decode()

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer
+from podium.server.dialects.request import ApiResponse
 from support.chat_sdk import Backstage
 from support.openai_sdk import ERRORS
 
@@ -30,8 +30,8 @@ class Sum(BaseModel):
     total: int
 
 
-def answer(text: str = "", **fields: Any) -> Answer:
-    return Answer(id="run_1f", model="podium", created=7, text=text, **fields)
+def answer(text: str = "", **fields: Any) -> ApiResponse:
+    return ApiResponse(id="run_1f", model="podium", created=7, text=text, **fields)
 
 
 def test_a_plain_question_is_answered() -> None:
@@ -189,7 +189,7 @@ def test_our_own_wishes_travel_in_the_extra_body() -> None:
     stage.client.chat.completions.create(
         model="podium", messages=QUESTION, extra_body={"podium": {"budget": {"usd": 0.1}}}
     )
-    assert stage.asked[0].wished.budget == {"usd": 0.1}
+    assert stage.asked[0].params.budget == {"usd": 0.1}
 
 
 def test_a_bad_field_is_a_bad_request_that_names_it() -> None:

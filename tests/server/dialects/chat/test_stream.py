@@ -12,25 +12,25 @@ from openai.types.chat import ChatCompletionChunk
 from podium.core.request import ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, Writer
-from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import ApiResponse, StreamWriter
 from support.chat_sdk import chunks, events
 
-OPENING = Answer(id="run_1f", model="podium", created=7)
+OPENING = ApiResponse(id="run_1f", model="podium", created=7)
 CALLS = (ToolCall("call_1", "clock", "{}"), ToolCall("call_2", "weather", '{"city":"Ulm"}'))
 
 
-def writer(**fields: Any) -> Writer:
+def writer(**fields: Any) -> StreamWriter:
     body = {"model": "podium", "messages": [{"role": "user", "content": "Why?"}], "stream": True}
     return CHAT.writer(CHAT.read(body | fields), OPENING)
 
 
-def counted() -> Writer:
+def counted() -> StreamWriter:
     return writer(stream_options={"include_usage": True})
 
 
-def ended(**fields: Any) -> Answer:
-    return Answer(id="run_1f", model="podium", created=7, **fields)
+def ended(**fields: Any) -> ApiResponse:
+    return ApiResponse(id="run_1f", model="podium", created=7, **fields)
 
 
 def delta(piece: bytes) -> dict[str, Any]:

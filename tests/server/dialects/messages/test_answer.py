@@ -9,17 +9,17 @@ from anthropic.types.shared import ErrorResponse
 from podium.core.request import Finish, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError, Reason, invalid
-from podium.server.dialects.base import Answer
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.messages.response import UNREADABLE
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.anthropic_response import UNREADABLE
+from podium.server.dialects.request import ApiResponse
 from support.messages_sdk import answer, asked
 
 THOUGHT = Thinking("Let me see.", '{"signature": "s"}', "claude-opus")
 
 
-def told(of: Answer, **fields: object) -> Message:
+def told(of: ApiResponse, **fields: object) -> Message:
     """The message, as the SDK's types have it."""
-    return Message.model_validate(MESSAGES.whole(asked(**fields), of), strict=True)
+    return Message.model_validate(MESSAGES.format_response(asked(**fields), of), strict=True)
 
 
 def call(arguments: str) -> ToolCall:
@@ -127,7 +127,7 @@ def test_counts_that_the_format_demands_are_zero_where_unknown() -> None:
 
 
 def test_the_conductors_part_is_told_by_fugus_names() -> None:
-    body = MESSAGES.whole(
+    body = MESSAGES.format_response(
         asked(), answer(usage=Usage(100, 20, 30, 5, 0), orchestration=Usage(40, 8, 10, 0, 0))
     )
     assert body["usage"]["input_tokens_details"] == {
@@ -142,7 +142,7 @@ def test_the_conductors_part_is_told_by_fugus_names() -> None:
 
 
 def test_without_a_conductor_the_usage_has_anthropics_fields_alone() -> None:
-    usage = MESSAGES.whole(asked(), answer(usage=Usage(100, 20, 0, 0, 0)))["usage"]
+    usage = MESSAGES.format_response(asked(), answer(usage=Usage(100, 20, 0, 0, 0)))["usage"]
     strangers = usage.keys() - Message.model_fields["usage"].annotation.model_fields.keys()  # type: ignore[union-attr]
     assert strangers == set()
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from podium.core.request import Text, ToolCall, ToolResult
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, ApiRequest, Dialect, PodiumParams
-from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.request import ApiRequest, ApiResponse, Dialect, PodiumParams
 from support.messages_sdk import Desk, answer, asked, body, refusal
 
 FORM: dict[str, object] = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -37,8 +37,8 @@ def test_a_stream_is_asked_for() -> None:
 
 
 def test_what_only_podium_understands_is_read() -> None:
-    wished = asked(podium={"budget": {"usd": 0.5}, "exclude": ["openai"], "rounds": 1}).wished
-    assert wished == PodiumParams(budget={"usd": 0.5}, exclude=frozenset({"openai"}), rounds=1)
+    params = asked(podium={"budget": {"usd": 0.5}, "exclude": ["openai"], "rounds": 1}).params
+    assert params == PodiumParams(budget={"usd": 0.5}, exclude=frozenset({"openai"}), rounds=1)
 
 
 def test_the_sdk_reads_an_answer() -> None:
@@ -79,7 +79,7 @@ def test_the_sdk_goes_on_after_a_call_with_the_message_as_it_came() -> None:
 class ToolDesk(Desk):
     """Asks for a tool first, and answers when it has its result."""
 
-    def told(self, asked: ApiRequest) -> Answer:
+    def told(self, asked: ApiRequest) -> ApiResponse:
         if asked.messages[-1].role == "tool":
             return answer(text="It is sunny.")
         return answer(tool_calls=(ToolCall("c1", "weather", '{"city": "Rome"}'),), finish="tool")

@@ -19,9 +19,9 @@ from anthropic.types import (
 from podium.core.request import Text, Thinking, ToolCall
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.messages.response import SHOWN
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.anthropic_response import SHOWN
+from podium.server.dialects.request import ApiResponse
 from support.messages_sdk import Desk, Play, answer, asked, events_of
 
 HELLO: list[MessageParam] = [{"role": "user", "content": "Hello"}]
@@ -30,7 +30,7 @@ TIME = ToolCall("call_2", "time", "")
 THOUGHT = Thinking("Let me see.", '{"signature": "s"}', "claude-opus")
 
 
-def streamed(of: Answer, play: Play | None = None, **fields: Any) -> Message:
+def streamed(of: ApiResponse, play: Play | None = None, **fields: Any) -> Message:
     """What the SDK makes of the stream."""
     desk = Desk(of, play)
     with desk.client.messages.stream(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podium.core.request import Effort, Tool
-from podium.server.dialects.messages.options import UNSERVED
+from podium.server.dialects.anthropic import UNSERVED
 from support.messages_sdk import asked, refusal
 
 FORM = {"type": "object", "properties": {"city": {"type": "string"}}}

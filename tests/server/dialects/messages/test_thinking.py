@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from podium.core.request import Text, Thinking
-from podium.server.dialects.messages.response import (
+from podium.server.dialects.anthropic_response import (
     SHOWN,
-    effort_of_thinking,
-    sealed_block,
+    redacted_block,
     thinking_block,
+    thinking_effort,
 )
-from podium.server.dialects.opaque_thinking import seal
+from podium.server.dialects.content import encode_thinking
 from support.messages_sdk import asked, refusal, said
 
 OPUS = Thinking("Let me see.", '{"signature": "s"}', "claude-opus")
@@ -33,11 +33,11 @@ def test_thinking_comes_back_with_the_model_that_did_it(in_words: bool) -> None:
 
 
 def test_a_seal_comes_back_from_a_block_of_its_own() -> None:
-    assert handed_back(sealed_block(seal((OPUS,)))) == (OPUS, Text("Hi"))
+    assert handed_back(redacted_block(encode_thinking((OPUS,)))) == (OPUS, Text("Hi"))
 
 
 def test_thinking_is_put_first_wherever_the_client_has_it() -> None:
-    late = [{"type": "text", "text": "Hi"}, sealed_block(seal((OPUS,)))]
+    late = [{"type": "text", "text": "Hi"}, redacted_block(encode_thinking((OPUS,)))]
     assert asked(**said(late, "assistant")).messages[1].parts == (OPUS, Text("Hi"))
 
 
@@ -67,7 +67,7 @@ def test_thinking_of_another_service_belongs_to_no_model_here(block: dict[str, A
     ],
 )
 def test_a_seal_that_was_changed_is_refused_with_its_field(change: Any) -> None:
-    block = {"type": "thinking", "thinking": "", "signature": change(seal((OPUS,)))}
+    block = {"type": "thinking", "thinking": "", "signature": change(encode_thinking((OPUS,)))}
     refused = refusal(**said([block], "assistant"))
     assert refused.field == "messages.1.content.0.signature"
     assert "unchanged" in str(refused)
@@ -79,8 +79,8 @@ def test_thinking_without_a_signature_is_refused() -> None:
 
 
 def test_a_budget_for_thinking_is_an_effort() -> None:
-    assert effort_of_thinking(None) is None
-    assert [effort_of_thinking(tokens) for tokens in (1024, 8000, 32_000)] == [
+    assert thinking_effort(None) is None
+    assert [thinking_effort(tokens) for tokens in (1024, 8000, 32_000)] == [
         "low",
         "medium",
         "high",

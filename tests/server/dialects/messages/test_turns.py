@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from podium.core.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
-from podium.server.dialects.attachments import BIGGEST_IMAGE
-from podium.server.dialects.messages.response import thinking_block
+from podium.server.dialects.anthropic_response import thinking_block
+from podium.server.dialects.content import BIGGEST_IMAGE
 from support.messages_sdk import asked, refusal, said
 
 PNG = base64.b64encode(b"\x89PNG").decode()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from podium.core.request import ResponseOptions, system
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import ApiRequest
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.request import ApiRequest
+from podium.server.dialects.responses import RESPONSES
 
 SCHEMA: Final = {
     "type": "object",
@@ -172,8 +172,8 @@ def test_the_previous_response_is_its_run() -> None:
 
 
 def test_wishes_of_podiums_own_are_read() -> None:
-    wished = asked(podium={"max_steps": 3, "budget": {"usd": 0.5}}).wished
-    assert (wished.max_steps, wished.budget) == (3, {"usd": 0.5})
+    params = asked(podium={"max_steps": 3, "budget": {"usd": 0.5}}).params
+    assert (params.max_steps, params.budget) == (3, {"usd": 0.5})
 
 
 def test_the_body_is_kept_for_what_is_told_back() -> None:

@@ -16,8 +16,8 @@ from podium.core.request import (
     user,
 )
 from podium.server.api_error import ApiError
-from podium.server.dialects.opaque_thinking import seal
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.content import encode_thinking
+from podium.server.dialects.responses import RESPONSES
 
 PIXEL: Final = "data:image/png;base64,iVBORw0KGgo="
 QUESTION: Final = {"role": "user", "content": "And now?"}
@@ -101,7 +101,12 @@ def test_what_the_assistant_did_in_one_go_is_one_message() -> None:
     items = [
         {"role": "user", "content": "hello"},
         {"type": "message", "role": "assistant", "content": "Let me look."},
-        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": seal([thought])},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "encrypted_content": encode_thinking([thought]),
+        },
         CALL,
         CALL | {"call_id": "call_2"},
         RESULT,
@@ -178,7 +183,7 @@ def test_reasoning_of_models_elsewhere_is_handed_to_nobody(reasoning: Any) -> No
 
 
 def test_thinking_of_earlier_turns_is_left_out_where_the_client_says_so() -> None:
-    thought = seal([Thinking("Hm.", "signed", "claude")])
+    thought = encode_thinking([Thinking("Hm.", "signed", "claude")])
     items = [
         {"role": "user", "content": "hello"},
         {"type": "reasoning", "summary": [], "encrypted_content": thought},
@@ -190,7 +195,7 @@ def test_thinking_of_earlier_turns_is_left_out_where_the_client_says_so() -> Non
 
 
 def test_thinking_of_this_turn_is_kept() -> None:
-    thought = seal([Thinking("Hm.", "signed", "claude")])
+    thought = encode_thinking([Thinking("Hm.", "signed", "claude")])
     sealed = {"type": "reasoning", "summary": [], "encrypted_content": thought}
     messages = told([QUESTION, sealed, CALL, RESULT], reasoning={"context": "current_turn"})
     assert isinstance(messages[1].parts[0], Thinking)

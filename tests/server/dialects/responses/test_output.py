@@ -7,9 +7,9 @@ import pytest
 from podium.core.request import Thinking, ToolCall
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.api_error import STATUS, ApiError
-from podium.server.dialects.base import Answer, ApiRequest
-from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.dialects.responses.output import response_id, run_id, usage_of
+from podium.server.dialects.request import ApiRequest, ApiResponse
+from podium.server.dialects.responses import RESPONSES
+from podium.server.dialects.responses_output import response_id, response_usage, run_id
 from support.responses_sdk import valid_response
 
 USED: Final = Usage(30, 12, 4, 2, 3)
@@ -18,10 +18,12 @@ THOUGHT: Final = Thinking("Let me see.", opaque="signed", model="claude")
 SEALED: Final = {"include": ["reasoning.encrypted_content"]}
 
 
-def whole(ended: dict[str, Any] | None = None, **wishes: Any) -> dict[str, Any]:
+def format_response(ended: dict[str, Any] | None = None, **wishes: Any) -> dict[str, Any]:
     asked = RESPONSES.read({"model": "podium", "input": "hello", **wishes})
     parts = {"usage": USED, "orchestration": PLANNED, **(ended or {"text": "Hello"})}
-    return RESPONSES.whole(asked, Answer(id="run_1f", model="podium", created=17, **parts))
+    return RESPONSES.format_response(
+        asked, ApiResponse(id="run_1f", model="podium", created=17, **parts)
+    )
 
 
 def test_a_response_has_the_id_of_its_run_and_back() -> None:
@@ -38,7 +40,7 @@ def test_what_cannot_be_the_id_of_a_response_is_refused(odd: str) -> None:
 
 
 def test_an_answer_is_a_response_that_the_sdk_knows() -> None:
-    found = valid_response(whole())
+    found = valid_response(format_response())
     assert (found.id, found.status, found.output_text) == ("resp_1f", "completed", "Hello")
     assert found.created_at == 17
     assert found.error is None
@@ -46,7 +48,7 @@ def test_an_answer_is_a_response_that_the_sdk_knows() -> None:
 
 
 def test_usage_sums_every_call_with_planning_in_the_details() -> None:
-    usage = whole()["usage"]
+    usage = format_response()["usage"]
     assert usage == {
         "input_tokens": 30,
         "input_tokens_details": {
@@ -62,14 +64,14 @@ def test_usage_sums_every_call_with_planning_in_the_details() -> None:
 
 
 def test_where_nothing_was_planned_there_are_no_details_of_it() -> None:
-    usage = usage_of(USED, NO_USAGE)
+    usage = response_usage(USED, NO_USAGE)
     assert usage is not None
     assert usage["output_tokens_details"] == {"reasoning_tokens": 2}
 
 
 def test_usage_with_an_unknown_total_is_null() -> None:
-    assert usage_of(Usage(5, None), NO_USAGE) is None
-    assert usage_of(UNKNOWN_USAGE, UNKNOWN_USAGE) is None
+    assert response_usage(Usage(5, None), NO_USAGE) is None
+    assert response_usage(UNKNOWN_USAGE, UNKNOWN_USAGE) is None
 
 
 def test_a_response_tells_back_what_was_asked() -> None:
@@ -89,7 +91,7 @@ def test_a_response_tells_back_what_was_asked() -> None:
         "prompt_cache_key": "k",
         "previous_response_id": "resp_2a",
     }
-    document = whole(**wishes)
+    document = format_response(**wishes)
     valid_response(document)
     same = ("instructions", "metadata", "temperature", "top_p", "max_output_tokens", "tools")
     more = ("tool_choice", "store", "user", "prompt_cache_key", "previous_response_id")
@@ -102,7 +104,9 @@ def test_a_response_tells_back_what_was_asked() -> None:
 
 def test_tool_calls_are_items_of_their_own() -> None:
     calls = (ToolCall("call_1", "f", '{"a":1}'), ToolCall("call_2", "f", "{}"))
-    found = valid_response(whole({"text": "Wait.", "tool_calls": calls, "finish": "tool"}))
+    found = valid_response(
+        format_response({"text": "Wait.", "tool_calls": calls, "finish": "tool"})
+    )
     assert [item.type for item in found.output] == ["message", "function_call", "function_call"]
     assert found.status == "completed"
 
@@ -111,7 +115,7 @@ def test_a_tool_of_a_namespace_is_called_by_the_names_that_the_client_gave() -> 
     inner = {"type": "function", "name": "search", "parameters": {"type": "object"}}
     group = {"type": "namespace", "name": "mcp__docs__", "description": "Docs", "tools": [inner]}
     call = ToolCall("call_1", "mcp__docs__search", "{}")
-    document = whole({"tool_calls": (call,), "finish": "tool"}, tools=[group])
+    document = format_response({"tool_calls": (call,), "finish": "tool"}, tools=[group])
     valid_response(document)
     item = document["output"][0]
     assert (item["namespace"], item["name"]) == ("mcp__docs__", "search")
@@ -121,21 +125,21 @@ def test_a_tool_of_a_namespace_is_called_by_the_names_that_the_client_gave() -> 
 def test_what_a_worker_wrote_instead_of_a_custom_tools_input_is_passed_on(arguments: str) -> None:
     call = ToolCall("call_1", "patch", arguments)
     tools = [{"type": "custom", "name": "patch"}]
-    item = whole({"tool_calls": (call,), "finish": "tool"}, tools=tools)["output"][0]
+    item = format_response({"tool_calls": (call,), "finish": "tool"}, tools=tools)["output"][0]
     assert item["input"] == arguments
 
 
 def test_thinking_is_shown_only_to_those_who_asked_for_it() -> None:
     ended = {"text": "Hi", "thinking": (THOUGHT,)}
-    assert [item["type"] for item in whole(ended)["output"]] == ["message"]
-    shown = whole(ended, reasoning={"summary": "auto"})
+    assert [item["type"] for item in format_response(ended)["output"]] == ["message"]
+    shown = format_response(ended, reasoning={"summary": "auto"})
     valid_response(shown)
     assert shown["output"][0]["summary"] == [{"type": "summary_text", "text": "Let me see."}]
     assert "encrypted_content" not in shown["output"][0]
 
 
 def test_thinking_is_sealed_where_the_client_keeps_it() -> None:
-    document = whole({"text": "Hi", "thinking": (THOUGHT,)}, **SEALED)
+    document = format_response({"text": "Hi", "thinking": (THOUGHT,)}, **SEALED)
     valid_response(document)
     reasoning = document["output"][0]
     assert reasoning["summary"] == []
@@ -143,12 +147,14 @@ def test_thinking_is_sealed_where_the_client_keeps_it() -> None:
 
 
 def test_thinking_without_any_models_state_is_not_sealed() -> None:
-    document = whole({"text": "Hi", "thinking": (Thinking("Hm.", model="llama"),)}, **SEALED)
+    document = format_response(
+        {"text": "Hi", "thinking": (Thinking("Hm.", model="llama"),)}, **SEALED
+    )
     assert [item["type"] for item in document["output"]] == ["message"]
 
 
 def test_sealed_thinking_comes_back_as_it_was() -> None:
-    document = whole({"text": "Hi", "thinking": (THOUGHT,)}, **SEALED)
+    document = format_response({"text": "Hi", "thinking": (THOUGHT,)}, **SEALED)
     again = [*document["output"], {"role": "user", "content": "And now?"}]
     asked = RESPONSES.read({"model": "podium", "input": again})
     assert asked.messages[0].parts[0] == THOUGHT
@@ -156,14 +162,14 @@ def test_sealed_thinking_comes_back_as_it_was() -> None:
 
 
 def test_an_answer_that_was_cut_off_is_incomplete() -> None:
-    found = valid_response(whole({"text": "Hel", "finish": "length"}))
+    found = valid_response(format_response({"text": "Hel", "finish": "length"}))
     assert found.status == "incomplete"
     assert found.incomplete_details is not None
     assert found.incomplete_details.reason == "max_output_tokens"
 
 
 def test_a_refusal_is_told_as_one() -> None:
-    found = valid_response(whole({"text": "I will not.", "finish": "refused"}))
+    found = valid_response(format_response({"text": "I will not.", "finish": "refused"}))
     item = found.output[0]
     assert item.type == "message"
     assert item.content[0].type == "refusal"
@@ -171,7 +177,7 @@ def test_a_refusal_is_told_as_one() -> None:
 
 
 def test_a_refusal_without_a_word_is_incomplete_for_its_content() -> None:
-    found = valid_response(whole({"text": "", "finish": "refused"}))
+    found = valid_response(format_response({"text": "", "finish": "refused"}))
     assert found.status == "incomplete"
     assert found.incomplete_details is not None
     assert found.incomplete_details.reason == "content_filter"
@@ -180,7 +186,10 @@ def test_a_refusal_without_a_word_is_incomplete_for_its_content() -> None:
 def test_several_responses_of_one_run_share_its_id_and_have_items_with_ids_of_their_own() -> None:
     called = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
-    one, other = whole(), whole(input=[{"role": "user", "content": "?"}, called, result])
+    one, other = (
+        format_response(),
+        format_response(input=[{"role": "user", "content": "?"}, called, result]),
+    )
     assert one["id"] == other["id"] == "resp_1f"
     first, second = one["output"][0]["id"], other["output"][0]["id"]
     assert first == "msg_1f"
@@ -189,7 +198,7 @@ def test_several_responses_of_one_run_share_its_id_and_have_items_with_ids_of_th
 
 
 def test_the_same_answer_has_the_same_ids() -> None:
-    assert whole() == whole()
+    assert format_response() == format_response()
 
 
 @pytest.mark.parametrize("reason", STATUS)
@@ -211,6 +220,8 @@ def test_a_response_to_go_on_from_that_is_not_there_has_a_code_of_its_own() -> N
 
 def test_a_response_can_be_told_again_without_its_request() -> None:
     asked = ApiRequest(model="podium", messages=())
-    again = RESPONSES.whole(asked, Answer(id="run_1f", model="podium", created=17, text="Hello"))
+    again = RESPONSES.format_response(
+        asked, ApiResponse(id="run_1f", model="podium", created=17, text="Hello")
+    )
     assert valid_response(again).output_text == "Hello"
-    assert again["output"] == whole()["output"]
+    assert again["output"] == format_response()["output"]

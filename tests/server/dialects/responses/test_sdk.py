@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer
+from podium.server.dialects.request import ApiResponse
 from support.openai_sdk import ERRORS
 from support.responses_sdk import Backstage
 
@@ -33,8 +33,8 @@ class Sum(BaseModel):
     total: int
 
 
-def answer(text: str = "", **fields: Any) -> Answer:
-    return Answer(id="run_1f", model="podium", created=7, text=text, **fields)
+def answer(text: str = "", **fields: Any) -> ApiResponse:
+    return ApiResponse(id="run_1f", model="podium", created=7, text=text, **fields)
 
 
 def test_a_plain_question_is_answered() -> None:

@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from podium.core.request import Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
-from podium.server.dialects.base import Answer, Writer
-from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.request import ApiResponse, StreamWriter
+from podium.server.dialects.responses import RESPONSES
 from support.responses_sdk import client_that_hears, events_of
 
-OPENING: Final = Answer(id="run_0123456789abcdef", model="podium", created=1_700_000_000)
+OPENING: Final = ApiResponse(id="run_0123456789abcdef", model="podium", created=1_700_000_000)
 THOUGHT: Final = Thinking("Let me see.", opaque="signed", model="claude")
 WEATHER: Final = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
 
@@ -23,14 +23,14 @@ class Verdict(BaseModel):
     answer: int
 
 
-def writer(**wishes: Any) -> Writer:
+def writer(**wishes: Any) -> StreamWriter:
     body = {"model": "podium", "input": "hello", "stream": True, **wishes}
     return RESPONSES.writer(RESPONSES.read(body), OPENING)
 
 
-def answer(**parts: Any) -> Answer:
+def answer(**parts: Any) -> ApiResponse:
     told = {"usage": Usage(30, 12, 4, 2, 0), "orchestration": Usage(10, 5, 1, 0, 0), **parts}
-    return Answer(id=OPENING.id, model=OPENING.model, created=OPENING.created, **told)
+    return ApiResponse(id=OPENING.id, model=OPENING.model, created=OPENING.created, **told)
 
 
 def told(stream: bytes) -> list[str]:
@@ -90,7 +90,7 @@ def test_the_last_event_is_the_same_as_the_whole_response() -> None:
     ended = answer(text="Hello", tool_calls=(ToolCall("call_1", "weather", "{}"),), finish="tool")
     stream = RESPONSES.writer(asked, OPENING)
     events = events_of(stream.begin() + stream.text("Hello") + stream.end(ended))
-    assert events[-1]["response"] == RESPONSES.whole(asked, ended)
+    assert events[-1]["response"] == RESPONSES.format_response(asked, ended)
 
 
 def test_progress_is_a_part_of_the_reasoning_summary() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from podium.core.request import ResponseOptions, Tool
 from podium.server.api_error import ApiError
-from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.dialects.responses.tools import Spoken, flat_name, spoken_names
-from podium.server.dialects.tools import MOST_TOOLS
+from podium.server.dialects.content import MOST_TOOLS
+from podium.server.dialects.responses import RESPONSES
+from podium.server.dialects.responses_tools import ClientToolName, client_tool_names, flat_name
 
 FORM: Final = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER: Final = {"type": "function", "name": "weather", "description": "It.", "parameters": FORM}
@@ -70,7 +70,7 @@ def test_the_tools_of_a_namespace_are_functions_with_its_name() -> None:
 
 def test_names_of_workers_lead_back_to_the_clients() -> None:
     group = {"type": "namespace", "name": "n_", "description": "", "tools": [WEATHER, PATCH]}
-    spoken = spoken_names({"tools": [WEATHER, PATCH, group]})
+    spoken = client_tool_names({"tools": [WEATHER, PATCH, group]})
     assert set(spoken) == {"patch", "n_weather", "n_patch"}
     assert (spoken["n_patch"].namespace, spoken["n_patch"].is_custom) == ("n_", True)
 
@@ -85,8 +85,8 @@ def test_tools_that_items_add_are_offered_too() -> None:
     told = [added(functions), HELLO]
     offered = response_options(WEATHER, input=told).tools
     assert [tool.name for tool in offered] == ["weather", "functions__patch"]
-    spoken = spoken_names({"tools": [WEATHER], "input": told})
-    assert spoken == {"functions__patch": Spoken("patch", "functions", is_custom=True)}
+    spoken = client_tool_names({"tools": [WEATHER], "input": told})
+    assert spoken == {"functions__patch": ClientToolName("patch", "functions", is_custom=True)}
 
 
 def test_a_tool_that_is_added_again_counts_as_it_was_added_last() -> None:
@@ -109,7 +109,7 @@ GROUP = {"type": "namespace", "name": "a", "description": "", "tools": [PATCH]}
 def test_a_function_that_is_added_later_is_answered_as_it_is_offered(body: dict[str, Any]) -> None:
     (tool,) = RESPONSES.read({"model": "podium"} | body).response_options.tools
     assert tool.parameters == FORM
-    assert spoken_names(body) == {}
+    assert client_tool_names(body) == {}
 
 
 def test_nothing_is_said_by_adding_tools() -> None:

@@ -19,16 +19,15 @@ from podium.core.run_records import total_cost, total_usage
 from podium.core.usage import NO_USAGE, Usage, add
 from podium.server.access import Principal
 from podium.server.answers.conversation import Turn
-from podium.server.api_error import invalid, refusals
-from podium.server.dialects.base import ApiRequest
-from podium.server.dialects.chat.dialect import CHAT
-from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.podium_params import with_headers
-from podium.server.endpoints.auth import Admitted, Serving
-from podium.server.endpoints.dialect import RequestHandler
-from podium.server.endpoints.exchange import body_within, parsed
-from podium.server.endpoints.openapi import COUNT, body_of
-from podium.server.names import Target
+from podium.server.api_error import api_error_boundary, invalid
+from podium.server.dialects.anthropic import MESSAGES
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.request import ApiRequest, merge_podium_headers
+from podium.server.endpoints.auth import PrincipalDep, ServiceDep
+from podium.server.endpoints.http import parse_json_object, read_body
+from podium.server.endpoints.openapi import COUNT, request_body
+from podium.server.endpoints.request_handler import RequestHandler
+from podium.server.model_catalog import ModelTarget
 from podium.server.records.metrics import RequestCost
 from podium.server.service import Service
 
@@ -40,7 +39,7 @@ ASSUMED_OUTPUT_TOKENS: Final = 600
 """What a step is taken to write where nothing caps it: nobody can know before."""
 
 
-class PlanVisit(RequestHandler):
+class PlanRequestHandler(RequestHandler):
     """A request for a plan: a `question`, or what `/v1/chat/completions` takes. Planning itself
     may cost something, and counts; what it cost is told."""
 
@@ -51,13 +50,13 @@ class PlanVisit(RequestHandler):
         asked = CHAT.read(_as_chat(body))
         if asked.stream:
             raise invalid("stream", "a plan comes as a whole; drop stream")
-        if asked.wished.workflow is not None:
+        if asked.params.workflow is not None:
             raise invalid("podium.workflow", "a workflow of your own is there already; drop it")
         return asked
 
-    async def answer(self, asked: ApiRequest, principal: Principal, target: Target) -> None:
+    async def answer(self, asked: ApiRequest, principal: Principal, target: ModelTarget) -> None:
         """Plan, and tell what that took and what carrying it out would."""
-        service, bill = self.service, self.bill
+        service, cost = self.service, self.cost
         if target.tier is None:
             raise invalid(
                 "model", f"{target.name!r} is a single worker, for which nothing is planned"
@@ -66,25 +65,25 @@ class PlanVisit(RequestHandler):
 
         def told(event: Event) -> None:
             if isinstance(event, Planned):
-                bill.usage = bill.orchestration = total_usage(iter(event.round.planning))
-                bill.cost_usd = total_cost(iter(event.round.planning))
+                cost.usage = cost.orchestration = total_usage(iter(event.round.planning))
+                cost.cost_usd = total_cost(iter(event.round.planning))
 
         wishes["emit"] = told
-        with refusals():
+        with api_error_boundary():
             round_ = await service.podium.plan(turn.question, **wishes)
-        document = _preview(asked, turn, round_, service.pool, bill)
+        document = _preview(asked, turn, round_, service.pool, cost)
         await self.exchange.respond_json(200, document)
 
 
-@router.post(COUNT_TOKENS, tags=["messages"], openapi_extra=body_of(COUNT))
+@router.post(COUNT_TOKENS, tags=["messages"], openapi_extra=request_body(COUNT))
 async def count_tokens(
-    request: HttpRequest, service: Serving, principal: Admitted
+    request: HttpRequest, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
     """How many tokens a conversation is: Podium's own estimate, on the high side (three bytes a
     token), for workers of different vendors count differently."""
     body = await _body(request, service)
     asked = MESSAGES.read_count(body)
-    service.names.find(asked.model)
+    service.catalog.find(asked.model)
     tokens = estimated_input_tokens(Request(asked.messages, tools=asked.response_options.tools))
     return MESSAGES.counted(tokens)
 
@@ -92,8 +91,8 @@ async def count_tokens(
 async def _body(request: HttpRequest, service: Service) -> dict[str, Any]:
     """The body, with what the headers wish for."""
     announced = request.headers.get("content-length")
-    body = await body_within(service.settings.body_megabytes, announced, request.receive)
-    return with_headers(parsed(body), request.headers)
+    body = await read_body(service.settings.body_megabytes, announced, request.receive)
+    return merge_podium_headers(parse_json_object(body), request.headers)
 
 
 def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _preview(
-    asked: ApiRequest, turn: Turn, round_: Round, pool: Pool, bill: RequestCost
+    asked: ApiRequest, turn: Turn, round_: Round, pool: Pool, cost: RequestCost
 ) -> dict[str, Any]:
     assert round_.workflow is not None, "the first round always has a workflow"
     return {
@@ -121,9 +120,9 @@ def _preview(
         "routed": routed_document(round_),
         "planning": {
             "calls": len(round_.planning),
-            "input_tokens": bill.usage.input_tokens,
-            "output_tokens": bill.usage.output_tokens,
-            "cost_usd": bill.cost_usd,
+            "input_tokens": cost.usage.input_tokens,
+            "output_tokens": cost.usage.output_tokens,
+            "cost_usd": cost.cost_usd,
         },
         "estimate": _estimate(asked, turn, round_, pool),
     }

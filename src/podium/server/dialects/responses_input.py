@@ -32,29 +32,32 @@ from podium.core.request import (
     user,
 )
 from podium.server.api_error import invalid
-from podium.server.dialects.attachments import image, read, unread, words_in_address
+from podium.server.dialects.content import (
+    ToolCallMatcher,
+    decode_data_url,
+    decode_thinking,
+    document_text,
+    find_turn_end,
+    image_url,
+    is_empty_message,
+    merge_tool_results,
+    move_turn_last,
+    unreadable_document,
+)
 from podium.server.dialects.fields import (
     Fields,
     Reader,
+    array,
+    bounded_text,
     choice,
-    document,
-    joined,
-    listed,
-    opened,
-    shown,
+    describe,
+    join_path,
+    json_object,
+    read_object,
     text,
-    text_of,
 )
-from podium.server.dialects.opaque_thinking import unsealed
-from podium.server.dialects.openai import detail
-from podium.server.dialects.responses.tools import ADDITIONAL, INPUT, flat_name
-from podium.server.dialects.tools import (
-    OpenCalls,
-    end_of_turn,
-    is_empty,
-    results_together,
-    with_turn_last,
-)
+from podium.server.dialects.openai import image_detail
+from podium.server.dialects.responses_tools import ADDITIONAL, INPUT, flat_name
 
 MOST_ITEMS: Final = 20_000
 MOST_PARTS: Final = 2_000
@@ -73,7 +76,7 @@ _COMPACTING: Final = (
     "config.toml, instead of openai_base_url)"
 )
 
-_CALL_ID: Final = text_of(1, 256)
+_CALL_ID: Final = bounded_text(1, 256)
 _TEXT_PARTS: Final = ("input_text", "output_text")
 _TEXT_FIELDS: Final = (
     *("type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"),
@@ -96,14 +99,14 @@ def conversation(value: object, path: str, *, goes_on: bool) -> tuple[Message, .
     """The messages that an input tells; the last is the user's or holds results of tools.
     `goes_on` says that an earlier response stands before it."""
     if isinstance(value, str):
-        return (user(text_of(1)(value, path)),)
-    told = listed(_item, most=MOST_ITEMS, least=1)(value, path)
+        return (user(bounded_text(1)(value, path)),)
+    told = array(_item, most=MOST_ITEMS, least=1)(value, path)
     _check_calls(told, path, goes_on=goes_on)
     return _with_the_turn_last(_merged(told), path)
 
 
 def _item(value: object, path: str) -> Message:
-    fields = opened(value, path)
+    fields = read_object(value, path)
     kind = fields.optional("type", text) or ("message" if "role" in fields.values else "")
     if (reader := _ITEMS.get(kind)) is not None:
         return reader(fields)
@@ -116,7 +119,7 @@ def _item(value: object, path: str) -> Message:
     at = fields.at("type")
     instead = _COMPACTING if kind.startswith("compaction") else _ELSEWHERE
     raise invalid(
-        at, f"{at}: expected one of {', '.join(_ITEMS)}; got {shown(kind or None)}. {instead}"
+        at, f"{at}: expected one of {', '.join(_ITEMS)}; got {describe(kind or None)}. {instead}"
     )
 
 
@@ -126,7 +129,7 @@ def _message(fields: Fields) -> Message:
     content = fields.required("content", _content)
     for index, part in enumerate(content):
         if isinstance(part, Image) and role != "user":
-            at = joined(fields.at("content"), index)
+            at = join_path(fields.at("content"), index)
             raise invalid(at, f"{at}: pictures are the user's; this message is the {role}'s")
     return Message(role, content)
 
@@ -142,22 +145,22 @@ def _shown(value: object, path: str) -> tuple[Part, ...]:
 def _parts(value: object, path: str, part: Reader[Part]) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
-    return listed(part, most=MOST_PARTS)(value, path)
+    return array(part, most=MOST_PARTS)(value, path)
 
 
 def _shown_part(value: object, path: str) -> Text | Image:
     """A part of what a tool showed, which may be a document."""
-    fields = opened(value, path)
+    fields = read_object(value, path)
     if fields.values.get("type") != "input_file":
         return _part(value, path)
     fields.only(_FILE_FIELDS)
-    name = fields.optional("filename", text_of(0, 1000))
-    words = words_in_address(fields.optional("file_data", text) or "")
-    return unread(name) if words is None else read(name, words)
+    name = fields.optional("filename", bounded_text(0, 1000))
+    words = decode_data_url(fields.optional("file_data", text) or "")
+    return unreadable_document(name) if words is None else document_text(name, words)
 
 
 def _part(value: object, path: str) -> Text | Image:
-    fields = opened(value, path)
+    fields = read_object(value, path)
     kind = fields.required("type", text)
     if kind in _TEXT_PARTS:
         fields.only(_TEXT_FIELDS)
@@ -166,13 +169,13 @@ def _part(value: object, path: str) -> Text | Image:
         return Text(fields.only(("type", "refusal")).required("refusal", text))
     if kind == "input_image":
         fields.only(("type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"))
-        closely = fields.optional("detail", detail) or ""
+        closely = fields.optional("detail", image_detail) or ""
         if fields.given("file_id"):
             at = fields.at("file_id")
             raise invalid(at, f"{at}: files are not kept here; send the picture as image_url")
-        return replace(fields.required("image_url", image), detail=closely)
+        return replace(fields.required("image_url", image_url), detail=closely)
     at = fields.at("type")
-    told = f"{at}: expected input_text, input_image or output_text, got {shown(kind)}"
+    told = f"{at}: expected input_text, input_image or output_text, got {describe(kind)}"
     if kind == "input_file":
         told += "; send what the file says as text, or its pages as pictures"
     raise invalid(at, told)
@@ -190,7 +193,8 @@ def _custom_call(fields: Fields) -> Message:
 
 def _called(fields: Fields, arguments: str) -> Message:
     name = flat_name(
-        fields.optional("namespace", text_of(0, 128)), fields.required("name", text_of(1, 128))
+        fields.optional("namespace", bounded_text(0, 128)),
+        fields.required("name", bounded_text(1, 128)),
     )
     return Message("assistant", (ToolCall(fields.required("call_id", _CALL_ID), name, arguments),))
 
@@ -210,9 +214,9 @@ def _reasoning(fields: Fields) -> Message:
     progress as well; it is not read again."""
     fields.only((*_ITEM_FIELDS, "summary", "content", "encrypted_content"))
     for name in ("summary", "content"):
-        fields.optional(name, listed(document, most=MOST_PARTS))
+        fields.optional(name, array(json_object, most=MOST_PARTS))
     sealed = fields.optional("encrypted_content", text) or ""
-    return Message("assistant", unsealed(sealed, fields.at("encrypted_content")))
+    return Message("assistant", decode_thinking(sealed, fields.at("encrypted_content")))
 
 
 def _agent_message(fields: Fields) -> Message:
@@ -230,7 +234,7 @@ def _said_by_an_agent(value: object, path: str) -> tuple[Part, ...]:
 def _part_by_an_agent(value: object, path: str) -> Text | Image:
     """A part that is called encrypted was an argument of a tool that Codex wants encrypted; a
     worker here wrote it in plain words, and so it comes back."""
-    fields = opened(value, path)
+    fields = read_object(value, path)
     if fields.values.get("type") != "encrypted_content":
         return _part(value, path)
     return Text(fields.only(("type", "encrypted_content")).required("encrypted_content", text))
@@ -256,9 +260,9 @@ _ITEMS: Final[Mapping[str, Callable[[Fields], Message]]] = {
 
 def _check_calls(told: tuple[Message, ...], path: str, *, goes_on: bool) -> None:
     instead = "send every call with its output after it, or previous_response_id"
-    calls = OpenCalls(instead, goes_on=goes_on)
+    calls = ToolCallMatcher(instead, goes_on=goes_on)
     for index, message in enumerate(told):
-        at = joined(joined(path, index), "call_id")
+        at = join_path(join_path(path, index), "call_id")
         for part in message.parts:
             if isinstance(part, ToolCall):
                 calls.call(part, at)
@@ -271,7 +275,7 @@ def _merged(told: tuple[Message, ...]) -> list[Message]:
     """Items that belong together as one message each."""
     merged: list[Message] = []
     said = (message for message in told if message.parts)
-    for role, run in groupby(results_together(said), key=lambda message: message.role):
+    for role, run in groupby(merge_tool_results(said), key=lambda message: message.role):
         if role == "assistant":
             merged.append(Message(role, _one_go(run)))
         else:
@@ -297,13 +301,13 @@ def _one_go(items: Iterable[Message]) -> tuple[Part, ...]:
 
 def _with_the_turn_last(messages: list[Message], path: str) -> tuple[Message, ...]:
     """A turn is all since the user spoke."""
-    end = end_of_turn(messages)
+    end = find_turn_end(messages)
     if not end or messages[end - 1].role == "assistant":
         raise invalid(
             path,
             f"{path}: expected a message of the user, or the outputs of tools, as the last item",
         )
-    if is_empty(messages[end - 1]):
+    if is_empty_message(messages[end - 1]):
         raise invalid(path, f"{path}: the last message is empty; expected a question")
     turn = next((at for at in reversed(range(end)) if messages[at].role == "user"), 0)
-    return with_turn_last(messages, turn)
+    return move_turn_last(messages, turn)

@@ -17,13 +17,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from podium.server.access.concurrency import RETRY_AFTER_SECONDS
 from podium.server.answers.result import ApiResult
-from podium.server.api_error import ApiError, refusal_of
-from podium.server.dialects.base import Answer, ApiRequest, Dialect, Writer
-from podium.server.endpoints.auth import headers_of
-from podium.server.endpoints.exchange import Exchange
+from podium.server.api_error import ApiError, to_api_error
+from podium.server.dialects.request import ApiRequest, ApiResponse, Dialect, StreamWriter
+from podium.server.endpoints.auth import error_headers
+from podium.server.endpoints.http import HttpExchange
 
 
-def stopped(run: str | None = None) -> ApiError:
+def server_stopped_error(run: str | None = None) -> ApiError:
     """What a client is told whose answer was cut off; `run` is on record with what was done."""
     record = f"; what was done is kept as {run}" if run else ""
     return ApiError(
@@ -33,7 +33,7 @@ def stopped(run: str | None = None) -> ApiError:
     )
 
 
-class Answering:
+class ResponseTracker:
     """Sends a response, and knows how much of it is out."""
 
     def __init__(self, send: Send) -> None:
@@ -56,22 +56,24 @@ class Answering:
         if self._started:
             await self._send({"type": "http.response.body", "body": b""})
             return
-        refusal = stopped()
-        exchange = Exchange(scope, receive, self._send)
-        await exchange.respond_json(refusal.status, dialect.refused(refusal), headers_of(refusal))
+        refusal = server_stopped_error()
+        exchange = HttpExchange(scope, receive, self._send)
+        await exchange.respond_json(
+            refusal.status, dialect.refused(refusal), error_headers(refusal)
+        )
 
 
-class Stream:
+class ResponseStream:
     """One answer being streamed. It is the `StreamSink` of whoever answers."""
 
     def __init__(
-        self, exchange: Exchange, dialect: Dialect, asked: ApiRequest, keep_alive_seconds: float
+        self, exchange: HttpExchange, dialect: Dialect, asked: ApiRequest, keep_alive_seconds: float
     ) -> None:
         self._exchange = exchange
         self._dialect = dialect
         self._asked = asked
         self._keep_alive_seconds = keep_alive_seconds
-        self._writer: Writer | None = None
+        self._writer: StreamWriter | None = None
         self._has_begun = False
         self._sent: list[str] = []
         self._whole: str | None = None
@@ -87,7 +89,7 @@ class Stream:
         """The answer has an id now."""
         if kept:
             self._exchange.notes["X-Podium-Run"] = run
-        opening = Answer(id=run, model=self._asked.model, created=int(time.time()))
+        opening = ApiResponse(id=run, model=self._asked.model, created=int(time.time()))
         self._writer = self._dialect.writer(self._asked, opening)
 
     def progress(self, line: str) -> None:
@@ -141,7 +143,7 @@ class Stream:
             answered = self._result(task)
             await self._end(answered)
         except Exception as error:
-            await self.fail(refusal_of(error))
+            await self.fail(to_api_error(error))
             raise
         finally:
             if not task.done():
@@ -210,7 +212,7 @@ class Stream:
                 await self._exchange.begin_stream()
             await self._exchange.piece(b"".join(pieces))
 
-    def _begun(self) -> Writer:
+    def _begun(self) -> StreamWriter:
         """The writer, whose first words are on their way before any others."""
         assert self._writer is not None, "whoever answers opens the stream first"
         if not self._has_begun:

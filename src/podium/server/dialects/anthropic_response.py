@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 from podium.core.request import Effort, Finish, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError, Reason
-from podium.server.dialects.base import Answer, ApiRequest, stem_of
+from podium.server.dialects.content import decode_thinking, encode_thinking
 from podium.server.dialects.fields import Fields, text
-from podium.server.dialects.opaque_thinking import seal, unsealed
+from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem
 
 SHOWN: Final = "podium.shown"
 """Signs a block with nothing sealed in it: some clients drop thinking without a signature."""
@@ -30,25 +30,25 @@ HIGH_THINKING: Final = 16_384
 def thinking_block(thinking: tuple[Thinking, ...], *, in_words: bool) -> dict[str, Any]:
     """A block that shows the thinking, or only keeps it."""
     words = "\n\n".join(part.text for part in thinking if part.text) if in_words else ""
-    return {"type": "thinking", "thinking": words, "signature": seal(thinking) or SHOWN}
+    return {"type": "thinking", "thinking": words, "signature": encode_thinking(thinking) or SHOWN}
 
 
-def sealed_block(sealed: str) -> dict[str, Any]:
+def redacted_block(sealed: str) -> dict[str, Any]:
     """A block that holds a seal and shows nothing."""
     return {"type": "redacted_thinking", "data": sealed}
 
 
-def thinking_of(block: Fields) -> tuple[Thinking, ...]:
+def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
     """What a `thinking` or `redacted_thinking` block holds for the model that thought it."""
     if block.values.get("type") == "thinking":
         block.only(("type", "thinking", "signature"))
         block.required("thinking", text)
-        return unsealed(block.required("signature", text), block.at("signature"))
+        return decode_thinking(block.required("signature", text), block.at("signature"))
     block.only(("type", "data"))
-    return unsealed(block.required("data", text), block.at("data"))
+    return decode_thinking(block.required("data", text), block.at("data"))
 
 
-def effort_of_thinking(tokens: int | None) -> Effort | None:
+def thinking_effort(tokens: int | None) -> Effort | None:
     """The effort that a budget for thinking stands for."""
     if tokens is None:
         return None
@@ -89,10 +89,10 @@ UNREADABLE: Final = "arguments"
 name: the client's tool will object, and the worker can correct itself."""
 
 
-def opening(asked: ApiRequest, answer: Answer) -> dict[str, Any]:
+def message_start(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
     """A message before anything of it is known."""
     return {
-        "id": f"msg_{stem_of(asked, answer.id)}",
+        "id": f"msg_{id_stem(request, answer.id)}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,
@@ -103,7 +103,7 @@ def opening(asked: ApiRequest, answer: Answer) -> dict[str, Any]:
     }
 
 
-def ending(answer: Answer) -> dict[str, Any]:
+def stop_fields(answer: ApiResponse) -> dict[str, Any]:
     """Why the message ended."""
     if answer.tool_calls:
         return {"stop_reason": "tool_use", "stop_sequence": None}
@@ -118,11 +118,11 @@ def tool_use(call: ToolCall) -> dict[str, Any]:
         "type": "tool_use",
         "id": call.id,
         "name": call.name,
-        "input": arguments_of(call),
+        "input": tool_input(call),
     }
 
 
-def arguments_of(call: ToolCall) -> dict[str, Any]:
+def tool_input(call: ToolCall) -> dict[str, Any]:
     """The arguments as the object that Anthropic's format demands."""
     try:
         arguments = json.loads(call.arguments or "{}")
@@ -131,11 +131,11 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {UNREADABLE: call.arguments}
 
 
-def keeps_thinking(asked: ApiRequest) -> bool:
+def keeps_thinking(request: ApiRequest) -> bool:
     """Whether the client wants thinking back at all, be it without words."""
-    if asked.shows_reasoning:
+    if request.shows_reasoning:
         return True
-    thinking = asked.body.get("thinking")
+    thinking = request.body.get("thinking")
     return isinstance(thinking, Mapping) and thinking.get("display") == "omitted"
 
 
@@ -164,18 +164,18 @@ def usage(total: Usage, orchestration: Usage) -> dict[str, Any]:
     return counts
 
 
-def error(refusal: ApiError) -> dict[str, Any]:
+def anthropic_error(error: ApiError) -> dict[str, Any]:
     """An error, as a body or as an event."""
-    words = str(refusal)
-    if refusal.field and refusal.field not in words:
-        words = f"{refusal.field}: {words}"
-    told = {"type": _ERROR_TYPE[refusal.reason], "message": words}
-    return {"type": "error", "error": told | _details(refusal), "request_id": refusal.request_id}
+    words = str(error)
+    if error.field and error.field not in words:
+        words = f"{error.field}: {words}"
+    told = {"type": _ERROR_TYPE[error.reason], "message": words}
+    return {"type": "error", "error": told | _details(error), "request_id": error.request_id}
 
 
-def _details(refusal: ApiError) -> dict[str, Any]:
+def _details(error: ApiError) -> dict[str, Any]:
     """The code by which SDKs know to go on without a thread, where one was asked for."""
-    if refusal.field != "thread":
+    if error.field != "thread":
         return {}
     return {"details": {"error_code": "thread_unsupported_request", "unsupported": []}}
 
@@ -188,12 +188,12 @@ _EMPTY: Final[dict[Block, dict[str, Any]]] = {
 }
 
 
-class MessageWriter:
+class AnthropicWriter:
     """Writes one stream."""
 
-    def __init__(self, asked: ApiRequest, start: Answer) -> None:
-        self._keeps_thinking = keeps_thinking(asked)
-        self._message = opening(asked, replace(start, usage=UNKNOWN_USAGE))
+    def __init__(self, request: ApiRequest, start: ApiResponse) -> None:
+        self._keeps_thinking = keeps_thinking(request)
+        self._message = message_start(request, replace(start, usage=UNKNOWN_USAGE))
         self._index = 0
         self._open: Block | None = None
         self._last_thought: Literal["progress", "thinking"] | None = None
@@ -220,27 +220,27 @@ class MessageWriter:
         """Nothing new, but the connection lives."""
         return _event("ping")
 
-    def end(self, answer: Answer, rest: str = "") -> bytes:
+    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
         """The rest of the words, what has to be handed back, tool calls, why it ended, usage."""
-        sealed = seal(answer.thinking) if self._keeps_thinking else ""
+        sealed = encode_thinking(answer.thinking) if self._keeps_thinking else ""
         written = [self.text(rest)]
         if self._open == "thinking":
             written.append(self._close(sealed or SHOWN))
         else:
             written.append(self._close())
             if sealed:
-                written.append(self._block(sealed_block(sealed)))
+                written.append(self._block(redacted_block(sealed)))
         if not answer.text and not answer.tool_calls:
             written.append(self._block(_EMPTY["text"]))
         written.extend(self._tool_use(call) for call in answer.tool_calls)
         counts = usage(answer.usage, answer.orchestration)
-        written.append(_event("message_delta", delta=ending(answer), usage=counts))
+        written.append(_event("message_delta", delta=stop_fields(answer), usage=counts))
         written.append(_event("message_stop"))
         return b"".join(written)
 
-    def fail(self, refusal: ApiError) -> bytes:
+    def fail(self, error: ApiError) -> bytes:
         """The error event, after which nothing comes."""
-        return _written(error(refusal))
+        return _written(anthropic_error(error))
 
     def _think(self, kind: Literal["progress", "thinking"], text: str) -> bytes:
         if not text:

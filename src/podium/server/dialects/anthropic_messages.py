@@ -19,21 +19,29 @@ from typing import Final
 
 from podium.core.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.attachments import address, image_bytes, read, unread, words_in_base64
+from podium.server.dialects.anthropic_response import read_thinking_block
+from podium.server.dialects.content import (
+    ToolCallMatcher,
+    base64_image,
+    decode_base64_text,
+    document_text,
+    http_url,
+    prepend_instructions,
+    strip_thinking,
+    unreadable_document,
+)
 from podium.server.dialects.fields import (
     Fields,
     Reader,
+    array,
+    bounded_text,
     choice,
-    document,
     flag,
-    listed,
-    opened,
+    json_object,
+    read_object,
     text,
-    text_of,
-    wrong,
+    unexpected,
 )
-from podium.server.dialects.messages.response import thinking_of
-from podium.server.dialects.tools import OpenCalls, with_instructions, without_thinking
 
 MOST_MESSAGES: Final = 100_000
 MOST_BLOCKS: Final = 10_000
@@ -42,7 +50,7 @@ _BILLING_NOTE: Final = "x-anthropic-billing-header:"
 
 _ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
 
-_identifier: Final = text_of(1, 256)
+_identifier: Final = bounded_text(1, 256)
 
 _INSTEAD: Final = {
     "document": "Podium takes no documents; send the text, or the pages as images",
@@ -63,12 +71,12 @@ def conversation(body: Fields) -> tuple[Message, ...]:
     """The system prompt and the turns, as the client tells them."""
     words = body.optional("system", _system)
     turns = _Turns()
-    body.required("messages", listed(turns.take, most=MOST_MESSAGES, least=1))
+    body.required("messages", array(turns.take, most=MOST_MESSAGES, least=1))
     turns.calls.settle()
-    return with_instructions(tuple(turns.messages), words)
+    return prepend_instructions(tuple(turns.messages), words)
 
 
-def without_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Message, ...]:
+def strip_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Message, ...]:
     """The conversation with the thinking of its latest turns alone. A turn is all that the
     assistant did between two messages of the user, calls of tools included."""
     kept: list[Message] = []
@@ -79,7 +87,7 @@ def without_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Mes
         if message.role == "assistant":
             seen = True
             if turn >= turns:
-                message = without_thinking(message)
+                message = strip_thinking(message)
         if message.parts:
             kept.append(message)
     return tuple(reversed(kept))
@@ -90,7 +98,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.calls = OpenCalls(
+        self.calls = ToolCallMatcher(
             "answer each tool_use once, in the user message that follows it",
             named="tool_use blocks",
             once=True,
@@ -99,7 +107,7 @@ class _Turns:
 
     def take(self, value: object, path: str) -> None:
         """The next message. One with nothing in it says nothing, and is left out."""
-        fields = opened(value, path).only(("role", "content"))
+        fields = read_object(value, path).only(("role", "content"))
         role = fields.required("role", choice(_ROLES))
         if role == "assistant" and self._last_role == "user":
             self.calls.settle()
@@ -132,7 +140,7 @@ def _system(value: object, path: str) -> str:
     """The system prompt, as one text."""
     if isinstance(value, str):
         return text(value, path)
-    blocks = listed(_text_block, most=MOST_BLOCKS)(value, path)
+    blocks = array(_text_block, most=MOST_BLOCKS)(value, path)
     return "\n\n".join(words for words in blocks if not words.startswith(_BILLING_NOTE))
 
 
@@ -169,7 +177,7 @@ def _content(value: object, path: str, block: Reader[tuple[Part, ...]]) -> Itera
     def placed(item: object, at: str) -> tuple[Placed, ...]:
         return tuple((part, at) for part in block(item, at))
 
-    for parts in listed(placed, most=MOST_BLOCKS)(value, path):
+    for parts in array(placed, most=MOST_BLOCKS)(value, path):
         yield from parts
 
 
@@ -181,7 +189,7 @@ _READERS: Final[dict[Role, Reader[Iterator[Placed]]]] = {
 
 
 def _user_block(value: object, path: str) -> tuple[Part, ...]:
-    block = opened(value, path)
+    block = read_object(value, path)
     match block.required("type", text):
         case "text":
             return _words(block)
@@ -194,19 +202,19 @@ def _user_block(value: object, path: str) -> tuple[Part, ...]:
 
 
 def _block_beside_results(value: object, path: str) -> tuple[Part, ...]:
-    block = opened(value, path)
+    block = read_object(value, path)
     if block.values.get("type") == "document":
         return _document(block)
     return _user_block(value, path)
 
 
 def _assistant_block(value: object, path: str) -> tuple[Part, ...]:
-    block = opened(value, path)
+    block = read_object(value, path)
     match block.required("type", text):
         case "text":
             return _words(block)
         case "thinking" | "redacted_thinking":
-            return thinking_of(block)
+            return read_thinking_block(block)
         case "tool_use":
             return (_tool_use(block),)
         case kind:
@@ -218,16 +226,16 @@ def _assistant_block(value: object, path: str) -> tuple[Part, ...]:
 def _refused(block: Fields, kind: str, expected: str) -> ApiError:
     known = ("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking")
     path = block.at("type")
-    refusal = wrong(path, expected, kind)
+    error = unexpected(path, expected, kind)
     if kind in known:
-        return refusal
-    return invalid(path, f"{refusal}; {_INSTEAD.get(kind, _ELSEWHERE)}")
+        return error
+    return invalid(path, f"{error}; {_INSTEAD.get(kind, _ELSEWHERE)}")
 
 
 def _text_block(value: object, path: str) -> str:
-    block = opened(value, path).only(("type", "text", "cache_control", "citations"))
+    block = read_object(value, path).only(("type", "text", "cache_control", "citations"))
     block.required("type", choice(("text",)))
-    block.optional("cache_control", hint)
+    block.optional("cache_control", cache_control)
     return block.required("text", text)
 
 
@@ -238,39 +246,39 @@ def _words(block: Fields) -> tuple[Part, ...]:
 
 def _image(block: Fields) -> Image:
     block.only(("type", "source", "cache_control", "transformations"))
-    block.optional("cache_control", hint)
+    block.optional("cache_control", cache_control)
     block.optional("transformations", _transformations)
-    source = block.required("source", opened)
+    source = block.required("source", read_object)
     if source.values.get("type") == "file":
         path = source.at("type")
         raise invalid(path, f"{path}: Podium keeps no files; send the image as base64 or url")
     if source.required("type", choice(("base64", "url"))) == "url":
-        return Image(url=source.only(("type", "url")).required("url", address))
+        return Image(url=source.only(("type", "url")).required("url", http_url))
     source.only(("type", "media_type", "data"))
     kind = source.required("media_type", text)
-    return image_bytes(kind, source.required("data", text), source.path)
+    return base64_image(kind, source.required("data", text), source.path)
 
 
 def _transformations(value: object, path: str) -> None:
     """Workers' providers scale what is too large; nothing else can be promised."""
-    opened(value, path).only(("oversized_image",)).optional(
+    read_object(value, path).only(("oversized_image",)).optional(
         "oversized_image", choice(("downsize",))
     )
 
 
 def _tool_use(block: Fields) -> ToolCall:
     block.only(("type", "id", "name", "input", "cache_control", "caller", "toolset_name"))
-    block.optional("cache_control", hint)
+    block.optional("cache_control", cache_control)
     block.optional("caller", _direct_caller)
     _refuse_toolset(block)
-    arguments = json.dumps(block.required("input", document))
+    arguments = json.dumps(block.required("input", json_object))
     return ToolCall(
         block.required("id", _identifier), block.required("name", _identifier), arguments
     )
 
 
 def _direct_caller(value: object, path: str) -> None:
-    opened(value, path).required("type", choice(("direct",)))
+    read_object(value, path).required("type", choice(("direct",)))
 
 
 def _refuse_toolset(block: Fields) -> None:
@@ -281,7 +289,7 @@ def _refuse_toolset(block: Fields) -> None:
 
 def _tool_result(block: Fields) -> ToolResult:
     block.only(("type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"))
-    block.optional("cache_control", hint)
+    block.optional("cache_control", cache_control)
     _refuse_toolset(block)
     words, pictures = _apart(block.optional("content", _result_content) or ())
     return ToolResult(
@@ -303,19 +311,19 @@ def _document_content(value: object, path: str) -> tuple[Part, ...]:
 def _seen(value: object, path: str, block: Reader[tuple[Part, ...]]) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
-    blocks = listed(block, most=MOST_BLOCKS)(value, path)
+    blocks = array(block, most=MOST_BLOCKS)(value, path)
     return tuple(part for parts in blocks for part in parts)
 
 
 def _result_block(value: object, path: str) -> tuple[Part, ...]:
-    block = opened(value, path)
+    block = read_object(value, path)
     if block.values.get("type") == "document":
         return _document(block)
     return _words_or_image(block, "text, image or document in a tool_result")
 
 
 def _document_block(value: object, path: str) -> tuple[Part, ...]:
-    return _words_or_image(opened(value, path), "text or image in a document")
+    return _words_or_image(read_object(value, path), "text or image in a document")
 
 
 def _words_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
@@ -331,10 +339,10 @@ def _words_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
 def _document(block: Fields) -> tuple[Part, ...]:
     """What a tool showed: its words and pictures, or that there was something else."""
     block.only(("type", "source", "title", "context", "citations", "cache_control"))
-    block.optional("cache_control", hint)
-    title = block.optional("title", text_of(0, 1000))
+    block.optional("cache_control", cache_control)
+    title = block.optional("title", bounded_text(0, 1000))
     context = block.optional("context", text)
-    source = block.required("source", opened)
+    source = block.required("source", read_object)
     kind = source.optional("media_type", _identifier) or ""
     pictures: tuple[Image, ...] = ()
     match source.required("type", text):
@@ -343,10 +351,14 @@ def _document(block: Fields) -> tuple[Part, ...]:
         case "content":
             words, pictures = _apart(source.required("content", _document_content))
         case "base64":
-            words = words_in_base64(kind, source.required("data", text))
+            words = decode_base64_text(kind, source.required("data", text))
         case _:
             words = None
-    told = unread(title, kind, context) if words is None else read(title, context, words)
+    told = (
+        unreadable_document(title, kind, context)
+        if words is None
+        else document_text(title, context, words)
+    )
     return (told, *pictures) if told.text else pictures
 
 
@@ -356,7 +368,7 @@ def _apart(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:
     return words, tuple(part for part in content if isinstance(part, Image))
 
 
-def hint(value: object, path: str) -> None:
+def cache_control(value: object, path: str) -> None:
     """A `cache_control`: where a prompt cache might end. What stands in it is the provider's
     business."""
-    opened(value, path)
+    read_object(value, path)

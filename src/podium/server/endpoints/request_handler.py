@@ -27,18 +27,17 @@ from podium.core.run_records import Check
 from podium.core.usage import NO_USAGE
 from podium.server.access import Principal
 from podium.server.access.request_checks import check_image_urls, enter_hop
-from podium.server.answers.idempotency import HEADER
 from podium.server.answers.result import ApiResult
-from podium.server.api_error import ApiError, invalid, refusal_of
-from podium.server.dialects.base import ApiRequest, Dialect, Named
-from podium.server.dialects.podium_params import with_headers
-from podium.server.endpoints.auth import headers_of, let_in
-from podium.server.endpoints.exchange import NEVER_SENT, ClientGone, Exchange
-from podium.server.endpoints.stream import Stream, stopped
-from podium.server.logs import LOGGER, REQUEST
-from podium.server.names import Target
+from podium.server.answers.tiers import HEADER
+from podium.server.api_error import ApiError, invalid, to_api_error
+from podium.server.dialects.request import ApiRequest, Dialect, IdempotencyKey, merge_podium_headers
+from podium.server.endpoints.auth import authenticate, error_headers
+from podium.server.endpoints.http import CLIENT_CLOSED_REQUEST, ClientDisconnected, HttpExchange
+from podium.server.endpoints.response_stream import ResponseStream, server_stopped_error
+from podium.server.logs import LOGGER, REQUEST_MESSAGE
+from podium.server.model_catalog import ModelTarget
 from podium.server.records.metrics import RequestCost
-from podium.server.service import Holder, Service
+from podium.server.service import Service, ServiceHolder
 from podium.store.keys import Scope as KeyScope
 
 TRACE: Final = "x-podium-trace"
@@ -52,7 +51,11 @@ class DialectEndpoint:
     """`POST` in one dialect. `visit` is how each request is served."""
 
     def __init__(
-        self, holder: Holder, dialect: Dialect, path: str, visit: type[RequestHandler] | None = None
+        self,
+        holder: ServiceHolder,
+        dialect: Dialect,
+        path: str,
+        visit: type[RequestHandler] | None = None,
     ) -> None:
         self._holder = holder
         self._dialect = dialect
@@ -61,7 +64,7 @@ class DialectEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        exchange = Exchange(scope, receive, send)
+        exchange = HttpExchange(scope, receive, send)
         service = self._holder()
         if service.traces is None:
             await self._serve(service, exchange)
@@ -69,20 +72,20 @@ class DialectEndpoint:
         with service.traces.request(self._path, exchange):
             await self._serve(service, exchange)
 
-    async def _serve(self, service: Service, exchange: Exchange) -> None:
+    async def _serve(self, service: Service, exchange: HttpExchange) -> None:
         visit = self._visit(service, self._dialect, self._path, exchange)
         try:
             await visit.serve()
-        except ClientGone:
+        except ClientDisconnected:
             visit.is_gone = True
-            exchange.status = NEVER_SENT
+            exchange.status = CLIENT_CLOSED_REQUEST
         except ApiError as refusal:
             await visit.refuse(refusal)
         except asyncio.CancelledError:  # by the server, which stops
             await visit.cut_off()
         except Exception as error:  # noqa: BLE001 - the border: the client is told in its dialect
             LOGGER.exception("%s failed", self._path)
-            await visit.refuse(refusal_of(error))
+            await visit.refuse(to_api_error(error))
         finally:
             visit.account()
 
@@ -93,32 +96,38 @@ class RequestHandler:
     scope: KeyScope | None = None
     """What the request takes, where it is not what its model says."""
 
-    def __init__(self, service: Service, dialect: Dialect, path: str, exchange: Exchange) -> None:
+    def __init__(
+        self, service: Service, dialect: Dialect, path: str, exchange: HttpExchange
+    ) -> None:
         self.service = service
         self.exchange = exchange
-        self.bill = RequestCost()
+        self.cost = RequestCost()
         self.is_gone = False
         self._dialect = dialect
         self._path = path
         self._began = time.perf_counter()
         self._principal: Principal | None = None
-        self._target: Target | None = None
+        self._target: ModelTarget | None = None
         self._asked: ApiRequest | None = None
         self._answered: ApiResult | None = None
         self._refusal: ApiError | None = None
         self._traces = False
-        self._stream: Stream | None = None
+        self._stream: ResponseStream | None = None
 
     async def serve(self) -> None:
         """Let the client in, read what is asked, and answer."""
         service, exchange = self.service, self.exchange
-        self._principal = principal = await let_in(service, "POST", exchange, exchange.address)
+        self._principal = principal = await authenticate(
+            service, "POST", exchange, exchange.address
+        )
         await service.limiter.acquire()
         try:
-            body = with_headers(await exchange.json(service.settings.body_megabytes), exchange)
+            body = merge_podium_headers(
+                await exchange.json(service.settings.body_megabytes), exchange
+            )
             self._asked = asked = self.read(body)
             await check_image_urls(asked.messages, private=service.settings.private_images)
-            self._target = target = service.names.find(asked.model)
+            self._target = target = service.catalog.find(asked.model)
             name = exchange.get(NAME)
             if name is not None:
                 self._asked = asked = self._named(asked, target, name, body)
@@ -130,13 +139,13 @@ class RequestHandler:
             )
             try:
                 with enter_hop(exchange):
-                    await exchange.while_listening(self.answer(asked, principal, target))
+                    await exchange.run_until_disconnect(self.answer(asked, principal, target))
             finally:
-                await service.settle(principal, target, self.bill)
+                await service.settle(principal, target, self.cost)
         finally:
             service.limiter.release()
 
-    def _wants_trace(self, asked: ApiRequest, target: Target) -> bool:
+    def _wants_trace(self, asked: ApiRequest, target: ModelTarget) -> bool:
         """Whether the trace is to come with the answer; refused where there is no place for it."""
         value = self.exchange.get(TRACE)
         if value in (None, "0"):
@@ -158,7 +167,7 @@ class RequestHandler:
         return True
 
     def _named(
-        self, asked: ApiRequest, target: Target, name: str, body: dict[str, Any]
+        self, asked: ApiRequest, target: ModelTarget, name: str, body: dict[str, Any]
     ) -> ApiRequest:
         """What is asked, under the name that the client gave it; refused where no run would be on
         record that the name could stand for."""
@@ -172,23 +181,23 @@ class RequestHandler:
             )
         told = json.dumps([self._path, body], sort_keys=True, default=repr)
         digest = hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()
-        return replace(asked, named=Named(name, digest))
+        return replace(asked, named=IdempotencyKey(name, digest))
 
     def read(self, body: dict[str, Any]) -> ApiRequest:
         """What the body asks for."""
         return self._dialect.read(body)
 
-    async def answer(self, asked: ApiRequest, principal: Principal, target: Target) -> None:
-        """Answer; `bill` is filled in however that ends."""
+    async def answer(self, asked: ApiRequest, principal: Principal, target: ModelTarget) -> None:
+        """Answer; `cost` is filled in however that ends."""
         if asked.stream:
             await self._answer_in_pieces(asked, principal, target)
             return
-        answered = await self.service.answer(asked, principal, target, self.bill)
+        answered = await self.service.answer(asked, principal, target, self.cost)
         self._answered = answered
-        document = self._dialect.whole(asked, answered.answer)
+        document = self._dialect.format_response(asked, answered.answer)
         run = answered.run
-        if self.bill.cost_usd is not None:
-            self.exchange.notes["X-Podium-Cost"] = f"{self.bill.cost_usd:.10f}"
+        if self.cost.cost_usd is not None:
+            self.exchange.notes["X-Podium-Cost"] = f"{self.cost.cost_usd:.10f}"
         if run is not None:
             if asked.store:
                 self.exchange.notes["X-Podium-Run"] = run.id
@@ -197,11 +206,11 @@ class RequestHandler:
         await self.exchange.respond_json(200, document)
 
     async def _answer_in_pieces(
-        self, asked: ApiRequest, principal: Principal, target: Target
+        self, asked: ApiRequest, principal: Principal, target: ModelTarget
     ) -> None:
         seconds = self.service.settings.keep_alive_seconds
-        self._stream = stream = Stream(self.exchange, self._dialect, asked, seconds)
-        work = self.service.answer(asked, principal, target, self.bill, stream)
+        self._stream = stream = ResponseStream(self.exchange, self._dialect, asked, seconds)
+        work = self.service.answer(asked, principal, target, self.cost, stream)
         self._answered = await stream.carry(work)
 
     async def refuse(self, refusal: ApiError) -> None:
@@ -211,17 +220,17 @@ class RequestHandler:
             return
         if isinstance(refusal.__cause__, StoreError):  # the run may be one that was not begun
             self.exchange.notes.pop("X-Podium-Run", None)
-        elif self.bill.run is not None and self._asked is not None and self._asked.store:
-            self.exchange.notes["X-Podium-Run"] = self.bill.run.id
+        elif self.cost.run is not None and self._asked is not None and self._asked.store:
+            self.exchange.notes["X-Podium-Run"] = self.cost.run.id
         document = self._dialect.refused(refusal)
-        await self.exchange.respond_json(refusal.status, document, headers_of(refusal))
+        await self.exchange.respond_json(refusal.status, document, error_headers(refusal))
 
     async def cut_off(self) -> None:
         """Tell the client, whatever it has of the answer, that the server stopped."""
-        run = self.bill.run.id if self.bill.run is not None else None
+        run = self.cost.run.id if self.cost.run is not None else None
         if self._asked is None or not self._asked.store:
             run = None
-        refusal = stopped(run)
+        refusal = server_stopped_error(run)
         if self._stream is not None:
             await self._stream.fail(refusal)
         await self.refuse(refusal)
@@ -237,15 +246,15 @@ class RequestHandler:
             metrics.first_token.observe(
                 self._stream.first_piece_at - self._began, self._path, model
             )
-        if self.bill.run is not None:
-            metrics.runs.add(self.bill.run.status)
+        if self.cost.run is not None:
+            metrics.runs.add(self.cost.run.status)
         self._count_guardrails()
         if LOGGER.isEnabledFor(logging.INFO):
-            LOGGER.info(REQUEST, extra=self._line(model, seconds))
+            LOGGER.info(REQUEST_MESSAGE, extra=self._line(model, seconds))
 
     def _count_guardrails(self) -> None:
         """Count what guardrails did in this request."""
-        run, answered = self.bill.run, self._answered
+        run, answered = self.cost.run, self._answered
         if run is not None and run.guardrails:
             checks: Iterable[Check] = run.all_checks
         else:
@@ -265,13 +274,13 @@ class RequestHandler:
             line["key"] = self._principal.name
         if self.is_gone:
             line["gone"] = True
-        run = self.bill.run or (self._answered.run if self._answered is not None else None)
+        run = self.cost.run or (self._answered.run if self._answered is not None else None)
         if run is not None:
             line["run"], line["run_status"] = run.id, run.status
-        if self._answered is not None or self.bill.usage is not NO_USAGE:
-            line["input_tokens"] = self.bill.usage.input_tokens
-            line["output_tokens"] = self.bill.usage.output_tokens
-            line["cost_usd"] = self.bill.cost_usd
+        if self._answered is not None or self.cost.usage is not NO_USAGE:
+            line["input_tokens"] = self.cost.usage.input_tokens
+            line["output_tokens"] = self.cost.usage.output_tokens
+            line["cost_usd"] = self.cost.cost_usd
         if self._refusal is not None:
             line["refused"] = self._refusal.reason
             line["field"] = self._refusal.field

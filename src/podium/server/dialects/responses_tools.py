@@ -1,11 +1,10 @@
-"""The client's tools in the Responses dialect, and which of them must be called.
+"""Read the client's tools in the Responses dialect, and which of them must be called.
 
-Workers know functions, by plain names. So a **custom** tool, which takes free text, is a function
-with that text as its one argument; what its grammar says is told to the worker in words, and it
-is for the client to check what came. A **namespace** of tools is told as functions whose names
-begin with its name. `spoken_names` leads back to the names that the client gave. Codex offers the
-tools of models that it knows within the input, as items `additional_tools`: they are offered like
-the others. Tools that OpenAI runs on its own servers are not here, and are refused.
+Workers know only functions with plain names. A custom tool, which takes free text, becomes a
+function with that text as its one argument; its grammar goes into the description, and the client
+checks the input. A tool of a namespace gets the namespace as a prefix; `client_tool_names` maps
+back. Codex puts tools of known models into the input as `additional_tools` items. Tools that
+OpenAI runs on its own servers are refused.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from typing import Any, Final
 
 from podium.core.request import Tool
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.base import Json
+from podium.server.dialects.content import MOST_TOOLS, check_unique_names, find_tool, make_tool
 from podium.server.dialects.fields import (
     Fields,
+    Json,
+    array,
+    bounded_text,
     choice,
-    document,
+    describe,
     flag,
-    joined,
-    listed,
-    opened,
-    shown,
+    join_path,
+    json_object,
+    read_object,
     text,
-    text_of,
 )
-from podium.server.dialects.tools import MOST_TOOLS, demanded, distinct, tool
 
 ADDITIONAL: Final = "additional_tools"
 """The type of an item that adds tools."""
@@ -72,7 +71,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ClientToolName:
     """What the client calls a tool."""
 
     name: str
@@ -80,13 +79,13 @@ class Spoken:
     is_custom: bool = False
 
 
-def offered(fields: Fields) -> tuple[Tool, ...]:
+def read_tools(fields: Fields) -> tuple[Tool, ...]:
     """The client's tools, as workers know them: those of the body, and those that items of its
     input add, of which the last of a name counts."""
-    every = {tool.name: tool for tool in fields.optional("tools", _tools) or ()}
+    every = {make_tool.name: make_tool for make_tool in fields.optional("tools", _tools) or ()}
     for index, item in _additions(fields.values):
-        added = opened(item, joined("input", index))
-        every |= {tool.name: tool for tool in added.required("tools", _tools)}
+        added = read_object(item, join_path("input", index))
+        every |= {make_tool.name: make_tool for make_tool in added.required("tools", _tools)}
     if len(every) > MOST_TOOLS:
         raise invalid("input", f"input: expected at most {MOST_TOOLS} tools, got {len(every)}")
     return tuple(every.values())
@@ -101,27 +100,27 @@ def _additions(body: Json) -> Iterator[tuple[int, Json]]:
 
 
 def _tools(value: object, path: str) -> tuple[Tool, ...]:
-    groups = listed(_entry, most=MOST_TOOLS)(value, path)
+    groups = array(_entry, most=MOST_TOOLS)(value, path)
     every = tuple(one for group in groups for one in group)
     if len(every) > MOST_TOOLS:
         raise invalid(path, f"{path}: expected at most {MOST_TOOLS} tools, got {len(every)}")
-    return distinct(every, path)
+    return check_unique_names(every, path)
 
 
-def spoken_names(body: Json) -> dict[str, Spoken]:
+def client_tool_names(body: Json) -> dict[str, ClientToolName]:
     """The names that workers know -> what the client calls the tool; plain functions are called
-    alike, and are left out. As in `offered`, the last of a name counts. The body has been read
+    alike, and are left out. As in `read_tools`, the last of a name counts. The body has been read
     before."""
-    spoken: dict[str, Spoken] = {}
+    spoken: dict[str, ClientToolName] = {}
     added = [entry for _, item in _additions(body) for entry in item["tools"]]
     for entry in [*(body.get("tools") or ()), *added]:
         if entry["type"] == "namespace":
             for inner in entry["tools"]:
                 is_custom = inner["type"] == "custom"
                 name = flat_name(entry["name"], inner["name"])
-                spoken[name] = Spoken(inner["name"], entry["name"], is_custom)
+                spoken[name] = ClientToolName(inner["name"], entry["name"], is_custom)
         elif entry["type"] == "custom":
-            spoken[entry["name"]] = Spoken(entry["name"], is_custom=True)
+            spoken[entry["name"]] = ClientToolName(entry["name"], is_custom=True)
         else:
             spoken.pop(entry["name"], None)
     return spoken
@@ -134,46 +133,46 @@ def flat_name(namespace: str | None, name: str) -> str:
     return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
 
 
-def tool_choice(
-    value: object, path: str, offered: tuple[Tool, ...]
+def read_tool_choice(
+    value: object, path: str, read_tools: tuple[Tool, ...]
 ) -> tuple[str, tuple[Tool, ...]]:
     """Whether a tool must be called, as in a `Request`, and the tools that may be."""
     if isinstance(value, Mapping):
-        fields = opened(value, path)
+        fields = read_object(value, path)
         kind = fields.required("type", text)
         if kind in ("function", "custom"):
-            named = _named(fields.only(("type", "name")), offered)
-            return named.name, offered
+            named = _named(fields.only(("type", "name")), read_tools)
+            return named.name, read_tools
         if kind == "allowed_tools":
-            return _allowed(fields, offered)
+            return _allowed(fields, read_tools)
         at = fields.at("type")
         raise invalid(
-            at, f"{at}: expected 'function', 'custom' or 'allowed_tools', got {shown(kind)}"
+            at, f"{at}: expected 'function', 'custom' or 'allowed_tools', got {describe(kind)}"
         )
     word = choice(("auto", "none", "required"))(value, path)
-    if word == "required" and not offered:
+    if word == "required" and not read_tools:
         raise invalid(path, f"{path}: 'required' demands that tools has some, and it has none")
-    return word, offered
+    return word, read_tools
 
 
-def _allowed(fields: Fields, offered: tuple[Tool, ...]) -> tuple[str, tuple[Tool, ...]]:
+def _allowed(fields: Fields, read_tools: tuple[Tool, ...]) -> tuple[str, tuple[Tool, ...]]:
     fields.only(("type", "mode", "tools"))
     mode = fields.required("mode", choice(("auto", "required")))
 
     def allowed(value: object, path: str) -> Tool:
-        entry = opened(value, path).only(("type", "name"))
+        entry = read_object(value, path).only(("type", "name"))
         entry.required("type", choice(("function", "custom")))
-        return _named(entry, offered)
+        return _named(entry, read_tools)
 
-    return mode, fields.required("tools", listed(allowed, most=MOST_TOOLS, least=1))
+    return mode, fields.required("tools", array(allowed, most=MOST_TOOLS, least=1))
 
 
-def _named(fields: Fields, offered: tuple[Tool, ...]) -> Tool:
-    return demanded(offered, fields.required("name", text), fields.at("name"))
+def _named(fields: Fields, read_tools: tuple[Tool, ...]) -> Tool:
+    return find_tool(read_tools, fields.required("name", text), fields.at("name"))
 
 
 def _entry(value: object, path: str) -> tuple[Tool, ...]:
-    fields = opened(value, path)
+    fields = read_object(value, path)
     kind = fields.required("type", text)
     if kind == "function":
         return (_function(fields),)
@@ -182,40 +181,40 @@ def _entry(value: object, path: str) -> tuple[Tool, ...]:
     if kind != "namespace":
         raise _not_here(kind, fields.at("type"))
     fields.only(_NAMESPACE)
-    namespace = fields.required("name", text_of(1, 128))
+    namespace = fields.required("name", bounded_text(1, 128))
     fields.optional("description", text)
 
     def inner(value: object, path: str) -> Tool:
-        entry = opened(value, path)
+        entry = read_object(value, path)
         kind = entry.required("type", choice(("function", "custom")))
         return _function(entry, namespace) if kind == "function" else _custom(entry, namespace)
 
-    return fields.required("tools", listed(inner, most=MOST_TOOLS))
+    return fields.required("tools", array(inner, most=MOST_TOOLS))
 
 
 def _not_here(kind: str, path: str) -> ApiError:
     instead = _ELSEWHERE.get(kind, "expected 'function', 'custom' or 'namespace'")
     return invalid(
-        path, f"{path}: {shown(kind)} is a tool that this server does not have; {instead}"
+        path, f"{path}: {describe(kind)} is a tool that this server does not have; {instead}"
     )
 
 
 def _function(fields: Fields, namespace: str = "") -> Tool:
     fields.only(_FUNCTION)
     fields.optional("strict", flag)
-    fields.optional("output_schema", document)
+    fields.optional("output_schema", json_object)
     return _tool(fields, namespace, fields.values.get("parameters"))
 
 
 def _custom(fields: Fields, namespace: str = "") -> Tool:
     fields.only(_CUSTOM)
     made = _tool(fields, namespace, _FREE_TEXT)
-    form = fields.optional("format", opened)
+    form = fields.optional("format", read_object)
     if form is None or form.required("type", choice(("text", "grammar"))) == "text":
         return made
     form.only(("type", "syntax", "definition"))
     syntax = form.required("syntax", choice(("lark", "regex")))
-    grammar = form.required("definition", text_of(1, 100_000))
+    grammar = form.required("definition", bounded_text(1, 100_000))
     rule = f"The input must follow this grammar ({syntax}):\n{grammar}"
     return Tool(made.name, f"{made.description}\n\n{rule}".strip(), made.parameters)
 
@@ -226,12 +225,12 @@ def _tool(fields: Fields, namespace: str, parameters: Any) -> Tool:
         if fields.optional(name, flag):
             at = fields.at(name)
             raise invalid(at, f"{at}: true is not served here; leave it out")
-    if callers := fields.optional("allowed_callers", listed(text, most=8)):
+    if callers := fields.optional("allowed_callers", array(text, most=8)):
         _only_direct(callers, fields.at("allowed_callers"))
-    name = fields.required("name", text_of(1, 128))
-    return tool(flat_name(namespace, name), description, parameters, fields.path)
+    name = fields.required("name", bounded_text(1, 128))
+    return make_tool(flat_name(namespace, name), description, parameters, fields.path)
 
 
 def _only_direct(callers: tuple[str, ...], path: str) -> None:
     for index, caller in enumerate(callers):
-        choice(("direct",))(caller, joined(path, index))
+        choice(("direct",))(caller, join_path(path, index))

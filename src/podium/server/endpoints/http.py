@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Container, Mapping
 from typing import Any, Final, TypeVar
 
-from starlette.types import Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podium.server.api_error import ApiError, invalid
 
@@ -21,11 +22,11 @@ Result = TypeVar("Result")
 JSON: Final = b"application/json"
 EVENTS: Final = b"text/event-stream; charset=utf-8"
 
-NOT_KEPT: Final = "no-store"
+NO_STORE: Final = "no-store"
 """What `Cache-Control` says of answers: they hold what somebody asked, and others may use the same
 browser."""
 
-NEVER_SENT: Final = 499
+CLIENT_CLOSED_REQUEST: Final = 499
 """The status that is logged where the client went away before it had its answer, whether or not
 a stream had begun with another."""
 
@@ -37,11 +38,11 @@ BODY_SECONDS: Final = 60.0
 """How long a client may take to send a body: it has a place meanwhile that others wait for."""
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Exchange:
+class HttpExchange:
     """One request, and the one response to it. `status` is what was sent, once something was;
     `notes` are headers to be sent with it."""
 
@@ -53,7 +54,7 @@ class Exchange:
         self._send = send
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self.started = False
-        self.status = NEVER_SENT
+        self.status = CLIENT_CLOSED_REQUEST
         self.notes: dict[str, str] = {}
 
     def get(self, name: str) -> str | None:
@@ -64,11 +65,13 @@ class Exchange:
     @property
     def address(self) -> str:
         """Where the client is."""
-        return address_of(self._scope)
+        return client_address(self._scope)
 
     async def json(self, megabytes: int) -> dict[str, Any]:
         """The body as a JSON object."""
-        return parsed(await body_within(megabytes, self.get("content-length"), self._receive))
+        return parse_json_object(
+            await read_body(megabytes, self.get("content-length"), self._receive)
+        )
 
     async def respond(
         self, status: int, body: bytes, *, media_type: bytes = JSON, headers: Mapping[str, str] = {}
@@ -81,7 +84,7 @@ class Exchange:
         self, status: int, document: Any, headers: Mapping[str, str] = {}
     ) -> None:
         """Send a JSON document."""
-        await self.respond(status, written(document), headers=headers)
+        await self.respond(status, encode_json(document), headers=headers)
 
     async def begin_stream(self) -> None:
         """Open a stream of events."""
@@ -95,14 +98,14 @@ class Exchange:
         """Close the stream."""
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def while_listening(self, work: Awaitable[Result]) -> Result:
+    async def run_until_disconnect(self, work: Awaitable[Result]) -> Result:
         """Do the work in this task, and stop it should the client go away meanwhile."""
-        return await while_listening(work, self._receive)
+        return await run_until_disconnect(work, self._receive)
 
     async def _start(
         self, status: int, media_type: bytes, headers: Mapping[str, str], length: int | None = None
     ) -> None:
-        raw = [(b"content-type", media_type), (b"cache-control", NOT_KEPT.encode())]
+        raw = [(b"content-type", media_type), (b"cache-control", NO_STORE.encode())]
         if length is not None:
             raw.append((b"content-length", str(length).encode()))
         for name, value in (*self.notes.items(), *headers.items()):
@@ -112,9 +115,9 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
 
-async def while_listening(work: Awaitable[Result], receive: Receive) -> Result:
+async def run_until_disconnect(work: Awaitable[Result], receive: Receive) -> Result:
     """Do the work in this task. Should the client go away meanwhile, the work is cancelled and
-    `ClientGone` raised. The body must have been read before."""
+    `ClientDisconnected` raised. The body must have been read before."""
     task = asyncio.current_task()
     assert task is not None, "a request is served by a task"
     going_on = True
@@ -129,7 +132,7 @@ async def while_listening(work: Awaitable[Result], receive: Receive) -> Result:
         return await work
     except asyncio.CancelledError:
         if watch.done() and not watch.cancelled() and task.uncancel() <= 0:
-            raise ClientGone from None
+            raise ClientDisconnected from None
         raise
     finally:
         going_on = False
@@ -141,7 +144,7 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-async def body_within(megabytes: int, announced: str | None, receive: Receive) -> bytes:
+async def read_body(megabytes: int, announced: str | None, receive: Receive) -> bytes:
     """The body of a request; one that is too large is refused before it is read whole."""
     limit = megabytes * MEGABYTE
     if announced is not None and announced.isdigit() and int(announced) > limit:
@@ -161,7 +164,7 @@ async def _body(limit: int, megabytes: int, receive: Receive) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         piece: bytes = message.get("body", b"")
         pieces.append(piece)
         length += len(piece)
@@ -171,19 +174,19 @@ async def _body(limit: int, megabytes: int, receive: Receive) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def address_of(scope: Scope) -> str:
+def client_address(scope: Scope) -> str:
     """Where the client of a connection is; behind a proxy that is trusted, where that says."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
-def token_in(authorization: str | None, x_api_key: str | None) -> str | None:
+def read_token(authorization: str | None, x_api_key: str | None) -> str | None:
     """The key that is in these headers."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else x_api_key
 
 
-def session_in(cookie: str | None) -> str | None:
+def read_session_cookie(cookie: str | None) -> str | None:
     """The session that is in this header, of a browser that signed in."""
     for pair in (cookie or "").split(";"):
         name, _, value = pair.strip().partition("=")
@@ -192,7 +195,7 @@ def session_in(cookie: str | None) -> str | None:
     return None
 
 
-def parsed(body: bytes) -> dict[str, Any]:
+def parse_json_object(body: bytes) -> dict[str, Any]:
     """A body as a JSON object."""
     try:
         document = json.loads(body)
@@ -203,7 +206,7 @@ def parsed(body: bytes) -> dict[str, Any]:
     return document
 
 
-def written(document: Any) -> bytes:
+def encode_json(document: Any) -> bytes:
     """A document as JSON; half of a surrogate pair, which UTF-8 cannot hold, as an escape."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
@@ -218,3 +221,72 @@ def _too_large(megabytes: int) -> ApiError:
         f"the body is over {megabytes} MB, the most that is read here; send less, or have "
         f"server.body_megabytes raised",
     )
+
+
+MEGABYTES: Final = 1
+"""The most that is read: a key or a comment is far less."""
+
+_WITHOUT_BODY: Final = ("GET", "HEAD")
+
+
+def route_path(scope: Scope) -> str:
+    """The address as the application knows it, wherever it is mounted."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+class BodyLimitMiddleware:
+    """Reads the body before anybody else does. The framework would read all of it, however much
+    that is and however long it takes, before it asks who sends it. `own` are the addresses that
+    read theirs within a limit of their own."""
+
+    def __init__(self, app: ASGIApp, own: Container[str]) -> None:
+        self._app = app
+        self._own = own
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a connection."""
+        if (
+            scope["type"] == "http"
+            and scope["method"] not in _WITHOUT_BODY
+            and route_path(scope) not in self._own
+        ):
+            receive = _again(await _read(scope, receive), receive)
+        await self._app(scope, receive, send)
+
+
+async def _read(scope: Scope, receive: Receive) -> bytes:
+    announced = Headers(scope=scope).get("content-length")
+    try:
+        return await read_body(MEGABYTES, announced, receive)
+    except ApiError as refusal:
+        if refusal.reason != "too_large":
+            raise
+        raise ApiError(  # no setting raises this limit
+            "too_large", f"the body is over {MEGABYTES} MB, the most that is read here; send less"
+        ) from None
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read, and then what comes after it."""
+    is_given = False
+
+    async def again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def send_uncached(send: Send) -> Send:
+    """Sends responses as ones that nobody is to keep, unless they say themselves who may."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).setdefault("Cache-Control", NO_STORE)
+        await send(message)
+
+    return sending

@@ -21,25 +21,25 @@ from typing import Final
 
 from podium.core.request import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from podium.server.api_error import invalid
-from podium.server.dialects.attachments import image
+from podium.server.dialects.content import (
+    ToolCallMatcher,
+    find_turn_end,
+    image_url,
+    is_empty_message,
+    merge_tool_results,
+    move_turn_last,
+)
 from podium.server.dialects.fields import (
     Fields,
+    array,
+    bounded_text,
     choice,
-    joined,
-    listed,
-    opened,
+    join_path,
+    read_object,
     text,
-    text_of,
-    wrong,
+    unexpected,
 )
-from podium.server.dialects.openai import detail
-from podium.server.dialects.tools import (
-    OpenCalls,
-    end_of_turn,
-    is_empty,
-    results_together,
-    with_turn_last,
-)
+from podium.server.dialects.openai import image_detail
 
 MOST_MESSAGES: Final = 10_000
 MOST_PARTS: Final = 10_000
@@ -64,27 +64,27 @@ _NOT_SERVED: Final = {
     "function_call": "function_call is no longer; use tool_calls",
 }
 
-_id: Final = text_of(1, 1024)
-_name: Final = text_of(1, 64)
+_id: Final = bounded_text(1, 1024)
+_name: Final = bounded_text(1, 64)
 
 
 def conversation(value: object, path: str) -> tuple[Message, ...]:
     """All messages. The last one is the user's, or holds the results of tools."""
-    told = listed(_message, most=MOST_MESSAGES, least=1)(value, path)
+    told = array(_message, most=MOST_MESSAGES, least=1)(value, path)
     _check_calls(told, path)
-    messages = _with_the_turn_last(results_together(told))
+    messages = _with_the_turn_last(merge_tool_results(told))
     last = messages[-1]
     heard = [place for place, message in enumerate(told) if message.role != "system"]
-    at = joined(path, heard[-1] if heard else len(told) - 1)
+    at = join_path(path, heard[-1] if heard else len(told) - 1)
     if last.role not in ("user", "tool"):
         raise invalid(at, f"{at}: the last message must be the user's or a tool's result")
-    if is_empty(last):
+    if is_empty_message(last):
         raise invalid(at, f"{at}: the message is empty; say what is asked")
     return messages
 
 
 def _message(value: object, path: str) -> Message:
-    fields = opened(value, path)
+    fields = read_object(value, path)
     if fields.values.get("role") == "function":
         raise invalid(
             fields.at("role"), f"{fields.at('role')}: 'function' is no longer; use 'tool'"
@@ -117,7 +117,7 @@ def _assistant(fields: Fields) -> Message:
         parts.append(Text(refusal))
     elif not fields.values.get("tool_calls"):
         raise invalid(fields.at("content"), f"{fields.at('content')}: no words and no calls")
-    parts += fields.optional("tool_calls", listed(_call, most=MOST_CALLS)) or ()
+    parts += fields.optional("tool_calls", array(_call, most=MOST_CALLS)) or ()
     return Message("assistant", tuple(parts))
 
 
@@ -149,15 +149,15 @@ def _content(fields: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
         if isinstance(value, str):
             return (Text(text(value, path)),)
         if not isinstance(value, list | tuple):
-            raise wrong(path, "a text or a list of parts", value)
-        return listed(_part(kinds), most=MOST_PARTS, least=1)(value, path)
+            raise unexpected(path, "a text or a list of parts", value)
+        return array(_part(kinds), most=MOST_PARTS, least=1)(value, path)
 
     return fields.required("content", read)
 
 
 def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
     def read(value: object, path: str) -> Part:
-        fields = opened(value, path)
+        fields = read_object(value, path)
         kind = fields.values.get("type")
         if isinstance(kind, str) and kind in _UNTAKEN:
             raise invalid(path, f"{path}: {_UNTAKEN[kind]}")
@@ -172,25 +172,25 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
 
 
 def _image(value: object, path: str) -> Image:
-    fields = opened(value, path).only(("url", "detail"))
-    closely = fields.optional("detail", detail) or ""
-    return replace(fields.required("url", image), detail=closely)
+    fields = read_object(value, path).only(("url", "detail"))
+    closely = fields.optional("detail", image_detail) or ""
+    return replace(fields.required("url", image_url), detail=closely)
 
 
 def _breakpoint(value: object, path: str) -> None:
     """A hint at what to keep in a provider's cache: checked, and no answer depends on it."""
-    fields = opened(value, path).only(("mode", "ttl"))
+    fields = read_object(value, path).only(("mode", "ttl"))
     fields.required("mode", choice(("explicit",)))
     fields.optional("ttl", choice(("30m", "12h")))
 
 
 def _call(value: object, path: str) -> ToolCall:
-    fields = opened(value, path)
+    fields = read_object(value, path)
     if fields.values.get("type") == "custom":
         raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are served")
     fields.only(("id", "type", "function", "index"))
     fields.required("type", choice(("function",)))
-    function = fields.required("function", opened)
+    function = fields.required("function", read_object)
     function.only(("name", "arguments", "parsed_arguments"))
     return ToolCall(
         fields.required("id", _id),
@@ -200,24 +200,24 @@ def _call(value: object, path: str) -> ToolCall:
 
 
 def _check_calls(messages: Iterable[Message], path: str) -> None:
-    calls = OpenCalls("send one message of role 'tool' for each call, right after the calls")
+    calls = ToolCallMatcher("send one message of role 'tool' for each call, right after the calls")
     at = path
     for index, message in enumerate(messages):
-        at = joined(path, index)
+        at = join_path(path, index)
         if message.role != "tool":
             calls.settle(at)
         for part in message.parts:
             if isinstance(part, ToolCall):
                 calls.call(part, at)
             elif isinstance(part, ToolResult):
-                calls.answer(part, joined(at, "tool_call_id"))
+                calls.answer(part, join_path(at, "tool_call_id"))
     calls.settle(at)
 
 
 def _with_the_turn_last(messages: list[Message]) -> tuple[Message, ...]:
     """Results belong to a turn with the calls before them. Where nobody but the system spoke, its
     last words are the question."""
-    end = end_of_turn(messages)
+    end = find_turn_end(messages)
     if not end:
         return (*messages[:-1], Message("user", messages[-1].parts))
-    return with_turn_last(messages, end - (2 if messages[end - 1].role == "tool" else 1))
+    return move_turn_last(messages, end - (2 if messages[end - 1].role == "tool" else 1))

@@ -30,18 +30,18 @@ TIERS: Final = MappingProxyType[str, Tier](
 )
 """The tiers by the model names that clients ask for."""
 
-NAME_OF: Final = MappingProxyType[Tier, str]({tier: name for name, tier in TIERS.items()})
+MODEL_NAMES: Final = MappingProxyType[Tier, str]({tier: name for name, tier in TIERS.items()})
 
 PIN: Final = "@"
 
 
-def tier_of(model: str) -> Tier | None:
+def parse_tier(model: str) -> Tier | None:
     """The tier that a model name means, pinned (`podium-ultra@…`) or not; None for a worker's."""
     return TIERS.get(model.partition(PIN)[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelTarget:
     """What serves a name: a tier, or one worker. `name` is without the pin."""
 
     name: str
@@ -50,7 +50,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ModelEntry:
     """A name as a list of models shows it."""
 
     name: str
@@ -58,7 +58,7 @@ class Listed:
     description: str
 
 
-class Names:
+class ModelCatalog:
     """The names of one server."""
 
     def __init__(
@@ -76,17 +76,17 @@ class Names:
             if worker.profile.provider != CONDUCTOR_PROVIDER
         }
         self._targets = {
-            **{name: Target(name, worker=worker) for name, worker in self._workers.items()},
-            **{name: Target(name, tier=tier) for name, tier in TIERS.items()},
+            **{name: ModelTarget(name, worker=worker) for name, worker in self._workers.items()},
+            **{name: ModelTarget(name, tier=tier) for name, tier in TIERS.items()},
         }
         self.pins = {
-            name: f"{name}{PIN}{fingerprint(tier, pool, conductor, options, configured, mini)}"
+            name: f"{name}{PIN}{tier_fingerprint(tier, pool, conductor, options, configured, mini)}"
             for name, tier in TIERS.items()
         }
         for name, pinned in self.pins.items():
             self._targets[pinned] = self._targets[name]
 
-    def find(self, name: str) -> Target:
+    def find(self, name: str) -> ModelTarget:
         """What serves that name."""
         target = self._targets.get(name)
         if target is not None:
@@ -103,15 +103,15 @@ class Names:
             "not_found", f"there is no model {name[:200]!r}; {suggest(name, known)}", field="model"
         )
 
-    def __iter__(self) -> Iterator[Listed]:
+    def __iter__(self) -> Iterator[ModelEntry]:
         for name in TIERS:
-            yield Listed(name, "podium", _TIER_LINES[TIERS[name]])
+            yield ModelEntry(name, "podium", _TIER_LINES[TIERS[name]])
         for name, pinned in self.pins.items():
-            yield Listed(pinned, "podium", f"{name}, as it is now")
+            yield ModelEntry(pinned, "podium", f"{name}, as it is now")
         for name, worker in self._workers.items():
             if name not in TIERS:
                 profile = worker.profile
-                yield Listed(name, profile.provider or "podium", profile.description)
+                yield ModelEntry(name, profile.provider or "podium", profile.description)
 
 
 _TIER_LINES: Final = MappingProxyType[Tier, str](
@@ -123,7 +123,7 @@ _TIER_LINES: Final = MappingProxyType[Tier, str](
 )
 
 
-def fingerprint(
+def tier_fingerprint(
     tier: Tier,
     pool: Pool,
     conductor: Conductor,

@@ -1,0 +1,426 @@
+"""OpenAI's Chat Completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from podium.core.request import Finish, Message, ResponseOptions, Tool, ToolCall
+from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.chat_messages import conversation
+from podium.server.dialects.content import (
+    MOST_TOOLS,
+    check_unique_names,
+    find_tool,
+    make_tool,
+    prepend_instructions,
+)
+from podium.server.dialects.fields import (
+    Fields,
+    Json,
+    array,
+    bounded_text,
+    choice,
+    describe,
+    effort,
+    flag,
+    integer,
+    number,
+    read_object,
+    text,
+)
+from podium.server.dialects.openai import (
+    cache_options,
+    metadata,
+    openai_error,
+    response_format,
+    stream_options,
+    usage_details,
+    verbosity,
+)
+from podium.server.dialects.request import (
+    ApiRequest,
+    ApiResponse,
+    Dialect,
+    PodiumParams,
+    StreamWriter,
+    id_stem,
+    read_podium_params,
+)
+
+FINISH_REASONS: Final[Mapping[Finish, str]] = {
+    "stop": "stop",
+    "length": "length",
+    "tool": "tool_calls",
+    "refused": "content_filter",
+}
+
+
+def completion_id(request: ApiRequest, answer: ApiResponse) -> str:
+    """The id of a completion, with the beginning of OpenAI's."""
+    return f"chatcmpl-{id_stem(request, answer.id)}"
+
+
+def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
+    """A `chat.completion`."""
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": answer.text if answer.text or not answer.tool_calls else None,
+        "refusal": None,
+    }
+    if request.shows_reasoning and answer.thinking:
+        message["reasoning_content"] = "\n\n".join(part.text for part in answer.thinking)
+    if answer.tool_calls:
+        message["tool_calls"] = [tool_call(call) for call in answer.tool_calls]
+    integer = {
+        "id": completion_id(request, answer),
+        "object": "chat.completion",
+        "created": answer.created,
+        "model": answer.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "logprobs": None,
+                "finish_reason": finish_reason(answer),
+            }
+        ],
+        "usage": usage(answer),
+    }
+    return integer | echoed_fields(request)
+
+
+def echoed_fields(request: ApiRequest) -> dict[str, Any]:
+    """What of the request the response says again."""
+    body = request.body
+    told: dict[str, Any] = {}
+    if body.get("metadata") is not None:
+        told["metadata"] = body["metadata"]
+    if body.get("service_tier") is not None:
+        told["service_tier"] = "default"
+    return told
+
+
+def tool_call(call: ToolCall) -> dict[str, Any]:
+    """A call of one of the client's tools."""
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+def finish_reason(answer: ApiResponse) -> str:
+    """Why it ended, in OpenAI's words."""
+    return "tool_calls" if answer.tool_calls else FINISH_REASONS[answer.finish]
+
+
+def usage(answer: ApiResponse) -> dict[str, Any] | None:
+    """The tokens of everything that was done, or None where they are not all known."""
+    total = answer.usage
+    if total.input_tokens is None or total.output_tokens is None:
+        return None
+    details = usage_details(total, answer.orchestration)
+    return {
+        "prompt_tokens": total.input_tokens,
+        "completion_tokens": total.output_tokens,
+        "total_tokens": total.input_tokens + total.output_tokens,
+        "prompt_tokens_details": details.read,
+        "completion_tokens_details": details.written,
+    }
+
+
+DONE: Final = b"data: [DONE]\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+"""A comment of the event stream: clients read over it."""
+
+_GOES_ON: Final = b',"logprobs":null,"finish_reason":null}]'
+
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _encoded(value: object) -> bytes:
+    return _encode(value).encode()
+
+
+class ChatWriter:
+    """One stream of `chat.completion.chunk`."""
+
+    def __init__(self, request: ApiRequest, opening: ApiResponse) -> None:
+        self._shows_usage = request.shows_usage
+        self._common: dict[str, Any] = {
+            "id": completion_id(request, opening),
+            "object": "chat.completion.chunk",
+            "created": opening.created,
+            "model": opening.model,
+        }
+        tier = echoed_fields(request).get("service_tier")
+        if tier is not None:
+            self._common["service_tier"] = tier
+        head = _encoded(self._common)[:-1]
+        self._before = b"data: " + head + b',"choices":[{"index":0,"delta":'
+        self._after = (b',"usage":null}' if request.shows_usage else b"}") + b"\n\n"
+
+    def begin(self) -> bytes:
+        """Who speaks."""
+        return self._delta({"role": "assistant", "content": ""})
+
+    def progress(self, text: str) -> bytes:
+        """A line on what is being done."""
+        return self._delta({"reasoning_content": f"{text}\n"})
+
+    def thinking(self, text: str) -> bytes:
+        """A piece of the final worker's thinking."""
+        return self._delta({"reasoning_content": text})
+
+    def text(self, text: str) -> bytes:
+        """A piece of the answer."""
+        return self._delta({"content": text})
+
+    def keep_alive(self) -> bytes:
+        """A comment, which is no chunk."""
+        return KEEP_ALIVE
+
+    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
+        """The rest of the words; tool calls whole, each in a chunk of its own; why it ended; usage,
+        if asked for."""
+        told = self.text(rest) if rest else b""
+        calls = b"".join(
+            self._delta({"tool_calls": [{"index": index} | tool_call(call)]})
+            for index, call in enumerate(answer.tool_calls)
+        )
+        return told + calls + self._finished(answer) + self._used(answer) + DONE
+
+    def fail(self, error: ApiError) -> bytes:
+        """The error in place of a chunk: SDKs raise it."""
+        return b"data: " + _encoded({"error": openai_error(error)}) + b"\n\n" + DONE
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return self._before + _encoded(delta) + _GOES_ON + self._after
+
+    def _finished(self, answer: ApiResponse) -> bytes:
+        ending = _encoded(finish_reason(answer))
+        return self._before + b'{},"logprobs":null,"finish_reason":' + ending + b"}]" + self._after
+
+    def _used(self, answer: ApiResponse) -> bytes:
+        if not self._shows_usage:
+            return b""
+        chunk = self._common | {"choices": [], "usage": usage(answer)}
+        return b"data: " + _encoded(chunk) + b"\n\n"
+
+
+MOST_STOPS: Final = 4
+
+_name: Final = bounded_text(1, 200)
+_hint: Final = bounded_text(0, 1024)
+_stop: Final = bounded_text(1, 1024)
+_count: Final = integer(1)
+_warmth: Final = number(0, 2)
+_share: Final = number(0, 1)
+_seed: Final = integer(-(2**63), 2**63 - 1)
+_format: Final = response_format(nested=True)
+_cache_options: Final = cache_options("30m")
+
+
+class _Default(NamedTuple):
+    """The values that demand nothing, and why others cannot be served."""
+
+    values: tuple[object, ...]
+    why: str
+
+
+_ONLY_DEFAULT: Final[Mapping[str, _Default]] = {
+    "n": _Default((1,), "a request gets one answer; ask again for another"),
+    "logprobs": _Default((False,), "not every worker tells how likely its words were"),
+    "top_logprobs": _Default((0,), "not every worker tells how likely its words were"),
+    "frequency_penalty": _Default((0,), "not every worker can be told to avoid its own words"),
+    "presence_penalty": _Default((0,), "not every worker can be told to avoid its own words"),
+    "logit_bias": _Default(({},), "workers have different tokens, so a bias on one has no meaning"),
+    "modalities": _Default((["text"],), "answers are text"),
+    "service_tier": _Default(("auto", "default"), "there is one way to be served"),
+}
+
+_NOT_SERVED: Final[Mapping[str, str]] = {
+    "audio": "answers are text",
+    "prediction": "workers cannot be handed a predicted answer; leave it out",
+    "web_search_options": "name a search among the tools, or have the server's own configured",
+    "moderation": "nothing is moderated here; leave it out",
+    "functions": "functions are no longer; use tools",
+    "function_call": "function_call is no longer; use tool_choice",
+}
+
+_KNOWN: Final = frozenset(
+    {"messages", "model", "tools", "tool_choice", "parallel_tool_calls", "response_format"}
+    | {"stop", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"}
+    | {"reasoning_effort", "verbosity", "stream", "stream_options", "store", "metadata", "user"}
+    | {"safety_identifier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+    | {"podium"}
+    | _ONLY_DEFAULT.keys()
+    | _NOT_SERVED.keys()
+)
+
+
+class ChatDialect:
+    """The dialect. It has no state: `CHAT` is the one there is."""
+
+    def read(self, body: Json) -> ApiRequest:
+        """Read a body; raises `ApiError`."""
+        fields = read_object(body).only(_KNOWN)
+        _check_what_demands_nothing(fields)
+        stream = fields.optional("stream", flag) or False
+        asked_effort = fields.optional("reasoning_effort", effort)
+        return ApiRequest(
+            model=fields.required("model", _name),
+            messages=_messages(fields),
+            response_options=_response_options(fields),
+            stream=stream,
+            store=fields.optional("store", flag) is not False,
+            shows_reasoning=asked_effort not in (None, "none"),
+            shows_usage=_shows_usage(fields, stream),
+            params=fields.optional("podium", read_podium_params) or PodiumParams(),
+            body=body,
+        )
+
+    def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
+        """A `chat.completion`."""
+        return completion(request, answer)
+
+    def writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
+        """A stream of `chat.completion.chunk`."""
+        return ChatWriter(request, opening)
+
+    def refused(self, error: ApiError) -> dict[str, Any]:
+        """The body of an error."""
+        return {"error": openai_error(error)}
+
+
+CHAT: Final[Dialect] = ChatDialect()
+
+
+def _check_what_demands_nothing(fields: Fields) -> None:
+    for name in fields.values:
+        if not fields.given(name):
+            continue
+        if name in _NOT_SERVED:
+            raise invalid(name, f"{name} is not served: {_NOT_SERVED[name]}")
+        if default := _ONLY_DEFAULT.get(name):
+            value = fields.values[name]
+            if not any(_same(value, harmless) for harmless in default.values):
+                only = " or ".join(json.dumps(harmless) for harmless in default.values)
+                raise invalid(
+                    name, f"{name}: only {only} is served ({default.why}), got {describe(value)}"
+                )
+    fields.optional("user", _hint)
+    fields.optional("safety_identifier", _hint)
+    fields.optional("prompt_cache_options", _cache_options)
+    fields.optional("prompt_cache_retention", choice(("in_memory", "24h")))
+    fields.optional("metadata", metadata)
+
+
+def _same(value: object, harmless: object) -> bool:
+    """Equal, and `true` is not 1."""
+    return isinstance(value, bool) == isinstance(harmless, bool) and value == harmless
+
+
+def _messages(fields: Fields) -> tuple[Message, ...]:
+    messages = fields.required("messages", conversation)
+    return prepend_instructions(messages, fields.optional("verbosity", verbosity))
+
+
+def _shows_usage(fields: Fields, stream: bool) -> bool:
+    options = stream_options(fields, "include_usage", stream=stream)
+    if options is None:
+        return not stream
+    return options.optional("include_usage", flag) or False
+
+
+def _response_options(fields: Fields) -> ResponseOptions:
+    tools = fields.optional("tools", array(_tool, most=MOST_TOOLS)) or ()
+    tools, tool_choice = _choice_among(check_unique_names(tools, "tools"), fields)
+    parallel = fields.optional("parallel_tool_calls", flag)
+    return ResponseOptions(
+        max_tokens=_max_tokens(fields),
+        temperature=fields.optional("temperature", _warmth),
+        top_p=fields.optional("top_p", _share),
+        seed=fields.optional("seed", _seed),
+        stop=fields.optional("stop", _stops) or (),
+        tools=tools,
+        tool_choice=tool_choice,
+        schema=fields.optional("response_format", _format),
+        effort=fields.optional("reasoning_effort", effort),
+        parallel_tools=not tools or parallel is not False,
+        cache_key=fields.optional("prompt_cache_key", _hint) or "",
+    )
+
+
+def _max_tokens(fields: Fields) -> int | None:
+    new = fields.optional("max_completion_tokens", _count)
+    old = fields.optional("max_tokens", _count)
+    if new is not None and old is not None and new != old:
+        raise invalid(
+            "max_tokens",
+            f"max_tokens is {old} and max_completion_tokens is {new}; send only the latter",
+        )
+    return old if new is None else new
+
+
+def _stops(value: object, path: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (_stop(value, path),)
+    return array(_stop, most=MOST_STOPS)(value, path)
+
+
+def _tool(value: object, path: str) -> Tool:
+    fields = read_object(value, path)
+    if fields.values.get("type") == "custom":
+        raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are served")
+    fields.only(("type", "function")).required("type", choice(("function",)))
+    return fields.required("function", _function)
+
+
+def _function(value: object, path: str) -> Tool:
+    fields = read_object(value, path).only(("name", "description", "parameters", "strict"))
+    fields.optional("strict", flag)
+    name = fields.required("name", text)
+    return make_tool(
+        name, fields.optional("description", text), fields.values.get("parameters"), path
+    )
+
+
+def _choice_among(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[Tool, ...], str]:
+    """The tools that may be called, and which of them must be."""
+    value = fields.values.get("tool_choice")
+    path = "tool_choice"
+    if value is None:
+        return tools, ""
+    if isinstance(value, str):
+        chosen = choice(("auto", "none", "required"))(value, path)
+        if chosen == "required" and not tools:
+            raise invalid(path, "tool_choice is 'required', but there are no tools")
+        return tools, chosen if tools else ""
+    named = read_object(value, path)
+    kind = named.required("type", choice(("function", "allowed_tools")))
+    named.only(("type", kind))
+    if kind == "function":
+        name = named.required(kind, _reference)
+        return tools, find_tool(tools, name, named.at("function.name")).name
+    allowed = named.required(kind, read_object).only(("mode", "tools"))
+    at = allowed.at("tools")
+    names = {
+        find_tool(tools, name, at).name
+        for name in allowed.required("tools", array(_allowed, most=MOST_TOOLS, least=1))
+    }
+    mode = allowed.required("mode", choice(("auto", "required")))
+    return tuple(make_tool for make_tool in tools if make_tool.name in names), mode
+
+
+def _allowed(value: object, path: str) -> str:
+    fields = read_object(value, path).only(("type", "function"))
+    fields.required("type", choice(("function",)))
+    return fields.required("function", _reference)
+
+
+def _reference(value: object, path: str) -> str:
+    return read_object(value, path).only(("name",)).required("name", text)
