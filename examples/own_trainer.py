@@ -24,7 +24,7 @@ from podium.train.diagnostics import Rollout, StepDiagnostics, diagnose
 from podium.train.exercises import exercises, recipe_pool
 from podium.train.recipe import read_recipe
 from podium.train.score import Scorer
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "etudes.toml"
 ROLLOUTS = 8

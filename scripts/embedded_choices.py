@@ -18,8 +18,8 @@ from podium.client.assembly import load_router
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
 from podium_lab.etudes import Etudes, everyday
-from podium_lab.etudes.pools import GENERALIST
 from podium_lab.etudes.shapes import USUAL, EtudeShape
+from podium_lab.etudes.workers import GENERALIST
 
 SEED: Final = 0
 OF_EACH_KIND: Final = 300

@@ -17,8 +17,8 @@ from podium.config import Settings
 from podium.core.errors import Unavailable, installing
 from podium.train import exercises as pools
 from podium.train import preflight
-from podium.train.checkpoints import STATE_FILE
 from podium.train.recipe import Recipe
+from podium.train.runtime import STATE_FILE
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, TASK, write_recipe
 
 SMALL = GRPO.replace("model-7B", "model-1M")
@@ -44,8 +44,8 @@ class Trainer:
 @pytest.fixture
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     trainer = Trainer()
-    for kind in ("sft", "grpo", "evolve"):
-        module: Any = ModuleType(f"podium.train.{kind}")
+    for name in ("podium.train.sft", "podium.train.grpo", "podium_lab.evolution.training"):
+        module: Any = ModuleType(name)
         module.train = trainer.train
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(preflight, "PACKAGES", ())

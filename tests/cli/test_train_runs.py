@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks.processes import free_port
 from cli.support import REPOSITORY, Podium
-from podium.train.checkpoints import last_checkpoint
 from podium.train.recipe import Recipe, read_recipe
+from podium.train.runtime import last_checkpoint
 from support.once import made_once
 from support.trainings import LESSONS, REWARD, adapter_bytes, base, metrics, tiny_recipe
 

@@ -18,7 +18,7 @@ from podium.evals.ensemble import Ensemble
 from podium.evals.sample import Case, Variant, etude_cases
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import UNSURE
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 
 
 def pool_of(workers: Sequence[Worker]) -> Pool:

@@ -8,7 +8,7 @@ from podium.evals.report import shapes_of
 from podium.evals.sample import Variant, etude_cases, suite_cases
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import ROLES, TEST_ONLY, USUAL, EtudeShape, descriptions
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 
 
 def test_the_same_seed_gives_the_same_cases_and_a_larger_set_begins_with_the_smaller() -> None:

@@ -17,7 +17,7 @@ from podium.evals.evaluation import Performer
 from podium.evals.report import EvalSpec, reported
 from podium.tasks.cluster import Replies, Seats
 from podium_lab.etudes import ROLES
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 from support.ray_cluster import EXCEPTIONS, SeatHere, ray_cluster
 
 

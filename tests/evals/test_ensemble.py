@@ -18,7 +18,7 @@ from podium.evals.ensemble import fingerprint, opened, without_adapter
 from podium.evals.evaluation import Evaluation
 from podium.workers.cached import ReplyCache
 from podium_lab.etudes import ROLES, UNSURE
-from podium_lab.etudes.perfect import OracleWorker, oracle_workers
+from podium_lab.etudes.workers import OracleWorker, oracle_workers
 
 PLAN = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
 

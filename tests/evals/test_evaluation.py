@@ -18,7 +18,7 @@ from podium.evals.strategies import STRATEGIES
 from podium.evals.written import Try
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 from support.stage import Actor
 
 

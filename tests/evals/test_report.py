@@ -17,7 +17,7 @@ from podium.evals.sample import Variant
 from podium.evals.tables.text_table import notes, rows_table
 from podium.evals.written import SampleFiles, write_json
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 
 
 async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None:

@@ -17,8 +17,8 @@ from podium.evals.sample import Case, Sample, graded
 from podium.evals.strategies.baselines import single
 from podium.evals.strategies.conducting import conducted, ideal
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes.perfect import oracle_workers
 from podium_lab.etudes.tasks import everyday_task
+from podium_lab.etudes.workers import oracle_workers
 
 
 async def test_planning_and_work_are_counted_apart() -> None:

@@ -11,7 +11,7 @@ from podium.core.run import load
 from podium.evals.evaluation import Evaluation
 from podium.evals.written import SampleFiles, sample_file, write_json
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 
 
 async def test_every_sample_is_a_line_with_its_run_in_the_file_of_its_strategy(

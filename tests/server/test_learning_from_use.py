@@ -11,7 +11,7 @@ from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
-from podium.train.use import KEPT_OUT, Harvest, judged_runs
+from podium.train.run_data import KEPT_OUT, Harvest, judged_runs
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 

@@ -17,8 +17,8 @@ import pytest
 from transformers import Trainer
 
 from podium.cli import main
-from podium.train import processes
 from podium.train.rollouts import Rollouts
+from podium.train.runtime import process_index
 from support.trainings import let_it_plan
 
 
@@ -49,7 +49,7 @@ def run(commands: Path) -> None:
     for name, arguments in json.loads(commands.read_text("utf-8")).items():
         found.clear()
         found["code"] = main(arguments)
-        told = commands.with_name(f"{name}-{processes.index()}.json")
+        told = commands.with_name(f"{name}-{process_index()}.json")
         told.write_text(json.dumps(found), "utf-8")
 
 

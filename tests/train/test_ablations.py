@@ -22,8 +22,8 @@ from podium.train.ablations import (
 from podium.train.exercises import everyday_exercises, exercises, held_out_exercises, recipe_pool
 from podium.train.recipe import Recipe
 from podium_lab.etudes import GENERALIST, FlakyWorker
-from podium_lab.etudes.perfect import oracle_workers
 from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.workers import oracle_workers
 from support.recipes import GRPO, POOL, make_recipe
 from support.stage import Actor
 

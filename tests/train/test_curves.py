@@ -9,8 +9,7 @@ import pytest
 
 from podium._util.svg import DARK, LIGHT
 from podium.core.errors import ConfigError
-from podium.train.curves import MOST_POINTS, draw, plots, write_curves
-from podium.train.training_history import Course, read_courses
+from podium.train.curves import MOST_POINTS, Course, draw, plots, read_courses, write_curves
 
 REPOSITORY = Path(__file__).parents[2]
 TRIALS, PICTURES = REPOSITORY / "results" / "trials", REPOSITORY / "docs" / "pictures"

@@ -20,7 +20,7 @@ from podium.train.examples import (
 )
 from podium.train.recipe import Recipe
 from podium_lab.etudes import UNSURE
-from podium_lab.etudes import examples as etude_examples
+from podium_lab.etudes import training as etude_examples
 from support.recipes import LESSONS, make_recipe
 from support.trainings import base
 

@@ -27,9 +27,9 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from trl import GRPOTrainer
 
 from podium.train import grpo, shared_prompts
-from podium.train.checkpoints import last_checkpoint
 from podium.train.policy import Policy
 from podium.train.rollouts import Rollouts
+from podium.train.runtime import last_checkpoint
 
 pytestmark = pytest.mark.torch
 

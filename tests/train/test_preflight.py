@@ -9,7 +9,6 @@ import pytest
 
 from podium.core.errors import ConfigError, StoreError
 from podium.train import preflight
-from podium.train.checkpoints import STATE_FILE
 from podium.train.preflight import (
     check_files,
     check_output,
@@ -19,6 +18,7 @@ from podium.train.preflight import (
     resolved,
 )
 from podium.train.recipe import Recipe, read_recipe
+from podium.train.runtime import STATE_FILE
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, RECIPES, make_recipe
 
 

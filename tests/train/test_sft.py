@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.train import sft
-from podium.train.checkpoints import last_checkpoint
 from podium.train.examples import UNLABELLED, Example
+from podium.train.runtime import last_checkpoint
 from podium.train.sft import EachByItself, SideBySide, Taught, collate, own_share, recite
 from podium.train.trainer_setup import silence
 from podium.workers.local import pretrained

@@ -20,19 +20,28 @@ is told in `podium_lab.etudes.splits`.
 from __future__ import annotations
 
 from podium_lab.etudes.etude import Etude, Etudes, EtudeStep, held_out, make_etude
-from podium_lab.etudes.everyday import everyday, sensible
-from podium_lab.etudes.flaky import FlakyWorker
-from podium_lab.etudes.grader import grade
-from podium_lab.etudes.later import LaterSituation, later_openings, later_situations
-from podium_lab.etudes.lessons import Lesson, lessons
-from podium_lab.etudes.openings import Opening, openings
 from podium_lab.etudes.oracle import oracle_reply
-from podium_lab.etudes.pools import GENERALIST, MISLEADING, ROLES, descriptions, pool_profiles
-from podium_lab.etudes.shapes import TEST_ONLY, USUAL, EtudeShape
-from podium_lab.etudes.situations import Practice, training_situations
+from podium_lab.etudes.plan_examples import Opening, openings
+from podium_lab.etudes.second_rounds import (
+    LaterSituation,
+    Practice,
+    later_openings,
+    later_situations,
+    training_situations,
+)
+from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES, Family
-from podium_lab.etudes.splits import SPLITS, Split
+from podium_lab.etudes.specialist_examples import Lesson, lessons
+from podium_lab.etudes.tasks import everyday, grade, sensible
 from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.workers import (
+    GENERALIST,
+    MISLEADING,
+    ROLES,
+    FlakyWorker,
+    descriptions,
+    pool_profiles,
+)
 
 __all__ = [
     "FAMILIES",

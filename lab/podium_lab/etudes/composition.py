@@ -13,9 +13,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from podium_lab.etudes.shapes import SKELETONS, EtudeShape, Skeleton
+from podium_lab.etudes.shapes import SKELETONS, EtudeShape, Skeleton, Split, split_of
 from podium_lab.etudes.skills import FAMILIES, ITEMS, SKILLS, Arguments, Family, Skill
-from podium_lab.etudes.splits import Split, split_of
 from podium_lab.etudes.values import LAST_ONLY, Kind, Value
 
 TRIES: Final = 5_000

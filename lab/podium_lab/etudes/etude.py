@@ -20,10 +20,9 @@ from typing import Final
 from podium.core.errors import UsageError
 from podium.core.workflow import Shape, Step, Workflow
 from podium_lab.etudes.composition import compose_operations, signature
-from podium_lab.etudes.shapes import TEST_ONLY, USUAL, EtudeShape
-from podium_lab.etudes.splits import Split
+from podium_lab.etudes.phrasing import Style, put_into_words
+from podium_lab.etudes.shapes import TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.values import Kind
-from podium_lab.etudes.wording import Style, put_into_words
 
 NESTED_SHARE: Final = 0.25
 """How many of the questions of several steps are one phrase inside another."""

@@ -18,12 +18,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from podium_lab.etudes.phrases import SIZES, counts, orders, phrases, references, wording
+from podium_lab.etudes.phrasing import (
+    SIZES,
+    connectives,
+    counts,
+    nestings,
+    orders,
+    phrases,
+    references,
+    wording,
+)
+from podium_lab.etudes.shapes import SPLITS
 from podium_lab.etudes.skills import COUNT, ITEMS, SKILLS, Skill
-from podium_lab.etudes.splits import SPLITS
 from podium_lab.etudes.values import Kind, Value
 from podium_lab.etudes.vocabulary import UNSURE, named_values
-from podium_lab.etudes.wording import connectives, nestings
 
 _SECTION: Final = re.compile(
     r'<subtask(?P<mark>[^\s>]*) step="(?P<step>[^"]*)">\n(?P<subtask>.*?)\n</subtask(?P=mark)>\n'

@@ -11,8 +11,20 @@ Every shape is some branches, a join where there are several, and perhaps a step
 from __future__ import annotations
 
 from enum import StrEnum
+from hashlib import blake2b
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+Split = Literal["train", "test"]
+SPLITS: Final[tuple[Split, ...]] = ("train", "test")
+
+ONE_IN: Final = 5
+
+
+def split_of(key: str) -> Split:
+    """The split to which whatever the key stands for belongs."""
+    digest = blake2b(key.encode(), digest_size=4).digest()
+    return "test" if int.from_bytes(digest) % ONE_IN == 0 else "train"
 
 
 class EtudeShape(StrEnum):

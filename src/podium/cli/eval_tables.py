@@ -25,7 +25,7 @@ from podium.cli.settings import Choice
 if TYPE_CHECKING:
     from podium.evals.tables.evolved import Learner
     from podium.tasks.agreement import Agreement
-    from podium.train.evolved import Evolved
+    from podium_lab.evolution.results import Evolved
 
 USUAL: Final = (
     "math500",
@@ -236,8 +236,11 @@ def evolved_table(
 def learners(directories: Sequence[Path]) -> tuple[Learner, ...]:
     """The coordinators that these trainings left, each named by what it departs in from the first,
     and by its directory where that is not enough."""
+    from podium._util.lab import lab_extra
     from podium.evals.tables.training import each_once
-    from podium.train.evolved import read_evolved
+
+    with lab_extra():
+        from podium_lab.evolution.results import read_evolved
 
     found = [read_evolved(directory) for directory in directories]
     names = [", ".join(("evolved", *_departures(left, found[0]))) for left in found]

@@ -32,7 +32,7 @@ from podium.workers import Http
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.core.worker import Worker
     from podium.tasks import TaskRecord
-    from podium.train.grading import Graded
+    from podium.train.run_data import Graded
 
 USUAL_LIMIT: Final = 100
 
@@ -167,7 +167,7 @@ def grade(
         settings = _worker(asyncio.run(settings_for(choice, os.environ)), judge)
 
     async def graded(store: RunStore) -> Graded:
-        from podium.train.grading import ByRubric, ByTasks, Examiner, grade_runs
+        from podium.train.run_data import ByRubric, ByTasks, Examiner, grade_runs
 
         wanted = RunFilter(status="answered", since=since and since.astimezone())
         async with AsyncExitStack() as stack:

@@ -2,7 +2,7 @@
 
 Everything is checked before anything heavy is imported: the recipe, the machine, the workers,
 the tasks. What a training would take is told by `dry_run`; the trainers themselves are
-`podium.train.sft`, `podium.train.grpo` and `podium.train.evolve`.
+`podium.train.sft`, `podium.train.grpo` and `podium_lab.evolution.training`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import asyncio
 import importlib
 import json as json_format
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from podium._util.lab import lab_extra
 from podium.cli import options
 from podium.cli import train_data as use
 from podium.cli.app import NounGroup
@@ -26,14 +28,13 @@ from podium.cli.output import Exit, complain, say, say_json
 from podium.config.schema import PromptLength
 from podium.core.errors import ConfigError, UsageError
 from podium.train import exercises as pools
-from podium.train import preflight, processes
-from podium.train.checkpoints import last_checkpoint
+from podium.train import preflight
 from podium.train.curves import write_curves
 from podium.train.exercises import problems
 from podium.train.preflight import Estimate, calls_a_run, estimate
-from podium.train.recipe import Recipe, read_recipe
-from podium.train.recipe_checks import Kind
+from podium.train.recipe import Kind, Recipe, read_recipe
 from podium.train.router import read_router_recipe
+from podium.train.runtime import is_main_process, last_checkpoint
 from podium.workers.local.sources import ShippedAdapter, read_config, source, weights_file
 from podium.workers.local.weights import locate
 
@@ -408,7 +409,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     preflight.require_packages(recipe.kind)
     preflight.require_trackers(recipe)
     preflight.check_files(recipe)
-    if processes.is_first():
+    if is_main_process():
         preflight.check_output(recipe, resume=resume)
         if recipe.data.kind != "etudes" and recipe.kind != "sft":
             problems(recipe)
@@ -419,13 +420,23 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         complain(f"{recipe.output} holds no checkpoint yet, so it begins from the start")
         resume = False
     try:
-        importlib.import_module(f"podium.train.{recipe.kind}").train(recipe, resume=resume)
+        _trainer(recipe.kind)(recipe, resume=resume)
     except KeyboardInterrupt:
-        if processes.is_first():
+        if is_main_process():
             complain(f"interrupted; {_how_to_go_on(recipe)}")
         raise typer.Exit(Exit.INTERRUPTED) from None
-    if processes.is_first():
+    if is_main_process():
         say(str(recipe.output))
+
+
+def _trainer(kind: str) -> Callable[..., None]:
+    """Import what trains this kind of recipe, which may take seconds."""
+    if kind == "evolve":
+        with lab_extra():
+            from podium_lab.evolution.training import train
+        return train
+    found: Callable[..., None] = importlib.import_module(f"podium.train.{kind}").train
+    return found
 
 
 def _how_to_go_on(recipe: Recipe) -> str:

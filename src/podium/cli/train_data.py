@@ -1,6 +1,6 @@
 """`podium train data --from-runs` and `--from-evaluation`: what was judged, as data to learn from.
 
-What becomes of a judged run is `podium.train.use`; here it is gathered and written.
+What becomes of a judged run is `podium.train.run_data`; here it is gathered and written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from podium.store import RunStore, audit_in
 from podium.store.audit import local_event
 
 if TYPE_CHECKING:  # it loads the graders, and help must be quick
-    from podium.train.use import Harvest
+    from podium.train.run_data import Harvest
 
 _UNFIT: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 """What JSON allows as it is, and some readers take for the end of a line or no file can hold."""
@@ -91,7 +91,7 @@ def write_use(sources: Sources, files: Files, length: Length, *, json: bool) -> 
 
 def _gathered(sources: Sources, length: Length) -> tuple[Harvest, Counter[str]]:
     from podium.evals.written import judged_samples
-    from podium.train.use import Harvest, judged_runs
+    from podium.train.run_data import Harvest, judged_runs
 
     harvest, left_out = Harvest(Prompt(length=length)), Counter[str]()
 
@@ -113,7 +113,7 @@ async def _note(store: RunStore, written: Mapping[str, int]) -> None:
 
 def _nothing(kind: str, harvest: Harvest, left_out: Counter[str], sources: Sources) -> str:
     """Why there is nothing of that kind to write, and what to do."""
-    from podium.train.use import NOT_SERVED
+    from podium.train.run_data import NOT_SERVED
 
     reasons = [*_reasons(left_out), *_reasons(harvest.without[kind])]
     if reasons:

@@ -121,7 +121,7 @@ async def opened(
             conductor.worker = counted(conductor.worker, fingerprint(plans))
         if oracle:
             with lab_extra():
-                from podium_lab.etudes.perfect import oracle_workers
+                from podium_lab.etudes.workers import oracle_workers
             workers: Sequence[Worker] = [
                 counted(worker, __version__) for worker in oracle_workers()
             ]

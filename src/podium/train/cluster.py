@@ -26,11 +26,11 @@ from podium.core.pool import Pool
 from podium.core.run import Round
 from podium.core.task import Task
 from podium.tasks.cluster import BorrowedReplies, Replies, Seats, taken
-from podium.train import processes
 from podium.train.ablations import recipe_scorer
+from podium.train.baselines import plain_scorer
 from podium.train.exercises import pool_settings
 from podium.train.recipe import Recipe
-from podium.train.references import plain_scorer
+from podium.train.runtime import process_count
 from podium.train.score import Score, Scorer
 from podium.train.worker_set import CACHE_FILE, make_cast
 from podium.workers import Http
@@ -163,7 +163,7 @@ def spread(recipe: Recipe, *, seats: int | None = None) -> Iterator[SpreadScorer
         on_cards=_is_on_cards(recipe, settings),
         lost=WHAT_IS_LEFT,
         wanted=seats,
-        sharers=processes.count(),
+        sharers=process_count(),
     ) as found:
         yield SpreadScorer(found)
 

@@ -81,7 +81,7 @@ def taught_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[
     assert sft is not None, "only learning by example has examples"
     if sft.teach != "file":
         with lab_extra():
-            from podium_lab.etudes.examples import etude_examples
+            from podium_lab.etudes.training import etude_examples
         return etude_examples(recipe, sft.teach, split, count)
     assert recipe.data.file is not None, "checked as it was read"
     examples = file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]

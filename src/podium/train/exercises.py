@@ -176,7 +176,7 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
     count = recipe.batches * training.questions
     if recipe.data.kind == "etudes":
         with lab_extra():
-            from podium_lab.etudes.exercises import etude_exercises
+            from podium_lab.etudes.training import etude_exercises
         return list(etude_exercises(recipe, fits))
     rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in problems(recipe).train]
@@ -188,7 +188,7 @@ def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
     """What progress is measured by: none of it is trained on."""
     if recipe.data.kind == "etudes":
         with lab_extra():
-            from podium_lab.etudes.exercises import held_out_etude_exercises
+            from podium_lab.etudes.training import held_out_etude_exercises
         return held_out_etude_exercises(recipe)
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in problems(recipe).held_out[: recipe.run.eval_tasks]]
@@ -201,7 +201,7 @@ def everyday_exercises(recipe: Recipe) -> list[Exercise]:
     if recipe.data.kind != "etudes":
         return []
     with lab_extra():
-        from podium_lab.etudes.exercises import held_out_everyday_exercises
+        from podium_lab.etudes.training import held_out_everyday_exercises
     return held_out_everyday_exercises(recipe)
 
 

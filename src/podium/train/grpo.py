@@ -37,9 +37,14 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 from podium._util.lab import EVERYDAY
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.pool import Pool
-from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
-from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
+from podium.train.baselines import (
+    Measured,
+    measure_baselines,
+    plain_scorer,
+    read_baselines,
+    write_baselines,
+)
 from podium.train.cluster import SpreadScorer, spread
 from podium.train.diagnostics import References, diagnose
 from podium.train.exercises import (
@@ -49,15 +54,22 @@ from podium.train.exercises import (
     held_out_exercises,
     wants_references,
 )
-from podium.train.logbook import Logbook
 from podium.train.policy import ONLY_THE_ADAPTER, Policy
 from podium.train.recipe import Recipe
-from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
+from podium.train.runtime import (
+    is_main_process,
+    last_checkpoint,
+    process_count,
+    process_index,
+    wait_for_everyone,
+    where_room_may_run_out,
+)
 from podium.train.score import Scoring
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharingTrainer
 from podium.train.trainer_setup import StopInTime, silence, trl_arguments
+from podium.train.training_log import Logbook
 from podium.train.worker_set import WorkerSet, make_cast
 from podium.workers import Http
 
@@ -78,7 +90,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     assert recipe.grpo is not None, "checked as it was read"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     arguments = trl_arguments(recipe)
-    processes.wait_for_all()  # the first one has made sure of the output before anybody writes
+    wait_for_everyone()  # the first one has made sure of the output before anybody writes
     torch.manual_seed(normalize_seed(recipe.run.seed))
     with (
         where_room_may_run_out(recipe.output, fewer=FEWER),
@@ -105,7 +117,7 @@ def _train(
         if asking.left_out:
             logbook.warn(_left_out(asking.left_out, recipe))
         try:
-            plain = cluster.plain if cluster else references.plain_scorer(recipe, cast.workers)
+            plain = cluster.plain if cluster else plain_scorer(recipe, cast.workers)
             loop.find_references(plain, cast.pool, practice, resume=begun is not None)
             with silence(trainer):
                 trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
@@ -115,7 +127,7 @@ def _train(
             logbook.stopped(trainer.state.global_step)
             return
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-        if processes.is_first():
+        if is_main_process():
             name = CONDUCTOR if recipe.model.lora is not None else MODEL
             policy.save(recipe.output / name, weights)
         logbook.finish(_kept(cast, cluster))
@@ -186,13 +198,13 @@ class _Loop:
         self, scorer: Scoring, pool: Pool, practice: Sequence[Exercise], *, resume: bool
     ) -> None:
         """Measure what every step is held against, or read it where a training goes on."""
-        if not wants_references(self._recipe, pool) or not processes.is_first():
+        if not wants_references(self._recipe, pool) or not is_main_process():
             return
-        found = references.read(self._recipe.output) if resume else None
+        found = read_baselines(self._recipe.output) if resume else None
         if found is None:
             asked = self._held_out or practice[: self._recipe.run.eval_tasks]
-            found = self._await(references.measure(self._recipe, scorer, pool, asked))
-            references.write(self._recipe.output, found)
+            found = self._await(measure_baselines(self._recipe, scorer, pool, asked))
+            write_baselines(self._recipe.output, found)
         self._logbook.note(str(found))
         self._references = self._held_against(found)
 
@@ -286,7 +298,7 @@ class _Loop:
     def measure(self, step: int) -> None:
         """How the policy does on what it is not trained on, each process with its share of it.
         Everyday questions stand by themselves: they say nothing of what was to be learned."""
-        share = [*self._held_out, *self._everyday][processes.index() :: processes.count()]
+        share = [*self._held_out, *self._everyday][process_index() :: process_count()]
         temperature = self._recipe.run.eval_temperature
         with self._whole_model():
             measured = self._await(self._rollouts.measure(share, temperature))

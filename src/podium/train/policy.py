@@ -21,8 +21,8 @@ from peft.tuners.lora import LoraLayer
 
 from podium._util.files import whole_directory
 from podium.train.preflight import check_adapters
-from podium.train.processes import computing, held_as
 from podium.train.recipe import Recipe
+from podium.train.trainer_setup import computing, held_as
 from podium.workers.local import pretrained
 from podium.workers.local.captured import GROUPED_ATTENTION
 from podium.workers.local.decoding import Completion, Decoder, Sampling

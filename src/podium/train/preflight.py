@@ -21,11 +21,10 @@ from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError, installing
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import Usage
-from podium.train.checkpoints import last_checkpoint
 from podium.train.exercises import wants_references
-from podium.train.method import EvolveTable, GrpoTable, SftTable
-from podium.train.recipe import NOT_THE_RECIPE, Recipe, is_path
-from podium.train.recipe_checks import Kind, idle_keys
+from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, idle_keys, is_path
+from podium.train.runtime import last_checkpoint
+from podium.train.schema import EvolveTable, GrpoTable, SftTable
 from podium.workers.local.sources import read_config, source
 
 USUAL_POPULATION: Final = 32

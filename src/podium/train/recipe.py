@@ -12,30 +12,312 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from os.path import normpath
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from podium._util.lab import lab_extra
 from podium.config.files import read_toml
-from podium.config.problems import validation_problem
+from podium.config.problems import suggest, validation_problem
 from podium.core.errors import ConfigError
-from podium.train.method import EstimateTable, EvolveTable, GrpoTable, RunTable, SftTable
-from podium.train.recipe_checks import Kind, misfits, unknown_names
 from podium.train.rewards import PAPER
 from podium.train.schema import (
     DataTable,
+    EstimateTable,
+    EvolveTable,
+    GrpoTable,
     ModelTable,
     PoolTable,
     PromptTable,
     RecursionTable,
     RewardTable,
+    RunTable,
+    SftTable,
     WorkersTable,
 )
 from podium.workers.catalogue import Table
+
+Kind = Literal["sft", "grpo", "evolve"]
+
+ONLY_GRPO: Final = ("reward", "workers", "recursion", "estimate")
+"""Tables without effect where no plan is carried out."""
+
+NOT_FOR_DESCRIPTIONS: Final = (
+    "file",
+    "subset",
+    "base",
+    "adapters",
+    "oracle",
+    "keep_needed",
+    "shuffle",
+)
+"""The keys of `[pool]` without effect where pools are only described."""
+
+PROMPT_KEYS_OF_REWARD: Final = ("fixed_subtasks", "one_worker", "max_steps")
+"""The keys of `[prompt]` without effect where no plan is carried out."""
+
+POOL_KEYS: Final = {
+    "file": ("subset", "shuffle"),
+    "adapters": ("base",),
+}
+ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
+"""The keys of `[pool]` that go with each way of naming workers."""
+
+ETUDE_KEYS: Final = {
+    "unsure_share": ("lessons",),
+    "assigned_share": ("openings",),
+    "true_clauses": ("openings",),
+    "true_access": ("openings",),
+    "accepted_share": ("openings",),
+    "everyday_share": ("openings", "reward"),
+    "later_round_share": ("openings", "reward"),
+    "nested_share": ("openings", "decisions", "reward"),
+    "stage": ("openings", "decisions", "reward"),
+}
+"""The keys of `[data.etudes]`, and what teaches by each of them."""
+
+DESCRIBED: Final = ("openings", "decisions")
+"""What is taught over pools that are only described."""
+
+
+NOT_FOR_EVOLUTION: Final = (
+    *("prompt", "reward", "recursion"),
+    *("model.adapter", "model.adapters", "model.lora", "model.dtype"),
+    "model.gradient_checkpointing",
+    *("pool.subset", "pool.shuffle", "pool.drop", "pool.keep_needed"),
+    *("data.etudes.everyday_share", "data.etudes.later_round_share"),
+    *("run.save_every", "run.eval_temperature", "run.references", "run.ray", "run.log"),
+)
+"""What has no effect where a coordinator is evolved: it writes no plans, every question has the
+whole pool, and every step leaves a checkpoint."""
+
+
+def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
+    """What is wrong with the tables beside each other."""
+    if [recipe.sft, recipe.grpo, recipe.evolve].count(None) != 2:
+        yield "a recipe has one of the tables [sft], [grpo] and [evolve], and says so how it trains"
+        return
+    if kind is not None and recipe.kind != kind:
+        yield f"this is a recipe for podium train {recipe.kind}: it has no [{kind}] table"
+    for key, reason in idle_keys(recipe):
+        if _is_written(recipe, key):
+            yield f"{key} has no effect {reason}; drop it"
+    if recipe.model.adapter is not None and recipe.model.lora is None:
+        yield "model.adapter needs a table [model.lora]; a whole model to go on from is model.base"
+    taught = set(recipe.sft.adapters) if recipe.sft is not None else set()
+    if recipe.model.adapters and recipe.model.adapters.keys() != taught:
+        yield "model.adapters names all of sft.adapters and nothing else; or leave it out"
+    if recipe.model.adapters and recipe.model.adapter is not None:
+        yield "model.adapter and model.adapters say the same thing; write one of them"
+    yield from _data_misfits(recipe.data)
+    if recipe.sft is not None:
+        yield from _sft_misfits(recipe, recipe.sft)
+    else:
+        yield from _reward_misfits(recipe)
+    if recipe.grpo is not None:
+        yield from _grpo_misfits(recipe, recipe.grpo)
+    if recipe.evolve is not None and len({*recipe.evolve.matrices}) < len(recipe.evolve.matrices):
+        yield "evolve.matrices names a matrix twice; name it once"
+    try:
+        recipe.reward.reward()
+    except ConfigError as error:
+        yield str(error)
+
+
+def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """The keys and tables that have no effect in this recipe, each with the reason."""
+    data, sft = recipe.data, recipe.sft
+    for kind in ("etudes", "mix", "file", "suite"):
+        if kind != data.kind:
+            yield f"data.{kind}", f'with data.kind = "{data.kind}"'
+    teach = sft.teach if sft is not None else "reward"
+    for key, teachers in ETUDE_KEYS.items():
+        if teach not in teachers:
+            yield f"data.etudes.{key}", f"where {teach} teach"
+    if sft is not None:
+        described = [f"pool.{key}" for key in NOT_FOR_DESCRIPTIONS]
+        described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
+        if teach == "openings":
+            described.append("pool.flaky")
+        unused = described if teach in DESCRIBED else ["prompt", "pool"]
+        yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
+        return
+    if recipe.evolve is not None:
+        yield from ((key, "with [evolve]") for key in NOT_FOR_EVOLUTION)
+    if recipe.grpo is not None:
+        if recipe.grpo.max_tokens is not None:
+            yield "grpo.micro_batch", "with grpo.max_tokens"
+        if recipe.recursion is None and not data.etudes.later_round_share:
+            without = "without [recursion] or data.etudes.later_round_share"
+            yield from ((key, without) for key in ("reward.needless", "reward.hasty", "pool.flaky"))
+    pool = recipe.pool
+    for other, keys in POOL_KEYS.items():
+        if not getattr(pool, other):
+            yield from ((f"pool.{key}", f"without pool.{other}") for key in keys)
+    if not pool.roles:
+        yield from ((f"pool.{key}", "with a pool file") for key in ETUDE_POOL_KEYS)
+
+
+def _is_written(recipe: Recipe, dotted: str) -> bool:
+    table: Any = recipe
+    for key in dotted.split("."):
+        if table is None or key not in table.model_fields_set:
+            return False
+        table = getattr(table, key)
+    return True
+
+
+def _data_misfits(data: DataTable) -> Iterator[str]:
+    if data.kind != "etudes" and getattr(data, data.kind) is None:
+        yield f'data.kind = "{data.kind}" needs a table [data.{data.kind}]'
+    if any(stage.steps is None for stage in data.etudes.stage[:-1]):
+        yield "data.etudes.stage: only the last stage may leave out its steps"
+    if any(not sum(stage.shapes.values()) for stage in data.etudes.stage):
+        yield "data.etudes.stage: a stage needs a shape with a weight above 0"
+
+
+def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
+    wanted = "file" if sft.teach == "file" else "etudes"
+    if recipe.data.kind != wanted:
+        yield f'sft.teach = "{sft.teach}" needs data.kind = "{wanted}"'
+    if (sft.teach == "lessons") != bool(sft.adapters):
+        yield 'sft.adapters names the specialists where sft.teach = "lessons", and only there'
+    if sft.adapters and recipe.model.lora is None:
+        yield "sft.adapters needs a table [model.lora]; write one"
+    if sft.teach in DESCRIBED:
+        if recipe.prompt.access == "binary" and _is_written(recipe, "prompt.access"):
+            yield f'{sft.teach} name the steps that are read; write prompt.access = "index"'
+        if not recipe.prompt.mask_names:
+            yield f"{sft.teach} have no names for workers; write prompt.mask_names = true"
+    if sft.teach == "decisions" and recipe.prompt.length != "trained":
+        yield 'decisions have the form of trained conductors; write prompt.length = "trained"'
+
+
+def _reward_misfits(recipe: Recipe) -> Iterator[str]:
+    """What is wrong where somebody is led, and learned from whether answers were right."""
+    pool, training = recipe.pool, recipe.training
+    if [pool.file is not None, bool(pool.adapters), pool.oracle].count(True) != 1:
+        yield "[pool] needs one of these: a file, the études' workers as adapters, or oracle = true"
+    if pool.roles and recipe.data.kind != "etudes":
+        yield 'pool.adapters and pool.oracle are for the études; they need data.kind = "etudes"'
+    if pool.subset is not None and pool.subset.smallest > pool.subset.largest:
+        yield f"pool.subset.smallest is {pool.subset.smallest}, above largest"
+    stages = recipe.data.etudes.stage
+    if any((stage.steps or 0) % recipe.steps_a_batch for stage in stages):
+        yield (
+            f"data.etudes.stage: {recipe.steps_a_batch} steps have the same questions "
+            f"(grpo.num_iterations); let every stage last a multiple of that"
+        )
+    lasting = sum(stage.steps or training.steps for stage in stages)
+    if stages and lasting < training.steps:
+        yield (
+            f"data.etudes.stage: the stages last {lasting} steps, and {recipe.kind}.steps is "
+            f"{training.steps}; leave out the steps of the last one"
+        )
+    if recipe.run.eval_every and recipe.data.kind in ("file", "suite"):
+        yield (
+            f'run.eval_every is {recipe.run.eval_every}, but with data.kind = "{recipe.data.kind}" '
+            f"every task is trained on and none is held out; drop it, and use podium eval run"
+        )
+
+
+def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
+    if grpo.micro_batch is not None and (grpo.questions * grpo.rollouts) % grpo.micro_batch:
+        yield (
+            f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
+            f"rollouts of a step cannot be divided by it"
+        )
+    yield from group_misfits(recipe, grpo, grpo.rollouts)
+    if grpo.explore_tries is not None and not 0 < grpo.explore <= grpo.explore_tries:
+        yield (
+            f"grpo.explore_tries is {grpo.explore_tries}, and {grpo.explore} of them are to be "
+            f"taken (grpo.explore); write at least one there, and as many or more here"
+        )
+    if grpo.beta and recipe.model.lora is None and _is_gguf(recipe.model.base):
+        yield (
+            "grpo.beta needs model.base a second time, unchanged, and trainers cannot read that "
+            "from GGUF; train an adapter ([model.lora]), or name the directory of the model"
+        )
+    yield from _ablation_misfits(recipe)
+    recursion = recipe.recursion
+    if recursion is not None and recursion.rounds != 2:
+        told = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
+        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({told})"
+
+
+def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
+    if recipe.prompt.fixed_subtasks and recipe.pool.roles:
+        yield (
+            "prompt.fixed_subtasks: the études' workers see their subtask and not the question, "
+            "so each of them needs one of its own; drop it, or lead the workers of a pool.file"
+        )
+    if recipe.prompt.one_worker is not None and recipe.data.etudes.later_round_share:
+        yield (
+            "data.etudes.later_round_share: these rounds were played by many workers, and "
+            "prompt.one_worker leaves one; write 0"
+        )
+
+
+def group_misfits(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[str]:
+    """What is wrong where so many rollouts of a question are sampled together: all of them, or the
+    share of one process."""
+    recursion = recipe.recursion
+    second = recursion.later(rollouts) if recursion is not None else 0
+    if recursion is not None and not 0 < second <= rollouts - second:
+        yield (
+            f"recursion.share is {recursion.share:g}, which makes {second} of {rollouts} "
+            f"rollouts second rounds; each goes on from a first one of its own, so there must be "
+            f"at least one and at most half"
+        )
+    first = rollouts - second
+    if grpo.explore >= first > 0:
+        which = "rollouts that go on from no other" if second else "rollouts"
+        yield (
+            f"grpo.explore is {grpo.explore}, and of {first} {which} at least one must stay; "
+            f"write {first - 1} or less"
+        )
+
+
+def unknown_names(recipe: Recipe) -> Iterator[str]:
+    """Names of the études that there are none of, each with the nearest that there is."""
+    if not _names_etudes(recipe):
+        return
+    with lab_extra():
+        from podium_lab.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
+    shapes = [shape.value for shape in EtudeShape if shape not in TEST_ONLY]
+    families = [family.value for family in FAMILIES]
+    named: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+        "data.etudes.stage.shapes": (
+            [shape for stage in recipe.data.etudes.stage for shape in stage.shapes],
+            shapes,
+        ),
+        "pool.adapters": (list(recipe.pool.adapters), ROLES),
+        "prompt.one_worker": (
+            [recipe.prompt.one_worker] if recipe.pool.roles and recipe.prompt.one_worker else [],
+            recipe.pool.roles,
+        ),
+        "sft.adapters": (sorted(recipe.sft.adapters) if recipe.sft else [], families),
+    }
+    for key, (names, known) in named.items():
+        for name in names:
+            if name not in known:
+                yield f"{key}: nothing is called {name!r} here; {suggest(name, known)}"
+
+
+def _names_etudes(recipe: Recipe) -> bool:
+    return bool(
+        recipe.data.kind == "etudes" or recipe.pool.roles or (recipe.sft and recipe.sft.adapters)
+    )
+
+
+def _is_gguf(model: str) -> bool:
+    """Whether its weights are a GGUF file, as are all that Podium keeps under a name."""
+    return model.endswith(".gguf") or "/" not in model
+
 
 FIXED_SUBTASK: Final = "Solve the user question"
 """What every worker is told when subtasks are fixed, as in the paper's ablation."""

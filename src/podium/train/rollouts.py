@@ -29,13 +29,36 @@ from podium.core.workflow import Workflow
 from podium.train.ablations import recipe_prompt
 from podium.train.diagnostics import Rollout
 from podium.train.exercises import Exercise
-from podium.train.exploration import variations
-from podium.train.method import Scale
 from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
+from podium.train.schema import Scale
 from podium.train.score import Score, Scoring
 from podium.workers.local.decoding import Sampling
+
+
+def variations(
+    workflow: Workflow, pool: Pool, count: int, rng: Random, *, is_later: bool = False
+) -> list[Workflow]:
+    """So many different ones, or as many as there are; `is_later` says that a round lies behind,
+    which a step may read."""
+    changes = [
+        (place, replace(step, worker=name))
+        for place, step in enumerate(workflow.steps)
+        for name in pool.names
+        if name != step.worker
+    ]
+    if is_later:
+        changes += [
+            (place, replace(step, access="all"))
+            for place, step in enumerate(workflow.steps)
+            if step.access != "all"
+        ]
+    return [
+        Workflow((*workflow.steps[:place], changed, *workflow.steps[place + 1 :]))
+        for place, changed in rng.sample(changes, min(count, len(changes)))
+    ]
+
 
 LEAST_DEVIATION: Final = 1e-4
 """Added to what advantages are divided by, as TRL does."""

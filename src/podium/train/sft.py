@@ -23,14 +23,19 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from podium._util.files import whole_directory
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
-from podium.train import processes
-from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
-from podium.train.logbook import Logbook
 from podium.train.preflight import check_adapters
-from podium.train.processes import held_as, mixed
 from podium.train.recipe import Recipe
-from podium.train.trainer_setup import StopInTime, silence, trainer_arguments
+from podium.train.runtime import (
+    is_main_process,
+    last_checkpoint,
+    process_count,
+    process_index,
+    wait_for_everyone,
+    where_room_may_run_out,
+)
+from podium.train.trainer_setup import StopInTime, held_as, mixed, silence, trainer_arguments
+from podium.train.training_log import Logbook
 from podium.workers.local import pretrained
 from podium.workers.local.decoding import Decoder, Sampling
 from podium.workers.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
@@ -219,7 +224,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     assert sft is not None, "checked as it was read"
     parts = _parts_of_a_step(recipe)
     arguments = _arguments(recipe, parts)
-    processes.wait_for_all()  # the first one has made sure of the output before anybody writes
+    wait_for_everyone()  # the first one has made sure of the output before anybody writes
     written = taught_examples(recipe, "train", sft.examples)
     tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
     torch.manual_seed(normalize_seed(recipe.run.seed))
@@ -251,7 +256,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         if trainer.state.global_step < sft.steps:
             logbook.stopped(trainer.state.global_step)
             return
-        if processes.is_first():
+        if is_main_process():
             _write(recipe, loaded, stack)
         logbook.finish({})
 
@@ -265,13 +270,13 @@ def _bounds(stack: AdapterStack | None, bound: float) -> list[TrainerCallback]:
 def own_share(batch: Sequence[Example], adapters: int) -> list[Example]:
     """The rows of a batch that are for this process: as many of each adapter as every other has."""
     rows = len(batch) // adapters
-    share, left = divmod(rows, processes.count())
+    share, left = divmod(rows, process_count())
     if left:
         raise ConfigError(
-            f"{rows} rows of each adapter cannot be divided among {processes.count()} processes; "
+            f"{rows} rows of each adapter cannot be divided among {process_count()} processes; "
             f"change sft.batch or sft.micro_batch"
         )
-    begin = share * processes.index()
+    begin = share * process_index()
     return [
         row
         for place in range(0, len(batch), rows)
@@ -350,7 +355,7 @@ class _EachStep(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         is_last = state.global_step == state.max_steps
         is_due = self._every and (is_last or state.global_step % self._every == 0)
-        if is_due and processes.is_first():
+        if is_due and is_main_process():
             self._logbook.note(
                 f"step {state.global_step}: everything is recited, which takes a while"
             )

@@ -4,7 +4,7 @@ schedule, the checkpoints, and where metrics go."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,13 +15,11 @@ from trl import GRPOConfig
 
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
-from podium.train import processes
-from podium.train.checkpoints import DIRECTORY
-from podium.train.logbook import Logbook
-from podium.train.method import OptimiserTable
-from podium.train.processes import mixed
-from podium.train.recipe import Recipe
-from podium.train.recipe_checks import group_misfits
+from podium.train.recipe import Recipe, group_misfits
+from podium.train.runtime import DIRECTORY, process_count
+from podium.train.schema import OptimiserTable
+from podium.train.training_log import Logbook
+from podium.workers.local.pretrained import data_type
 
 
 class StopInTime(TrainerCallback):
@@ -84,20 +82,20 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
     assert grpo is not None
     rows = rows_of_this_process(grpo.questions, grpo.rollouts)
     micro_batch = grpo.micro_batch or rows
-    if grpo.max_tokens is not None and processes.count() > 1:
+    if grpo.max_tokens is not None and process_count() > 1:
         raise ConfigError(
             "grpo.max_tokens is for one process; with several, drop it and use grpo.micro_batch"
         )
     if rows % micro_batch:
         raise ConfigError(
-            f"the {rows} rollouts of a step, on each of {processes.count()} processes, cannot be "
+            f"the {rows} rollouts of a step, on each of {process_count()} processes, cannot be "
             f"divided by {micro_batch}; change grpo.micro_batch"
         )
     together = min(rows, grpo.rollouts)
     if together < grpo.rollouts:
         for problem in group_misfits(recipe, grpo, together):
             raise ConfigError(
-                f"each of {processes.count()} processes has {together} of the {grpo.rollouts} "
+                f"each of {process_count()} processes has {together} of the {grpo.rollouts} "
                 f"rollouts of a question: {problem}"
             )
     recursion = recipe.recursion
@@ -138,11 +136,34 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
 def rows_of_this_process(questions: int, rollouts: int) -> int:
     """How many rollouts of a step each process has: all those of some questions, or as many as
     the others of one."""
-    rows, left = divmod(questions * rollouts, processes.count())
+    rows, left = divmod(questions * rollouts, process_count())
     if left or not rows or (rows % rollouts and rollouts % rows):
         raise ConfigError(
             f"{questions} questions with {rollouts} rollouts each cannot be divided among "
-            f"{processes.count()} processes; give every process whole questions, or let several "
+            f"{process_count()} processes; give every process whole questions, or let several "
             f"share one: change grpo.questions or grpo.rollouts"
         )
     return rows
+
+
+def held_as(recipe: Recipe) -> torch.dtype:
+    """The width in which the model's own parameters are held; adapters have 32 bits anyway."""
+    if recipe.model.lora is None or not torch.cuda.is_available():
+        return torch.float32
+    return data_type(recipe.model.dtype)
+
+
+def mixed(recipe: Recipe) -> torch.dtype | None:
+    """The width in which a model is computed that is held in another, if there is one."""
+    dtype = data_type(recipe.model.dtype)
+    is_mixed = torch.cuda.is_available() and dtype is not torch.float32
+    return dtype if is_mixed else None
+
+
+def computing(recipe: Recipe) -> AbstractContextManager[Any]:
+    """For as long as this lasts, a model whose every parameter is trained is computed in the
+    recipe's width."""
+    dtype = mixed(recipe)
+    if dtype is None or recipe.model.lora is not None:
+        return nullcontext()
+    return torch.autocast("cuda", dtype)

@@ -98,7 +98,7 @@ def make_cast(
 def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
     if recipe.pool.oracle:
         with lab_extra():
-            from podium_lab.etudes.perfect import oracle_workers
+            from podium_lab.etudes.workers import oracle_workers
         yield from (_Connected(worker, worker, {}) for worker in oracle_workers())
     elif recipe.pool.adapters:
         yield from _etude_workers(recipe, http)

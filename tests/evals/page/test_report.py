@@ -32,7 +32,7 @@ from podium.evals.tables.comparison import CEILING
 from podium.evals.tables.measured import read_measured
 from podium.evals.tables.row import Row
 from podium.evals.written import MANIFEST, SampleFiles, write_json
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 
 LOADING = ("src", "href", "srcset", "poster", "data", "action", "formaction", "background")
 RUNNING = ("script", "iframe", "object", "embed", "link", "base", "form", "img", "audio", "video")

@@ -5,7 +5,7 @@ from podium.core.request import Request, user
 from podium.evals.strategies.conducting import conducted, ideal, random_plans
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import FAMILIES
-from podium_lab.etudes.perfect import MISLED, OracleWorker, oracle_workers
+from podium_lab.etudes.workers import MISLED, OracleWorker, oracle_workers
 
 
 async def test_ideal_plans_by_perfect_workers_are_always_right() -> None:

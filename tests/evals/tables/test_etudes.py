@@ -20,8 +20,8 @@ from podium.evals.tables.row import Row
 from podium.evals.tables.text_table import bars_table, rows_table
 from podium.evals.tables.training import TrainingFigures
 from podium.workers.scripted import ScriptedWorker
-from podium_lab.etudes.perfect import oracle_workers
 from podium_lab.etudes.tasks import LONGER
+from podium_lab.etudes.workers import oracle_workers
 
 N = 40
 SEED = 7

@@ -19,7 +19,7 @@ from podium.evals.tables.evolved import EvolvedTable, Learner, measure_evolved
 from podium.evals.tables.text_table import learners_table
 from podium.evals.tables.training import TrainingFigures
 from podium_lab.etudes import ROLES
-from podium_lab.etudes.perfect import oracle_workers
+from podium_lab.etudes.workers import oracle_workers
 from support.evolved import Reading, coordinator
 
 N = 30

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from podium_lab.etudes import Etude
-from podium_lab.etudes.census import Census, common, report
+from podium_lab.etudes.__main__ import Census, common, report
 
 
 def test_nothing_of_the_test_split_occurs_in_training(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from podium.train.schema import EtudesTable, PoolTable
 from podium_lab.etudes.etude import NESTED_SHARE
-from podium_lab.etudes.later import ACCEPTED
-from podium_lab.etudes.lessons import UNSURE_SHARE
-from podium_lab.etudes.openings import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
+from podium_lab.etudes.plan_examples import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
+from podium_lab.etudes.second_rounds import ACCEPTED
+from podium_lab.etudes.specialist_examples import UNSURE_SHARE
 
 
 def test_recipes_and_etudes_have_the_same_defaults() -> None:

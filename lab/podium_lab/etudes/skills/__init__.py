@@ -14,13 +14,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from podium_lab.etudes.skills import arithmetic, calendar, codes, facts, lists, translation, words
+from podium_lab.etudes.skills import arithmetic, calendar, codes, knowledge, lists, words
 from podium_lab.etudes.skills.base import COUNT, FAMILIES, ITEMS, Arguments, Family, Skill
 
 SKILLS: Final = MappingProxyType(
     {
         skill.name: skill
-        for module in (arithmetic, lists, words, calendar, facts, translation, codes)
+        for module in (arithmetic, lists, words, calendar, knowledge, codes)
         for skill in module.SKILLS
     }
 )

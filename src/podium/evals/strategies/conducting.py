@@ -167,7 +167,7 @@ async def random_plans(case: Case, stage: EvalContext) -> Run:
     if case.ideal is not None and rng.random() < TRUE_CLAUSES:
         subtasks = [step.subtask for step in case.ideal.steps]
     with lab_extra():
-        from podium_lab.etudes.openings import random_access
+        from podium_lab.etudes.plan_examples import random_access
     access = random_access(rng, len(subtasks))
     steps = tuple(
         Step(rng.choice(case.pool.names), subtask, reads)

@@ -1,0 +1,339 @@
+"""Operations as a question, and each of them as the subtask that a plan would give.
+
+Three ways to ask: one clause in a frame; clauses in a row, joined by connecting words; or one
+phrase inside another ("the sum of the largest of 3, 9, 4 and the number of days in May"). In a
+row, each subtask is a piece of the question, letter by letter. Where phrases are nested, the
+innermost are; around them, a subtask says "the result" for what stood inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from random import Random
+from typing import Any, Final, Literal, NamedTuple
+
+from podium_lab.etudes.composition import Operation
+from podium_lab.etudes.shapes import SPLITS, Split
+from podium_lab.etudes.skills import COUNT, FAMILIES, ITEMS, SKILLS
+from podium_lab.etudes.values import Value, read_table
+
+Mood = Literal["do", "np", "wh"]
+MOODS: Final[tuple[Mood, ...]] = ("do", "np", "wh")
+
+THE_RESULT: Final = "the result"
+SIZES: Final = {2: ("two", "both"), 3: ("three", "all three")}
+
+
+class Phrase(NamedTuple):
+    """A template and what kind of clause it is."""
+
+    mood: Mood
+    template: str
+
+
+class References(NamedTuple):
+    """Words for earlier results, and among them those that no name for an answer can hold."""
+
+    plain: tuple[str, ...]
+    pronoun: tuple[str, ...]
+
+
+@cache
+def wording() -> Mapping[str, Any]:
+    """The tables of connecting words."""
+    return read_table("wording.toml")
+
+
+@cache
+def phrases(skill: str, split: Split) -> tuple[Phrase, ...]:
+    """Every phrase for that skill."""
+    table = _phrase_table()[skill][split]
+    return tuple(Phrase(mood, template) for mood in MOODS for template in table[mood])
+
+
+@cache
+def names_of_answers(skill: str, split: Split) -> tuple[Phrase, ...]:
+    """The phrases that name the answer, and so can stand inside others."""
+    return tuple(phrase for phrase in phrases(skill, split) if phrase.mood == "np")
+
+
+@cache
+def orders(mood: Mood, split: Split) -> tuple[str, ...]:
+    """The verbs that make an order of a phrase which is none."""
+    return tuple(wording()["orders"][split][mood])
+
+
+@cache
+def references(split: Split, size: int) -> References:
+    """The words for one, two or three earlier results."""
+    table = wording()["reference" if size == 1 else "references"][split]
+    two, both = SIZES.get(size, ("", ""))
+    return References(
+        *(
+            tuple(text.replace("{two}", two).replace("{both}", both) for text in table[group])
+            for group in References._fields
+        )
+    )
+
+
+@cache
+def counts(split: Split) -> tuple[str, ...]:
+    """The words for an earlier result that counts something."""
+    return tuple(wording()["reference"][split]["count"])
+
+
+def the_results(size: int) -> str:
+    """The plainest words for earlier results, as a plan uses them."""
+    return THE_RESULT if size == 1 else f"the {SIZES[size][0]} results"
+
+
+def clause(rng: Random, split: Split, operation: Operation, phrase: Phrase) -> str:
+    """The phrase with its slots filled: literals as they are, the rest by reference."""
+    pronouns = phrase.mood != "np" and not phrase.template.endswith("is {a}")
+    return phrase.template.format_map(_fillings(rng, split, operation, pronouns=pronouns))
+
+
+def order(rng: Random, split: Split, operation: Operation) -> str:
+    """What to do, as a clause that may stand in the middle of a sentence."""
+    phrase = rng.choice(phrases(operation.skill.name, split))
+    text = clause(rng, split, operation, phrase)
+    return text if phrase.mood == "do" else f"{rng.choice(orders(phrase.mood, split))} {text}"
+
+
+def listed(items: list[str], *, conjunction: bool) -> str:
+    """Items as a list in words; two of them always have the conjunction between them."""
+    if conjunction or len(items) == 2:
+        return f"{', '.join(items[:-1])} and {items[-1]}"
+    return ", ".join(items)
+
+
+def _fillings(rng: Random, split: Split, operation: Operation, *, pronouns: bool) -> dict[str, str]:
+    if operation.skill.slots == (ITEMS,):
+        return {ITEMS: _items(rng, split, operation, pronouns=pronouns)}
+    reads = len(operation.reads)
+    texts = {}
+    for slot, value, source in zip(
+        operation.skill.slots, operation.arguments, operation.sources, strict=True
+    ):
+        if source is None:
+            texts[slot] = value.text
+        elif slot == COUNT:
+            texts[slot] = rng.choice(counts(split))
+        else:
+            texts[slot] = _refer(
+                rng, split, (value,), pronouns=pronouns and reads == 1, by_noun=reads > 1
+            )
+    return texts
+
+
+def _items(rng: Random, split: Split, operation: Operation, *, pronouns: bool) -> str:
+    """All arguments at once: by one reference where all are earlier results, else as a list."""
+    arguments = operation.arguments
+    if len(operation.reads) == len(arguments):
+        return _refer(rng, split, arguments, pronouns=pronouns)
+    texts = [
+        value.text if source is None else _refer(rng, split, (value,))
+        for value, source in zip(arguments, operation.sources, strict=True)
+    ]
+    return listed(texts, conjunction=rng.random() < 0.3)
+
+
+def _refer(
+    rng: Random,
+    split: Split,
+    values: tuple[Value, ...],
+    *,
+    pronouns: bool = False,
+    by_noun: bool = False,
+) -> str:
+    """Words that stand for earlier results; by their noun where others could be meant."""
+    kinds = {value.kind for value in values}
+    words = references(split, len(values))
+    choice = words.plain + words.pronoun if pronouns else words.plain
+    if len(kinds) > 1:
+        choice = tuple(text for text in choice if "{noun" not in text)
+    elif by_noun:
+        choice = tuple(text for text in choice if "{noun}" in text)
+    noun = values[0].kind.value
+    return rng.choice(choice).replace("{nouns}", f"{noun}s").replace("{noun}", noun)
+
+
+@cache
+def _phrase_table() -> Mapping[str, Mapping[Split, Mapping[Mood, tuple[str, ...]]]]:
+    table: dict[str, Any] = {}
+    for family in FAMILIES:
+        table.update(read_table(f"phrases/{family}.toml"))
+    assert table.keys() == SKILLS.keys(), table.keys() ^ SKILLS.keys()
+    return {
+        name: {split: {mood: tuple(moods[mood]) for mood in MOODS} for split, moods in by.items()}
+        for name, by in table.items()
+        if by.keys() == set(SPLITS)
+    }
+
+
+DEEPEST: Final = 3
+"""Phrases inside each other are not understood any more beyond this depth."""
+
+Style = Literal["one", "sequence", "nested"]
+
+
+class Wording(NamedTuple):
+    """A question, and the subtasks into which it falls."""
+
+    style: Style
+    question: str
+    subtasks: tuple[str, ...]
+
+
+class Connectives(NamedTuple):
+    """What stands before each of the clauses in a row, and after the last of them."""
+
+    start: str
+    link: str
+    branch: str
+    join: str
+    last: str
+    end: str
+
+
+class Nesting(NamedTuple):
+    """The frame of nested phrases, and what stands around an inner one."""
+
+    frame: str
+    open: str
+    close: str
+
+
+def put_into_words(
+    rng: Random, split: Split, operations: Sequence[Operation], nested_share: float
+) -> Wording:
+    """A question that asks for the answer of the last operation."""
+    if len(operations) == 1:
+        question = ask(rng, split, operations[0])
+        return Wording("one", question, (question,))
+    if rng.random() < nested_share:
+        nested = nest(rng, split, operations)
+        if nested is not None:
+            return nested
+    return line_up(rng, split, operations)
+
+
+def ask(rng: Random, split: Split, operation: Operation) -> str:
+    """One operation as a question of its own."""
+    phrase = rng.choice(phrases(operation.skill.name, split))
+    frame = rng.choice(frames(phrase, split))
+    return capitalised(frame.format(clause=clause(rng, split, operation, phrase)))
+
+
+def line_up(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording:
+    """Clauses in a row, each an order."""
+    words = rng.choice(connectives(split))
+    question = ""
+    subtasks = []
+    for index, operation in enumerate(operations):
+        question += _before(words, operations, index)
+        subtask = order(rng, split, operation)
+        if not question or question.endswith((". ", "\n")):
+            subtask = capitalised(subtask)
+        question += subtask
+        subtasks.append(subtask)
+    return Wording("sequence", question + words.end, tuple(subtasks))
+
+
+def nest(rng: Random, split: Split, operations: Sequence[Operation]) -> Wording | None:
+    """One phrase inside another, or None where that could be read in two ways."""
+    nesting = rng.choice(nestings(split))
+    whole: list[str] = []
+    subtasks: list[str] = []
+    depths: list[int] = []
+    for operation in operations:
+        inner = [whole[read] for read in operation.reads]
+        depths.append(1 + max((depths[read] for read in operation.reads), default=0))
+        choice = _nestable(operation, split, in_brackets=bool(nesting.open))
+        unclear = not nesting.open and any(" and " in text for text in inner[:-1])
+        if not choice or unclear or depths[-1] > DEEPEST:
+            return None
+        template = rng.choice(choice).template
+        around = {
+            read: f"{nesting.open}{text}{nesting.close}"
+            for read, text in zip(operation.reads, inner, strict=True)
+        }
+        whole.append(template.format_map(_inside(operation, around)))
+        subtasks.append(template.format_map(_by_result(operation)))
+    return Wording("nested", capitalised(nesting.frame.format(clause=whole[-1])), tuple(subtasks))
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+@cache
+def frames(phrase: Phrase, split: Split) -> tuple[str, ...]:
+    """What makes a question of a phrase of that mood."""
+    return tuple(wording()["frames"][split][phrase.mood])
+
+
+@cache
+def connectives(split: Split) -> tuple[Connectives, ...]:
+    """The ways to put clauses in a row."""
+    return tuple(Connectives(**entry) for entry in wording()["sequence"][split])
+
+
+@cache
+def nestings(split: Split) -> tuple[Nesting, ...]:
+    """The ways to ask for a nested phrase."""
+    return tuple(Nesting(**entry) for entry in wording()["nested"][split])
+
+
+def _before(words: Connectives, operations: Sequence[Operation], index: int) -> str:
+    reads = len(operations[index].reads)
+    if index == 0:
+        text = words.start
+    elif index == len(operations) - 1 and index > 1:
+        text = words.last
+    else:
+        text = words.branch if not reads else words.link if reads == 1 else words.join
+    return text.replace("{n}", str(index + 1))
+
+
+@cache
+def _ends_inside(template: str) -> bool:
+    return template.endswith(("{a}", "{items}"))
+
+
+def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[Phrase]:
+    """The phrases in which others may stand: without brackets, only at the end."""
+    choice = list(names_of_answers(operation.skill.name, split))
+    reads = len(operation.reads)
+    if not reads:
+        return choice
+    slots = operation.skill.slots
+    if COUNT in slots and operation.sources[slots.index(COUNT)] is not None:
+        return []
+    if in_brackets:
+        return choice
+    if slots == (ITEMS,) and reads < len(operation.arguments):
+        return []
+    return [phrase for phrase in choice if _ends_inside(phrase.template)]
+
+
+def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:
+    """The slots filled with literals and with whole phrases."""
+    texts = [
+        value.text if source is None else around[source]
+        for value, source in zip(operation.arguments, operation.sources, strict=True)
+    ]
+    if operation.skill.slots == (ITEMS,):
+        joined = len(around) == len(texts)
+        return {ITEMS: listed(texts, conjunction=joined)}
+    return dict(zip(operation.skill.slots, texts, strict=True))
+
+
+def _by_result(operation: Operation) -> dict[str, str]:
+    """The slots filled with literals and with the plainest words for results."""
+    reads = len(operation.reads)
+    if operation.skill.slots == (ITEMS,) and reads == len(operation.arguments):
+        return {ITEMS: the_results(reads)}
+    return _inside(operation, dict.fromkeys(operation.reads, the_results(1)))

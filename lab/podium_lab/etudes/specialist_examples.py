@@ -1,0 +1,283 @@
+"""What a specialist is taught: messages exactly as the engine sends them, and the bare answer.
+
+Every form in which work may reach it: literal arguments, with or without steps beside them that
+do not matter; one earlier result, or several, shown alone or among others; what a round before
+has left behind; subtasks cut out of a question in any way; and a small share of work that is not
+for it, to which it says that it does not know, so that no specialist is good at another's skill
+by accident. That share holds four kinds: another family's subtask, a whole question of several
+steps, a subtask whose input is not shown, and one whose input was not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from random import Random
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple
+
+from podium.core.errors import UsageError
+from podium.engine.context import Pair, compose
+from podium_lab.etudes.composition import Operation, compose_operations, try_operations
+from podium_lab.etudes.etude import make_etude
+from podium_lab.etudes.oracle import ROUND_BEFORE
+from podium_lab.etudes.phrasing import SIZES, ask, capitalised, connectives, nest, order
+from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
+from podium_lab.etudes.skills import FAMILIES, SKILLS, Skill
+from podium_lab.etudes.vocabulary import UNSURE
+
+UNSURE_SHARE: Final = 0.10
+NESTED_SHARE: Final = 0.2
+WHOLE_QUESTION_SHARE: Final = 0.4
+"""How often a subtask with literal arguments alone is a whole question of one skill."""
+
+SECOND_ROUND_SHARE: Final = 0.065
+"""How often the work is part of a second round that reads all of the first."""
+
+EVERY_STEP_SHARE: Final = 0.2
+AMONG_OTHERS_SHARE: Final = 0.2
+"""How often more is shown than what is needed, where it can still be told what is meant."""
+
+UNKNOWN_BESIDE_SHARE: Final = 0.2
+"""How often a result that does not matter was not known."""
+
+TRIES: Final = 12
+"""As many tries at a shape that is hard for the skill to end; then the simplest one will do."""
+
+WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        **dict.fromkeys(("day_after", "day_before", "month_after", "month_before"), 3.0),
+        **dict.fromkeys(("ascending", "largest", "smallest"), 2.0),
+    }
+)
+"""How much more often than others the skills are taught that are hard to learn."""
+
+Role = Literal["leaf", "step", "join-2", "join-3"]
+
+_SHAPES: Final[dict[Role, tuple[EtudeShape, ...]]] = {
+    "leaf": (EtudeShape.ONE,),
+    "step": (
+        EtudeShape.CHAIN_2,
+        EtudeShape.CHAIN_2,
+        EtudeShape.CHAIN_3,
+        EtudeShape.CHAIN_4,
+        EtudeShape.JOIN_STEP,
+    ),
+    "join-2": (EtudeShape.JOIN_2, EtudeShape.CHAIN_JOIN, EtudeShape.CHAINS_JOIN),
+    "join-3": (EtudeShape.JOIN_3,),
+}
+"""The shapes that end in a skill of that role, the simplest first; not every skill can end the
+others."""
+
+
+class Lesson(NamedTuple):
+    """A message to a specialist, and what it should reply."""
+
+    prompt: str
+    reply: str
+
+
+def lessons(
+    family: str, seed: int, split: Split = "train", *, unsure_share: float = UNSURE_SHARE
+) -> Iterator[Lesson]:
+    """Lesson after lesson; the hard ones among the skills of the family more often."""
+    if family not in FAMILIES:
+        raise UsageError(f"no family is called {family!r}; there is {', '.join(FAMILIES)}")
+    rng = Random(f"{seed}/lessons/{family}/{split}")  # noqa: S311 - repeatable, not secret
+    while True:
+        if rng.random() < unsure_share:
+            yield Lesson(_not_for(rng, family, split), UNSURE)
+        else:
+            yield _own(rng, family, split)
+
+
+def _own(rng: Random, family: str, split: Split) -> Lesson:
+    skills = _skills(family)
+    (skill,) = rng.choices(skills, [WEIGHTS.get(skill.name, 1.0) for skill in skills])
+    operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
+    return _taught(rng, split, operations)
+
+
+def _not_for(rng: Random, family: str, split: Split) -> str:
+    """A message that this family's specialist cannot answer."""
+    point = rng.random()
+    if point < 0.5:
+        other = rng.choice([other for other in FAMILIES if other != family])
+        return _own(rng, other, split).prompt
+    if point < 0.65:
+        shape = rng.choice([shape for shape in USUAL if shape is not EtudeShape.ONE])
+        return make_etude(rng, split, shape).question
+    skill = rng.choice([skill for skill in _skills(family) if len(_roles(skill)) > 1])
+    operations = _operations(rng, split, skill, rng.choice(_roles(skill)[1:]))
+    if point < 0.8:
+        return _surface(rng, split, order(rng, split, operations[-1]))
+    return _with_an_unknown(rng, split, operations)
+
+
+# ---- which operations
+
+
+@cache
+def _skills(family: str) -> tuple[Skill, ...]:
+    return tuple(skill for skill in SKILLS.values() if skill.family == family)
+
+
+@cache
+def _roles(skill: Skill) -> tuple[Role, ...]:
+    """The parts that the skill can play in a question, that of a beginning first."""
+    roles: list[Role] = ["leaf"] if skill.leaf else []
+    if skill.refers:
+        roles.append("step")
+    if 2 in skill.joins:
+        roles.append("join-2")
+    if 3 in skill.joins:
+        roles.append("join-3")
+    return tuple(roles)
+
+
+def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Operation, ...]:
+    shapes = _SHAPES[role]
+    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=TRIES)
+    return found or compose_operations(rng, split, shapes[0], last=skill)
+
+
+# ---- how they reach the worker
+
+
+def _taught(rng: Random, split: Split, operations: Sequence[Operation]) -> Lesson:
+    """The lesson on the last operation."""
+    subtasks, subtask = _subtasks(rng, split, operations)
+    shown = _pairs(operations, subtasks)
+    if rng.random() < SECOND_ROUND_SHARE and _all_differ(*subtasks, subtask):
+        pairs = _after_a_round(rng, split, shown, subtask)
+    else:
+        pairs = _in_one_round(rng, split, operations, shown, subtask)
+    prompt = compose(subtask, question=None, pairs=pairs, is_final=False)
+    return Lesson(prompt, operations[-1].answer.text)
+
+
+def _with_an_unknown(rng: Random, split: Split, operations: Sequence[Operation]) -> str:
+    """The message for the last operation, where a result that it needs was not known."""
+    subtasks, subtask = _subtasks(rng, split, operations)
+    shown = _pairs(operations, subtasks)
+    unknown = rng.choice(operations[-1].reads)
+    shown[unknown] = shown[unknown]._replace(reply=UNSURE)
+    if rng.random() >= 0.3 or not _says_how_many(subtask, operations[-1]):
+        shown = [shown[read] for read in operations[-1].reads]
+    return compose(subtask, question=None, pairs=shown, is_final=False)
+
+
+def _pairs(operations: Sequence[Operation], subtasks: Sequence[str]) -> list[Pair]:
+    """The earlier operations as the last one may see them."""
+    return [
+        Pair(str(index), subtask, operation.answer.text)
+        for index, (operation, subtask) in enumerate(zip(operations, subtasks, strict=False))
+    ]
+
+
+def _in_one_round(
+    rng: Random,
+    split: Split,
+    operations: Sequence[Operation],
+    shown: list[Pair],
+    subtask: str,
+) -> list[Pair]:
+    """Every earlier step, or what is needed alone, or what is needed among others."""
+    needed = [shown[read] for read in operations[-1].reads]
+    point = rng.random()
+    if not _says_how_many(subtask, operations[-1]):
+        return needed
+    if point < EVERY_STEP_SHARE:
+        return shown
+    if point < EVERY_STEP_SHARE + AMONG_OTHERS_SHARE and _stand_by_themselves(operations):
+        return _among_others(rng, split, operations[-1], needed)
+    return needed
+
+
+def _after_a_round(rng: Random, split: Split, shown: Sequence[Pair], subtask: str) -> list[Pair]:
+    """The first round, which came to nothing from some step on, and those steps as this round
+    has done them again; all of it visible, as the engine would label it."""
+    kept = rng.randint(0, len(shown))
+    failed = [*shown[kept:], Pair(str(len(shown)), subtask, "")]
+    first = [*shown[:kept], *(pair._replace(reply=_wrong(rng, split)) for pair in failed)]
+    return [
+        *(pair._replace(step=f"{pair.step}{ROUND_BEFORE}") for pair in first),
+        *(pair._replace(step=str(index)) for index, pair in enumerate(shown[kept:])),
+    ]
+
+
+def _all_differ(*texts: str) -> bool:
+    return len({text.casefold() for text in texts}) == len(texts)
+
+
+def _wrong(rng: Random, split: Split) -> str:
+    """What a worker says that was the wrong one: most often that it does not know."""
+    if rng.random() < 0.7:
+        return UNSURE
+    (other,) = compose_operations(rng, split, EtudeShape.ONE)
+    return other.answer.text
+
+
+def _subtasks(rng: Random, split: Split, operations: Sequence[Operation]) -> tuple[list[str], str]:
+    """The subtasks of the earlier operations, and that of the last one."""
+    last = operations[-1]
+    if not last.reads and rng.random() < WHOLE_QUESTION_SHARE:
+        return [], ask(rng, split, last)
+    nested = nest(rng, split, operations) if last.reads and rng.random() < NESTED_SHARE else None
+    if nested is not None:
+        *subtasks, subtask = nested.subtasks
+        two_deep = len(last.reads) == len(operations) - 1
+        if two_deep and rng.random() < 0.5:
+            return subtasks, nested.question
+        return subtasks, _surface(rng, split, subtask)
+    *texts, text = [order(rng, split, operation) for operation in operations]
+    return [_cut(rng, earlier) for earlier in texts], _surface(rng, split, text)
+
+
+def _cut(rng: Random, text: str) -> str:
+    return capitalised(text) if rng.random() < 0.4 else text
+
+
+def _surface(rng: Random, split: Split, text: str) -> str:
+    """The clause as someone may cut it out of a question: with or without its capital, its full
+    stop, and the connecting words before it."""
+    point = rng.random()
+    if point < 0.15:
+        return f"{capitalised(text)}."
+    if point < 0.25:
+        return f"{text}."
+    if point < 0.40:
+        words = rng.choice(connectives(split))
+        return rng.choice(words[:-1]).lstrip(",.; \n").replace("{n}", "2") + text
+    return _cut(rng, text)
+
+
+def _says_how_many(subtask: str, operation: Operation) -> bool:
+    """Whether it can be told how many results are meant when there are more of them."""
+    size = len(operation.reads)
+    return size < 2 or any(f"{word} " in subtask for word in SIZES[size])
+
+
+def _stand_by_themselves(operations: Sequence[Operation]) -> bool:
+    """Whether no others can be mistaken for what is needed: of several results, the last ones
+    are meant, unless one of them took another."""
+    needed = operations[-1].reads
+    return len(needed) < 2 or not any(operations[read].reads for read in needed)
+
+
+def _among_others(
+    rng: Random, split: Split, operation: Operation, needed: Sequence[Pair]
+) -> list[Pair]:
+    """The needed steps among one or two that do not matter: those stand before what is needed,
+    or are of a kind that could not be meant."""
+    shown = list(needed)
+    places = [place for place, source in enumerate(operation.sources) if source is not None]
+    for _ in range(rng.randint(1, 2)):
+        (other,) = compose_operations(rng, split, EtudeShape.ONE)
+        fits = any(other.answer.kind in operation.skill.kinds(place) for place in places)
+        behind = len(places) == 1 and not fits and rng.random() < 0.5
+        unknown = not behind and rng.random() < UNKNOWN_BESIDE_SHARE
+        reply = UNSURE if unknown else other.answer.text
+        pair = Pair("", _cut(rng, order(rng, split, other)), reply)
+        shown.insert(len(shown) if behind else 0, pair)
+    return [pair._replace(step=str(index)) for index, pair in enumerate(shown)]

@@ -1,0 +1,171 @@
+"""Pools in words: who the workers are, said differently every time, in any order.
+
+A worker's name is its role here, and hidden from the conductor: only the description tells who
+can do what. For training, besides whole lines, descriptions are put together of what a worker does:
+whoever learns a few lines by heart is at a loss before another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from functools import cache
+from hashlib import blake2b
+from itertools import product
+from random import Random
+from typing import Final
+
+from podium._util.lab import ORACLE
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Delta, Reply, Request
+from podium.core.usage import FREE, NO_USAGE, Usage
+from podium.core.worker import Worker
+from podium_lab.etudes.oracle import oracle_reply
+from podium_lab.etudes.shapes import Split
+from podium_lab.etudes.skills import FAMILIES
+from podium_lab.etudes.values import read_table
+from podium_lab.etudes.vocabulary import UNSURE
+
+_PARTS: Final = 2**32
+
+
+class FlakyWorker:
+    """A worker that says it does not know in a share of all cases, instead of being asked."""
+
+    def __init__(self, worker: Worker, share: float, seed: int = 0) -> None:
+        if not 0 <= share <= 1:
+            raise UsageError(f"a worker cannot fail in a share of {share}; give one from 0 to 1")
+        self.profile = worker.profile
+        self._worker = worker
+        self._share = share
+        self._seed = seed
+
+    async def reply(self, request: Request) -> Reply:
+        """The worker's reply, or that it does not know."""
+        if self._fails(request):
+            return Reply(UNSURE, NO_USAGE, model=self.profile.model)
+        return await self._worker.reply(request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """The worker's stream, or that it does not know."""
+        if self._fails(request):
+            yield Delta(UNSURE)
+            yield await self.reply(request)
+            return
+        async for piece in self._worker.stream(request):
+            yield piece
+
+    def _fails(self, request: Request) -> bool:
+        return is_forgotten(self.profile.name, request.text, self._share, self._seed)
+
+
+def is_forgotten(worker: str, text: str, share: float, seed: int) -> bool:
+    """Whether a worker that fails in that share of all cases fails at this text."""
+    digest = blake2b(f"{seed}\0{worker}\0{text}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest) < share * _PARTS
+
+
+GENERALIST: Final = "generalist"
+MISLEADING: Final = "misleading"
+ROLES: Final = (*(family.value for family in FAMILIES), GENERALIST, MISLEADING)
+
+PUT_TOGETHER: Final = 600
+"""How many descriptions of each specialist are put together for training."""
+
+
+@cache
+def descriptions(role: str, split: Split, *, put_together: bool = True) -> tuple[str, ...]:
+    """The lines that may describe the worker of that role, those that are put together for
+    training among them or not."""
+    if role not in ROLES:
+        raise UsageError(f"no worker of the études is a {role!r}; there is {', '.join(ROLES)}")
+    table = read_table("descriptions.toml")[role]
+    lines = [line for alternatives in table[split] for line in _spelled_out(alternatives)]
+    if put_together and split == "train" and role in FAMILIES:
+        tested = frozenset(descriptions(role, "test"))
+        lines += [line for line in _put_together(role) if line not in tested]
+    return tuple(dict.fromkeys(lines))
+
+
+def _spelled_out(line: str) -> Iterator[str]:
+    """Every line that "{one|another} line" stands for."""
+    parts = [part.split("|") for part in re.split(r"[{}]", line)]
+    return ("".join(chosen) for chosen in product(*parts))
+
+
+def _put_together(role: str) -> Iterator[str]:
+    """Descriptions that name some of what the worker does, most often nearly all of it."""
+    table = read_table("trades.toml")
+    trade, rng = table[role], Random(role)  # noqa: S311 - the same lines every time
+    for _ in range(PUT_TOGETHER):
+        parts = trade["parts"]
+        told = rng.sample(parts, rng.randint(len(parts) // 2 + 1, len(parts)))
+        *first, last = [rng.choice(ways) for ways in told]
+        joint = rng.choice((", ", " and "))
+        form = rng.choice(table["forms"])
+        yield form.format(title=rng.choice(trade["titles"]), list=", ".join(first) + joint + last)
+
+
+def pool_profiles(
+    rng: Random,
+    models: Mapping[str, str],
+    *,
+    split: Split = "train",
+    keep: Collection[str] = (),
+    drop: float = 0.0,
+    put_together: bool = True,
+    provider: str = "",
+    mask_names: bool = True,
+) -> Pool:
+    """A pool of the workers whose models are given by role: described at random, shuffled, and
+    each of them left out with the chance `drop`, unless it is to be kept."""
+    roles = [role for role in models if role in keep or rng.random() >= drop]
+    roles = roles or [rng.choice(list(models))]
+    rng.shuffle(roles)
+    return Pool(
+        tuple(
+            WorkerProfile(
+                name=role,
+                description=rng.choice(descriptions(role, split, put_together=put_together)),
+                provider=provider,
+                model=models[role],
+                price=FREE,
+            )
+            for role in roles
+        ),
+        share_question=False,
+        mask_names=mask_names,
+    )
+
+
+MISLED: Final = "7"
+"""What the misleading worker always says, with confidence and without reading."""
+
+
+class OracleWorker(Worker):
+    """The worker of one role of the études as it would be if it never erred.
+
+    A specialist does what is of its family and does not know the rest; the generalist knows
+    nothing of what specialists do; the misleading one is as sure as it is wrong. Tokens are
+    counted as words.
+    """
+
+    def __init__(self, role: str) -> None:
+        self.profile = WorkerProfile(name=role, provider=ORACLE, model=role, price=FREE)
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer the last message."""
+        text = self._answer(request.messages[-1].text)
+        return Reply(text, Usage(len(request.text.split()), len(text.split()), 0, 0, 0))
+
+    def _answer(self, message: str) -> str:
+        role = self.profile.name
+        if role == MISLEADING:
+            return MISLED
+        return UNSURE if role == GENERALIST else oracle_reply(role, message)
+
+
+def oracle_workers() -> tuple[OracleWorker, ...]:
+    """One for each role."""
+    return tuple(OracleWorker(role) for role in ROLES)

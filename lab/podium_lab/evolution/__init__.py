@@ -1,0 +1,1 @@
+"""An evolved coordinator: separable CMA-ES over few parameters, without gradients."""

@@ -1,0 +1,157 @@
+"""The search for parameters: candidates in the same form each time, and what they earned back.
+
+    search = begin("cma-es", start, sigma=0.03, population=32, seed=42)
+    for _ in range(60):
+        candidates = search.ask()
+        search.tell([reward(candidate) for candidate in candidates])
+    search.found
+
+A search is repeatable: the same seed, told the same rewards, asks for the same candidates, on every
+machine. So it is kept as the rewards that it was told, and one that goes on is told them again.
+Nothing here knows what parameters are for. Needs the package cmaes
+(`podium.routing.separable`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.conductors.evolved.arrays import read_floats
+from podium.conductors.evolved.description import Description
+from podium.conductors.routing.separable import SeparableCma, Vector
+from podium.core.errors import ConfigError
+from podium.train.runtime import ANEW
+from podium.train.schema import Method
+
+FILE: Final = "directions.npy"
+"""Where directions are kept, in the directory of a checkpoint."""
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """What is searched for the coordinator that is described; `directions` are the rows of a
+    matrix, and without them every number is free."""
+
+    described: Description
+    directions: Matrix | None = None
+
+    @property
+    def size(self) -> int:
+        """How many numbers are free."""
+        if self.directions is None:
+            return self.described.size
+        return self.described.size_with(len(self.directions))
+
+    def parameters(self, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The coordinator's parameters that these numbers stand for."""
+        if self.directions is None:
+            return chosen
+        scales = sum(self.described.ranks)
+        head = chosen[scales:].reshape(self.described.rows, -1) @ self.directions
+        return np.concatenate([chosen[:scales], head.ravel()])
+
+    def save(self, directory: Path) -> None:
+        """Keep the directions, where there are any."""
+        if self.directions is not None:
+            np.save(directory / FILE, self.directions, allow_pickle=False)
+
+
+def read_space(described: Description, count: int, directory: Path) -> Space:
+    """What was kept in that directory, for a coordinator whose search has so many directions."""
+    path = directory / FILE
+    found = read_floats(path, ANEW)
+    expected = (count, described.width)
+    if found.shape != expected:
+        raise ConfigError(
+            f"{path}: expected an array of the shape {expected}, as evolve.directions = {count} "
+            f"over {described.base} has it, and this one's is {found.shape}; {ANEW}"
+        )
+    if not np.isfinite(found).all():
+        raise ConfigError(f"{path}: some numbers are infinite or none at all; {ANEW}")
+    return Space(described, found.astype(np.float64))
+
+
+def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int) -> Matrix:
+    """The directions along which these states are longest, scaled so that the mean square of the
+    states along each of them is 1."""
+    seen = np.array(states, np.float64)
+    if not np.isfinite(seen).all():
+        raise ConfigError(
+            f"of the {len(states)} hidden states that were looked at some have numbers that are "
+            f"infinite or none at all, so no directions can be found; have another model.base read"
+        )
+    lengths, directions = np.linalg.svd(seen / np.sqrt(len(states)), full_matrices=False)[1:]
+    found = int(np.count_nonzero(lengths > lengths[0] * 1e-6))
+    if found < count:
+        raise ConfigError(
+            f"evolve.directions = {count}, and the {len(states)} hidden states that were looked at "
+            f"differ along {found}; lower it, or have more questions"
+        )
+    lengths, directions = lengths[:count], directions[:count]
+    strongest = np.abs(directions).argmax(axis=1)
+    signs = np.sign(directions[np.arange(count), strongest])  # the same on every machine
+    scaled: Matrix = (signs / lengths)[:, None] * directions
+    return scaled
+
+
+class Search(Protocol):
+    """Asks for candidates, and is told what each of them earned."""
+
+    @property
+    def found(self) -> Vector:
+        """The best that is known: what a training comes to."""
+        ...
+
+    @property
+    def sigma(self) -> float:
+        """How far the candidates that were asked for last lie from their middle, in each of the
+        parameters."""
+        ...
+
+    def ask(self) -> list[Vector]:
+        """The candidates of the next step."""
+        ...
+
+    def tell(self, rewards: Sequence[float]) -> None:
+        """What these earned, in their order; more is better."""
+        ...
+
+
+def begin(method: Method, start: Vector, *, sigma: float, population: int, seed: int) -> Search:
+    """A search that begins at `start` and first looks about `sigma` far around it."""
+    made = SeparableCma if method == "cma-es" else _AtRandom
+    return made(start, sigma, population, seed)
+
+
+class _AtRandom:
+    """Random search: every candidate is drawn around the start, whatever others earned."""
+
+    def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
+        self._start = start
+        self._population = population
+        self._generator = np.random.RandomState(seed)
+        self._asked: list[Vector] = []
+        self._most = -math.inf
+        self.sigma = sigma
+        self.found = start.copy()
+
+    def ask(self) -> list[Vector]:
+        self._asked = [
+            self._start + self.sigma * self._generator.randn(len(self._start))
+            for _ in range(self._population)
+        ]
+        return self._asked
+
+    def tell(self, rewards: Sequence[float]) -> None:
+        for candidate, reward in zip(self._asked, rewards, strict=True):
+            if reward > self._most:
+                self._most, self.found = reward, candidate

@@ -1,0 +1,244 @@
+"""Candidates on trial: coordinators lead the workers through questions, and every run is graded.
+
+    candidates = Candidates(cast.workers, cast.pool, turns=5)
+    trials = await candidates.try_out([(coordinator, reader), …], tasks, seed=(42, 7))
+
+All candidates get the same questions and all runs are under way at once, by the same engine as
+everybody's. Choices are drawn as each candidate prefers, from numbers that are the same for all of
+them: two candidates differ in what they earn by what they prefer and not by luck. Where no matrix
+of the model is scaled, what it makes of a transcript is the same for all candidates, and it is read
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+
+from podium._util.process import entropy_bits, shares
+from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.coordinator import Coordinator, Reader, Vector
+from podium.conductors.evolved.turns import ends_accepted
+from podium.core.errors import PlanError, UsageError
+from podium.core.pool import Pool
+from podium.core.run import Run
+from podium.core.task import Task
+from podium.core.worker import Worker
+from podium.engine import CallPolicy
+from podium.engine.runner import Options, Runner
+from podium.train.diagnostics import Sample
+from podium.train.score import fault
+
+SAMPLES: Final = 2
+"""So many right runs and so many wrong ones are kept to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of a coordinator for one task. `fault` is what a worker must mend, in words, where
+    the run says nothing about who led it."""
+
+    task: Task
+    run: Run
+    right: bool
+    fault: str = ""
+
+    @property
+    def turns(self) -> int:
+        """How many turns were taken."""
+        return len(self.run.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDiagnostics:
+    """What some runs showed. Where nothing could be counted, a number is None.
+
+    Shares are from 0 to 1. A run that failed by a worker's fault counts neither as right nor as
+    wrong. `best` is what the best of the candidates earned and `sigma` how far they lie apart,
+    where there were several. `accepted` is the share of runs that end with a verifier who accepts.
+    `workers` and `roles` are shares of the turns; `tokens` is what the workers of a run wrote, on
+    average.
+    """
+
+    rollouts: int
+    accuracy: float | None
+    accuracy_by_kind: Mapping[str, float]
+    best: float | None
+    sigma: float | None
+    dropped: float
+    dropped_for: str
+    turns: float
+    accepted: float
+    workers: Mapping[str, float]
+    roles: Mapping[str, float]
+    tokens: float | None
+    samples: tuple[Sample, ...] = ()
+
+    def as_metrics(self) -> dict[str, float]:
+        """Everything that is a number, under flat names; what is unknown is left out."""
+        known = {
+            "rollouts": self.rollouts,
+            "reward": self.accuracy,
+            "accuracy": self.accuracy,
+            "best_candidate": self.best,
+            "sigma": self.sigma,
+            "dropped": self.dropped,
+            "mean_turns": self.turns,
+            "accepted": self.accepted,
+            "worker_tokens": self.tokens,
+            "entropy_bits": entropy_bits(self.workers) if self.workers else None,
+        }
+        metrics = {name: float(value) for name, value in known.items() if value is not None}
+        tables = {"accuracy": self.accuracy_by_kind, "worker": self.workers, "role": self.roles}
+        for table, values in tables.items():
+            metrics |= {f"{table}/{name}": value for name, value in sorted(values.items()) if name}
+        return metrics
+
+    def __str__(self) -> str:
+        roles = " ".join(f"{role} {share:.0%}" for role, share in self.roles.items())
+        most = next((f"{name} {share:.0%}" for name, share in self.workers.items()), "nobody")
+        best = "" if self.best is None else f"best {self.best:.3f}  "
+        sigma = "" if self.sigma is None else f"  sigma {self.sigma:.4f}"
+        return (
+            f"accuracy {self.accuracy or 0.0:.3f}  {best}turns {self.turns:.2f}  {roles}  "
+            f"entropy {entropy_bits(self.workers):.2f} bits (most: {most}){sigma}"
+        )
+
+
+def seen_in(
+    trials: Sequence[Trial], *, best: float | None = None, sigma: float | None = None
+) -> TurnDiagnostics:
+    """What these runs show."""
+    if not trials:
+        raise UsageError("there are no runs to look at; give at least one")
+    graded = [trial for trial in trials if not trial.fault]
+    faults = Counter(trial.fault for trial in trials if trial.fault)
+    by_kind: dict[str, list[bool]] = {}
+    for trial in graded:
+        by_kind.setdefault(trial.task.kind, []).append(trial.right)
+    written = [trial.run.usage.output_tokens for trial in trials]
+    told = [tokens for tokens in written if tokens is not None]
+    return TurnDiagnostics(
+        rollouts=len(trials),
+        accuracy=_share(trial.right for trial in graded),
+        accuracy_by_kind={kind: fmean(right) for kind, right in by_kind.items()},
+        best=best,
+        sigma=sigma,
+        dropped=faults.total() / len(trials),
+        dropped_for=faults.most_common(1)[0][0] if faults else "",
+        turns=fmean(trial.turns for trial in trials),
+        accepted=fmean(ends_accepted(trial.run.rounds) for trial in trials),
+        workers=shares(Counter(step.worker for trial in trials for step in trial.run.steps)),
+        roles=shares(Counter(role for trial in trials for role in _roles(trial))),
+        tokens=fmean(told) if len(told) == len(written) else None,
+        samples=tuple(
+            _sample(trial)
+            for right in (True, False)
+            for trial in [one for one in graded if one.right is right][:SAMPLES]
+        ),
+    )
+
+
+def _roles(trial: Trial) -> list[str]:
+    return [round_.role or "worker" for round_ in trial.run.rounds if round_.steps]
+
+
+def _share(right: Iterable[bool]) -> float | None:
+    counted = list(right)
+    return fmean(counted) if counted else None
+
+
+def _sample(trial: Trial) -> Sample:
+    told = [
+        f"{step.worker} as {role}: {step.reply}"
+        for role, step in zip(_roles(trial), trial.run.steps, strict=True)
+    ]
+    return Sample(
+        question=trial.task.question,
+        text="\n".join(told),
+        answer=trial.run.answer or "",
+        reward=float(trial.right),
+        right=trial.right,
+        kind=trial.task.kind,
+        problem=trial.run.error or "",
+    )
+
+
+class Readings:
+    """What one reader makes of transcripts, each of which is read once."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._read: dict[str, asyncio.Task[Vector]] = {}
+
+    async def read(self, transcript: str) -> Vector:
+        """The hidden state, kept or read now."""
+        reading = self._read.get(transcript)
+        if reading is None:
+            reading = asyncio.ensure_future(self._reader.read(transcript))
+            self._read[transcript] = reading
+        return await reading
+
+    async def states(self) -> list[Vector]:
+        """Everything that was read, in the order in which it was asked for first."""
+        return await asyncio.gather(*self._read.values())
+
+
+class Candidates:
+    """Tries coordinators out over one pool of workers."""
+
+    def __init__(self, workers: Sequence[Worker], pool: Pool, *, turns: int) -> None:
+        self._workers = workers
+        self._pool = pool
+        self._options = Options(rounds=turns, max_steps=1)
+        self._call_policy = CallPolicy()
+
+    async def try_out(
+        self,
+        candidates: Sequence[tuple[Coordinator, Reader]],
+        tasks: Sequence[Task],
+        *,
+        seed: Sequence[int] | None = None,
+    ) -> list[list[Trial]]:
+        """A run of each candidate for each task, candidate by candidate. Without a seed nothing is
+        drawn, and each takes what it prefers most."""
+        runs = [
+            self._tried(
+                EvolvedConductor(
+                    coordinator,
+                    reader,
+                    generator=None if seed is None else np.random.default_rng([*seed, place]),
+                ),
+                task,
+            )
+            for coordinator, reader in candidates
+            for place, task in enumerate(tasks)
+        ]
+        trials = await asyncio.gather(*runs)
+        return [trials[at : at + len(tasks)] for at in range(0, len(trials), len(tasks))]
+
+    async def _tried(self, conductor: EvolvedConductor, task: Task) -> Trial:
+        runner = Runner(conductor, self._workers, pool=self._pool, call_policy=self._call_policy)
+        run = await runner.run(task.question, options=self._options)
+        if not run.steps:
+            raise PlanError(f"a run ended before its first turn: {run.error}")
+        failed = _fault(run)
+        right = not failed and run.answer is not None and await task.grader(run.answer)
+        return Trial(task, run, right, failed)
+
+
+def _fault(run: Run) -> str:
+    """What a worker must mend before the run says anything about who led it, or nothing."""
+    return next((found for round_ in run.rounds if (found := fault(round_))), "")
+
+
+def earned(trials: Sequence[Trial]) -> float | None:
+    """The share of right answers, of those that say something; None where none does."""
+    told = [trial.right for trial in trials if not trial.fault]
+    return sum(told) / len(told) if told else None

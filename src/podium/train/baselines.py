@@ -1,0 +1,185 @@
+"""What training is held against: how far each worker comes alone, and how far ideal plans come.
+
+Both are measured once, before training begins, on the questions that progress is measured by (or
+on those that are trained on, where none are held out), with the same workers and graders. They
+are written to `references.json` beside the metrics, where a training that is resumed finds them
+again. Whether it is measured at all is the recipe's `run.references`: every worker is asked every
+question, which costs money where workers do. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from podium._util.files import write_whole
+from podium._util.lab import lab_extra
+from podium.conductors import plan
+from podium.conductors.prompt_parts import all_or_nothing
+from podium.core.pool import Pool
+from podium.core.task import Task
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.train.diagnostics import References
+from podium.train.exercises import Exercise
+from podium.train.recipe import Recipe
+from podium.train.score import Score, Scorer, Scoring
+
+if TYPE_CHECKING:
+    from podium_lab.etudes import Etude
+
+BASELINES_FILE: Final = "references.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The share of right answers: over all tasks, and over those of each kind."""
+
+    overall: float
+    by_kind: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured before training: every worker alone, and ideal plans where such are
+    known. A worker whose every call failed is not among `workers`."""
+
+    tasks: int
+    workers: Mapping[str, Accuracy]
+    ceiling: Accuracy | None = None
+
+    @property
+    def best(self) -> str:
+        """The worker that is best alone, the first of those that are equally good."""
+        return max(self.workers, key=lambda name: self.workers[name].overall, default="")
+
+    def references(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> References:
+        """The same for the diagnostics of a step, kind by kind: training may draw the kinds in
+        other proportions than were measured. The best worker is the best over all kinds."""
+        best = self.workers.get(self.best)
+        return References(
+            best_single=best.by_kind if best else None,
+            ceiling=self.ceiling.by_kind if self.ceiling else None,
+            multi_step_kinds=None if multi_step_kinds is None else frozenset(multi_step_kinds),
+            max_tokens=max_tokens,
+        )
+
+    def __str__(self) -> str:
+        best = self.workers.get(self.best)
+        told = [f"{self.best} alone {best.overall:.3f}, the best of all workers"] if best else []
+        told += [f"ideal plans {self.ceiling.overall:.3f}"] if self.ceiling else []
+        return f"on {self.tasks} questions: {'; '.join(told) or 'no worker answered'}"
+
+
+def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
+    """The scorer of plans that nobody wrote, which no switch of the recipe's changes."""
+    return Scorer(workers, max_steps=recipe.prompt.max_steps)
+
+
+async def measure_baselines(
+    recipe: Recipe, scorer: Scoring, pool: Pool, exercises: Sequence[Exercise]
+) -> Measured:
+    """Give every worker that takes part each of the questions as it is, and carry out ideal plans
+    for the études among them. `pool` is that of all workers, and `scorer` a plain one of theirs."""
+    tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
+    one = recipe.prompt.one_worker
+    names = pool.names if one is None else (one,)
+    by_themselves = tuple(replace(pool[name], fallback=None) for name in names)
+    stage = _Stage(scorer, replace(pool, workers=by_themselves))
+    ceiling, *alone = await asyncio.gather(
+        _ceiling(recipe, stage), *(stage.accuracy(tasks, partial(_alone, name)) for name in names)
+    )
+    found = zip(names, alone, strict=True)
+    return Measured(len(tasks), {name: own for name, own in found if own is not None}, ceiling)
+
+
+async def _ceiling(recipe: Recipe, stage: _Stage) -> Accuracy | None:
+    if recipe.data.kind != "etudes":
+        return None
+    with lab_extra():
+        from podium_lab.etudes.tasks import etude_task
+        from podium_lab.etudes.training import held_out_etudes
+    etudes = {etude.id: etude for etude in held_out_etudes(recipe)}
+
+    def ideal(task: Task) -> Workflow:
+        workflow = _ideal(etudes[task.id], stage.pool)
+        return workflow if recipe.prompt.access == "index" else all_or_nothing(workflow)
+
+    return await stage.accuracy([etude_task(etude) for etude in etudes.values()], ideal)
+
+
+def _alone(worker: str, task: Task) -> Workflow:
+    return Workflow((Step(worker, task.question),))
+
+
+def _ideal(etude: Etude, pool: Pool) -> Workflow:
+    """The ideal plan; what nobody in the pool can do, its first worker gets to do."""
+    return etude.ideal(
+        {family: family if family in pool.names else pool.names[0] for family in etude.families}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Where plans are carried out that nobody wrote."""
+
+    scorer: Scoring
+    pool: Pool
+
+    async def accuracy(
+        self, tasks: Sequence[Task], planned: Callable[[Task], Workflow]
+    ) -> Accuracy | None:
+        """How often such plans are right, of those that could be judged, if any could."""
+        scores = await asyncio.gather(
+            *(
+                self.scorer.score(plan.write(planned(task), self.pool), task, self.pool)
+                for task in tasks
+            )
+        )
+        return _share(tasks, scores)
+
+
+def _share(tasks: Sequence[Task], scores: Sequence[Score]) -> Accuracy | None:
+    by_kind: dict[str, list[bool]] = {}
+    for task, score in zip(tasks, scores, strict=True):
+        if not score.dropped:
+            by_kind.setdefault(task.kind, []).append(score.right)
+    judged = [right for kind in by_kind.values() for right in kind]
+    if not judged:
+        return None
+    return Accuracy(
+        sum(judged) / len(judged),
+        {kind: sum(right) / len(right) for kind, right in sorted(by_kind.items())},
+    )
+
+
+# ---- the file
+
+
+def write_baselines(output: Path, measured: Measured) -> None:
+    """Keep them below the output."""
+    document = {"best_single": measured.best, **asdict(measured)}
+    write_whole(output / BASELINES_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_baselines(output: Path) -> Measured | None:
+    """Those that were measured for the training in that directory, if they can be read."""
+    try:
+        document = json.loads((output / BASELINES_FILE).read_text("utf-8"))
+        ceiling = document["ceiling"]
+        return Measured(
+            document["tasks"],
+            {name: _read_accuracy(entry) for name, entry in document["workers"].items()},
+            None if ceiling is None else _read_accuracy(ceiling),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _read_accuracy(entry: Mapping[str, Any]) -> Accuracy:
+    return Accuracy(float(entry["overall"]), {k: float(v) for k, v in entry["by_kind"].items()})

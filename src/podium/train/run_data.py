@@ -1,0 +1,458 @@
+"""Learning from use: runs that were judged become data to train with.
+
+    outcomes    question, worker, reward: what a router learns from
+    tasks       question, answer, grader: what a conductor is trained on by `podium train grpo`
+    plans       how a conductor is asked, and the plan that was good: for `podium train sft`
+
+Nothing of a run is used that whoever asked has kept out: by the rules of their key, by what a
+guardrail took away, or, as nothing is kept then, by asking that it not be stored. Whatever is left
+out is counted, with the reason. Where judgements come from is `podium.store.feedback` and an
+evaluation's samples; whose a reward is, `podium.credit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Protocol
+
+from podium._util.lab import ORACLE
+from podium.conductors import plan
+from podium.conductors.prompt import Prompt
+from podium.core.conductor import PlanningContext
+from podium.core.errors import ConfigError, NotFound, PodiumError, UnreadableRun
+from podium.core.pool import WorkerProfile
+from podium.core.run import Run, timestamp
+from podium.core.task import Grader, Judged, Outcome, outcome_of
+from podium.core.worker import Worker
+from podium.store import Feedback, RunFilter, RunStore, feedback_in, keys_in
+from podium.store.base import SUMMARY_CHARACTERS
+from podium.store.keys import Rules
+from podium.tasks import TaskRecord
+from podium.tasks.answers import final_answer
+from podium.tasks.graders import CONTAINS
+from podium.tasks.judge import JUDGE, Judge
+
+GOOD: Final = 0.75
+"""From this reward on an answer is taken for right, and its plan for one to learn from."""
+
+LONGEST_REFERENCE: Final = 40
+"""Characters of a right answer that can be looked for in others."""
+
+MOST_WORDS: Final = 3
+"""Of an answer that is taken for right as it stands: more are a sentence, which another that says
+the same would not repeat."""
+
+FEEDBACK: Final = "feedback"
+"""Who judged a run that a person judged."""
+
+KIND: Final = "use"
+"""What tasks that come from runs are grouped by."""
+
+KEPT_OUT: Final = "of keys that are kept out of training"
+UNKNOWN_KEY: Final = "of keys that this store does not know"
+UNANSWERED: Final = "that did not end with an answer as it was planned"
+REDACTED: Final = "of which a guardrail took something away"
+UNREADABLE: Final = "that cannot be read"
+SEVERAL_STEPS: Final = "that took several steps, whose reward is no single worker's"
+NOT_SERVED: Final = "answered by the perfect workers of --oracle, whom no pool has"
+NOT_BY_ITSELF: Final = "whose question does not stand by itself: a conversation, images or tools"
+NO_REFERENCE: Final = "of which no right answer is known that others could be compared with"
+EXCLUDING: Final = "excluding workers or providers to whom training would show the question"
+NOT_GOOD: Final = "not thought good"
+NO_PLAN: Final = "planned more than once, or over workers that are not in the pool"
+
+
+async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[Judged]:
+    """Every run in the store that somebody judged and that may be learned from; the others are
+    counted in `left_out` by the reason."""
+    rules = await rules_by_key(store)
+    feedback = feedback_in(store)
+    after = ""
+    while page := await feedback.page(after):
+        after = page[-1].run_id
+        for given in page:
+            try:
+                run = await store.load(given.run_id)
+            except NotFound:  # it was deleted just now
+                continue
+            except UnreadableRun:
+                left_out[UNREADABLE] += 1
+                continue
+            reason = why_withheld(run, rules)
+            if reason is not None:
+                left_out[reason] += 1
+                continue
+            yield Judged(
+                run=run,
+                reward=given.score,
+                source=f"grader:{given.grader}" if given.grader else FEEDBACK,
+                judged_at=given.given_at,
+                task=given.task,
+                excludes=bool(excluded_by(run, rules)),
+            )
+
+
+async def rules_by_key(store: RunStore) -> dict[str, Rules]:
+    """The rules of every key, revoked ones included: what was asked with them stands under them."""
+    return {key.id: key.rules for key in await keys_in(store).keys()}
+
+
+def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
+    """Why nothing of the run may or can be learned from; None where it can."""
+    if run.owner and run.owner not in rules:
+        return UNKNOWN_KEY
+    if run.owner and not rules[run.owner].training:
+        return KEPT_OUT
+    if run.status != "answered" or run.answer is None:
+        return UNANSWERED
+    if any(check.deed in ("redacted", "blocked") for check in run.all_checks):
+        return REDACTED
+    return None
+
+
+def excluded_by(run: Run, rules: Mapping[str, Rules]) -> frozenset[str]:
+    """Who must see nothing of the run, by what was asked or by the rules of its key."""
+    by_key = rules[run.owner].exclude if run.owner else frozenset[str]()
+    return by_key | frozenset(run.exclude)
+
+
+class _Word(NamedTuple):
+    """What a judgement says of a question: the task that it makes, None where it makes none, and
+    whether a grader or a person named what is right. A word against an answer takes back only what
+    was taken from answers."""
+
+    judged_at: str
+    record: TaskRecord | None
+    is_named: bool
+
+
+@dataclass(slots=True)
+class Harvest:
+    """What comes of judged runs, taken one by one. `without` counts, for each kind of data, the
+    runs that give none of it, by the reason."""
+
+    prompt: Prompt = field(default_factory=Prompt)
+    outcomes: list[Outcome] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    without: dict[str, Counter[str]] = field(
+        default_factory=lambda: {"outcomes": Counter(), "tasks": Counter(), "plans": Counter()}
+    )
+    _words: dict[str, list[_Word]] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> list[TaskRecord]:
+        """A task for each question of which a right answer is known, by what was last thought."""
+        return [task for words in self._words.values() if (task := _last_task(words)) is not None]
+
+    def take(self, judged: Judged) -> None:
+        """Learn what can be learned from one run."""
+        outcome = outcome_of(judged)
+        if outcome is None:
+            self.without["outcomes"][SEVERAL_STEPS] += 1
+        elif any(worker.provider == ORACLE for worker in judged.run.pool):
+            self.without["outcomes"][NOT_SERVED] += 1
+        elif is_in_conversation(judged.run):
+            self.without["outcomes"][NOT_BY_ITSELF] += 1
+        else:
+            self.outcomes.append(outcome)
+        self._take_task(judged)
+        self._take_plan(judged)
+
+    def _take_task(self, judged: Judged) -> None:
+        run, without = judged.run, self.without["tasks"]
+        if judged.excludes:
+            without[EXCLUDING] += 1
+        elif run.history or is_in_conversation(run):
+            without[NOT_BY_ITSELF] += 1
+        else:
+            named = _named_task(judged)
+            record = named or _task_of_answer(judged)
+            if record is None:
+                without[NO_REFERENCE] += 1
+            if record is not None or judged.reward < GOOD:
+                word = _Word(judged.judged_at, record, named is not None)
+                self._words.setdefault(run.question, []).append(word)
+
+    def _take_plan(self, judged: Judged) -> None:
+        run, without = judged.run, self.without["plans"]
+        if judged.reward < GOOD:
+            without[NOT_GOOD] += 1
+            return
+        example = _plan_of(run, self.prompt)
+        if example is None:
+            without[NO_PLAN] += 1
+        else:
+            self.plans.append(example)
+
+
+def is_in_conversation(run: Run) -> bool:
+    """Whether the question needs what came before it, or with it, to be understood. Instructions
+    of the application alone do not make a conversation."""
+    spoken = any(message.role != "system" for message in run.history)
+    return spoken or bool(run.images) or bool(run.response_options.tools)
+
+
+def _last_task(words: list[_Word]) -> TaskRecord | None:
+    """The task that is left once all was said, in the order in which it was."""
+    last: _Word | None = None
+    for word in sorted(words, key=lambda each: each.judged_at):
+        if word.record is not None or (last is not None and not last.is_named):
+            last = word
+    return None if last is None else last.record
+
+
+def _named_task(judged: Judged) -> TaskRecord | None:
+    """The grader's own task, or the question with the answer that a person says is right, where
+    others can be compared with that; None where nobody named what is right."""
+    if not judged.task:
+        return None
+    record = _read(judged.task, judged.run)
+    if record.grader == JUDGE:
+        return None
+    if judged.source != FEEDBACK:
+        return record
+    return replace(record, grader=CONTAINS) if _is_reference(record.answer) else None
+
+
+def _task_of_answer(judged: Judged) -> TaskRecord | None:
+    """The question with the answer that was thought good, where others can be compared with it."""
+    run = judged.run
+    is_corrected = judged.source == FEEDBACK and bool(judged.task)
+    if judged.reward < GOOD or run.answer is None or is_corrected:
+        return None
+    tagged = final_answer(run.answer, tagged=True)
+    answer = tagged or run.answer.strip()
+    if not _is_reference(answer) or (not tagged and _is_sentence(answer)):
+        return None
+    return TaskRecord(id=run.id, question=run.question, answer=answer, grader=CONTAINS, kind=KIND)
+
+
+def _is_reference(answer: str) -> bool:
+    """Whether a right answer can be told by it, for it is short enough to stand in others."""
+    return 0 < len(answer) <= LONGEST_REFERENCE and "\n" not in answer
+
+
+def _is_sentence(answer: str) -> bool:
+    """Whether it says more than the answer alone."""
+    words = answer.split()
+    return len(words) > MOST_WORDS or (len(words) > 1 and answer.endswith((".", "!")))
+
+
+def _read(task: str, run: Run) -> TaskRecord:
+    try:
+        record = TaskRecord.from_json(json.loads(task), run.id)
+    except (ValueError, ConfigError) as error:
+        raise ConfigError(
+            f"the task that {run.id} was graded by cannot be read ({error}); grade it again with: "
+            f"podium runs grade TASKS --again"
+        ) from error
+    return TaskRecord(
+        id=run.id,
+        question=run.question,
+        answer=record.answer,
+        grader=record.grader,
+        parameters=record.parameters,
+        kind=record.kind or KIND,
+        difficulty=record.difficulty,
+    )
+
+
+def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
+    """How a conductor is asked for the run's plan, and the plan. What it thought before it wrote
+    the plan is not taught, and whoever wrote it is the same."""
+    planned = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
+    if len(planned) != 1 or any(step.worker not in run.pool.names for step in planned[0].steps):
+        return None
+    context = PlanningContext(
+        question=run.question,
+        pool=run.pool,
+        history=run.history,
+        max_steps=run.max_steps,
+        images=run.images,
+        response_options=run.response_options,
+    )
+    asked = [{"role": each.role, "content": each.text} for each in prompt.messages(context)]
+    return {"prompt": asked, "reply": plan.write(planned[0], run.pool, order=prompt.order)}
+
+
+AT_ONCE: Final = 8
+"""How many runs are graded at a time: a judge takes seconds for each."""
+
+LISTED_AT_ONCE: Final = 200
+
+JUDGED_BEFORE: Final = "judged before"
+NOT_FOR_THE_JUDGE: Final = "that the judge must not see"
+NOT_GRADED: Final = "that could not be graded"
+
+
+class Exam(NamedTuple):
+    """What an answer is graded by: the grader, its name, its task where there is one, and the
+    worker who is shown question and answer, where one is."""
+
+    grader: Grader
+    name: str
+    task: str = ""
+    judge: WorkerProfile | None = None
+
+
+class Examiner(Protocol):
+    """Knows what runs are to be graded by."""
+
+    def may_know(self, opening: str) -> bool:
+        """Whether a question that begins so may be one that it has a grader for."""
+        ...
+
+    def exam(self, question: str) -> Exam | None:
+        """What answers to that question are graded by; None where it has nothing."""
+        ...
+
+
+class ByTasks:
+    """Grades the answers to questions that are in a list of tasks."""
+
+    def __init__(self, records: Sequence[TaskRecord], judge: Worker | None = None) -> None:
+        self._records = {record.question.strip(): record for record in records}
+        self._openings = {question[:SUMMARY_CHARACTERS] for question in self._records}
+        self._worker = judge
+
+    def may_know(self, opening: str) -> bool:
+        """Whether one of the tasks begins so."""
+        return opening.strip() in self._openings or len(opening) >= SUMMARY_CHARACTERS
+
+    def exam(self, question: str) -> Exam | None:
+        """The grader of the task that asks this."""
+        record = self._records.get(question.strip())
+        if record is None:
+            return None
+        task = record.to_task(self._worker)
+        written = json.dumps(record.to_json(), ensure_ascii=False)
+        if task.judge is None or self._worker is None:
+            return Exam(task.grader, record.grader, written)
+        name = f"{record.grader} {task.judge}"
+        return Exam(task.grader, name, written, self._worker.profile)
+
+
+class ByRubric:
+    """Has a worker judge the answers to all questions by one rubric."""
+
+    def __init__(self, judge: Worker, rubric: str) -> None:
+        self._worker = judge
+        self._rubric = rubric
+
+    def may_know(self, opening: str) -> bool:
+        """It has an opinion on everything."""
+        return True
+
+    def exam(self, question: str) -> Exam | None:
+        """The judge, with its rubric."""
+        grader = Judge(question, self._worker, rubric=self._rubric)
+        judge = self._worker.profile
+        return Exam(grader, f"{JUDGE} {judge.name}", judge=judge)
+
+
+@dataclass(slots=True)
+class Graded:
+    """How many answers were right and wrong, and how many runs were left out, by the reason.
+    `judged_by_graders` is how many of those could be graded again, and `problem` is the last one
+    that a grader had."""
+
+    right: int = 0
+    wrong: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    judged_by_graders: int = 0
+    problem: str = ""
+
+
+async def grade_runs(
+    store: RunStore,
+    examiner: Examiner,
+    *,
+    wanted: RunFilter | None = None,
+    limit: int,
+    again: bool = False,
+) -> Graded:
+    """Grade the newest wanted runs that the examiner has something for, so many at most, and keep
+    what comes of it as their feedback. With `again`, also those that a grader has judged."""
+    graded = Graded()
+    examined = _examined(store, examiner, wanted or RunFilter(status="answered"), again, graded)
+    batch: list[tuple[Run, Exam]] = []
+    async for each in examined:
+        batch.append(each)
+        if len(batch) == min(AT_ONCE, limit):
+            limit -= len(batch)
+            await asyncio.gather(*(_grade(store, *one, graded) for one in batch))
+            batch = []
+        if limit == 0:
+            break
+    await asyncio.gather(*(_grade(store, *one, graded) for one in batch))
+    return graded
+
+
+async def _examined(
+    store: RunStore, examiner: Examiner, wanted: RunFilter, again: bool, graded: Graded
+) -> AsyncIterator[tuple[Run, Exam]]:
+    """The runs that are to be graded, the newest first, each with what it is graded by."""
+    rules = await rules_by_key(store)
+    feedback = feedback_in(store)
+    before: str | None = None
+    while page := await store.list(wanted, limit=LISTED_AT_ONCE, before=before):
+        before = page[-1].id
+        for summary in page:
+            if not examiner.may_know(summary.question):
+                continue
+            given = await feedback.get(summary.id)
+            if given is not None and not (again and given.grader):
+                graded.left_out[JUDGED_BEFORE] += 1
+                graded.judged_by_graders += bool(given.grader)
+                continue
+            try:
+                run = await store.load(summary.id)
+            except NotFound:  # it was deleted just now
+                continue
+            except UnreadableRun:
+                graded.left_out[UNREADABLE] += 1
+                continue
+            exam = examiner.exam(run.question)
+            if exam is None:
+                continue
+            reason = _why_not(run, rules, exam.judge)
+            if reason is None:
+                yield run, exam
+            else:
+                graded.left_out[reason] += 1
+
+
+def _why_not(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) -> str | None:
+    """Why the run is not to be graded; None where it is."""
+    reason = why_withheld(run, rules)
+    if reason is not None or judge is None:
+        return reason
+    if excluded_by(run, rules) & {judge.name, judge.provider}:
+        return NOT_FOR_THE_JUDGE
+    return NOT_BY_ITSELF if is_in_conversation(run) else None
+
+
+async def _grade(store: RunStore, run: Run, exam: Exam, graded: Graded) -> None:
+    try:
+        is_right = await exam.grader(run.answer or "")
+    except PodiumError as error:  # nobody could grade it, which says nothing of the answer
+        graded.left_out[NOT_GRADED] += 1
+        graded.problem = str(error)
+        return
+    await feedback_in(store).save(
+        Feedback(
+            run_id=run.id,
+            score=float(is_right),
+            given_at=timestamp(),
+            grader=exam.name,
+            task=exam.task,
+        )
+    )
+    if is_right:
+        graded.right += 1
+    else:
+        graded.wrong += 1

@@ -1,0 +1,122 @@
+"""The checkpoints of a training: which of them can be gone on from, and what is left where room
+runs out, on the disk or on the graphics card.
+
+Trainers write a checkpoint file by file into a directory of its own, the state of the training
+last. A training that was killed in between leaves a directory without it, which is no checkpoint.
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from podium._util.files import NO_ROOM
+from podium.core.errors import ConfigError, StoreError
+
+
+def process_count() -> int:
+    """How many processes train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def process_index() -> int:
+    """Which of them this one is, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def wait_for_everyone() -> None:
+    """Go on when every process has come this far. Needs accelerate where there are several."""
+    if process_count() > 1:
+        from accelerate import PartialState
+
+        PartialState().wait_for_everyone()
+
+
+def is_main_process() -> bool:
+    """Whether this is the one that speaks and writes for all."""
+    return process_index() == 0
+
+
+DIRECTORY: Final = "checkpoints"
+"""Where they lie below the output."""
+
+STATE_FILE: Final = "trainer_state.json"
+"""What is written last."""
+
+ANEW: Final = "begin anew in another directory with --output"
+"""What always helps where a checkpoint cannot be gone on from."""
+
+_NAME: Final = re.compile(r"checkpoint-(\d+)")
+_FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
+"""How libraries put it that pass on no error number; the last two are torch, whose archives fail
+so when they cannot be written."""
+_NO_MEMORY: Final = "out of memory"
+"""How torch puts it of a graphics card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A state of the training that is there as a whole."""
+
+    path: Path
+    step: int
+
+
+def last_checkpoint(output: Path) -> Checkpoint | None:
+    """What a training goes on from, if there is anything."""
+    found = [
+        Checkpoint(path, int(name[1]))
+        for path in (output / DIRECTORY).glob("checkpoint-*")
+        if (name := _NAME.fullmatch(path.name)) and _is_whole(path)
+    ]
+    return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        json.loads((path / STATE_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return True
+
+
+@contextmanager
+def where_room_may_run_out(output: Path, *, fewer: str) -> Iterator[None]:
+    """Say in words that there is no room on the disk, whoever was writing, or in the memory of a
+    graphics card, and what is left; `fewer` are the keys of a recipe that need less memory where
+    they are lower."""
+    try:
+        yield
+    except Exception as error:
+        kept = last_checkpoint(output)
+        left = f"the checkpoint of step {kept.step} is whole" if kept else "no checkpoint is whole"
+        if isinstance(error, RuntimeError) and _NO_MEMORY in str(error):
+            raise ConfigError(
+                f"the graphics card is full, and {left} ({_first_sentence(error)}); end what else "
+                f"computes there, then go on by --resume, or begin anew with less at a time: "
+                f"{fewer}"
+            ) from error
+        if not _is_about_room(error):
+            raise
+        raise StoreError(
+            f"no room in {output}: what was being written is lost, {left}; free some, then go on "
+            f"by --resume"
+        ) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(". ")[0]
+
+
+def _is_about_room(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return True
+    words = str(error).lower()
+    return any(sign in words for sign in _FULL_IN_WORDS)

@@ -1,0 +1,269 @@
+"""What a training writes down as it goes: a line of numbers for every step, samples to look at,
+and words for whoever watches.
+
+    metrics.jsonl        one line a step, and one for every measurement
+    samples.jsonl        plans, or runs, of every step: some of the best and of the worst
+    summary.json         how far it came: steps, minutes, rollouts a second
+
+Of several processes that train together only the first has a logbook that anybody reads. A
+training that goes on keeps what was written up to the checkpoint that it goes on from, and what
+came after that is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from rich.console import Console
+
+from podium._util.files import write_whole
+from podium.train.diagnostics import MANY_DROPPED, StepDiagnostics, Watch
+from podium.train.recipe import Recipe
+from podium.train.runtime import is_main_process
+
+if TYPE_CHECKING:
+    from podium.train.sft import Recital
+    from podium_lab.evolution.trials import TurnDiagnostics
+
+METRICS: Final = "metrics.jsonl"
+SAMPLES: Final = "samples.jsonl"
+SUMMARY: Final = "summary.json"
+MISTAKES_SHOWN: Final = 20
+
+
+class Logbook:
+    """The record of one training, which goes on `after` a step; 0 begins it anew."""
+
+    def __init__(self, recipe: Recipe, *, after: int = 0, console: Console | None = None) -> None:
+        self._output = recipe.output
+        self._is_kept = is_main_process()
+        if self._is_kept:
+            self._output.mkdir(parents=True, exist_ok=True)
+        self._console = console or Console(stderr=True, quiet=not self._is_kept)
+        self._steps_in_all = recipe.training.steps
+        self._watch = Watch()
+        earlier = _summary(self._output) if after else {}
+        self._seconds_before = earlier.get("seconds", 0.0)
+        self._rollouts = int(earlier.get("rollouts", 0))
+        self._metrics = self._opened(METRICS, after)
+        self._samples = self._opened(SAMPLES, after)
+        self._began = time.monotonic()
+        self._step_began = self._began
+        self._spent: dict[str, float] = {}
+        self._seen: StepDiagnostics | TurnDiagnostics | None = None
+        self._more: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._metrics.close()
+        self._samples.close()
+
+    @property
+    def seconds(self) -> float:
+        """How long this stretch has lasted."""
+        return time.monotonic() - self._began
+
+    def spent(self, what: str, seconds: float) -> None:
+        """That a part of the current step took so long."""
+        self._spent[what] = self._spent.get(what, 0.0) + seconds
+
+    def step(self, seen: StepDiagnostics, *, found: int = 0) -> None:
+        """What the rollouts of the current step showed, and for how many questions only exploring
+        found a plan that was right."""
+        self._see(seen)
+        self._more = {"found_by_exploring": found}
+        for words in self._watch.see(seen):
+            self.warn(words)
+
+    def tried(self, seen: TurnDiagnostics) -> None:
+        """What the candidates of the current step came to, where a coordinator is evolved."""
+        self._see(seen)
+        if seen.dropped >= MANY_DROPPED:
+            self.warn(
+                f"{seen.dropped:.0%} of the runs say nothing, for workers failed; most: "
+                f"{seen.dropped_for}"
+            )
+
+    def warn(self, words: str) -> None:
+        """Tell whoever watches."""
+        self._print(f"warning: {words}", style="yellow")
+
+    def updated(self, step: int) -> None:
+        """The step is over."""
+        now = time.monotonic()
+        seconds, self._step_began = now - self._step_began, now
+        if self._seen is None:
+            return
+        seen, self._seen = self._seen, None
+        parts = {f"seconds/{what}": round(value, 3) for what, value in self._spent.items()}
+        self._spent = {}
+        self._write(
+            self._metrics,
+            {
+                "step": step,
+                "seconds": round(seconds, 3),
+                **parts,
+                **_rounded(seen.as_metrics()),
+                **self._more,
+            },
+        )
+        for sample in seen.samples:
+            self._write(self._samples, {"step": step, **asdict(sample)})
+        told = _told(seen) if isinstance(seen, StepDiagnostics) else str(seen)
+        self._print(f"step {step}/{self._steps_in_all} {seconds:.1f} s  {told}")
+        self._summarise(step)
+
+    def note(self, words: str) -> None:
+        """Tell whoever watches what came before the next step, whose time begins now."""
+        self._print(words)
+        self._step_began = time.monotonic()
+
+    def measured(
+        self,
+        step: int,
+        seen: StepDiagnostics | TurnDiagnostics,
+        *,
+        everyday: float | None = None,
+    ) -> None:
+        """What a measurement on held-out exercises showed, and which share of everyday questions
+        was left alone, where those were asked too."""
+        metrics = seen.as_metrics()
+        if everyday is not None:
+            metrics["everyday"] = everyday
+        line = {f"held_out/{name}": value for name, value in _rounded(metrics).items()}
+        self._write(self._metrics, {"step": step, **line})
+        kinds = ", ".join(
+            f"{kind} {value:.2f}" for kind, value in sorted(seen.accuracy_by_kind.items())
+        )
+        beside = "" if everyday is None else f", everyday {everyday:.2f}"
+        self._print(
+            f"held out after step {step}: accuracy {seen.accuracy or 0.0:.3f} ({kinds}){beside}"
+        )
+        self._step_began = time.monotonic()
+
+    def taught(self, step: int, loss: float) -> None:
+        """The loss of learning by example."""
+        self._write(self._metrics, {"step": step, "loss": loss, "seconds": round(self.seconds, 1)})
+        self._print(f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}")
+        self._summarise(step)
+
+    def recited(self, step: int, recitals: Sequence[Recital]) -> None:
+        """How well adapters say what they were taught, and where they go wrong."""
+        accuracies = {recital.adapter: round(recital.accuracy, 4) for recital in recitals}
+        line = {f"recited/{name}": accuracy for name, accuracy in accuracies.items()}
+        self._write(self._metrics, {"step": step, "seconds": round(self.seconds, 1), **line})
+        for recital in recitals:
+            for mistake in recital.mistakes[:MISTAKES_SHOWN]:
+                entry = {"step": step, "adapter": recital.adapter, **asdict(mistake)}
+                self._write(self._samples, entry)
+        told = ", ".join(f"{name} {accuracy:.3f}" for name, accuracy in accuracies.items())
+        self._print(f"recited after step {step}: {told}")
+
+    def stopped(self, step: int) -> None:
+        """The time that the training was given is over, and the training is not."""
+        self._summarise(step)
+        self._print(
+            f"stopped after step {step} of {self._steps_in_all}, with a checkpoint; "
+            f"--resume goes on from there"
+        )
+
+    def _see(self, seen: StepDiagnostics | TurnDiagnostics) -> None:
+        self._seen = seen
+        self._rollouts += seen.rollouts
+
+    def finish(self, more: Mapping[str, float]) -> None:
+        """The training is over."""
+        self._summarise(self._steps_in_all, finished=True, **more)
+
+    def _summarise(self, step: int, **more: Any) -> None:
+        if not self._is_kept:
+            return
+        seconds = self._seconds_before + self.seconds
+        summary = {
+            "step": step,
+            "seconds": round(seconds, 1),
+            "train_minutes": round(seconds / 60, 2),
+            "rollouts": self._rollouts,
+            "rollouts_per_second": round(self._rollouts / max(seconds, 1e-9), 1),
+            **more,
+        }
+        write_whole(self._output / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+    def _print(self, words: str, style: str | None = None) -> None:
+        self._console.print(words, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def _opened(self, name: str, after: int) -> IO[str]:
+        """The file of that name, to be written on; nobody's, where another process keeps it."""
+        if not self._is_kept:
+            return open(os.devnull, "w", encoding="utf-8")
+        path = self._output / name
+        if after and path.exists():
+            write_whole(path, "".join(_lines_until(path, after)))
+        return path.open("a" if after else "w", encoding="utf-8")
+
+    def _write(self, file: IO[str], line: Mapping[str, Any]) -> None:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        file.flush()
+
+
+def _told(seen: StepDiagnostics) -> str:
+    """What plans showed, in a line."""
+    name, share = seen.largest_worker
+    asked = (
+        f"entropy {seen.entropy_bits:.2f} bits (most: {name} {share:.0%})"
+        if seen.entropy_bits is not None
+        else "nobody was asked"
+    )
+    later = "".join(f"  {name.replace('_', ' ')} {share:.2f}" for name, share in seen.later.items())
+    return (
+        f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
+        f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
+        f"spread {seen.groups_with_spread or 0.0:.2f}  "
+        f"{asked}  "
+        f"tokens {seen.mean_tokens:.0f}{later}"
+    )
+
+
+def _summary(output: Path) -> dict[str, float]:
+    """The numbers of the summary; of one that is damaged, those that are left."""
+    try:
+        found = json.loads((output / SUMMARY).read_text("utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    numbers = found.items() if isinstance(found, dict) else ()
+    return {
+        name: value
+        for name, value in numbers
+        if isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    }
+
+
+def _lines_until(path: Path, step: int) -> Iterator[str]:
+    """The lines of steps up to that one; a line that a killed process broke off is none."""
+    for line in path.read_text("utf-8", errors="replace").split("\n"):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        number = entry.get("step", 0) if isinstance(entry, dict) else None
+        if isinstance(number, int) and number <= step:
+            yield f"{line}\n"
+
+
+def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 5) for name, value in metrics.items()}

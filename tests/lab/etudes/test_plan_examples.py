@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from random import Random
+
+import pytest
+
+from podium.conductors import plan
+from podium.core.workflow import Shape, Step, Workflow
+from podium_lab.etudes import FAMILIES, ROLES, Etudes, EtudeShape, Opening, descriptions, openings
+from podium_lab.etudes.plan_examples import ASSIGNED, EVERYDAY, SHAPES, random_access
+from podium_lab.etudes.tasks import everyday
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[Opening]:
+    return list(islice(openings(7), 1500))
+
+
+def workflow_of(opening: Opening) -> Workflow:
+    parsed = plan.parse(opening.plan, opening.context.pool, strict=True)
+    assert parsed.workflow is not None
+    assert not parsed.warnings
+    return parsed.workflow
+
+
+def test_every_opening_is_well_formed(sample: list[Opening]) -> None:
+    for opening in sample:
+        workflow_of(opening).check(opening.context.pool.names)
+
+
+def test_plans_say_nothing_of_who_can_do_what() -> None:
+    steps = [
+        step
+        for opening in islice(openings(8, drop=0.0, true_clauses=1.0), 1500)
+        for step in workflow_of(opening).steps
+        if "Esperanto" in step.subtask
+    ]
+    by_its_worker = sum(step.worker == "translation" for step in steps)
+    assert by_its_worker / len(steps) == pytest.approx(1 / len(ROLES), abs=0.05)
+
+
+def test_joins_and_trees_are_as_frequent_as_chains(sample: list[Opening]) -> None:
+    shapes = Counter(workflow.shape for workflow in map(workflow_of, sample) if len(workflow) > 2)
+    branching = shapes[Shape.JOIN] + shapes[Shape.TREE] + shapes[Shape.MIXED]
+    assert branching > shapes[Shape.CHAIN] > 0
+    assert min(shapes[Shape.JOIN], shapes[Shape.TREE]) > 0.1 * shapes.total()
+
+
+def test_the_whole_question_often_goes_to_one_worker_unaltered(sample: list[Opening]) -> None:
+    whole = [
+        opening
+        for opening in sample
+        if [step.subtask for step in workflow_of(opening).steps] == [opening.context.question]
+    ]
+    assert 0.25 < len(whole) / len(sample) < 0.5
+
+
+def test_pools_are_shuffled_and_differ_in_size(sample: list[Opening]) -> None:
+    sizes = {len(opening.context.pool) for opening in sample}
+    assert len(sizes) > 4
+    workers = Counter(workflow_of(opening).steps[0].worker for opening in sample)
+    assert set(workers) == set(ROLES) > set(FAMILIES)
+
+
+def test_a_plan_is_written_in_the_order_that_is_asked_for() -> None:
+    usual, other = next(openings(7)), next(openings(7, order="lists"))
+    assert usual.plan.startswith('{"steps": ')
+    assert other.plan.startswith("model_id = ")
+    assert workflow_of(usual) == workflow_of(other)
+
+
+def test_openings_are_repeatable(sample: list[Opening]) -> None:
+    assert list(islice(openings(7), 50)) == sample[:50]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+def test_random_access_is_always_valid(length: int) -> None:
+    rng = Random(9)
+    drawn = [random_access(rng, length) for _ in range(100)]
+    workflows = [Workflow(tuple(Step("w", "s", access) for access in draw)) for draw in drawn]
+    assert {len(workflow) for workflow in workflows} == {length}
+    assert len({workflow.shape for workflow in workflows}) >= min(length, 3)
+
+
+def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> None:
+    in_the_pools_words = steps = 0
+    for opening in islice(openings(9, assigned_share=1.0, everyday_share=0.0), 400):
+        assert opening.is_assigned
+        question, pool = opening.context.question, opening.context.pool
+        for worker in pool:
+            assert worker.description in descriptions(worker.name, "train", put_together=False)
+        for step in workflow_of(opening).steps:
+            assert step.subtask in question
+            lines = descriptions(step.worker, "train", put_together=False)
+            assert any(words in question for words in lines)
+            in_the_pools_words += pool[step.worker].description in question
+            steps += 1
+    assert 0.4 < in_the_pools_words / steps < 0.75
+
+
+def test_an_assigned_worker_is_anyone_and_its_clause_says_nothing_of_it() -> None:
+    sample = islice(openings(10, assigned_share=1.0, everyday_share=0.0, drop=0.0), 1000)
+    steps = [step for opening in sample for step in workflow_of(opening).steps]
+    assert Counter(step.worker for step in steps).keys() == set(ROLES)
+    esperanto = [step for step in steps if "Esperanto" in step.subtask]
+    by_its_worker = sum(step.worker == "translation" for step in esperanto)
+    assert by_its_worker / len(esperanto) == pytest.approx(1 / len(ROLES), abs=0.05)
+
+
+def test_an_everyday_question_goes_to_anyone_as_it_is() -> None:
+    sample = list(islice(openings(11, everyday_share=1.0), 300))
+    for opening in sample:
+        assert opening.context.question in everyday("train")
+        (step,) = workflow_of(opening).steps
+        assert step.subtask == opening.context.question
+    assert {workflow_of(opening).steps[0].worker for opening in sample} == set(ROLES)
+
+
+def test_the_shares_of_the_kinds_are_parameters(sample: list[Opening]) -> None:
+    questions = [opening.context.question for opening in sample]
+    assert sum(question in everyday("train") for question in questions) / len(
+        sample
+    ) == pytest.approx(EVERYDAY, abs=0.03)
+    assigned = sum(opening.is_assigned for opening in sample)
+    assert assigned / len(sample) == pytest.approx(ASSIGNED, abs=0.04)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape is not EtudeShape.ONE])
+def test_every_shape_has_plans_with_its_true_clauses_and_access(shape: EtudeShape) -> None:
+    """With the right workers, these would be right: reward has something to find."""
+    plain = openings(12, shapes={shape: 1.0}, assigned_share=0.0, everyday_share=0.0)
+    shapes = Counter(workflow_of(opening).shape for opening in islice(plain, 200))
+    wanted = Etudes(0).sample(1, {shape: 1.0})[0].topology
+    assert shapes[wanted] > 0.25 * 200
+
+
+def test_true_clauses_and_true_access_are_parameters() -> None:
+    def lengths(true_clauses: float) -> list[int]:
+        sample = openings(8, true_clauses=true_clauses, assigned_share=0.0, everyday_share=0.0)
+        return [len(workflow_of(opening)) for opening in islice(sample, 1000)]
+
+    assert lengths(1.0).count(1) / 1000 == pytest.approx(SHAPES[EtudeShape.ONE], abs=0.04)
+    assert lengths(0.0) != lengths(0.5) != lengths(1.0)
+    only = {EtudeShape.JOIN_3: 1.0}
+    joins = openings(8, shapes=only, true_clauses=1.0, true_access=1.0, everyday_share=0.0)
+    assert {workflow_of(opening).shape for opening in islice(joins, 50)} == {Shape.JOIN}

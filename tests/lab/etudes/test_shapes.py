@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from podium_lab.etudes import Etude
+from podium_lab.etudes.shapes import split_of
+
+
+def test_about_one_key_in_five_is_kept_for_testing() -> None:
+    kept = sum(split_of(f"sum:{one},{other}") == "test" for one in range(60) for other in range(60))
+    assert 0.17 < kept / 3600 < 0.23
+
+
+def test_operands_of_open_skills_stay_in_their_split_as_literals_and_as_results(
+    etudes: list[Etude],
+) -> None:
+    keys = [(etude, step) for etude in etudes for step in etude.steps if step.operands]
+    assert any(step.reads for _, step in keys)
+    assert all(split_of(step.operands or "") == etude.split for etude, step in keys)
+
+
+def test_what_several_steps_ask_stays_in_its_split(etudes: list[Etude]) -> None:
+    several = [etude for etude in etudes if len(etude.steps) > 1]
+    assert all(split_of(etude.signature) == etude.split for etude in several)

@@ -1,0 +1,117 @@
+"""Coordinators on trial: who gets which question, what is drawn, and what a run says."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numpy")
+
+import numpy as np
+
+from podium.conductors.evolved.coordinator import Coordinator, Vector
+from podium.conductors.evolved.description import Description
+from podium.core.errors import PlanError, RequestRefused
+from podium.core.pool import Pool
+from podium.core.task import Task
+from podium.core.worker import Worker
+from podium_lab.evolution.trials import Candidates, Readings, Trial, earned
+from support.stage import Actor
+
+DESCRIBED = Description(workers=("ann", "bob"), base="tiny", width=2, roles=())
+
+
+async def is_four(answer: str) -> bool:
+    return answer == "4"
+
+
+TASKS = [Task(id=str(place), question=f"{place} + 4?", grader=is_four) for place in range(6)]
+
+
+class Plain:
+    """Reads the same in every text, and counts."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def read(self, transcript: str) -> Vector:
+        self.texts.append(transcript)
+        return np.ones(2, np.float32)
+
+
+def preferring(ann: float, bob: float) -> Coordinator:
+    return Coordinator(DESCRIBED, np.array([ann, ann, bob, bob], np.float32))
+
+
+ANN, BOB, EITHER = preferring(9, 0), preferring(0, 9), preferring(0, 0)
+
+
+def actors() -> list[Worker]:
+    return [Actor("ann", lambda _: "4"), Actor("bob", lambda _: "5")]
+
+
+async def tried(
+    *coordinators: Coordinator, workers: list[Worker] | None = None, seed: int | None = 1
+) -> list[list[Trial]]:
+    workers = workers or actors()
+    pool = Pool(tuple(worker.profile for worker in workers))
+    reader = Readings(Plain())
+    return await Candidates(workers, pool, turns=2).try_out(
+        [(coordinator, reader) for coordinator in coordinators],
+        TASKS,
+        seed=None if seed is None else (seed,),
+    )
+
+
+def asked(trials: list[Trial]) -> list[str]:
+    return [step.worker for trial in trials for step in trial.run.steps]
+
+
+async def test_every_candidate_has_a_run_for_every_question() -> None:
+    trials = await tried(ANN, BOB)
+    assert [[trial.task for trial in own] for own in trials] == [TASKS, TASKS]
+    assert [earned(own) for own in trials] == [1.0, 0.0]
+    assert {trial.turns for own in trials for trial in own} == {2}
+
+
+async def test_choices_are_drawn_from_the_same_numbers_for_all_candidates() -> None:
+    one, other = await tried(EITHER, preferring(0, 0))
+    assert asked(one) == asked(other)
+    assert set(asked(one)) == {"ann", "bob"}
+
+
+async def test_another_step_draws_others() -> None:
+    (one,), (other,) = await tried(EITHER), await tried(EITHER, seed=2)
+    assert asked(one) != asked(other)
+
+
+async def test_without_a_seed_the_most_preferred_is_taken() -> None:
+    (slightly,) = await tried(preferring(0.01, 0), seed=None)
+    assert set(asked(slightly)) == {"ann"}
+
+
+async def test_a_transcript_is_read_once_for_all_candidates() -> None:
+    plain = Plain()
+    readings = Readings(plain)
+    workers = actors()
+    pool = Pool(tuple(worker.profile for worker in workers))
+    await Candidates(workers, pool, turns=2).try_out(
+        [(ANN, readings), (ANN, readings), (BOB, readings)], TASKS[:1], seed=(1,)
+    )
+    question = f"user: {TASKS[0].question}\n"
+    assert sorted(plain.texts) == [question, f"{question}worker: 4\n", f"{question}worker: 5\n"]
+
+
+async def test_a_run_in_which_a_worker_failed_says_nothing_about_who_led_it() -> None:
+    def refuses(request: object) -> Exception:
+        return RequestRefused("no such model")
+
+    (own,) = await tried(BOB, workers=[Actor("ann", lambda _: "4"), Actor("bob", refuses)])
+    assert {trial.run.answer for trial in own} == {"4"}  # another stood in
+    assert all("no such model" in trial.fault for trial in own)
+    assert not any(trial.right for trial in own)
+    assert earned(own) is None
+
+
+async def test_a_run_that_could_not_begin_is_no_wrong_answer() -> None:
+    with pytest.raises(PlanError, match="before its first turn"):
+        await tried(ANN, workers=[Actor("carl")])

@@ -1,0 +1,131 @@
+"""What shows a collapse, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.train.diagnostics import (
+    References,
+    Rollout,
+    StepDiagnostics,
+    Watch,
+    diagnose,
+    warnings_of,
+)
+from podium.train.score import Score
+from support.rollouts import DROPPED, MALFORMED, plan, rollouts
+
+
+def healthy() -> list[Score]:
+    """Four workers, plans of one and two steps, some right and some wrong, in every group."""
+    return [
+        plan("ann"),
+        plan("bob", "cid", right=False),
+        plan("cid", "dan"),
+        plan("dan", "bob", right=False),
+    ] * 5
+
+
+def warned(scores: Sequence[Score], **more: object) -> dict[str, str]:
+    return warnings_of(diagnose(rollouts(scores), References(**more)))  # type: ignore[arg-type]
+
+
+def test_a_healthy_step_warns_of_nothing() -> None:
+    assert warned(healthy(), max_tokens=160) == {}
+
+
+def test_a_few_rollouts_are_no_reason_to_warn() -> None:
+    assert warned([MALFORMED] * 15) == {}
+    assert warned([MALFORMED] * 16) != {}
+
+
+def test_leaning_on_one_worker_and_collapsing_onto_it_are_told_apart() -> None:
+    mixed = [plan("ann", right=bool(n % 2)) for n in range(17)]
+    leaning = warned([*mixed, plan("bob"), plan("cid"), plan("dan")])
+    assert "leans on one worker: ann has 85% of the steps" in leaning["leaning"]
+    collapsed = warned([*mixed, plan("bob")])
+    assert "has collapsed onto one worker: ann has 94%" in collapsed["collapse"]
+    assert "over 4 workers is 0.31 bits" in collapsed["collapse"]
+    assert "leaning" not in collapsed
+
+
+def test_a_pool_of_one_worker_cannot_collapse_onto_it() -> None:
+    alone = Pool((WorkerProfile(name="ann"),))
+    scores = [Rollout(n // 4, plan("ann", right=n % 2 == 0), 50, alone) for n in range(20)]
+    assert warnings_of(diagnose(scores)) == {}
+
+
+def test_one_step_for_everything_is_told_while_what_needs_more_is_wrong() -> None:
+    one_step = [plan(worker, right=worker == "ann") for worker in ("ann", "bob", "cid", "dan")] * 5
+    assert "100% of the plans have one step" in warned(one_step)["steps"]
+    assert "sums 0.25" in warned(one_step, multi_step_kinds={"sums"})["steps"]
+    assert "steps" not in warned(one_step, multi_step_kinds={"chains"})
+    solved = [plan(worker) for worker in ("ann", "bob", "cid", "dan")] * 5
+    assert "steps" not in warned(solved, multi_step_kinds={"sums"})
+
+
+def test_few_valid_plans_are_told() -> None:
+    words = warned([*healthy()[:8], *[MALFORMED] * 12])["valid"]
+    assert words.startswith("only 40% of the texts are plans")
+
+
+def test_texts_at_the_limit_are_told() -> None:
+    assert "100% of the texts were cut off at 50" in warned(healthy(), max_tokens=50)["length"]
+
+
+def test_groups_without_spread_are_told_with_the_likely_reason() -> None:
+    workers = ("ann", "bob", "cid", "dan")
+    easy = [plan(worker, "ann") for worker in workers] * 5
+    hard = [plan(worker, "ann", right=False) for worker in workers] * 5
+    assert "too easy" in warned(easy)["spread"]
+    assert "too hard" in warned(hard)["spread"]
+
+
+def test_many_dropped_rollouts_are_told_with_the_commonest_reason() -> None:
+    words = warned([*healthy(), *[DROPPED] * 10])["dropped"]
+    assert words == "33% of the rollouts were dropped, most for: step 0 (ann): down"
+
+
+# ---- over time
+
+
+def step(*, malformed: int = 0, tokens: int = 50) -> StepDiagnostics:
+    scores = [*healthy()[: 20 - malformed], *[MALFORMED] * malformed]
+    return diagnose(rollouts(scores, tokens=tokens))
+
+
+def test_a_fall_of_valid_plans_by_a_third_is_told() -> None:
+    assert warnings_of(step(malformed=6), [step()]) == {}
+    words = warnings_of(step(malformed=7), [step(malformed=2), step(), step(malformed=4)])
+    assert "valid plans fell from 100% to 65% within 3 steps" in words["valid"]
+
+
+def test_texts_that_double_in_length_are_told() -> None:
+    assert warnings_of(step(tokens=88), [step(tokens=44)]) == {}
+    words = warnings_of(step(tokens=103), [step(tokens=44), step(tokens=60)])
+    assert "texts grew from 44 to 103 tokens within 2 steps" in words["length"]
+
+
+def test_a_watch_compares_with_the_steps_of_its_window_alone() -> None:
+    watch = Watch(window=2)
+    assert watch.see(step()) == ()
+    for malformed in (3, 5, 7):
+        assert watch.see(step(malformed=malformed)) == ()
+    assert len(watch.history) == 2
+    (words,) = watch.see(step(malformed=11))
+    assert "fell from 75% to 45% within 2 steps" in words
+
+
+def test_a_watch_tells_a_warning_once_in_its_window() -> None:
+    watch = Watch(window=3)
+    told = [len(watch.see(step(malformed=12))) for _ in range(7)]
+    assert told == [1, 0, 0, 1, 0, 0, 1]
+
+
+def test_a_watch_over_no_steps_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        Watch(window=0)

@@ -1,0 +1,65 @@
+"""How wide numbers are: no update may be lost in rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podium.train.recipe import Recipe, read_recipe
+from support.recipes import RECIPES
+
+torch = pytest.importorskip("torch")
+
+from podium.train.trainer_setup import computing, held_as, mixed
+
+pytestmark = pytest.mark.torch
+
+
+def recipe_of(name: str, *overrides: str) -> Recipe:
+    return read_recipe(RECIPES / f"{name}.toml", overrides)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+def updated(weight: Any, learning_rate: float) -> Any:
+    """The weight after one update, whatever its gradient."""
+    parameter = torch.nn.Parameter(weight)
+    parameter.grad = torch.ones_like(weight)
+    torch.optim.AdamW([parameter], lr=learning_rate).step()
+    return parameter.detach()
+
+
+@pytest.mark.usefixtures("card")
+def test_an_update_at_the_papers_learning_rate_changes_a_whole_model() -> None:
+    recipe = recipe_of("conductor-7b")
+    assert recipe.grpo is not None
+    weight = torch.full((4,), 0.02)
+    held = weight.to(held_as(recipe))
+    assert not torch.equal(updated(held.clone(), recipe.grpo.learning_rate), held)
+    rounded = weight.to(torch.bfloat16)
+    assert torch.equal(updated(rounded.clone(), recipe.grpo.learning_rate), rounded)
+
+
+@pytest.mark.usefixtures("card")
+def test_a_base_under_an_adapter_is_held_and_a_whole_model_computed_as_the_recipe_says() -> None:
+    adapter, whole = recipe_of("etudes"), recipe_of("conductor-7b")
+    assert held_as(adapter) is torch.bfloat16
+    assert held_as(whole) is torch.float32
+    assert mixed(adapter) is mixed(whole) is torch.bfloat16
+    assert mixed(recipe_of("conductor-7b", "model.dtype=float32")) is None
+    with computing(adapter):
+        assert not torch.is_autocast_enabled("cuda")
+
+
+def test_on_a_processor_everything_has_32_bits() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a graphics card")
+    for name in ("etudes", "conductor-7b"):
+        assert held_as(recipe_of(name)) is torch.float32
+        assert mixed(recipe_of(name)) is None
+        with computing(recipe_of(name)):
+            assert not torch.is_autocast_enabled("cuda")
