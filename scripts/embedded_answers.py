@@ -62,14 +62,14 @@ async def _measured(settings: Settings, tier: Tier, tasks: Sequence[Task]) -> st
     steps = sum(len(run.steps) for run, _ in found) / len(found)
     tokens = sum(run.usage.output_tokens or 0 for run, _ in found) / len(found)
     took = f"{steps:.2f} steps and {tokens:.0f} output tokens"
-    passed_on = sum(_is_passed_on(run) for run, _ in found)
-    return f"{right} of {len(found)} right, {took} a question, {passed_on} passed on by a router"
+    escalated = sum(_is_passed_on(run) for run, _ in found)
+    return f"{right} of {len(found)} right, {took} a question, {escalated} passed on by a router"
 
 
 def _is_passed_on(run: Run) -> bool:
     """Whether a router left the question to the conductor."""
     routed = run.rounds[0].routed if run.rounds else None
-    return routed is not None and routed.passed_on
+    return routed is not None and routed.escalated
 
 
 if __name__ == "__main__":

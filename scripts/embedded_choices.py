@@ -38,13 +38,13 @@ async def _lines() -> list[str]:
     assert mini is not None, "the embedded pool has a router"
     lines = []
     for kind, questions in _questions().items():
-        right = passed_on = 0
+        right = escalated = 0
         for question, owner in questions:
             routed = await mini.decide(question, settings.pool, None)
-            passed_on += routed.passed_on
-            right += not routed.passed_on and routed.worker == owner
-        wrong = len(questions) - right - passed_on
-        lines.append(f"{len(questions)} {kind}: {right} right, {passed_on} passed on, {wrong} else")
+            escalated += routed.escalated
+            right += not routed.escalated and routed.worker == owner
+        wrong = len(questions) - right - escalated
+        lines.append(f"{len(questions)} {kind}: {right} right, {escalated} passed on, {wrong} else")
     return lines
 
 

@@ -53,7 +53,7 @@ def main() -> None:
 async def _write(log: TextIO, written: list[dict[str, Any]]) -> None:
     done = {(row["question"], row["worker"]) for row in written}
     async with AsyncPodium(settings=load(EMBEDDED_POOL)) as podium:
-        models = {worker.name: worker.model for worker in await podium.pool()}
+        models = {worker.name: worker.model for worker in (await podium.open()).assembly.pool}
         places = asyncio.Semaphore(AT_ONCE)
 
         async def measure(task: Task, worker: str) -> None:

@@ -143,7 +143,7 @@ async def many_runs(runs: int, kept_one_in: int) -> dict[str, Any]:
                 podium = forgotten if number % kept_one_in else kept
                 sorts.update(sorts_of(await one_run(podium, number)))
             late = holdings()
-            sorts["kept"] = len(await (await kept.store()).list(limit=runs))
+            sorts["kept"] = len(await (await kept.open()).store.list(limit=runs))
     return {"early": asdict(early), "late": asdict(late), "sorts": sorts}
 
 

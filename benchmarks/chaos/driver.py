@@ -33,7 +33,7 @@ async def drive(directory: Path, runs: int, seed: int, in_flight: int) -> None:
     """Perform so many runs, or what is left to do of them."""
     settings = await discover_settings(os.environ, config=directory / CONFIGURATION)
     async with AsyncPodium(settings=settings, store=directory / STORE) as podium:
-        store = await podium.store()
+        store = (await podium.open()).store
         begun = {mark_of(run.question): run async for run in every_run(store)}
 
         async def perform(index: int) -> None:

@@ -252,7 +252,11 @@ class Soak:
         await in_turns(runs, IN_FLIGHT, self._one)
         self.seconds += time.perf_counter() - began
         self.done += runs
-        stores = (await self._library.store(), await self._journalled.store(), self._keeper())
+        stores = (
+            (await self._library.open()).store,
+            (await self._journalled.open()).store,
+            self._keeper(),
+        )
         for store in stores:
             await store.delete_before(timestamp())
         return read_gauge(self.done, self._databases)

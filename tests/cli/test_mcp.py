@@ -216,7 +216,9 @@ async def test_a_plan_is_told_in_words_and_as_json_and_nothing_is_carried_out() 
     podium = scripted()
     async with talking(podium) as talk:
         result = await talk.use("plan", question="Why?")
-        assert [getattr(worker, "calls", None) for worker in await podium.workers()] == [0, 0]
+        assert [
+            getattr(worker, "calls", None) for worker in (await podium.open()).assembly.workers
+        ] == [0, 0]
     assert result["content"][0]["text"] == (
         "0 a: draft it (reads nothing)\n1 b: check it (reads 0)"
     )
@@ -244,7 +246,7 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
 async def test_the_dial_of_a_call_reaches_the_router_and_is_refused_where_there_is_none() -> None:
     router = ScriptedRouter({"a": 0.8, "b": 0.9})
     workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
-    podium = AsyncPodium(workers, FixedConductor(TWO), mini=TierRouter(router))
+    podium = AsyncPodium(workers, FixedConductor(TWO), router=TierRouter(router))
     async with talking(podium) as talk:
         answered = await talk.use("ask", question="Why?", tier="mini", quality_bias=0.2)
         planned = await talk.use("plan", question="Why?", tier="mini", quality_bias=1)

@@ -265,7 +265,9 @@ async def test_the_mini_tier_asks_one_worker_and_plans_nothing() -> None:
 
 async def test_a_misspelt_wish_is_refused_not_ignored() -> None:
     async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
-        with pytest.raises(PodiumError, match="there is no wish 'budgets'; a run may have"):
+        with pytest.raises(
+            PodiumError, match="unexpected option 'budgets'; expected one of history"
+        ):
             await podium.ask("why?", budgets=Budget(calls=0))  # type: ignore[call-arg]
         with pytest.raises(PodiumError, match="'zz' is to be excluded"):
             await podium.ask("why?", exclude=frozenset({"zz"}))
@@ -419,9 +421,7 @@ async def test_a_closed_podium_refuses_everything_but_to_be_closed_again() -> No
         podium.run(JOIN, "why?"),
         podium.plan("why?"),
         podium.resume(run),
-        podium.workers(),
-        podium.pool(),
-        podium.store(),
+        podium.open(),
         anext(stream),
     ):
         with pytest.raises(UsageError, match="this Podium is closed; make another one"):
@@ -432,7 +432,7 @@ async def test_what_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path) -> 
     crew = [Holding("a"), Holding("b", OSError("stuck")), Holding("c")]
     podium = AsyncPodium(crew, FixedConductor(ALONE), store=tmp_path / "runs.db")
     await podium.ask("why?")
-    store = await podium.store()
+    store = (await podium.open()).store
     with pytest.raises(OSError, match="stuck"):
         await podium.close()
     assert [worker.closed for worker in crew] == [1, 1, 1]
@@ -532,12 +532,16 @@ async def test_a_router_that_was_trained_with_another_pool_is_refused_or_narrows
 ) -> None:
     workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
     router = ScriptedRouter({"a": 0.8, "b": 0.9}, stranger="b")
-    async with AsyncPodium(workers, mini=TierRouter(router), store=tmp_path / "runs.db") as podium:
-        with pytest.raises(ConfigError, match=r"another pool: b is new; .* Mini\(…, narrow=True\)"):
+    async with AsyncPodium(
+        workers, router=TierRouter(router), store=tmp_path / "runs.db"
+    ) as podium:
+        with pytest.raises(
+            ConfigError, match=r"another pool: b is new; .* TierRouter\(…, narrow=True\)"
+        ):
             await podium.ask("Why?", tier="mini")
     assert not (tmp_path / "runs.db").exists()
     async with AsyncPodium(
-        workers, mini=TierRouter(router, narrow=True, quality_bias=0.9)
+        workers, router=TierRouter(router, narrow=True, quality_bias=0.9)
     ) as podium:
         run = await podium.ask("Why?", tier="mini")
     assert run.answer == "A"

@@ -127,7 +127,7 @@ async def test_a_fixed_conductor_takes_what_plan_writes(tmp_path: Path) -> None:
     settings = load(settings_file(tmp_path, text + SCRIPTED))
     async with AsyncPodium(settings=settings) as podium:
         run = await podium.ask("why?")
-        assert (await (await podium.store()).load("last")).id == run.id
+        assert (await (await podium.open()).store.load("last")).id == run.id
     assert (run.answer, run.conductor) == ("answer of a", "fixed")
 
 
@@ -141,7 +141,9 @@ async def test_a_nested_conductor_from_a_file_leads_a_run_of_its_own(tmp_path: P
         run = await podium.run(workflow, "why?")
         begun = replace(run.rounds[0], steps=())
         cut_off = replace(run, status="interrupted", rounds=(begun,))
-        await (await podium.store()).finish(cut_off)  # whoever resumes goes by what is on record
+        await (await podium.open()).store.finish(
+            cut_off
+        )  # whoever resumes goes by what is on record
         again = await podium.resume(cut_off)
     for led in (run, again):
         assert (led.status, led.answer, led.conductor) == ("answered", "answer of a", "fixed")
@@ -206,12 +208,12 @@ async def test_hedges_of_the_settings_and_of_the_caller_reach_the_engine(tmp_pat
     text = SCRIPTED.replace("options", hedged + "options", 1) + "[store]\npath = 'runs.db'\n"
     settings = load(settings_file(tmp_path, text))
     async with AsyncPodium(settings=settings) as podium:
-        assert (await podium.call_policy()).hedges.policies == settings.hedges != {}
+        assert (await podium.open()).call_policy.hedges.policies == settings.hedges != {}
     async with AsyncPodium(settings=settings, hedges={}) as podium:
-        assert (await podium.call_policy()).hedges.policies == {}
+        assert (await podium.open()).call_policy.hedges.policies == {}
     async with AsyncPodium(settings=settings, hedges={"x": Hedge(after_seconds=1.0)}) as podium:
         with pytest.raises(ConfigError, match="the hedge of 'x' names 'x'"):
-            await podium.call_policy()
+            await podium.open()
 
 
 ROUTED = f"""
@@ -223,10 +225,10 @@ router = "router.json"
 def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path) -> None:
     text = ROUTED.replace("[mini]", "[mini]\nconfidence = 0.3\nquality_bias = 0.8")
     assembly = assemble(load(settings_file(routed, text)), {}, Http())
-    mini = assembly.mini()
+    mini = assembly.router()
     assert mini is not None
     assert (mini.confidence, mini.quality_bias, mini.warnings) == (0.3, 0.8, ())
-    assert assembly.mini() is mini
+    assert assembly.router() is mini
     assert isinstance(assembly.conductor_for("mini"), LearnedRouterConductor)
     assert assembly.conductor_for("ultra") is assembly.conductor
 
@@ -241,7 +243,7 @@ def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
     after = load_router(settings)
     assert before is not None
     assert after is not None
-    assert before.named != after.named
+    assert before.router_fingerprint != after.router_fingerprint
 
 
 def test_a_router_that_podium_ships_is_read_once(

@@ -85,7 +85,7 @@ async def test_a_confidence_that_is_no_number_is_not_sure(nobody: Caller) -> Non
     plan = await conductor(router).plan(QUESTION, nobody)
     assert plan.workflow == PLANNED
     assert plan.routed is not None
-    assert plan.routed.passed_on
+    assert plan.routed.escalated
 
 
 async def test_what_the_router_is_not_sure_of_goes_to_the_conductor(nobody: Caller) -> None:
@@ -94,21 +94,21 @@ async def test_what_the_router_is_not_sure_of_goes_to_the_conductor(nobody: Call
     assert (plan.workflow, plan.text) == (PLANNED, "as I wrote it")
     assert plan.warnings == ("one thing was tolerated",)
     assert plan.routed is not None
-    assert plan.routed.passed_on
+    assert plan.routed.escalated
     plan = await conductor(router, confidence=0.9).plan(QUESTION, nobody)
     assert plan.routed is not None
-    assert not plan.routed.passed_on
+    assert not plan.routed.escalated
 
 
 async def test_the_dial_never_passes_on_at_less_what_it_would_not_at_more(nobody: Caller) -> None:
-    for confidence, passed_on in ((0.8, [False] * 4), (0.95, [False, True, True, True])):
+    for confidence, escalated in ((0.8, [False] * 4), (0.95, [False, True, True, True])):
         leading = conductor(ScriptedRouter(SCORES), confidence)
         found = []
         for quality_bias in (0.0, 0.2, 0.5, 1.0):
             plan = await leading.plan(replace(QUESTION, quality_bias=quality_bias), nobody)
             assert plan.routed is not None
-            found.append(plan.routed.passed_on)
-        assert found == passed_on
+            found.append(plan.routed.escalated)
+        assert found == escalated
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("passed_on", "words"),
+    ("escalated", "words"),
     [
         (
             True,
@@ -223,7 +223,7 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
     ],
 )
 def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
-    passed_on: bool, words: str
+    escalated: bool, words: str
 ) -> None:
     routed = Routed(
         worker="small",
@@ -232,7 +232,7 @@ def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
         quality_bias=0.25,
         router="0123456789ab",
         needed=0.95,
-        passed_on=passed_on,
+        escalated=escalated,
     )
     assert words in routed.sentence
     for part in (

@@ -115,7 +115,10 @@ def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert callable(hook)
     checked = GuardrailInput(place="answer", text="", run_id="", question="")
     assert hook(checked) == Pass()
-    for wrong, why in (("my_podium_checks:other", "is no function"), ("not_there:x", "PYTHONPATH")):
+    for wrong, why in (
+        ("my_podium_checks:other", "is not a function"),
+        ("not_there:x", "PYTHONPATH"),
+    ):
         with pytest.raises(ConfigError, match=why):
             build_guardrail(
                 GuardrailSettings(name="own", kind="python", places=("answer",), hook=wrong)

@@ -53,9 +53,9 @@ async def test_right_answers_are_counted(script: dict[str, Any], tmp_path: Path)
     assert told.startswith("1 of 2 right, 1.00 steps ")
 
 
-@pytest.mark.parametrize("passed_on", [True, False])
+@pytest.mark.parametrize("escalated", [True, False])
 def test_what_a_router_leaves_to_the_conductor_is_counted(
-    script: dict[str, Any], passed_on: bool
+    script: dict[str, Any], escalated: bool
 ) -> None:
     routed = Routed(
         worker="anna",
@@ -63,8 +63,8 @@ def test_what_a_router_leaves_to_the_conductor_is_counted(
         scores={},
         quality_bias=0.5,
         router="0" * 12,
-        passed_on=passed_on,
+        escalated=escalated,
     )
     run = kept_run(rounds=(Round(0, None, routed=routed),))
-    assert script["_is_passed_on"](run) is passed_on
+    assert script["_is_passed_on"](run) is escalated
     assert not script["_is_passed_on"](kept_run())

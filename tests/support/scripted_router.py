@@ -6,16 +6,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from podium.conductors.tiers import RoutingDecision
 from podium.core.pool import Pool, WorkerProfile
-
-
-@dataclass(frozen=True)
-class Decided:
-    """What it decided."""
-
-    worker: str
-    confidence: float
-    scores: Mapping[str, float]
 
 
 @dataclass
@@ -36,7 +28,9 @@ class ScriptedRouter:
     def changes(self, pool: Pool) -> tuple[str, ...]:
         return tuple(f"{name} is new" for name in pool.names if name == self.stranger)
 
-    def decide(self, question: str, pool: Pool, quality_bias: float, confidence: float) -> Decided:
+    def decide(
+        self, question: str, pool: Pool, quality_bias: float, confidence: float
+    ) -> RoutingDecision:
         self.asked.append((question, pool.names, quality_bias))
         self.threads.add(threading.current_thread().name)
         scores = {name: self.scores[name] for name in pool.names}
@@ -44,4 +38,4 @@ class ScriptedRouter:
         if quality_bias < 0.5:
             sure = (name for name in scores if quality_bias == 0 or scores[name] >= confidence)
             best = next(sure, best)
-        return Decided(best, scores[best], scores)
+        return RoutingDecision(best, scores[best], scores)

@@ -70,7 +70,7 @@ def application(
             retry=RetryPolicy(attempts=2, first_wait=0.0),
             store=keeper,
             guardrails=guardrails,
-            mini=mini,
+            router=mini,
         )
         stack.push_async_callback(podium.close)
         audit = AuditRecorder(getattr(store, "audit", None))

@@ -243,7 +243,7 @@ async def test_a_podium_offers_the_tools_of_the_servers_in_its_settings(tmp_path
     )
     async with AsyncPodium(settings=settings) as podium:
         assert (await podium.ask("why?")).answer == "yes"
-        (scripted,) = await podium.workers()
+        (scripted,) = (await podium.open()).assembly.workers
         assert isinstance(scripted, ScriptedWorker)
         (tool,) = scripted.requests[0].tools
     assert tool.name == "odd__echo"
@@ -292,7 +292,7 @@ async def test_a_worker_is_offered_no_tool_of_a_server_that_the_run_excludes(
         opened(odd_server(tmp_path)) as box,
         AsyncPodium([actor], ALONE, toolbox=box) as podium,
     ):
-        assert "mcp:odd" in await podium.excludable()
+        assert "mcp:odd" in (await podium.open()).excludable
         await podium.ask("Why?")
         await podium.ask("Why?", exclude=frozenset({"mcp:odd"}))
     assert [len(request.tools) for request in actor.requests] == [1, 0]

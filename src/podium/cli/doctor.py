@@ -84,9 +84,8 @@ def mini_lines(settings: Settings) -> tuple[str, ...]:
     if mini is None:
         return (f"mini tier: the cheapest worker; to have it routed: {router_problem(wanted)}",)
     sure = f"below a confidence of {mini.confidence:g} the conductor plans"
-    line = (
-        f"mini tier: routed by {wanted.router} ({mini.named}), quality bias {mini.quality_bias:g}"
-    )
+    named = f"{wanted.router} ({mini.router_fingerprint})"
+    line = f"mini tier: routed by {named}, quality bias {mini.quality_bias:g}"
     return (f"{line}; {sure}", *(f"note: {warning}" for warning in mini.warnings))
 
 

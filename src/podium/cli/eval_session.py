@@ -23,11 +23,11 @@ from podium._version import __version__
 from podium.cli.formatting import counted
 from podium.cli.models import fetch_weights
 from podium.cli.output import Exit, complain, is_drawable
-from podium.cli.settings import Choice, conducted_by, settings_for
+from podium.cli.settings import Choice, settings_for
 from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
-    from podium.config import Settings, WorkerSettings
+    from podium.config import Settings, WorkerSettings, choose_conductor
     from podium.evals.cluster import SpreadPerformer
     from podium.evals.ensemble import Ensemble
     from podium.evals.evaluation import Keep, Watch
@@ -266,7 +266,7 @@ class EvalSession:
     def _without_training(self, settings: Settings) -> WorkerSettings | None:
         if self.untrained is None:
             return None
-        return conducted_by(settings, self.untrained).conductor.worker
+        return choose_conductor(settings, self.untrained).conductor.worker
 
     async def _alone_in(self, directory: Path, stack: AsyncExitStack) -> None:
         """Two sittings at once in one directory would ask everything twice."""

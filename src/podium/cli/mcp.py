@@ -206,7 +206,7 @@ async def call_tool(
         return _error_result(f"invalid arguments: {problem}")
     question = arguments["question"]
     try:
-        run_options = _run_options(usual, await podium.options(), arguments)
+        run_options = _run_options(usual, (await podium.open()).options, arguments)
         if tool == "plan":
             return _plan_result(question, await podium.plan(question, **run_options))
         if progress is not None:
@@ -372,7 +372,7 @@ class McpServer:
         """
         named = excluded if isinstance(excluded, list) else []
         names = frozenset(name for name in named if isinstance(name, str))
-        known = names & await self._podium.excludable() if names else names
+        known = names & (await self._podium.open()).excludable if names else names
         if not known:
             return self._usual
         return {**self._usual, "exclude": self._usual.get("exclude", frozenset()) | known}

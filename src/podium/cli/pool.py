@@ -251,5 +251,7 @@ def _result_document(
         "error": result.error,
         "price": asdict(profile.price) if profile.price else None,
         "capabilities": sorted(profile.capabilities),
-        "router": mini.named if mini is not None and mini.router.knows(profile) else None,
+        "router": mini.router_fingerprint
+        if mini is not None and mini.router.knows(profile)
+        else None,
     }

@@ -20,12 +20,13 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from podium.cli.models import fetch_weights
 from podium.cli.output import complain
-from podium.cli.settings import COORDINATOR, Choice, configuration_file, settings_for
+from podium.cli.settings import Choice, configuration_file, settings_for
 from podium.client.assembly import default_options
 from podium.client.client import AsyncPodium
 from podium.client.runtime import RunOptions
 from podium.config import Settings
 from podium.config.files import read
+from podium.config.resolve import EVOLVED_PREFIX
 from podium.config.schema import ConfigFile
 from podium.core.errors import StoreError
 from podium.core.events import Event, RunDone
@@ -138,7 +139,9 @@ class Session:
             return None
         choice = self._choice
         again: dict[str, object] = {"--pool": choice.pool, "--config": choice.config}
-        if choice.conductor and choice.conductor.startswith(COORDINATOR):  # a run has no directory
+        if choice.conductor and choice.conductor.startswith(
+            EVOLVED_PREFIX
+        ):  # a run has no directory
             again["--conductor"] = choice.conductor
         given = [f" {option} {shlex.quote(str(value))}" for option, value in again.items() if value]
         return f"podium runs resume {run.id}{''.join(given)}"

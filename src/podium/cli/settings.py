@@ -10,8 +10,6 @@ from typing import Final
 
 from podium._util.addresses import is_loopback
 from podium.client import assembly
-from podium.conductors import KINDS
-from podium.conductors.evolved.description import read_description
 from podium.conductors.names import (
     ROUTER,
     RULES,
@@ -22,11 +20,16 @@ from podium.conductors.names import (
     resume_conflict,
     tier_conductor_name,
 )
-from podium.config import ConductorSettings, Settings, WorkerSettings, discover_settings
+from podium.config import (
+    ConductorSettings,
+    Settings,
+    WorkerSettings,
+    choose_conductor,
+    discover_settings,
+)
 from podium.config.files import CONFIG_VARIABLE, find
 from podium.config.problems import suggest
-from podium.config.resolve import PROVIDERS, default_planner, resolve_worker, with_coordinator
-from podium.config.schema import WorkerTable
+from podium.config.resolve import EVOLVED_PREFIX, PROVIDERS, default_planner
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
 from podium.core.exclusion import SERVER, excludable
@@ -38,9 +41,6 @@ from podium.workers.local.sources import is_repository
 
 ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
 """Providers that reach nothing outside this machine, whatever their settings."""
-
-COORDINATOR: Final = "evolved:"
-"""How a coordinator is named as the conductor: so, and then its directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +84,16 @@ async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settin
     searched = _without_vendors(environment) if choice.offline else environment
     settings = await discover_settings(searched, config=choice.config, pool=choice.pool)
     wanted = choice.conductor
-    if wanted and wanted.startswith(COORDINATOR):  # whoever is left out below is still in the pool
-        settings, wanted = _led_by_coordinator(settings, wanted), None
+    if wanted and wanted.startswith(
+        EVOLVED_PREFIX
+    ):  # whoever is left out below is still in the pool
+        settings, wanted = choose_conductor(settings, wanted), None
     if choice.offline:
         settings = _on_this_machine(settings, environment)
     if choice.exclude:
         settings = without(settings, _checked(choice.exclude, settings))
     if wanted:
-        settings = conducted_by(settings, wanted)
+        settings = choose_conductor(settings, wanted)
     _check_planner(settings.conductor.worker, choice, environment)
     return settings
 
@@ -141,14 +143,6 @@ def without(settings: Settings, excluded: Collection[str]) -> Settings:
     if mini is not None:
         mini = replace(mini, trained_for=mini.trained_for or settings.pool)
     return replace(settings, workers=workers, conductor=conductor, mcp=mcp, mini=mini)
-
-
-def conducted_by(settings: Settings, wanted: str) -> Settings:
-    """The settings with another conductor: of that kind, or that model asked to plan."""
-    if wanted in KINDS and wanted not in settings.pool.names:
-        return replace(settings, conductor=_of_kind(settings, wanted))
-    planner = _planner(settings, wanted)
-    return replace(settings, conductor=replace(settings.conductor, kind="model", worker=planner))
 
 
 def conductor_of(run: Run) -> str | None:
@@ -227,58 +221,6 @@ def _check_planner(
             f"the conductor {profile.name!r} is excluded by --exclude {min(ruled_out)}; name "
             f"another with --conductor, or do not exclude it"
         )
-
-
-def _led_by_coordinator(settings: Settings, wanted: str) -> Settings:
-    directory = Path(wanted.removeprefix(COORDINATOR)).expanduser()
-    described = read_description(directory)
-    described.check(
-        settings.pool,
-        otherwise='name it in the configuration\'s [conductor] instead (kind = "evolved", '
-        'coordinator, pool_changed = "narrow") to have it choose among the workers that both have',
-    )
-    conductor = with_coordinator(settings.conductor, directory, described)
-    return replace(settings, conductor=conductor)
-
-
-def _of_kind(settings: Settings, kind: str) -> ConductorSettings:
-    conductor = settings.conductor
-    match kind:
-        case "model":
-            planner = conductor.worker or default_planner(settings.workers, Catalogue.load())
-            return replace(conductor, kind="model", worker=planner)
-        case "fixed" if conductor.workflow is None:
-            raise UsageError(
-                'the fixed conductor needs a workflow; set kind = "fixed" and workflow in the '
-                "configuration's [conductor], or carry one out with: podium run WORKFLOW.json"
-            )
-        case "fixed":
-            return replace(conductor, kind="fixed", worker=None)
-        case "evolved" if conductor.coordinator is None:
-            raise UsageError(
-                "the evolved conductor needs a coordinator; name the directory that `podium train "
-                f'evolve` wrote as --conductor {COORDINATOR}DIR, or set kind = "evolved" and '
-                "coordinator in the configuration's [conductor]"
-            )
-        case "evolved":
-            return conductor
-        case "rules":
-            return replace(conductor, kind="rules", worker=None)
-        case _:
-            return replace(conductor, kind="router", worker=None)
-
-
-def _planner(settings: Settings, name: str) -> WorkerSettings:
-    if name in settings.pool.names:
-        return settings[name]
-    provider, slash, model = name.partition("/")
-    if slash and model and provider in PROVIDERS:
-        table = WorkerTable(name=name, provider=provider, model=model)
-        return resolve_worker(table, Catalogue.load())
-    raise UsageError(
-        f"--conductor {name!r} is neither a kind, nor a worker of this pool, nor provider/model; "
-        f"{suggest(name, (*KINDS, *settings.pool.names))}"
-    )
 
 
 def _checked(excluded: frozenset[str], settings: Settings) -> frozenset[str]:

@@ -147,7 +147,7 @@ async def stressed(settings: Settings, runs: int, *, offline: bool) -> Stressed:
             began = time.perf_counter()
             done = await _performed(podium, [each.profile.name for each in heard], runs)
             took = time.perf_counter() - began
-            openings = (await podium.call_policy()).breakers.openings
+            openings = (await podium.open()).call_policy.breakers.openings
             return _summed(done, heard, openings, took)
     finally:
         await assembly.close()

@@ -1,18 +1,19 @@
-"""A Podium that is open: what all its runs share, and how each begins.
-
-`podium.api` opens and closes it; here what was wished for becomes the options of a run, the run is
-performed and kept, and one that was cut off is taken up by one process alone.
-"""
+"""An open Podium: the workers, store and policies that its runs share, and how each run starts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 from podium._util.process import is_alive, this_process
 from podium.client.assembly import Assembly, check_quality_bias
-from podium.conductors import AdaptiveConductor, Conductor, FixedConductor, RequestWorkflowConductor
+from podium.conductors import (
+    AdaptiveConductor,
+    Conductor,
+    FixedConductor,
+    RequestWorkflowConductor,
+)
 from podium.conductors.names import FIXED
 from podium.core.budget import Account, Budget
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
@@ -29,17 +30,26 @@ from podium.store import Heartbeat, RunStore
 
 
 class RunOptions(TypedDict, total=False):
-    """What may be asked for one run; what is left out is as the settings say.
+    """Options of one run; an option left out has the value of the settings.
 
-    `history` is the conversation before the question, `images` are part of the question.
-    `response_options` are demanded of the answer; `owner` is whose run it is, and `account` what
-    its calls draw on besides the budget. `run_id` is the run's id, where that must be known before.
-    `exclude` names workers, providers and servers of tools that this run must not use, besides
-    those that the options exclude. `quality_bias` says how much quality counts over cost where a
-    learned
-    router chooses, from 0, the cheapest, to 1, the best. `emit` gets every event as it happens, and
-    with `stream` the answer piece by piece; it is called on the event loop's thread and must return
-    at once.
+    Attributes:
+        history: The conversation before the question.
+        images: Images that belong to the question.
+        response_options: Demands on the answer: schema, tools, max_tokens and others.
+        owner: Whose run it is.
+        run_id: The run's id, where it must be known before the run starts.
+        tier: `"mini"`, `"podium"` or `"ultra"`.
+        max_steps: The most steps that a plan may have.
+        rounds: The most rounds.
+        budget: Caps on calls, tokens, money, time and depth.
+        account: A shared budget that the run's calls also draw on.
+        exclude: Workers, providers and MCP servers that this run must not use, besides those
+            that the settings exclude.
+        quality_bias: How much quality counts over cost where a learned router chooses, from 0
+            (cheapest) to 1 (best).
+        emit: Receives every event, on the event loop's thread; it must return at once.
+        stream: Emit the answer piece by piece.
+
     """
 
     history: tuple[Message, ...]
@@ -58,114 +68,129 @@ class RunOptions(TypedDict, total=False):
     stream: bool
 
 
+class ResumeOptions(TypedDict, total=False):
+    """Options of resuming a run.
+
+    Attributes:
+        results: The result of every tool call that a waiting run waits for.
+        response_options: Replaces the run's own.
+        budget: Replaces the run's own.
+        account: A shared budget that the run's calls also draw on.
+        emit: Receives every event, on the event loop's thread; it must return at once.
+        stream: Emit the answer piece by piece.
+        takeover: Resume a run whose process died; counted on the run.
+
+    """
+
+    results: Sequence[ToolResult]
+    response_options: ResponseOptions | None
+    budget: Budget | None
+    account: Account | None
+    emit: Emit | None
+    stream: bool
+    takeover: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Everything that runs share. `taken_up` are those that are being resumed here; `memory` is
-    what guardrails remember of those that wait."""
+    """What all runs of an open Podium share.
+
+    Attributes:
+        options: What a run has where its own options say nothing.
+        call_policy: Limits, timeouts and retries of every call, also of calls outside runs.
+        resuming: Ids of the runs that are being resumed here.
+        memory: What guardrails remember of waiting runs.
+
+    """
 
     assembly: Assembly
     store: RunStore
     options: Options
     call_policy: CallPolicy
     toolbox: Toolbox | None
-    pulse: Heartbeat
-    taken_up: set[str] = field(default_factory=set)
+    heartbeat: Heartbeat
+    resuming: set[str] = field(default_factory=set)
     memory: HookMemory = field(default_factory=HookMemory)
 
-    async def ask(self, question: str, wishes: RunOptions) -> Run:
-        """Answer the question."""
-        options = self._options_for(wishes)
+    async def ask(self, question: str, wanted: RunOptions) -> Run:
+        """Plan and execute, and store the run."""
+        options = self._resolve_options(wanted)
         self._check_quality_bias(options)
-        return await self._answer(
-            question, self.assembly.conductor_for(options.tier), options, wishes
-        )
+        conductor = self.assembly.conductor_for(options.tier)
+        return await self._execute(question, conductor, options, wanted)
 
-    async def run(self, workflow: Workflow, question: str, wishes: RunOptions) -> Run:
-        """Carry out a workflow that was written by hand."""
-        options = self._options_for(wishes)
+    async def run(self, workflow: Workflow, question: str, wanted: RunOptions) -> Run:
+        """Execute a workflow of the caller's, and store the run."""
+        options = self._resolve_options(wanted)
         if options.quality_bias is not None:
             raise UsageError(
                 "a quality bias is for a router, and this workflow is given; drop one of them"
             )
         workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
-        return await self._answer(question, RequestWorkflowConductor(workflow), options, wishes)
+        return await self._execute(question, RequestWorkflowConductor(workflow), options, wanted)
 
-    async def plan(self, question: str, wishes: RunOptions) -> Round:
-        """Only plan."""
-        options = self._options_for(wishes)
+    async def plan(self, question: str, wanted: RunOptions) -> Round:
+        """Plan the first round without executing it."""
+        options = self._resolve_options(wanted)
         self._check_quality_bias(options)
         conductor = self.assembly.conductor_for(options.tier)
         return await self._runner(conductor, options.tier).plan(
             question,
-            history=wishes.get("history", ()),
-            images=wishes.get("images", ()),
+            history=wanted.get("history", ()),
+            images=wanted.get("images", ()),
             options=options,
-            emit=wishes.get("emit"),
+            emit=wanted.get("emit"),
         )
 
-    async def resume(
-        self,
-        run: Run | str,
-        results: Sequence[ToolResult],
-        response_options: ResponseOptions | None,
-        budget: Budget | None,
-        account: Account | None,
-        emit: Emit | None,
-        stream: bool,
-        takeover: bool,
-    ) -> Run:
-        """Go on with a run that was cut off, or that waits; raises `Conflict` where somebody else
-        is at work on it."""
-        claimed = await self._claimed(run, takeover=takeover)
-        self.taken_up.add(claimed.id)
-        watching = journaling(self.store, self.pulse, emit, claimed=claimed, hands_back=takeover)
+    async def resume(self, run: Run | str, wanted: ResumeOptions) -> Run:
+        """Resume an interrupted or waiting run; `Conflict` if another process executes it."""
+        _check_names(wanted.keys(), ResumeOptions.__annotations__)
+        takeover = wanted.get("takeover", False)
+        claimed = await self._claim(run, takeover=takeover)
+        self.resuming.add(claimed.id)
         try:
-            async with watching as told:
-                conductor = _conductor_of(claimed, self.assembly)
-                return await self._runner(conductor, claimed.tier, told).resume(
+            async with journaling(
+                self.store,
+                self.heartbeat,
+                wanted.get("emit"),
+                claimed=claimed,
+                hands_back=takeover,
+            ) as sink:
+                conductor = self._conductor_to_resume(claimed)
+                return await self._runner(conductor, claimed.tier, sink).resume(
                     claimed,
-                    results=results,
-                    response_options=response_options,
-                    budget=budget,
-                    account=account,
-                    emit=told.emit,
-                    stream=stream,
+                    results=wanted.get("results", ()),
+                    response_options=wanted.get("response_options"),
+                    budget=wanted.get("budget"),
+                    account=wanted.get("account"),
+                    emit=sink.emit,
+                    stream=wanted.get("stream", False),
                 )
         finally:
-            self.taken_up.discard(claimed.id)
+            self.resuming.discard(claimed.id)
 
-    async def _claimed(self, run: Run | str, *, takeover: bool) -> Run:
-        """The run as the store has it, for this process alone to go on with; one that no store
-        has, as it was given."""
-        try:
-            run_id = run if isinstance(run, str) else run.id
-            return await self.store.claim(run_id, this_process(), takeover=takeover)
-        except NotFound:
-            if isinstance(run, str):
-                raise
-        if run.id in self.taken_up or (run.status == "running" and is_alive(run.process)):
-            raise Conflict(
-                f"{run.id} is still going on in process {run.process}; wait for it or stop it"
-            )
-        return run
+    @property
+    def excludable(self) -> frozenset[str]:
+        """Names that a run may exclude: workers, providers and MCP servers."""
+        planner = getattr(self.assembly.conductor, "worker", None)
+        planning = () if planner is None else (planner.profile,)
+        return excludable((*self.assembly.pool, *planning), servers_of(self.toolbox))
 
-    async def _answer(
-        self, question: str, conductor: Conductor, options: Options, wishes: RunOptions
+    async def _execute(
+        self, question: str, conductor: Conductor, options: Options, wanted: RunOptions
     ) -> Run:
-        """Answer with that conductor, and keep the run."""
-        async with journaling(self.store, self.pulse, wishes.get("emit")) as told:
-            return await self._runner(conductor, options.tier, told).run(
+        async with journaling(self.store, self.heartbeat, wanted.get("emit")) as sink:
+            return await self._runner(conductor, options.tier, sink).run(
                 question,
-                history=wishes.get("history", ()),
-                images=wishes.get("images", ()),
+                history=wanted.get("history", ()),
+                images=wanted.get("images", ()),
                 options=options,
-                emit=told.emit,
-                stream=wishes.get("stream", False),
+                emit=sink.emit,
+                stream=wanted.get("stream", False),
             )
 
-    def _runner(self, conductor: Conductor, tier: Tier, told: RunSink | None = None) -> Runner:
-        """A run loop over the shared workers. Whoever leads the run, the runs nested in it are
-        led by the tier's conductor: a workflow by hand would only call itself again."""
+    def _runner(self, conductor: Conductor, tier: Tier, sink: RunSink | None = None) -> Runner:
+        # Nested runs get the tier's conductor: a fixed workflow would only call itself again.
         return Runner(
             conductor,
             self.assembly.workers,
@@ -175,58 +200,64 @@ class Runtime:
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
             memory=self.memory,
-            on_record=told.on_record if told is not None else None,
+            on_record=sink.on_record if sink is not None else None,
         )
 
-    def _options_for(self, wishes: RunOptions) -> Options:
-        """The options with what was wished for in place of what is usual."""
-        for name in sorted(wishes.keys() - RunOptions.__annotations__.keys()):
-            known = ", ".join(RunOptions.__annotations__)
-            raise ConfigError(f"there is no wish {name!r}; a run may have {known}")
-        usual, excluded = self.options, frozenset(wishes.get("exclude", ()))
+    def _resolve_options(self, wanted: RunOptions) -> Options:
+        _check_names(wanted.keys(), RunOptions.__annotations__)
+        usual, excluded = self.options, frozenset(wanted.get("exclude", ()))
         return Options(
-            max_steps=wishes.get("max_steps", usual.max_steps),
-            rounds=wishes.get("rounds", usual.rounds),
-            budget=wishes.get("budget", usual.budget),
-            account=wishes.get("account", usual.account),
-            tier=wishes.get("tier", usual.tier),
+            max_steps=wanted.get("max_steps", usual.max_steps),
+            rounds=wanted.get("rounds", usual.rounds),
+            budget=wanted.get("budget", usual.budget),
+            account=wanted.get("account", usual.account),
+            tier=wanted.get("tier", usual.tier),
             exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable)),
-            response_options=wishes.get("response_options", usual.response_options),
-            owner=wishes.get("owner", usual.owner),
-            run_id=wishes.get("run_id", ""),
-            quality_bias=wishes.get("quality_bias", usual.quality_bias),
+            response_options=wanted.get("response_options", usual.response_options),
+            owner=wanted.get("owner", usual.owner),
+            run_id=wanted.get("run_id", ""),
+            quality_bias=wanted.get("quality_bias", usual.quality_bias),
         )
 
     def _check_quality_bias(self, options: Options) -> None:
-        """A quality bias that nobody would heed is refused rather than ignored."""
         if options.quality_bias is None:
             return
-        check_quality_bias(options.tier, self.assembly.mini, self.assembly.lacking)
-        leading = self.assembly.conductor_for(options.tier)
-        if isinstance(leading, AdaptiveConductor) and leading.always_conducts:
+        check_quality_bias(options.tier, self.assembly.router, self.assembly.router_problem)
+        conductor = self.assembly.conductor_for(options.tier)
+        if isinstance(conductor, AdaptiveConductor) and conductor.always_plans:
             raise UsageError(
                 "a quality bias is for a router, and in the tier podium this pool's trained "
-                "conductor "
-                "plans every question; drop it, or ask the tier mini"
+                "conductor plans every question; drop it, or ask the tier mini"
             )
 
-    @property
-    def excludable(self) -> frozenset[str]:
-        """The names that a run may exclude."""
-        planner = getattr(self.assembly.conductor, "worker", None)
-        planning = () if planner is None else (planner.profile,)
-        return excludable((*self.assembly.pool, *planning), servers_of(self.toolbox))
+    async def _claim(self, run: Run | str, *, takeover: bool) -> Run:
+        """Claim the run in the store for this process; a run that is not stored is returned."""
+        try:
+            run_id = run if isinstance(run, str) else run.id
+            return await self.store.claim(run_id, this_process(), takeover=takeover)
+        except NotFound:
+            if isinstance(run, str):
+                raise
+        if run.id in self.resuming or (run.status == "running" and is_alive(run.process)):
+            raise Conflict(
+                f"{run.id} is still going on in process {run.process}; wait for it or stop it"
+            )
+        return run
+
+    def _conductor_to_resume(self, run: Run) -> Conductor:
+        """Return the run's own workflow if it came with one, else its tier's conductor."""
+        if run.conductor != FIXED:
+            return self.assembly.conductor_for(run.tier)
+        workflow = next((one.workflow for one in run.rounds if one.workflow is not None), None)
+        if workflow is not None:
+            return FixedConductor(workflow)
+        if self.assembly.conductor.name != FIXED:
+            raise UsageError(
+                f"{run.id} ended before the workflow that it was given was on record; ask again"
+            )
+        return self.assembly.conductor_for(run.tier)
 
 
-def _conductor_of(run: Run, assembly: Assembly) -> Conductor:
-    """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
-    if run.conductor != FIXED:
-        return assembly.conductor_for(run.tier)
-    given = next((one.workflow for one in run.rounds if one.workflow is not None), None)
-    if given is not None:
-        return FixedConductor(given)
-    if assembly.conductor.name != FIXED:
-        raise UsageError(
-            f"{run.id} ended before the workflow that it was given was on record; ask again"
-        )
-    return assembly.conductor_for(run.tier)
+def _check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    for name in sorted(set(names) - set(known)):
+        raise ConfigError(f"unexpected option {name!r}; expected one of {', '.join(known)}")

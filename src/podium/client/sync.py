@@ -1,126 +1,87 @@
-"""The same Podium for code without an event loop.
+"""`Podium`: `AsyncPodium` for code without an event loop.
 
-Every method waits for its counterpart of `AsyncPodium`, which runs on a loop in a thread of its
-own. Interrupting the wait (Ctrl-C) stops the run, waits until it is kept as interrupted, and
-then goes on as usual.
+Every method waits for the method of the same name of `AsyncPodium`, which runs on a loop in a
+thread of its own. Interrupting the wait (Ctrl-C) stops the run and waits until it is stored as
+interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
-from pathlib import Path
+from functools import update_wrapper, wraps
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from podium.client.client import CLOSED, AsyncPodium
 from podium.client.runtime import RunOptions
-from podium.conductors import Conductor, TierRouter
-from podium.config import Settings
-from podium.core.budget import Budget
 from podium.core.errors import UsageError
-from podium.core.events import Emit, Event
-from podium.core.pool import Pool
-from podium.core.request import ResponseOptions, ToolResult
-from podium.core.run import Round, Run
-from podium.core.worker import Worker
-from podium.core.workflow import Workflow
-from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
-from podium.engine.guardrails import Guardrail, Hook
+from podium.core.events import Event
 from podium.engine.guardrails.redaction import restoring
-from podium.engine.runner import Options
 from podium.engine.sinks import telling
-from podium.store import RunStore
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-class Podium:
-    """`AsyncPodium` for code that waits; takes the same arguments, and may be used by several
-    threads at once."""
+def _like_async(
+    model: Callable[Concatenate[AsyncPodium, Arguments], None],
+) -> Callable[
+    [Callable[..., None]],
+    Callable[Concatenate[Podium, Arguments], None],
+]:
+    """Give `__init__` the signature of the model."""
+    return lambda init: wraps(model)(init)
 
-    def __init__(
-        self,
-        workers: Sequence[Worker] | None = None,
-        conductor: Conductor | None = None,
-        *,
-        pool: Pool | None = None,
-        options: Options | None = None,
-        retry: RetryPolicy | None = None,
-        breaker: BreakerPolicy | None = None,
-        hedges: Mapping[str, Hedge] | None = None,
-        store: RunStore | Path | str | None = None,
-        settings: Settings | None = None,
-        toolbox: Toolbox | None = None,
-        guardrails: Sequence[Guardrail | Hook] = (),
-        mini: TierRouter | None = None,
-    ) -> None:
-        self._podium = AsyncPodium(
-            workers,
-            conductor,
-            pool=pool,
-            options=options,
-            retry=retry,
-            breaker=breaker,
-            hedges=hedges,
-            store=store,
-            settings=settings,
-            toolbox=toolbox,
-            guardrails=guardrails,
-            mini=mini,
-        )
+
+def _blocking(
+    method: Callable[Concatenate[AsyncPodium, Arguments], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Podium, Arguments], Result]:
+    """Turn a coroutine method of `AsyncPodium` into a method that waits for it."""
+
+    def wait(podium: Podium, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return podium._loop.wait_for(lambda: method(podium._podium, *args, **kwargs))
+
+    update_wrapper(wait, method)
+    return wait
+
+
+class Podium:
+    """`AsyncPodium` for code that waits. Takes the same arguments; several threads may share it."""
+
+    @_like_async(AsyncPodium.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._podium = AsyncPodium(*args, **kwargs)
         self._loop = _LoopThread()
 
-    def ask(self, question: str, **wishes: Unpack[RunOptions]) -> Run:
-        """Answer the question. How it ended is on the run: `status`, `answer`, `error`."""
-        return self._loop.wait_for(lambda: self._podium.ask(question, **wishes))
+    ask = _blocking(AsyncPodium.ask)
+    run = _blocking(AsyncPodium.run)
+    plan = _blocking(AsyncPodium.plan)
+    resume = _blocking(AsyncPodium.resume)
 
-    def run(self, workflow: Workflow, question: str, **wishes: Unpack[RunOptions]) -> Run:
-        """Carry out a workflow that you wrote."""
-        return self._loop.wait_for(lambda: self._podium.run(workflow, question, **wishes))
+    def stream(self, question: str, **options: Unpack[RunOptions]) -> Generator[Event]:
+        """Answer the question and yield every event; leaving the loop early stops the run.
 
-    def plan(self, question: str, **wishes: Unpack[RunOptions]) -> Round:
-        """Only plan: the first round's workflow, with nothing of it carried out."""
-        return self._loop.wait_for(lambda: self._podium.plan(question, **wishes))
+        Args:
+            question: The question, in plain language.
+            **options: See `RunOptions`.
 
-    def resume(
-        self,
-        run: Run | str,
-        *,
-        results: Sequence[ToolResult] = (),
-        response_options: ResponseOptions | None = None,
-        budget: Budget | None = None,
-        emit: Emit | None = None,
-        stream: bool = False,
-    ) -> Run:
-        """Go on with a run, given as it is or by its id in the store: one that was cut off, or one
-        that waits, with the results of all the tools that it waits for. `response_options` and
-        `budget` replace those of the run."""
-        return self._loop.wait_for(
-            lambda: self._podium.resume(
-                run,
-                results=results,
-                response_options=response_options,
-                budget=budget,
-                emit=emit,
-                stream=stream,
-            )
-        )
+        Yields:
+            Events as they happen; the last one holds the finished run.
 
-    def stream(self, question: str, **wishes: Unpack[RunOptions]) -> Generator[Event]:
-        """Answer the question and watch: every event as it happens, the run's end last.
+        Raises:
+            ConfigError: The settings or the options cannot be used.
+            UsageError: This Podium is closed, or an option makes no sense here.
 
-        Leaving early stops the run.
         """
         self._loop.check_open()
-        return self._events(question, wishes)
+        return self._events(question, options)
 
     def close(self) -> None:
-        """Stop the runs that are going on, and close the connections, the local models, the
-        event loop, and the store unless it is the caller's."""
+        """Stop the runs, which stay resumable, and close connections, local models and store."""
         self._loop.close(self._podium.close)
 
     def __enter__(self) -> Self:
@@ -134,64 +95,65 @@ class Podium:
     ) -> None:
         self.close()
 
-    def _events(self, question: str, wishes: RunOptions) -> Generator[Event]:
+    def _events(self, question: str, options: RunOptions) -> Generator[Event]:
         events: SimpleQueue[Event | None] = SimpleQueue()
-        wishes["emit"], wishes["stream"] = telling(restoring(events.put), wishes.get("emit")), True
-        with _Work(self._loop, lambda: self._podium.ask(question, **wishes)) as work:
-            work.then(lambda: events.put(None))
-            self._loop.begin(work)
+        options["emit"] = telling(restoring(events.put), options.get("emit"))
+        options["stream"] = True
+        with _LoopTask(self._loop, lambda: self._podium.ask(question, **options)) as task:
+            task.add_done_callback(lambda: events.put(None))
+            self._loop.start(task)
             while (event := events.get()) is not None:
                 yield event
-            work.result()
+            task.result()
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, to which other threads give work."""
+    """An event loop in a thread of its own, to which other threads submit tasks."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._served = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._closed = False
-        self._giving = threading.Lock()
+        self._submitting = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="podium", daemon=True)
         self._thread.start()
 
     @property
     def is_current(self) -> bool:
-        """Whether this is called on the loop's own thread."""
+        """True on the loop's own thread."""
         return threading.current_thread() is self._thread
 
     def check_open(self) -> None:
-        """Refuse what is asked of a loop that has ended."""
+        """Raise `UsageError` once the loop is closed."""
         if self._closed:
             raise UsageError(CLOSED)
 
-    def begin(self, work: _Work[Any]) -> None:
-        """Begin the work, which `close` then finds on the loop."""
+    def start(self, task: _LoopTask[Any]) -> None:
+        """Start the task, which `close` then finds on the loop."""
         self._check_thread()
-        with self._giving:
+        with self._submitting:
             self.check_open()
-            work.begin()
+            task.start()
 
     def wait_for(self, coroutine: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Do this on the loop, and wait for its end."""
-        with _Work(self, coroutine) as work:
-            self.begin(work)
-            return work.result()
+        """Run the coroutine on the loop and wait for its result."""
+        with _LoopTask(self, coroutine) as task:
+            self.start(task)
+            return task.result()
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do this last, and end the loop. Whoever closes it again waits for that end."""
+        """Run the last coroutine and end the loop; a second call waits for that end."""
         self._check_thread()
-        with self._giving:
+        with self._submitting:
             was_closed, self._closed = self._closed, True
         try:
             if not was_closed:
-                with _Work(self, last) as work:
-                    work.begin()
-                    work.result()
+                with _LoopTask(self, last) as task:
+                    task.start()
+                    task.result()
         finally:
             if not was_closed:
-                self.loop.call_soon_threadsafe(self._served.set)
+                self.loop.call_soon_threadsafe(self._stopped.set)
             self._thread.join()
 
     def _check_thread(self) -> None:
@@ -203,14 +165,14 @@ class _LoopThread:
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._served.wait())
+            runner.run(self._stopped.wait())
 
 
-class _Work(Generic[Result]):
-    """Something to be done on the loop's thread, for which another thread waits.
+class _LoopTask(Generic[Result]):
+    """A coroutine on the loop's thread for which another thread waits.
 
     Leaving its `with` block early, for instance by Ctrl-C, stops it and waits until it has
-    ended. A future of `run_coroutine_threadsafe` could not do that: it is done as soon as it is
+    ended. A future of `run_coroutine_threadsafe` cannot do that: it is done as soon as it is
     cancelled.
     """
 
@@ -219,20 +181,20 @@ class _Work(Generic[Result]):
     ) -> None:
         self._thread = thread
         self._coroutine = coroutine
-        self._begun = False
+        self._started = False
         self._task: asyncio.Task[Result] | None = None
         self._ended: futures.Future[Result] = futures.Future()
 
-    def begin(self) -> None:
-        """Have the loop begin it."""
-        self._begun = True
-        self._thread.loop.call_soon_threadsafe(self._begin)
+    def start(self) -> None:
+        """Schedule it on the loop."""
+        self._started = True
+        self._thread.loop.call_soon_threadsafe(self._create_task)
 
     def result(self) -> Result:
-        """Wait for the end."""
+        """Wait for the result."""
         return self._ended.result()
 
-    def then(self, call: Callable[[], None]) -> None:
+    def add_done_callback(self, call: Callable[[], None]) -> None:
         """Call this when it has ended."""
         self._ended.add_done_callback(lambda _: call())
 
@@ -245,23 +207,23 @@ class _Work(Generic[Result]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._begun or self._ended.done():
+        if not self._started or self._ended.done():
             return
         self._thread.loop.call_soon_threadsafe(self._cancel)
-        if not self._thread.is_current:  # as when a stream that was left is garbage collected
+        if not self._thread.is_current:  # as when an abandoned stream is garbage collected
             futures.wait([self._ended])
 
-    def _begin(self) -> None:
+    def _create_task(self) -> None:
         self._task = self._thread.loop.create_task(self._coroutine())
-        self._task.add_done_callback(self._end)
+        self._task.add_done_callback(self._finish)
 
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        else:  # interrupted before the loop heard of it
+        else:  # interrupted before the loop started it
             self._ended.set_exception(futures.CancelledError())
 
-    def _end(self, task: asyncio.Task[Result]) -> None:
+    def _finish(self, task: asyncio.Task[Result]) -> None:
         if task.cancelled():
             self._ended.set_exception(futures.CancelledError())
         elif error := task.exception():

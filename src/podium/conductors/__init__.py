@@ -1,4 +1,4 @@
-"""Conductors: they read a situation and write a plan, and never carry one out."""
+"""Conductors: they read a planning context and write a plan, and never execute one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from podium.core.errors import ConfigError
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 
-if TYPE_CHECKING:  # needs numpy, which only those have who train or evaluate
+if TYPE_CHECKING:  # needs numpy, of the extra `router`
     from podium.conductors.evolved.coordinator import Coordinator, Reader
 
 KINDS: Final = ("model", "rules", "fixed", "router", "evolved")
-"""The kinds of conductor that a configuration can name."""
+"""The values of `conductor.kind`."""
 
 
 def build(
@@ -46,11 +46,26 @@ def build(
     reader: Reader | None = None,
     notice: str = "",
 ) -> Conductor:
-    """The conductor of that kind.
+    """Build the conductor of that kind.
 
-    `model` needs the `worker` that plans and takes `prompt`, `few_shot`, `temperature` and
-    `fallback`; `fixed` needs its `workflow`; `evolved` needs its `coordinator` and the `reader` of
-    transcripts, and takes a `notice`; `rules` and `router` need nothing.
+    Args:
+        kind: One of `KINDS`.
+        worker: The worker that plans; required by `model`.
+        workflow: Required by `fixed`.
+        prompt: With `model`: which prompt to plan with.
+        few_shot: With `model`: show worked examples.
+        temperature: With `model`: the sampling temperature.
+        fallback: With `model`: the worker that answers alone where there is no plan.
+        coordinator: Required by `evolved`.
+        reader: The model that reads transcripts; required by `evolved`.
+        notice: With `evolved`: a warning for every run.
+
+    Returns:
+        The conductor.
+
+    Raises:
+        ConfigError: The kind is unknown, or lacks what it requires.
+
     """
     if kind == "model":
         if worker is None:

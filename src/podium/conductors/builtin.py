@@ -1,10 +1,4 @@
-"""The rules conductor: three topologies, chosen by words in the question, with no model asked.
-
-These are the rules of the public proof of concept of the Conductor, kept exactly: a question
-that asks to make something is planned, implemented and verified; one that asks to weigh
-something gets two views and a synthesis; any other is answered directly. Cheap, predictable,
-and a baseline that a trained conductor has to beat.
-"""
+"""Conductors that ask no model: `RouterConductor`, `FixedConductor`, `RulesConductor`."""
 
 from __future__ import annotations
 
@@ -22,21 +16,21 @@ from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 
 Choose = Callable[[PlanningContext], str]
-"""Names the worker that answers."""
+"""Returns the name of the worker that answers."""
 
-ROOM_FOR_AN_ANSWER: Final = 1024
-"""Tokens that must be left in a worker's window after reading the question."""
+ANSWER_TOKENS: Final = 1024
+"""Tokens that must be left in a worker's context window after reading the question."""
 
 
 class RouterConductor:
-    """Hands the unaltered question to one worker, without a planning call."""
+    """Gives the unaltered question to one worker, by default the cheapest capable one."""
 
     def __init__(self, choose: Choose | None = None, *, name: str = ROUTER) -> None:
         self._choose = choose or cheapest_capable
         self.name = name
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """One step; once there is an answer, acceptance."""
+        """Plan one step; accept the answer once there is one."""
         if context.answer is not None:
             return Plan(None)
         worker = context.pool[self._choose(context)]
@@ -44,55 +38,53 @@ class RouterConductor:
 
 
 def cheapest_capable(context: PlanningContext) -> str:
-    """The name of the cheapest worker that can take the question."""
+    """Return the name of the cheapest worker that can take the question."""
     return Pool(capable_workers(context)).cheapest.name
 
 
 def capable_workers(context: PlanningContext) -> tuple[WorkerProfile, ...]:
-    """The workers that can take the question, by themselves: without their fallbacks.
+    """Return the workers that can take the question by themselves, without their fallbacks.
 
-    A worker can take it when the conversation and the question fit its window with some room
-    for an answer, when it can do what is demanded of the answer, and when it can see, should the
-    question or the conversation hold an image. A worker that is a conductor itself would plan, so
-    it is passed over. When nobody qualifies, those who can do what is demanded, or else all, are as
-    good a choice as any: the provider will say what is wrong.
+    A capable worker has room in its context window for conversation, question and answer, and the
+    capabilities that the answer and the images need. A conductor in the pool is none: it would
+    plan. Where no worker is capable, those with the demanded capabilities are returned, or else
+    all: the provider's error then says what is wrong.
     """
-    asked = Message("user", (*context.images, Text(context.question)))
-    request = Request((*context.history, asked), tools=context.response_options.tools)
-    pictures = pictures_in(request.messages)
+    message = Message("user", (*context.images, Text(context.question)))
+    request = Request((*context.history, message), tools=context.response_options.tools)
     demanded = needs_of_one(context.response_options, context.images)
-    able = [worker for worker in context.pool if _can_do(worker, demanded)]
-    wanted = needs_of_one(context.response_options, pictures)
-    capable = [worker for worker in able if _can_do(worker, wanted) and _fits(worker, request)]
+    able = [worker for worker in context.pool if _has(worker, demanded)]
+    wanted = needs_of_one(context.response_options, pictures_in(request.messages))
+    capable = [worker for worker in able if _has(worker, wanted) and _fits(worker, request)]
     return tuple(replace(worker, fallback=None) for worker in capable or able or context.pool)
 
 
-def _can_do(worker: WorkerProfile, needs: Needs) -> bool:
+def _has(worker: WorkerProfile, needs: Needs) -> bool:
     return worker.provider != CONDUCTOR_PROVIDER and needs <= worker.capabilities
 
 
 def _fits(worker: WorkerProfile, request: Request) -> bool:
     window = worker.limits.context_window
-    return window is None or estimated_input_tokens(request) + ROOM_FOR_AN_ANSWER <= window
+    return window is None or estimated_input_tokens(request) + ANSWER_TOKENS <= window
 
 
 class FixedConductor:
-    """Plans the given workflow, whatever the question, and accepts what comes of it."""
+    """Plans the same workflow for every question, and accepts its answer."""
 
     def __init__(self, workflow: Workflow, *, name: str = FIXED) -> None:
         self.workflow = workflow
         self.name = name
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """The given workflow; once there is an answer, acceptance."""
+        """Plan the workflow; accept the answer once there is one."""
         return Plan(self.workflow if context.answer is None else None)
 
 
 class RequestWorkflowConductor(FixedConductor):
-    """Plans the workflow that came with this very question."""
+    """Plans the workflow that came with the question."""
 
     def with_workflow(self, workflow: Workflow) -> RequestWorkflowConductor:
-        """The conductor with what guardrails left of its workflow."""
+        """Return the conductor with the workflow as guardrails changed it."""
         return RequestWorkflowConductor(workflow, name=self.name)
 
 
@@ -113,7 +105,7 @@ VERIFY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
-    """Who plays which part. `lead` speaks last and answers what is simple."""
+    """The worker of each role. `lead` has the last step and answers simple questions alone."""
 
     lead: str
     planner: str
@@ -129,22 +121,26 @@ PROOF_OF_CONCEPT: Final = RoleAssignment(
     technical="gpt-5",
     practical="gemini-2.5-pro",
 )
-"""The parts as the proof of concept gives them, for a pool that has all of its four workers."""
+"""The proof of concept's assignment, for a pool that has all of its four workers."""
 
 
 class RulesConductor:
-    """Chooses one of three workflows by the words of the question."""
+    """Chooses one of three workflows by words in the question.
+
+    These are the rules of the Conductor's public proof of concept, kept exactly: a baseline that a
+    trained conductor has to beat.
+    """
 
     def __init__(self, *, name: str = RULES) -> None:
         self.name = name
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """A workflow; once there is an answer, acceptance."""
-        return Plan(_workflow(context) if context.answer is None else None)
+        """Plan a workflow; accept the answer once there is one."""
+        return Plan(_rules_workflow(context) if context.answer is None else None)
 
 
 def classify_question(question: str) -> Complexity:
-    """How much work the question's words announce."""
+    """Classify the question by its words."""
     lowered = question.lower()
     if any(word in lowered for word in COMPLEX_WORDS):
         return "complex"
@@ -154,10 +150,10 @@ def classify_question(question: str) -> Complexity:
 
 
 def assign_roles(pool: Pool) -> RoleAssignment:
-    """The proof of concept's cast where the pool has its workers.
+    """Assign the roles: as in the proof of concept where the pool has its workers.
 
-    In any other pool the best worker leads, and the others take the earlier parts in the pool's
-    order, from the start again when there are too few of them.
+    In any other pool the best worker leads, and the others take the earlier roles in the pool's
+    order, repeating where there are too few.
     """
     poc = PROOF_OF_CONCEPT
     if {poc.lead, poc.planner, poc.implementer, poc.practical} <= set(pool.names):
@@ -174,49 +170,48 @@ def assign_roles(pool: Pool) -> RoleAssignment:
     )
 
 
-def _workflow(context: PlanningContext) -> Workflow:
-    """The topology for the question; where it is too long, its last steps, down to one-shot."""
-    players = assign_roles(context.pool)
-    parts = _parts(classify_question(context.question), players)[-context.max_steps :]
-    if len(parts) < 2:
-        return Workflow((Step(players.lead, context.question),))
-    return Workflow(
-        tuple(
-            Step(
-                part.worker,
-                _subtask(part.instruction, context),
-                access=tuple(range(index)) if part.reads_earlier else (),
-            )
-            for index, part in enumerate(parts)
-        )
-    )
-
-
-class _Part(NamedTuple):
+class _RuleStep(NamedTuple):
     worker: str
     instruction: str
     reads_earlier: bool = True
 
 
-def _parts(classify_question: Complexity, assign_roles: RoleAssignment) -> tuple[_Part, ...]:
-    """The work to share out; none where the lead answers alone."""
-    if classify_question == "complex":
-        return (
-            _Part(assign_roles.planner, PLAN),
-            _Part(assign_roles.implementer, IMPLEMENT),
-            _Part(assign_roles.lead, VERIFY),
+def _rules_workflow(context: PlanningContext) -> Workflow:
+    """Build the workflow; if it has too many steps, keep the last ones."""
+    roles = assign_roles(context.pool)
+    steps = _rule_steps(classify_question(context.question), roles)[-context.max_steps :]
+    if len(steps) < 2:
+        return Workflow((Step(roles.lead, context.question),))
+    return Workflow(
+        tuple(
+            Step(
+                step.worker,
+                _subtask(step.instruction, context),
+                access=tuple(range(index)) if step.reads_earlier else (),
+            )
+            for index, step in enumerate(steps)
         )
-    if classify_question == "medium":
+    )
+
+
+def _rule_steps(complexity: Complexity, roles: RoleAssignment) -> tuple[_RuleStep, ...]:
+    if complexity == "complex":
         return (
-            _Part(assign_roles.technical, TECHNICAL_VIEW, reads_earlier=False),
-            _Part(assign_roles.practical, PRACTICAL_VIEW, reads_earlier=False),
-            _Part(assign_roles.lead, SYNTHESIS),
+            _RuleStep(roles.planner, PLAN),
+            _RuleStep(roles.implementer, IMPLEMENT),
+            _RuleStep(roles.lead, VERIFY),
+        )
+    if complexity == "medium":
+        return (
+            _RuleStep(roles.technical, TECHNICAL_VIEW, reads_earlier=False),
+            _RuleStep(roles.practical, PRACTICAL_VIEW, reads_earlier=False),
+            _RuleStep(roles.lead, SYNTHESIS),
         )
     return ()
 
 
 def _subtask(instruction: str, context: PlanningContext) -> str:
-    """The instruction, with the question where the pool's workers would not see it otherwise."""
+    """Return the instruction, with the question where workers would not see it otherwise."""
     if context.pool.share_question:
         return instruction
     return f"{instruction}\n\n{context.question}"

@@ -1,7 +1,6 @@
-"""The model conductor: any worker, asked in words to write the plan.
+"""`ModelConductor`: asks a worker to write the plan.
 
-It asks, reads what was written, asks once more where that is no plan, and falls back to what
-needs no plan. The words are `podium.conductor.prompt`, reading them is `podium.plan`.
+A malformed plan is asked for once more; then one worker answers without a plan.
 """
 
 from __future__ import annotations
@@ -20,30 +19,34 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 
 ATTEMPTS: Final = 2
-"""A malformed plan is asked for once more, and no oftener: a model that cannot write a plan
-after being told what was wrong with it will not learn it from a third turn."""
-
+"""A model that fails twice, the second time with the parser's message, does not learn it from a
+third turn."""
 
 LONGEST_QUESTION: Final = 600
-"""Characters of a question that a very small model is asked to plan for: it copies the question
-into its plan, in whole or in parts, which takes longer than answering it."""
+"""Characters of a question that a very small model plans for: it copies the question into its
+plan, which takes longer than answering it."""
 
 LONGEST_SUBTASK: Final[dict[Length, int]] = {"full": 200, "compact": 200, "trained": 300}
-"""Characters of a subtask under a grammar. What a trained model writes may hold a good part of
-the question, for workers that do not see it."""
+"""Characters of a subtask under a grammar. A trained model copies parts of the question into it,
+for workers that do not see the question."""
 
 
 class ModelConductor:
     """Plans by asking a worker.
 
-    `prompt` is `full` (the paper's structure, with worked examples unless `few_shot` is False)
-    or `compact`, for models so small that they cannot word a subtask: under a grammar each
-    subtask is then the question itself, and the model decides who answers it, whether somebody
-    else does so too, and who reads whom. `trained` is for small models that were trained to
-    plan: they are told nothing but the pool and the question. `structured` is how the plan is
-    written; None takes what suits the worker, see `form_for`. `fallback` names the worker that
-    answers alone where there is no plan; else, and where it is left out of a run, that is the
-    pool's best.
+    Args:
+        worker: The worker that writes plans.
+        prompt: `full` is the paper's prompt. `compact` is for models too small to word a subtask:
+            under a grammar each subtask is the question itself, and the model only chooses workers
+            and access. `trained` is for small models that were trained to plan: it holds nothing
+            but the pool and the question.
+        few_shot: Show worked examples; `trained` has none.
+        structured: How the plan is written; None takes `form_for(worker.profile)`.
+        temperature: The sampling temperature; None leaves it to the provider.
+        max_tokens: The most output tokens of a plan.
+        fallback: The worker that answers alone where there is no plan; by default the pool's best.
+        name: The conductor's name on runs.
+
     """
 
     def __init__(
@@ -67,17 +70,16 @@ class ModelConductor:
 
     @property
     def prompt_hash(self) -> str:
-        """A fingerprint of the prompt files in use; it belongs to every run made with them."""
+        """Fingerprint of the prompt files in use; every run keeps it."""
         return self._prompt.hash
 
     @property
     def is_trained(self) -> bool:
-        """Whether the worker was trained to plan, and with that to leave a single question to one
-        worker."""
+        """True if the worker was trained to plan, and to leave simple questions to one worker."""
         return self._prompt.length == "trained"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """Ask for a plan; `BudgetExhausted` is all that passes through."""
+        """Ask for a plan; of all errors only `BudgetExhausted` passes through."""
         if self._prompt.length != "full" and len(context.question) > LONGEST_QUESTION:
             return self._without_plan(
                 context, "", [f"{self.name} does not plan for long questions"]
@@ -88,7 +90,7 @@ class ModelConductor:
         try:
             for _ in range(ATTEMPTS):
                 reply = await call(self.worker, request)
-                text = _begun(reply.text, request.prefill)
+                text = _with_prefill(reply.text, request.prefill)
                 try:
                     return _read(text, context, warnings)
                 except MalformedPlan as problem:
@@ -125,23 +127,23 @@ class ModelConductor:
         )
 
     def _without_plan(self, context: PlanningContext, text: str, warnings: list[str]) -> Plan:
-        """What needs no plan: the answer there is, or the whole question for one worker."""
+        """Accept the answer there is, or give the whole question to one worker."""
         if context.answer is not None:
             return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
         pool = context.pool
-        named = self._fallback if self._fallback in pool.names else None
-        alone = named or pool.best.name
-        workflow = Workflow((Step(alone, context.question),))
-        return Plan(workflow, text, (*warnings, f"so {alone} answers the question alone"))
+        worker = pool.best.name
+        if self._fallback is not None and self._fallback in pool.names:
+            worker = self._fallback
+        workflow = Workflow((Step(worker, context.question),))
+        return Plan(workflow, text, (*warnings, f"so {worker} answers the question alone"))
 
 
 def form_for(profile: WorkerProfile, length: Length = "full") -> Form:
-    """How a worker writes plans best, when it is asked with that prompt.
+    """Return the form in which a worker writes plans best.
 
-    A local model is held to the lists by a grammar, so that even a tiny one cannot go wrong. A
-    model that continues what was begun thinks first and then writes the lists, as in the
-    paper. Of the others, those that can follow a JSON Schema do, and the rest write lists; so
-    does every model that was trained to.
+    A local model writes under a grammar, so that even a tiny one writes a valid plan. A model that
+    continues a prefilled reply thinks first and then writes the lists, as in the paper, and so does
+    a model that was trained to. Others follow a JSON Schema if they can.
     """
     if profile.provider == "llamacpp":
         return "grammar"
@@ -152,8 +154,8 @@ def form_for(profile: WorkerProfile, length: Length = "full") -> Form:
     return "lists"
 
 
-def _begun(text: str, prefill: str) -> str:
-    """The reply from its beginning, also from a worker that returns only its continuation."""
+def _with_prefill(text: str, prefill: str) -> str:
+    """Return the whole reply; some workers return only the continuation."""
     return text if text.startswith(prefill) else prefill + text
 
 

@@ -1,8 +1,8 @@
-"""Tiers: how much conducting a question gets, from the model name that a client asks for.
+"""Tiers: how much planning a question gets, by the model name that a client asks for.
 
 `mini` answers with the least latency (by a learned router, where there is one), `ultra` plans with
-whatever conductor is configured, and `podium` decides between the two for each question: by its
-words, unless the conductor was trained to decide that.
+the configured conductor, and `podium` chooses between the two for each question: by its words,
+unless the conductor was trained to decide that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from podium.conductors.builtin import (
@@ -31,54 +31,55 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 
 
-class Decision(Protocol):
-    """What a router decided: whom to ask, how sure it is from 0 to 1, and what it expects of each
-    worker that it chose among."""
+@dataclass(frozen=True, slots=True)
+class RoutingDecision:
+    """The worker that a router chose.
 
-    @property
-    def worker(self) -> str: ...  # noqa: D102
+    `confidence` is the chance that the answer is right, as far as the training log tells; `scores`
+    is the expected reward of each worker that could have been chosen, from 0 to 1.
+    """
 
-    @property
-    def confidence(self) -> float: ...  # noqa: D102
-
-    @property
-    def scores(self) -> Mapping[str, float]: ...  # noqa: D102
+    worker: str
+    confidence: float
+    scores: Mapping[str, float]
 
 
 class Router(Protocol):
-    """What has learned to choose; `podium.routing.LearnedRouter` is one."""
+    """A learned choice of workers; `podium.conductors.routing.LearnedRouter` is one."""
 
     @property
     def fingerprint(self) -> str:
-        """Which router it is: changes with its file."""
+        """Changes with the router's file."""
         ...
 
     def knows(self, worker: WorkerProfile) -> bool:
-        """Whether it was trained with that worker."""
+        """True if it was trained with that worker."""
         ...
 
     def changes(self, pool: Pool) -> tuple[str, ...]:
-        """How the pool differs from the one that it was trained with, a phrase each."""
+        """Return how the pool differs from the one of the training, a phrase each."""
         ...
 
-    def decide(self, question: str, pool: Pool, quality_bias: float, confidence: float) -> Decision:
-        """Choose one of the workers of that pool, all of which it knows: above a quality bias of 0
-        one that it is at least so sure of, or else the one that it is most sure of."""
+    def decide(
+        self, question: str, pool: Pool, quality_bias: float, confidence: float
+    ) -> RoutingDecision:
+        """Choose a worker of that pool, all of which it knows.
+
+        Above a quality bias of 0 it chooses among the workers with at least that confidence, or
+        else the one with the highest.
+        """
         ...
 
 
 class TierRouter:
-    """The router that serves the mini tier. It chooses among workers that it is at least
-    `confidence` sure of, each for itself, and where there is none, the conductor plans; at a
-    quality bias
-    of 0, which is for the cheapest, neither holds. So a higher quality bias never means less.
-    `quality_bias` is
-    used where a question comes with none. With a pool that changed since training it is refused, or
-    it chooses among the workers that both have, if it is `narrow`. `warnings` go to every run that
-    it begins. `named` is the router's fingerprint, by which runs name it.
+    """The learned router that serves the mini tier.
 
-    Decisions are made in one thread: they are short, and on the event loop every other run would
-    wait for them.
+    It chooses among workers of at least `confidence`; without any, the conductor plans. At a
+    quality bias of 0, for the cheapest worker, the confidence does not count, so a higher bias
+    never means less quality. With a pool that changed since training it is refused, or chooses
+    among the workers that both have if it is `narrow`. `warnings` go to every run.
+
+    Decisions are made in a thread of their own: on the event loop other runs would wait for them.
     """
 
     def __init__(
@@ -95,113 +96,123 @@ class TierRouter:
         self.quality_bias = quality_bias
         self.narrow = narrow
         self.warnings = warnings
-        self.named = router.fingerprint
+        self.router_fingerprint = router.fingerprint
         self._thread = ThreadPoolExecutor(1, "podium-router")
 
     @property
     def fingerprint(self) -> str:
-        """Changes with all that shapes its decisions."""
-        return f"{self.named}:{self.confidence:g}:{self.quality_bias:g}"
+        """Changes with anything that shapes its decisions."""
+        return f"{self.router_fingerprint}:{self.confidence:g}:{self.quality_bias:g}"
 
-    def fitted_to(
+    def fit_to(
         self,
         pool: Pool,
         *,
         trained_for: Pool | None = None,
-        called: str = "the router of `mini`",
-        narrowing: str = "Mini(…, narrow=True)",
+        label: str = "the router of `mini`",
+        narrow_hint: str = "TierRouter(…, narrow=True)",
     ) -> TierRouter:
-        """This one for that pool, held against it, or against `trained_for` where some workers of
-        that were left out on purpose. A `ConfigError` calls the router as it was `called`, and says
-        what `narrowing` it takes."""
+        """Return the router for that pool; `ConfigError` where it was trained with another.
+
+        `trained_for` is the pool to compare with, where workers were left out of it on purpose.
+        `label` and `narrow_hint` name the router and the remedy in errors.
+        """
         changes = self.router.changes(trained_for or pool)
         if not changes:
             return self
-        unfit = f"{called} was trained with another pool: {'; '.join(changes)}"
+        problem = f"{label} was trained with another pool: {'; '.join(changes)}"
         if not any(map(self.router.knows, pool)):
-            raise ConfigError(f"{unfit}; train it again with podium train router")
+            raise ConfigError(f"{problem}; train it again with podium train router")
         if not self.narrow:
             raise ConfigError(
-                f"{unfit}; train it again with podium train router, put the pool back, or have it "
-                f"choose among those that both have by {narrowing}"
+                f"{problem}; train it again with podium train router, put the pool back, or have "
+                f"it choose among those that both have by {narrow_hint}"
             )
         return TierRouter(
             self.router,
             confidence=self.confidence,
             quality_bias=self.quality_bias,
             narrow=True,
-            warnings=(*self.warnings, f"{unfit}; it chooses among those that both have"),
+            warnings=(*self.warnings, f"{problem}; it chooses among those that both have"),
         )
 
     async def warm_up(self, pool: Pool) -> None:
-        """Decide once, so that all is loaded that deciding needs and no question waits for it."""
+        """Decide once, so that the first question does not wait for the router to load."""
         known = tuple(replace(each, fallback=None) for each in pool if self.router.knows(each))
         if known:
             await self.decide("Are you ready?", Pool(known), None)
 
     async def decide(self, question: str, pool: Pool, quality_bias: float | None) -> Routed:
-        """Whom of that pool to ask, and whether that is sure enough to go by."""
-        quality_bias = self.quality_bias if quality_bias is None else quality_bias
+        """Choose a worker of that pool, or escalate to the conductor."""
+        bias = self.quality_bias if quality_bias is None else quality_bias
         decision = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self.router.decide, question, pool, quality_bias, self.confidence
+            self._thread, self.router.decide, question, pool, bias, self.confidence
         )
         return Routed(
             worker=decision.worker,
             confidence=decision.confidence,
             scores=dict(decision.scores),
-            quality_bias=quality_bias,
-            router=self.named,
-            needed=self.confidence if quality_bias > 0 else 0.0,
-            # Not "less than": a confidence that is no number is none.
-            passed_on=quality_bias > 0 and not decision.confidence >= self.confidence,
+            quality_bias=bias,
+            router=self.router_fingerprint,
+            needed=self.confidence if bias > 0 else 0.0,
+            # Not "less than": a confidence of NaN escalates too.
+            escalated=bias > 0 and not decision.confidence >= self.confidence,
         )
 
 
-class LearnedRouterConductor:
-    """Has the router choose, and the configured conductor plan where the router is not sure, or
-    where whom it chose gave no answer."""
+class _WrappingConductor:
+    """A conductor that leaves planning to the configured one."""
 
-    def __init__(self, mini: TierRouter, configured: Conductor) -> None:
-        self._mini = mini
+    def __init__(self, configured: Conductor) -> None:
         self._configured = configured
-        self.name = tier_conductor_name("mini", configured.name, routed=True)
-
-    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """One step for whom the router chose; once there is an answer of that one, acceptance."""
-        if context.rounds:
-            first = context.rounds[0].routed
-            if context.answer is not None and not (first is not None and first.passed_on):
-                return Plan(None)
-            return await self._configured.plan(context, call)
-        able = capable_workers(context)
-        known = tuple(worker for worker in able if self._mini.router.knows(worker))
-        if not known:
-            return _unrouted(context, able, self._mini.warnings)
-        routed = await self._mini.decide(context.question, Pool(known), context.quality_bias)
-        if not routed.passed_on:
-            workflow = Workflow((Step(routed.worker, context.question),))
-            return Plan(workflow, warnings=self._mini.warnings, routed=routed)
-        plan = await self._configured.plan(context, call)
-        return replace(plan, warnings=(*self._mini.warnings, *plan.warnings), routed=routed)
 
     @property
     def worker(self) -> Worker | None:
-        """The worker that plans where the router is not sure, if one does."""
+        """The worker that plans for the configured conductor, if any."""
         worker: Worker | None = getattr(self._configured, "worker", None)
         return worker
 
     @property
     def prompt_hash(self) -> str:
-        """The fingerprint of the configured conductor's prompts, where it has any."""
+        """The fingerprint of the configured conductor's prompts, if it has any."""
         return str(getattr(self._configured, "prompt_hash", ""))
 
 
-def _unrouted(
-    context: PlanningContext, able: tuple[WorkerProfile, ...], warnings: tuple[str, ...]
+class LearnedRouterConductor(_WrappingConductor):
+    """Gives the question to the worker that a learned router chose.
+
+    The configured conductor plans where the router is not confident, or where its worker failed.
+    """
+
+    def __init__(self, router: TierRouter, configured: Conductor) -> None:
+        super().__init__(configured)
+        self._router = router
+        self.name = tier_conductor_name("mini", configured.name, routed=True)
+
+    async def plan(self, context: PlanningContext, call: Caller) -> Plan:
+        """Plan one step for the router's choice; accept that worker's answer."""
+        if context.rounds:
+            first = context.rounds[0].routed
+            if context.answer is not None and not (first is not None and first.escalated):
+                return Plan(None)
+            return await self._configured.plan(context, call)
+        capable = capable_workers(context)
+        known = tuple(worker for worker in capable if self._router.router.knows(worker))
+        if not known:
+            return _plan_cheapest(context, capable, self._router.warnings)
+        routed = await self._router.decide(context.question, Pool(known), context.quality_bias)
+        if not routed.escalated:
+            workflow = Workflow((Step(routed.worker, context.question),))
+            return Plan(workflow, warnings=self._router.warnings, routed=routed)
+        plan = await self._configured.plan(context, call)
+        return replace(plan, warnings=(*self._router.warnings, *plan.warnings), routed=routed)
+
+
+def _plan_cheapest(
+    context: PlanningContext, capable: tuple[WorkerProfile, ...], warnings: tuple[str, ...]
 ) -> Plan:
-    """The plan where the router knows none of those that can take the question."""
     chosen = cheapest_capable(context)
-    names = ", ".join(worker.name for worker in able)
+    names = ", ".join(worker.name for worker in capable)
     warning = (
         f"the router was trained with none of those that can take this question ({names}); "
         f"{chosen}, the cheapest, is asked"
@@ -209,78 +220,67 @@ def _unrouted(
     return Plan(Workflow((Step(chosen, context.question),)), warnings=(*warnings, warning))
 
 
-UNHEEDED: Final = (
+UNUSED_BIAS: Final = (
     "the quality bias had no effect: this question is not simple by its words, so the conductor "
-    "planned "
-    "and no router was asked; the tier mini routes every question"
+    "planned and no router was asked; the tier mini routes every question"
 )
 
 
-def conductor_for_tier(
-    tier: Tier, configured: Conductor, mini: TierRouter | None = None
-) -> Conductor:
-    """The conductor that serves a tier, where `configured` is the one set up for this pool and
-    `mini` the router that was trained for it, if one was."""
-    if tier == "mini":
-        return _least_latency(configured, mini)
-    if tier == "podium":
-        return AdaptiveConductor(configured, mini)
-    return configured
+class AdaptiveConductor(_WrappingConductor):
+    """Routes questions that are simple by their words, and leaves the rest to the conductor.
 
-
-def _least_latency(configured: Conductor, mini: TierRouter | None) -> Conductor:
-    return RouterConductor() if mini is None else LearnedRouterConductor(mini, configured)
-
-
-def can_replan(
-    tier: Tier, configured: Conductor, question: str, mini: TierRouter | None = None
-) -> bool:
-    """Whether who leads may plan again after seeing an answer. Where nobody does, the first answer
-    is known to be the last one. What a learned router is not sure of, the conductor may."""
-    leading = conductor_for_tier(tier, configured, mini)
-    if isinstance(leading, AdaptiveConductor):
-        leading = leading.select_conductor(question)
-    if isinstance(leading, LearnedRouterConductor):
-        leading = configured
-    return not isinstance(leading, RulesConductor | RouterConductor | FixedConductor)
-
-
-class AdaptiveConductor:
-    """Routes what is simple by its words, and has the rest conducted.
-
-    A conductor that was trained to plan sees more than words do: which questions have several
-    parts, and who of a pool of specialists can take one that has not. It leaves a single question
-    to one worker by itself, so it is asked every time.
+    A conductor that was trained to plan sees more than words do, and leaves a single question to
+    one worker by itself, so it plans every question.
     """
 
-    def __init__(self, configured: Conductor, mini: TierRouter | None = None) -> None:
-        self._configured = configured
-        self.always_conducts = bool(getattr(configured, "is_trained", False))
-        self._router = _least_latency(configured, mini)
+    def __init__(self, configured: Conductor, router: TierRouter | None = None) -> None:
+        super().__init__(configured)
+        self.always_plans = bool(getattr(configured, "is_trained", False))
+        self._router = _mini_conductor(configured, router)
         self.name = tier_conductor_name("podium", configured.name)
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """Leave the question to the router or to the configured conductor. A quality bias that is
-        not heeded, for the question is not simple, is a warning on the first round."""
-        leading = self.select_conductor(context.question)
-        plan = await leading.plan(context, call)
-        if context.quality_bias is None or context.rounds or leading is self._router:
+        """Plan with the router or the configured conductor; warn of an unused quality bias."""
+        conductor = self.select_conductor(context.question)
+        plan = await conductor.plan(context, call)
+        if context.quality_bias is None or context.rounds or conductor is self._router:
             return plan
-        return replace(plan, warnings=(*plan.warnings, UNHEEDED))
+        return replace(plan, warnings=(*plan.warnings, UNUSED_BIAS))
 
     def select_conductor(self, question: str) -> Conductor:
-        """The router, or the configured conductor. It depends on the question alone, so every
-        round of a run goes the same way."""
-        routes = not self.always_conducts and classify_question(question) == "simple"
+        """Return the router or the configured conductor, by the question alone.
+
+        So every round of a run has the same conductor.
+        """
+        routes = not self.always_plans and classify_question(question) == "simple"
         return self._router if routes else self._configured
 
-    @property
-    def worker(self) -> Worker | None:
-        """The worker that plans for the configured conductor, where one does."""
-        worker: Worker | None = getattr(self._configured, "worker", None)
-        return worker
 
-    @property
-    def prompt_hash(self) -> str:
-        """The fingerprint of the configured conductor's prompts, where it has any."""
-        return str(getattr(self._configured, "prompt_hash", ""))
+def conductor_for_tier(
+    tier: Tier, configured: Conductor, router: TierRouter | None = None
+) -> Conductor:
+    """Return the conductor of a tier, given the pool's conductor and its learned router."""
+    if tier == "mini":
+        return _mini_conductor(configured, router)
+    if tier == "podium":
+        return AdaptiveConductor(configured, router)
+    return configured
+
+
+def can_replan(
+    tier: Tier, configured: Conductor, question: str, router: TierRouter | None = None
+) -> bool:
+    """True if the conductor may plan again after seeing an answer.
+
+    Where it cannot, the first answer is known to be the last one.
+    """
+    conductor = conductor_for_tier(tier, configured, router)
+    if isinstance(conductor, AdaptiveConductor):
+        conductor = conductor.select_conductor(question)
+    if isinstance(conductor, LearnedRouterConductor):
+        conductor = configured
+    return not isinstance(conductor, RulesConductor | RouterConductor | FixedConductor)
+
+
+def _mini_conductor(configured: Conductor, router: TierRouter | None) -> Conductor:
+    return RouterConductor() if router is None else LearnedRouterConductor(router, configured)

@@ -10,6 +10,7 @@ from podium.config.current import discover_settings
 from podium.config.environment import discover_ollama
 from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings
+from podium.config.resolve import choose_conductor
 from podium.config.sections import RouterSettings
 from podium.config.settings import (
     ConductorSettings,
@@ -29,6 +30,7 @@ __all__ = [
     "Settings",
     "StoreSettings",
     "WorkerSettings",
+    "choose_conductor",
     "discover_ollama",
     "discover_settings",
     "load",

@@ -94,8 +94,21 @@ CONFIG_VARIABLE: Final = "PODIUM_CONFIG"
 FILE_NAME: Final = "podium.toml"
 
 
-def load(path: Path, *, today: datetime.date | None = None) -> Settings:
-    """The settings of one configuration or pool file, by itself."""
+def load(path: Path | str, *, today: datetime.date | None = None) -> Settings:
+    """Load the settings of one configuration or pool file.
+
+    Args:
+        path: The file.
+        today: Models that are retired by this date are warned of; by default, the current date.
+
+    Returns:
+        The settings, complete and checked.
+
+    Raises:
+        ConfigError: The file cannot be read, or its content is not valid.
+
+    """
+    path = Path(path)
     return resolve(read(path), str(path), today=today)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from podium.conductors.evolved.description import Description, read_description
+from podium.conductors import KINDS
+from podium.conductors.evolved.description import read_description
 from podium.config.guardrails import guardrail_settings
 from podium.config.problems import find_secret, secret_problem, suggest
 from podium.config.schema import ConductorTable, ConfigFile, WorkerTable
@@ -28,7 +29,7 @@ from podium.config.settings import (
 )
 from podium.config.values import WEIGHTS_PROVIDER
 from podium.core.budget import Budget
-from podium.core.errors import ConfigError
+from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
 from podium.core.retry import BreakerPolicy, RetryPolicy, check_hedges
 from podium.core.usage import FREE, Price
@@ -60,19 +61,8 @@ def evolved_settings(
     return replace(settings, coordinator=Path(table.coordinator), rounds=rounds, notice=notice)
 
 
-def with_coordinator(
-    settings: ConductorSettings, directory: Path, described: Description
-) -> ConductorSettings:
-    """The settings with that coordinator in place of whoever leads."""
-    return replace(
-        settings,
-        kind="evolved",
-        worker=None,
-        coordinator=directory,
-        notice="",
-        rounds=described.turns,
-    )
-
+EVOLVED_PREFIX: Final = "evolved:"
+"""Prefix of a conductor's name that is followed by the directory of a trained coordinator."""
 
 OWN_ADDRESS: Final = "openai-compatible"
 """The provider that is nobody in particular, so that its address must be given."""
@@ -357,4 +347,84 @@ def _store(table: StoreTable) -> StoreSettings:
         path=Path(table.path) if table.path else None,
         url=table.url or "",
         lease_seconds=table.lease_seconds,
+    )
+
+
+def choose_conductor(settings: Settings, name: str) -> Settings:
+    """Return the settings with another conductor.
+
+    Args:
+        settings: The settings to change.
+        name: A kind, a worker of the pool, `provider/model`, or `evolved:DIRECTORY`.
+
+    Returns:
+        The settings with that conductor.
+
+    Raises:
+        UsageError: There is no such conductor, or it lacks what it needs.
+        ConfigError: The coordinator was trained with other workers.
+
+    """
+    conductor = settings.conductor
+    if name.startswith(EVOLVED_PREFIX):
+        directory = Path(name.removeprefix(EVOLVED_PREFIX)).expanduser()
+        description = read_description(directory)
+        description.check(
+            settings.pool,
+            otherwise='name it in the configuration\'s [conductor] instead (kind = "evolved", '
+            'coordinator, pool_changed = "narrow") to have it choose among the workers that both '
+            "have",
+        )
+        conductor = replace(
+            conductor,
+            kind="evolved",
+            worker=None,
+            coordinator=directory,
+            notice="",
+            rounds=description.turns,
+        )
+    elif name in KINDS and name not in settings.pool.names:
+        conductor = _change_kind(settings, name)
+    else:
+        conductor = replace(conductor, kind="model", worker=_choose_planner(settings, name))
+    return replace(settings, conductor=conductor)
+
+
+def _change_kind(settings: Settings, kind: str) -> ConductorSettings:
+    conductor = settings.conductor
+    match kind:
+        case "model":
+            planner = conductor.worker or default_planner(settings.workers, Catalogue.load())
+            return replace(conductor, kind="model", worker=planner)
+        case "fixed" if conductor.workflow is None:
+            raise UsageError(
+                'the fixed conductor needs a workflow; set kind = "fixed" and workflow in the '
+                "configuration's [conductor], or carry one out with: podium run WORKFLOW.json"
+            )
+        case "fixed":
+            return replace(conductor, kind="fixed", worker=None)
+        case "evolved" if conductor.coordinator is None:
+            raise UsageError(
+                "the evolved conductor needs a coordinator; name the directory that `podium train "
+                f'evolve` wrote as {EVOLVED_PREFIX}DIR, or set kind = "evolved" and coordinator in '
+                "the configuration's [conductor]"
+            )
+        case "evolved":
+            return conductor
+        case "rules":
+            return replace(conductor, kind="rules", worker=None)
+        case _:
+            return replace(conductor, kind="router", worker=None)
+
+
+def _choose_planner(settings: Settings, name: str) -> WorkerSettings:
+    if name in settings.pool.names:
+        return settings[name]
+    provider, slash, model = name.partition("/")
+    if slash and model and provider in PROVIDERS:
+        table = WorkerTable(name=name, provider=provider, model=model)
+        return resolve_worker(table, Catalogue.load())
+    raise UsageError(
+        f"unknown conductor {name!r}: neither a kind, nor a worker of this pool, nor "
+        f"provider/model; {suggest(name, (*KINDS, *settings.pool.names))}"
     )

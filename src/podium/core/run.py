@@ -154,7 +154,7 @@ class Round:
     @property
     def is_one_workers(self) -> bool:
         """Whether the round is left to the worker that a router chose, whose answer stands."""
-        return self.routed is not None and not self.routed.passed_on
+        return self.routed is not None and not self.routed.escalated
 
     @property
     def final(self) -> StepRecord | None:

@@ -14,7 +14,7 @@ from podium.core.usage import NO_USAGE, Usage, add
 class Routed:
     """One decision. `scores` are what the router expected of each worker that could take the
     question, `quality_bias` how much quality counted over cost (0 the cheapest, 1 the best), and
-    `router` the fingerprint of its file. What was `passed_on` the conductor planned: for nobody the
+    `router` the fingerprint of its file. What was `escalated` the conductor planned: for nobody the
     confidence was as high as `needed`, and the `worker` is who came nearest."""
 
     worker: str
@@ -23,14 +23,14 @@ class Routed:
     quality_bias: float
     router: str
     needed: float = 0.0
-    passed_on: bool = False
+    escalated: bool = False
 
     @property
     def sentence(self) -> str:
         """The decision in words."""
         others = sorted(self.scores.items(), key=lambda each: -each[1])
         expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
-        if self.passed_on:
+        if self.escalated:
             verdict = (
                 f"chose nobody at quality bias {self.quality_bias:g}, so the conductor planned; "
                 f"it was surest of "

@@ -150,11 +150,12 @@ async def open_service(
     """The service over a Podium whose store is the store. `configured` is what that Podium was
     made from, where it was; `audit` is None where administrative acts are not entered."""
     audit = audit or AuditRecorder()
-    pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
-    excludable, mini = await podium.excludable(), await podium.mini()
+    runtime = await podium.open()
+    assembly, options = runtime.assembly, runtime.options
+    pool, conductor, mini = assembly.pool, assembly.conductor, assembly.router()
     repository = RunRepository(store, audit)
     repository.broadcast.listener = traces
-    call_policy, metrics = await podium.call_policy(), Metrics()
+    call_policy, metrics = runtime.call_policy, Metrics()
     call_policy.breakers.on_opening = partial(_left_alone, metrics)
     tiers = Tiers(
         podium,
@@ -162,14 +163,14 @@ async def open_service(
         pool=pool,
         conductor=conductor,
         options=options,
-        excludable=excludable,
+        excludable=runtime.excludable,
         mini=mini,
     )
     return Service(
         podium=podium,
         settings=settings,
         pool=pool,
-        catalog=ModelCatalog(await podium.workers(), pool, conductor, options, configured, mini),
+        catalog=ModelCatalog(assembly.workers, pool, conductor, options, configured, mini),
         access=access,
         store=store,
         repository=repository,
@@ -177,9 +178,9 @@ async def open_service(
         gateway=Gateway(
             call_policy,
             options.budget,
-            excludable,
-            guardrails=await podium.guardrails(),
-            workers=await podium.workers(),
+            runtime.excludable,
+            guardrails=assembly.guardrails,
+            workers=assembly.workers,
         ),
         limiter=ConcurrencyLimiter(settings.in_flight, settings.queue),
         metrics=metrics,

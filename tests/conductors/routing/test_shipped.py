@@ -59,7 +59,7 @@ async def test_the_example_of_the_page_goes_to_the_specialist_that_it_names() ->
     mini = load_router(settings)
     assert mini is not None
     routed = await mini.decide(example[1], settings.pool, None)
-    assert (routed.worker, routed.passed_on) == (example[2], False)
+    assert (routed.worker, routed.escalated) == (example[2], False)
 
 
 def test_the_page_says_what_of_the_embedded_router_is_assumed_and_that_its_workers_are_free() -> (

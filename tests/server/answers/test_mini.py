@@ -98,7 +98,7 @@ async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> Non
         "quality_bias": 0.75,
         "router": "0123456789ab",
         "needed": 0.5,
-        "passed_on": False,
+        "escalated": False,
         "sentence": shown["routed"]["sentence"],
     }
     assert not any(worker.calls for worker in pool)

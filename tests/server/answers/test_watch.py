@@ -95,7 +95,7 @@ def test_words_of_whom_a_router_was_sure_of_are_told_at_once() -> None:
     routed = Routed(worker="solo", confidence=0.9, scores={}, quality_bias=0.5, router="ab")
     for round_, words in (
         (Round(0, ONE, routed=routed), [("text", "yes")]),
-        (Round(0, ONE, routed=replace(routed, passed_on=True)), []),
+        (Round(0, ONE, routed=replace(routed, escalated=True)), []),
     ):
         said = told(
             RunStarted(replace(RUN, max_rounds=2)),

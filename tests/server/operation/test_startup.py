@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from podium.conductors.tiers import Decision
+from podium.conductors.tiers import RoutingDecision
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, timestamp
@@ -266,7 +266,7 @@ async def test_a_router_has_decided_before_the_first_question(
     asked: list[str] = []
     decide = LearnedRouter.decide
 
-    def noted(self: LearnedRouter, question: str, pool: Pool, *more: float) -> Decision:
+    def noted(self: LearnedRouter, question: str, pool: Pool, *more: float) -> RoutingDecision:
         asked.append(question)
         return decide(self, question, pool, *more)
 

@@ -127,7 +127,7 @@ async def a_server(
     podium = AsyncPodium([worker], conductor, store=keeper)
     parts = Parts(
         podium=podium,
-        pool=await podium.pool(),
+        pool=(await podium.open()).assembly.pool,
         archive=RunRepository(keeper, AuditRecorder(store.audit)),
         access=access or AllowAll(),
         limiter=ConcurrencyLimiter(9, 9),

@@ -17,6 +17,6 @@ Asking the worker that was chosen is the conductor's business.
 from __future__ import annotations
 
 from podium.conductors.routing.embedding import Embedder
-from podium.conductors.routing.router import Decision, KnownWorker, LearnedRouter, shipped_router
+from podium.conductors.routing.router import KnownWorker, LearnedRouter, shipped_router
 
-__all__ = ["Decision", "Embedder", "KnownWorker", "LearnedRouter", "shipped_router"]
+__all__ = ["Embedder", "KnownWorker", "LearnedRouter", "shipped_router"]

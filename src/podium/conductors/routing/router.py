@@ -30,6 +30,7 @@ from podium._util.files import read_json, write_whole, writing
 from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array, read_number
 from podium.conductors.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
 from podium.conductors.routing.quality_bias import QualityBias
+from podium.conductors.tiers import RoutingDecision
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 
@@ -63,16 +64,6 @@ class KnownWorker:
     def is_(self, worker: WorkerProfile) -> bool:
         """Whether it is that worker: one of the same name and, where it is known, model."""
         return self.name == worker.name and self.model in ("", worker.model)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Who answers. `confidence` is the chance that the answer is right, as far as the log tells;
-    `scores` is what reward was expected of each worker that could have been chosen, from 0 to 1."""
-
-    worker: str
-    confidence: float
-    scores: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +108,7 @@ class LearnedRouter:
 
     def decide(
         self, question: str, pool: Pool, quality_bias: float = 1.0, confidence: float = 0.0
-    ) -> Decision:
+    ) -> RoutingDecision:
         """The worker of the pool that is to answer, of those that the router knows.
 
         With `quality_bias` 0 the cheapest whatever its chance; above, of those whose chance to be
@@ -134,7 +125,7 @@ class LearnedRouter:
         elif not trusted:
             trusted = [max(places, key=chances.__getitem__)]
         chosen = self.quality_bias.choose(expected, self.costs, quality_bias, trusted)
-        return Decision(
+        return RoutingDecision(
             self.workers[chosen].name,
             chances[chosen],
             MappingProxyType(

@@ -61,7 +61,7 @@ async def pool(
     )
     found = await asyncio.to_thread(worker_stats, window.digests)  # thousands of runs take a while
     planner = await _planner(service)
-    breakers = (await service.podium.call_policy()).breakers
+    breakers = (await service.podium.open()).call_policy.breakers
     profiles = [*service.pool]
     if planner is not None and planner.name not in service.pool.names:
         profiles.append(planner)
@@ -105,7 +105,9 @@ def _best(service: Service, principal: Principal) -> str | None:
 
 async def _planner(service: Service) -> WorkerProfile | None:
     """The model that plans, where one does."""
-    planner: Worker | None = getattr(await service.podium.conductor(), "worker", None)
+    planner: Worker | None = getattr(
+        (await service.podium.open()).assembly.conductor, "worker", None
+    )
     return None if planner is None else planner.profile
 
 

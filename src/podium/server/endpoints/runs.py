@@ -252,7 +252,7 @@ async def step(
     wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
     if wanted is None:
         raise ApiError("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
-    toolbox = await service.podium.toolbox()
+    toolbox = (await service.podium.open()).toolbox
     going = service.repository.broadcast.active_step(wanted.id, round, index)
     if going is not None:
         return _sent({**step_details(*going, toolbox), **GOES_ON})

@@ -140,14 +140,14 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     audit = AuditRecorder(audit_in(store))
     service = await open_service(podium, keeper, access, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loader.stop)
-    mini = await podium.mini()
+    assembly = (await podium.open()).assembly
+    mini = assembly.router()
     if mini is not None:
         await mini.warm_up(settings.pool)
-    leading = await podium.conductor()
+    leading = assembly.conductor
     planning = (getattr(leading, "worker", None), getattr(leading, "reader", None))
-    workers = await podium.workers()
     await audit.record_start(settings)  # after all that can keep a server from starting
-    service.loader.begin((*workers, *planning))
+    service.loader.begin((*assembly.workers, *planning))
     if settings.server.recover:
         recovery = _recovery(service, settings.store.lease_seconds)
         stack.push_async_callback(recovery.close)

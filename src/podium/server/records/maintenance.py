@@ -175,7 +175,8 @@ class RunRecovery:
             self._left_alone.add(found.id)
             LOGGER.info("left %s alone, whose worker %s is unknown here", found.id, unknown[0])
             return
-        if unfit := resume_conflict(run, (await parts.podium.conductor_for(run.tier)).name):
+        conductor = (await parts.podium.open()).assembly.conductor_for(run.tier)
+        if unfit := resume_conflict(run, conductor.name):
             raise ConfigError(unfit)
         if found.takeovers >= MOST_TAKEOVERS:
             await self._end(
