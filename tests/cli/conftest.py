@@ -15,7 +15,7 @@ import pytest
 
 from cli.support import REPOSITORY, RULES, Ended, MakePool, Podium, Vendor
 from podium.cli import main
-from podium.workers.base import KNOWN_ENDPOINTS
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium_lab.etudes import ROLES
 
 

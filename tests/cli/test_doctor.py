@@ -7,7 +7,7 @@ import pytest
 from cli.support import MakePool, Podium, Vendor
 from podium.cli import doctor as surroundings
 from podium.core.errors import ConfigError
-from podium.workers.sandbox.sandbox import Wall
+from podium.workers.sandbox import IsolationLayer
 from support.tool_servers import odd_server
 
 SECRET = "sk-do-not-show-me-anywhere"
@@ -121,10 +121,12 @@ def test_the_password_of_a_database_is_not_shown(podium: Podium, tmp_path: Path)
 def test_the_doctor_tells_which_walls_stand_around_programs(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def walls() -> tuple[Wall, ...]:
-        return Wall("mounts", "no files", "not allowed here"), Wall("network", "no network", None)
+    async def walls() -> tuple[IsolationLayer, ...]:
+        return IsolationLayer("mounts", "no files", "not allowed here"), IsolationLayer(
+            "network", "no network", None
+        )
 
-    monkeypatch.setattr("podium.workers.sandbox.sandbox.standing_walls", walls)
+    monkeypatch.setattr("podium.workers.sandbox.isolation_layers", walls)
     told = podium("doctor").out
     assert "graded without the wall mounts: not allowed here" in told
     assert "the wall network" not in told
@@ -137,10 +139,10 @@ def test_the_doctor_tells_which_walls_stand_around_programs(
 def test_where_programs_cannot_be_run_the_doctor_says_so_and_goes_on(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def walls() -> tuple[Wall, ...]:
+    async def walls() -> tuple[IsolationLayer, ...]:
         raise ConfigError("programs are run on Linux and macOS only")
 
-    monkeypatch.setattr("podium.workers.sandbox.sandbox.standing_walls", walls)
+    monkeypatch.setattr("podium.workers.sandbox.isolation_layers", walls)
     ended = podium("doctor")
     assert ended.code == 0
     assert "cannot be graded: programs are run on Linux and macOS only" in ended.out

@@ -6,8 +6,8 @@ import pytest
 
 from podium.config.environment import DiscoveredWorkers, discover_workers
 from podium.core.errors import ConfigError
-from podium.workers.base import KNOWN_ENDPOINTS
 from podium.workers.catalogue import Catalogue
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 
 CATALOGUE = Catalogue.load()
 

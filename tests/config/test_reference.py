@@ -8,8 +8,8 @@ from pydantic import Field
 from podium.config import load
 from podium.config.reference import reference, update_page, variables
 from podium.config.schema import ConfigFile
-from podium.workers.base import KNOWN_ENDPOINTS
 from podium.workers.catalogue import Table
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -20,7 +20,7 @@ from podium.core.request import Reply, Request
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.workers import scripted
-from podium.workers.base import Endpoint
+from podium.workers.endpoints import Endpoint
 from podium.workers.http import Http
 
 SECONDS = 0.002

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from podium.workers.sandbox.guard import kernel, namespaces
+from podium.workers.sandbox.child import kernel, namespaces
 
 BIND = kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE
 
@@ -37,8 +37,8 @@ def main() -> None:
     needed = [Path(path) for path in namespaces.python_paths()]
     open_to_everyone([*needed, Path(kernel.__file__).parents[4]], place)
     os.setgroups([])
-    os.setresgid(namespaces.NOBODY, namespaces.NOBODY, namespaces.NOBODY)
-    os.setresuid(namespaces.NOBODY, namespaces.NOBODY, namespaces.NOBODY)
+    os.setresgid(namespaces.NOBODY_ID, namespaces.NOBODY_ID, namespaces.NOBODY_ID)
+    os.setresuid(namespaces.NOBODY_ID, namespaces.NOBODY_ID, namespaces.NOBODY_ID)
     os.execv(sys.argv[2], sys.argv[2:])
 
 

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from podium.core.pool import CAPABILITIES
 from podium.core.usage import Usage
-from podium.workers.base import KNOWN_ENDPOINTS
 from podium.workers.catalogue import Catalogue, CatalogueEntry
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 
 CATALOGUE = Catalogue.load()
 

@@ -37,7 +37,7 @@ from podium.workers.local.weights import find as find_weights
 
 if TYPE_CHECKING:
     from podium.workers.mcp import McpCheck
-    from podium.workers.sandbox.sandbox import Wall
+    from podium.workers.sandbox import IsolationLayer
 
 OTLP: Final = "http://localhost:4318"
 """Where OpenTelemetry sends what nobody has told it where to send."""
@@ -124,7 +124,7 @@ class Findings:
     mini: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     models: tuple[LocalModel, ...] = ()
-    walls: tuple[Wall, ...] = ()
+    walls: tuple[IsolationLayer, ...] = ()
     no_sandbox: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -214,10 +214,10 @@ async def _examine_store(findings: Findings, settings: Settings) -> None:
 
 async def _examine_sandbox(findings: Findings) -> None:
     """Build the walls around programs that models wrote: only that shows which of them stand."""
-    from podium.workers.sandbox.sandbox import standing_walls
+    from podium.workers.sandbox import isolation_layers
 
     try:
-        findings.walls = await standing_walls()
+        findings.walls = await isolation_layers()
     except PodiumError as error:
         findings.no_sandbox = str(error)
 
@@ -248,7 +248,7 @@ def _say(findings: Findings) -> None:
 
 
 def _say_walls(findings: Findings) -> None:
-    missing = [wall for wall in findings.walls if not wall.stands]
+    missing = [wall for wall in findings.walls if not wall.is_active]
     if findings.no_sandbox:
         say(f"programs that models wrote cannot be graded: {one_line(findings.no_sandbox)}")
     elif not missing:
@@ -322,7 +322,7 @@ def _document(findings: Findings) -> dict[str, Any]:
             for model in findings.models
         ],
         "walls": [
-            {"name": wall.name, "stands": wall.stands, "missing": wall.missing}
+            {"name": wall.name, "stands": wall.is_active, "missing": wall.missing}
             for wall in findings.walls
         ],
         "vendors": [

@@ -35,8 +35,8 @@ from podium.core.errors import ConfigError, UsageError
 from podium.core.exclusion import SERVER, excludable
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.run import Run, Tier
-from podium.workers.base import KNOWN_ENDPOINTS
 from podium.workers.catalogue import Catalogue
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.local.sources import is_repository
 
 ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)

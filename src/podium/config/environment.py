@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from podium.config.schema import WorkerTable
 from podium.core.errors import ConfigError
-from podium.workers.base import KNOWN_ENDPOINTS, KnownEndpoint
 from podium.workers.catalogue import Catalogue
+from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
 
 SECONDS_TO_ANSWER: Final = 5.0
 """A server on this machine or in this house answers at once, or is not there."""

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from podium.config.schema import ConfigFile, table_in
-from podium.workers.base import KNOWN_ENDPOINTS, KnownEndpoint
 from podium.workers.catalogue import Catalogue
+from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
 
 _MADE: Final = "made by python -m podium.config.reference, not by hand"
 

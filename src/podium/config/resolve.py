@@ -33,8 +33,8 @@ from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
 from podium.core.retry import BreakerPolicy, RetryPolicy, check_hedges
 from podium.core.usage import FREE, Price
-from podium.workers.base import KNOWN_ENDPOINTS
 from podium.workers.catalogue import Catalogue, CatalogueEntry
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.local.sources import PREFIX as SHIPPED
 from podium.workers.local.sources import shipped_adapter
 

@@ -20,7 +20,7 @@ from podium.core.errors import ConfigError, UnknownWorker
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.workflow import DEFAULT_MAX_STEPS
-from podium.workers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
+from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
 from podium.workers.faulty import Faults
 from podium.workers.mcp import McpSettings
 

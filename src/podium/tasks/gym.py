@@ -23,7 +23,7 @@ from podium.core.task import Task
 from podium.tasks.answers import LONGEST_ANSWER, final_answer
 from podium.tasks.sources import optional
 from podium.tasks.wording import prompt
-from podium.workers.sandbox.sandbox import Limits, require_sandbox, run_program
+from podium.workers.sandbox import ProgramLimits, require_sandbox, run_program
 
 GYM: Final = "reasoning-gym"
 """What the names of these suites begin with."""
@@ -31,7 +31,7 @@ GYM: Final = "reasoning-gym"
 _COMPOSED: Final = "composite"
 """A mixture of other generators, which cannot be made by its name alone."""
 
-_LIMITS: Final = Limits(cpu_seconds=30, wall_seconds=90.0, memory_bytes=4 * 1024**3)
+_LIMITS: Final = ProgramLimits(cpu_seconds=30, wall_seconds=90.0, memory_bytes=4 * 1024**3)
 """Loading the package alone takes more than a second of processor time."""
 
 _SCORER: Final = """\

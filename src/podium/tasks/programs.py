@@ -18,9 +18,9 @@ from pydantic import ConfigDict
 
 from podium.core.errors import ConfigError
 from podium.tasks.answers import final_answer, shown, without_fence
-from podium.workers.sandbox.sandbox import (
-    USUAL_LIMITS,
-    Limits,
+from podium.workers.sandbox import (
+    DEFAULT_LIMITS,
+    ProgramLimits,
     require_sandbox,
     run_check,
     run_program,
@@ -64,7 +64,7 @@ class Code:
     check: str = ""
     before: str = ""
     together: bool = False
-    limits: Limits = USUAL_LIMITS
+    limits: ProgramLimits = DEFAULT_LIMITS
     tagged: bool = False
 
     def __post_init__(self) -> None:

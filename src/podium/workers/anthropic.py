@@ -34,10 +34,10 @@ from podium.core.request import (
 )
 from podium.workers import translation as parts
 from podium.workers.anthropic_reply import SCHEMA_TOOL, MessageAssembly, block_of
+from podium.workers.fields import Document
 from podium.workers.hosted import HostedWorker
 from podium.workers.http import Call
 from podium.workers.translation import closed
-from podium.workers.wire import Document
 
 API_VERSION: Final = "2023-06-01"
 

@@ -15,9 +15,9 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Finish, Reply, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage, believable
 from podium.workers import errors as faults
+from podium.workers import fields
 from podium.workers import translation as parts
-from podium.workers import wire
-from podium.workers.wire import Document, Malformed
+from podium.workers.fields import Document, Malformed
 
 SCHEMA_TOOL: Final = "reply"
 """The tool by whose arguments an older model gives a reply that fits a schema."""
@@ -97,20 +97,20 @@ class MessageAssembly:
 
     def feed(self, event: str, document: Document) -> Iterator[Delta]:
         """Take the next event; the pieces of the answer that it brings."""
-        kind = wire.text(document, "type")
+        kind = fields.text(document, "type")
         if kind == "message":  # the server did not stream
             yield from self._take_message(document)
         elif kind == "message_start":
-            self._start(wire.member(document, "message"))
+            self._start(fields.member(document, "message"))
         elif kind == "content_block_start":
-            block = wire.member(document, "content_block")
-            yield from self._start_block(wire.count(document, "index") or 0, block)
+            block = fields.member(document, "content_block")
+            yield from self._start_block(fields.count(document, "index") or 0, block)
         elif kind == "content_block_delta":
-            index = wire.count(document, "index") or 0
-            yield from self._extend_block(index, wire.member(document, "delta"))
+            index = fields.count(document, "index") or 0
+            yield from self._extend_block(index, fields.member(document, "delta"))
         elif kind == "message_delta":
-            self._take_end(wire.member(document, "delta"))
-            self._take_usage(wire.member(document, "usage"))
+            self._take_end(fields.member(document, "delta"))
+            self._take_usage(fields.member(document, "usage"))
         elif kind == "message_stop":
             self._stopped = True
         elif kind == "error" or document.get("error"):
@@ -132,7 +132,7 @@ class MessageAssembly:
         if message.get("error"):
             raise faults.from_stream(self._called, message["error"])
         self._start(message)
-        for index, block in enumerate(wire.members(message, "content")):
+        for index, block in enumerate(fields.members(message, "content")):
             yield from self._start_block(index, block)
         self._take_end(message)
         if not self._stop_reason:
@@ -140,14 +140,14 @@ class MessageAssembly:
         self._stopped = True
 
     def _start(self, message: Document) -> None:
-        self._model = wire.text(message, "model") or self._model
-        self._take_usage(wire.member(message, "usage"))
+        self._model = fields.text(message, "model") or self._model
+        self._take_usage(fields.member(message, "usage"))
 
     def _start_block(self, index: int, block: Document) -> Iterator[Delta]:
-        kind, id_, name, data = (wire.text(block, key) for key in ("type", "id", "name", "data"))
+        kind, id_, name, data = (fields.text(block, key) for key in ("type", "id", "name", "data"))
         self._blocks[index] = _Block(kind, id_, name, data)
         for key in ("text", "thinking", "signature"):
-            yield from self._append(index, key, wire.text(block, key))
+            yield from self._append(index, key, fields.text(block, key))
         if arguments := block.get("input"):
             yield from self._append(index, "input", json.dumps(arguments))
 
@@ -155,8 +155,8 @@ class MessageAssembly:
         if index not in self._blocks:
             raise Malformed(f"expected content block {index} to start before its delta")
         for key in ("text", "thinking", "signature"):
-            yield from self._append(index, key, wire.text(delta, key))
-        yield from self._append(index, "input", wire.text(delta, "partial_json"))
+            yield from self._append(index, key, fields.text(delta, key))
+        yield from self._append(index, "input", fields.text(delta, "partial_json"))
 
     def _append(self, index: int, key: str, piece: str) -> Iterator[Delta]:
         block = self._blocks[index]
@@ -173,9 +173,9 @@ class MessageAssembly:
         return self._schema_tool and block.kind == "tool_use" and block.name == SCHEMA_TOOL
 
     def _take_end(self, end: Document) -> None:
-        self._stop_reason = wire.text(end, "stop_reason") or self._stop_reason
-        self._stop_sequence = wire.text(end, "stop_sequence") or self._stop_sequence
-        self._explanation = wire.text(wire.member(end, "stop_details"), "explanation")
+        self._stop_reason = fields.text(end, "stop_reason") or self._stop_reason
+        self._stop_sequence = fields.text(end, "stop_sequence") or self._stop_sequence
+        self._explanation = fields.text(fields.member(end, "stop_details"), "explanation")
 
     def _take_usage(self, usage: Document) -> None:
         """Counts are cumulative: a later one replaces an earlier one. Counts that cannot be make
@@ -189,8 +189,8 @@ class MessageAssembly:
         for name in _COUNTS:
             if name in usage:
                 # The API writes null for a cache that was not used.
-                self._counts[name] = wire.count(usage, name) or 0
-        thinking = wire.count(wire.member(usage, "output_tokens_details"), "thinking_tokens")
+                self._counts[name] = fields.count(usage, name) or 0
+        thinking = fields.count(fields.member(usage, "output_tokens_details"), "thinking_tokens")
         if thinking is not None:
             self._counts["thinking_tokens"] = thinking
 

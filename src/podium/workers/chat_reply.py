@@ -16,10 +16,10 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Finish, Reply, Request, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.workers import errors as faults
+from podium.workers import fields
 from podium.workers import translation as parts
-from podium.workers import wire
 from podium.workers.chat import ChatDialect
-from podium.workers.wire import Document, Malformed
+from podium.workers.fields import Document, Malformed
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "stop": "stop",
@@ -82,18 +82,20 @@ class ChatAssembly:
         """Take the next chunk, or the whole reply; the pieces of the answer that it brings."""
         if document.get("error"):
             raise faults.from_stream(self._called, document["error"])
-        self._model = wire.text(document, "model") or self._model
+        self._model = fields.text(document, "model") or self._model
         self._note_usage(document)
-        for choice in wire.members(document, "choices")[:1]:
+        for choice in fields.members(document, "choices")[:1]:
             self._note_usage(choice)
-            yield from self._take(wire.member(choice, "delta") or wire.member(choice, "message"))
-            if reason := wire.text(choice, "finish_reason"):
+            yield from self._take(
+                fields.member(choice, "delta") or fields.member(choice, "message")
+            )
+            if reason := fields.text(choice, "finish_reason"):
                 if reason == "error":
                     raise faults.from_stream(self._called, choice.get("error"))
                 # A server's own word for a normal end ("eos", "end_turn") is a stop.
                 self._finish = _FINISH.get(reason, "stop")
                 if choice.get("stop_reason") in self._stops:  # vLLM's; it may also be a token
-                    self._stop_sequence = wire.text(choice, "stop_reason")
+                    self._stop_sequence = fields.text(choice, "stop_reason")
 
     @property
     def finished(self) -> bool:
@@ -127,31 +129,31 @@ class ChatAssembly:
 
     def _take(self, delta: Document) -> Iterator[Delta]:
         thinking = next(
-            (found for name in _THINKING_FIELDS if (found := wire.text(delta, name))), ""
+            (found for name in _THINKING_FIELDS if (found := fields.text(delta, name))), ""
         )
         text, more_thinking = _split(delta)
-        if refusal := wire.text(delta, "refusal"):
+        if refusal := fields.text(delta, "refusal"):
             text, self._refused = text + refusal, True
         if thinking := thinking + more_thinking:
             self._thinking.append(thinking)
             yield Delta(thinking, "thinking")
-        self._details.extend(wire.members(delta, "reasoning_details"))
+        self._details.extend(fields.members(delta, "reasoning_details"))
         if text:
             text, self._unsent_prefill = self._unsent_prefill + text, ""
             self._text.append(text)
             yield Delta(text)
-        for fragment in wire.members(delta, "tool_calls"):
+        for fragment in fields.members(delta, "tool_calls"):
             self._take_call(fragment)
 
     def _take_call(self, fragment: Document) -> None:
-        function = wire.member(fragment, "function")
-        id_, name = wire.text(fragment, "id"), wire.text(function, "name")
-        call = self._call_of(wire.count(fragment, "index"), id_, name)
+        function = fields.member(fragment, "function")
+        id_, name = fields.text(fragment, "id"), fields.text(function, "name")
+        call = self._call_of(fields.count(fragment, "index"), id_, name)
         call.id = call.id or id_
         call.name = call.name or name
         whole = function.get("arguments")
         call.arguments.append(
-            json.dumps(whole) if isinstance(whole, Mapping) else wire.text(function, "arguments")
+            json.dumps(whole) if isinstance(whole, Mapping) else fields.text(function, "arguments")
         )
 
     def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
@@ -170,8 +172,8 @@ class ChatAssembly:
 
     def _note_usage(self, document: Document) -> None:
         """Keep the latest counts: they are cumulative wherever they come more than once."""
-        found = wire.member(document, "usage") or wire.member(
-            wire.member(document, "x_groq"), "usage"
+        found = fields.member(document, "usage") or fields.member(
+            fields.member(document, "x_groq"), "usage"
         )
         if found:
             self._usage = usage_of(found, self._dialect)
@@ -183,22 +185,22 @@ class ChatAssembly:
         return (Thinking("".join(self._thinking), opaque, self._profile.model),)
 
 
-@wire.counted
+@fields.counted
 def usage_of(document: Document, dialect: ChatDialect) -> Usage:
     """The usage object as Podium counts. What a server did not send stays unknown."""
-    prompt = wire.member(document, "prompt_tokens_details")
-    completion = wire.member(document, "completion_tokens_details")
-    inputs = wire.count(document, "prompt_tokens")
-    outputs = wire.count(document, "completion_tokens")
-    reasoning = wire.count(completion, "reasoning_tokens")
-    cached = wire.count(prompt, "cached_tokens")
+    prompt = fields.member(document, "prompt_tokens_details")
+    completion = fields.member(document, "completion_tokens_details")
+    inputs = fields.count(document, "prompt_tokens")
+    outputs = fields.count(document, "completion_tokens")
+    reasoning = fields.count(completion, "reasoning_tokens")
+    cached = fields.count(prompt, "cached_tokens")
     if cached is None:
-        cached = wire.count(document, "prompt_cache_hit_tokens")
+        cached = fields.count(document, "prompt_cache_hit_tokens")
     if (
         reasoning
         and inputs is not None
         and outputs is not None
-        and wire.count(document, "total_tokens") == inputs + outputs + reasoning
+        and fields.count(document, "total_tokens") == inputs + outputs + reasoning
     ):
         outputs += reasoning  # this server counts thinking beside the completion, not in it
     return Usage(
@@ -206,7 +208,9 @@ def usage_of(document: Document, dialect: ChatDialect) -> Usage:
         output_tokens=outputs,
         cached_input_tokens=cached,
         reasoning_tokens=reasoning,
-        cache_write_tokens=wire.count(prompt, "cache_write_tokens") if dialect.cache_writes else 0,
+        cache_write_tokens=fields.count(prompt, "cache_write_tokens")
+        if dialect.cache_writes
+        else 0,
     )
 
 
@@ -237,11 +241,13 @@ def _merged(fragments: list[Document]) -> dict[str, Any]:
 def _split(delta: Document) -> tuple[str, str]:
     """The words and the thinking of a content, which is text or a list of parts."""
     if not isinstance(delta.get("content"), list):
-        return wire.text(delta, "content"), ""
+        return fields.text(delta, "content"), ""
     words, thoughts = "", ""
-    for part in wire.members(delta, "content"):
+    for part in fields.members(delta, "content"):
         if part.get("type") == "thinking":
-            thoughts += "".join(wire.text(item, "text") for item in wire.members(part, "thinking"))
+            thoughts += "".join(
+                fields.text(item, "text") for item in fields.members(part, "thinking")
+            )
         else:
-            words += wire.text(part, "text")
+            words += fields.text(part, "text")
     return words, thoughts

@@ -12,9 +12,9 @@ from typing import ClassVar, Final
 from podium.core.request import Reply, Request
 from podium.workers.chat import OWNED, ChatDialect, body_of
 from podium.workers.chat_reply import ChatAssembly, read_reply
+from podium.workers.fields import Document
 from podium.workers.hosted import Assembly, HostedWorker
 from podium.workers.http import Call
-from podium.workers.wire import Document
 
 PLAIN: Final = ChatDialect()
 

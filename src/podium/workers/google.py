@@ -35,11 +35,11 @@ from podium.core.request import (
 )
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.workers import errors as faults
+from podium.workers import fields
 from podium.workers import translation as parts
-from podium.workers import wire
+from podium.workers.fields import Document, Malformed
 from podium.workers.hosted import HostedWorker
 from podium.workers.http import Call
-from podium.workers.wire import Document, Malformed
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "STOP": "stop",
@@ -79,15 +79,15 @@ class ContentAssembly:
         """Take the next chunk, or the whole reply; the pieces of the answer that it brings."""
         if document.get("error"):
             raise faults.from_stream(self._called, document["error"])
-        self._model = wire.text(document, "modelVersion") or self._model
-        if usage := wire.member(document, "usageMetadata"):
+        self._model = fields.text(document, "modelVersion") or self._model
+        if usage := fields.member(document, "usageMetadata"):
             self._usage = usage_of(usage)
-        if blocked := wire.text(wire.member(document, "promptFeedback"), "blockReason"):
+        if blocked := fields.text(fields.member(document, "promptFeedback"), "blockReason"):
             self._finish = "refused"
             self._text.append(f"The prompt was blocked: {blocked}.")
             yield Delta(self._text[-1])
-        for candidate in wire.members(document, "candidates")[:1]:
-            for part in wire.members(wire.member(candidate, "content"), "parts"):
+        for candidate in fields.members(document, "candidates")[:1]:
+            for part in fields.members(fields.member(candidate, "content"), "parts"):
                 yield from self._take(part)
             self._take_end(candidate)
 
@@ -116,26 +116,26 @@ class ContentAssembly:
         )
 
     def _take(self, part: Document) -> Iterator[Delta]:
-        text = wire.text(part, "text")
+        text = fields.text(part, "text")
         place = ""
         if part.get("thought") is True:
             if text:
                 self._thinking.append(text)
                 yield Delta(text, "thinking")
-        elif call := wire.member(part, "functionCall"):
-            place = wire.text(call, "id") or parts.new_call_id()
-            arguments = json.dumps(wire.member(call, "args"))
-            self._calls.append(ToolCall(place, wire.text(call, "name"), arguments))
+        elif call := fields.member(part, "functionCall"):
+            place = fields.text(call, "id") or parts.new_call_id()
+            arguments = json.dumps(fields.member(call, "args"))
+            self._calls.append(ToolCall(place, fields.text(call, "name"), arguments))
         elif text:
             self._text.append(text)
             yield Delta(text)
-        if signature := wire.text(part, "thoughtSignature"):
+        if signature := fields.text(part, "thoughtSignature"):
             self._signatures[place] = signature
 
     def _take_end(self, candidate: Document) -> None:
-        reason = wire.text(candidate, "finishReason")
+        reason = fields.text(candidate, "finishReason")
         if reason in _BOTCHED:
-            said = wire.text(candidate, "finishMessage") or reason
+            said = fields.text(candidate, "finishMessage") or reason
             raise BadReply(f"{self._called} botched its reply: {said}")
         if reason:
             self._finish = _FINISH.get(reason, "stop")
@@ -148,13 +148,13 @@ class ContentAssembly:
         return (Thinking("".join(self._thinking), opaque, self._asked_model),)
 
 
-@wire.counted
+@fields.counted
 def usage_of(document: Document) -> Usage:
     """The usage as Podium counts. A zero is left out on this wire, so a missing count is one;
     thoughts are counted beside the candidates, not in them."""
 
     def count(name: str) -> int:
-        return wire.count(document, name) or 0
+        return fields.count(document, name) or 0
 
     return Usage(
         input_tokens=count("promptTokenCount") + count("toolUsePromptTokenCount"),

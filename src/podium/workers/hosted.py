@@ -16,9 +16,9 @@ from podium._util.addresses import shown
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request
-from podium.workers.base import Endpoint
+from podium.workers.endpoints import Endpoint
+from podium.workers.fields import Document
 from podium.workers.http import Call, Http, boundary
-from podium.workers.wire import Document
 
 OUTPUT_CAPS: Final = frozenset(
     {

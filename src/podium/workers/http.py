@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, Final
 from podium._util.addresses import proxy_for
 from podium.core.errors import BadReply, RequestRefused, TimedOut, Unavailable, WorkerError
 from podium.workers import errors as faults
-from podium.workers import wire
-from podium.workers.wire import Document, Malformed
+from podium.workers import fields
+from podium.workers.fields import Document, Malformed
 
 if TYPE_CHECKING:
     import aiohttp
@@ -157,7 +157,7 @@ class Http:
     async def post(self, call: Call) -> Document:
         """Send the call and read the JSON object that answers it."""
         async with self._answered(call) as response:
-            return wire.parse(await _Body(response, call).read())
+            return fields.parse(await _Body(response, call).read())
 
     async def events(
         self, call: Call, finished: Callable[[], bool]
@@ -171,14 +171,14 @@ class Http:
         async with self._answered(call) as response:
             body = _Body(response, call)
             if response.content_type == "application/json":
-                yield "", wire.parse(await body.read())
+                yield "", fields.parse(await body.read())
                 return
             while piece := await body.next_piece(GRACE_SECONDS if finished() else None):
                 for event in reader.feed(piece):
                     if event.data == STREAM_END:
                         await body.drain()
                         return
-                    yield event.name, wire.parse(event.data)
+                    yield event.name, fields.parse(event.data)
 
     async def close(self) -> None:
         """Close the connections of this event loop, and of those that have ended. The client
@@ -192,7 +192,7 @@ class Http:
     async def _answered(self, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
         """A response whose status is good. Left early, its connection is closed."""
         try:
-            body = wire.write(call.body)
+            body = fields.write(call.body)
         except (TypeError, ValueError) as error:
             raise RequestRefused(f"the request for {call.worker} is not JSON: {error}") from error
         session = await self._session()

@@ -27,16 +27,16 @@ from podium.core.errors import ConfigError, RequestRefused, StoreError
 from podium.core.pool import Capability, WorkerProfile
 from podium.core.request import Delta, Reply, Request
 from podium.core.usage import Number
-from podium.workers.base import Endpoint
 from podium.workers.chat import ChatDialect
 from podium.workers.chat_reply import read_reply
 from podium.workers.compatible import CompatibleWorker
+from podium.workers.endpoints import Endpoint
+from podium.workers.fields import Document
 from podium.workers.hosted import refuse_owned
 from podium.workers.http import Http
 from podium.workers.local import weights
 from podium.workers.local.llama_server import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.workers.translation import with_system
-from podium.workers.wire import Document
 
 DIALECT: Final = ChatDialect(grammar="grammar", thinking="reasoning_content")
 

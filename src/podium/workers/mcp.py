@@ -20,7 +20,7 @@ from podium.core.errors import UsageError, installing
 from podium.core.exclusion import SERVER
 from podium.core.request import Tool, ToolCall, ToolResult
 from podium.core.structured_output import require_sound
-from podium.workers.wire import Document, Malformed, member, members, text
+from podium.workers.fields import Document, Malformed, member, members, text
 
 if TYPE_CHECKING:  # needs the extra `mcp`
     from podium.workers.mcp_connection import McpConnection

@@ -38,8 +38,8 @@ from pydantic import ValidationError
 from podium._util.addresses import proxy_for
 from podium._version import __version__
 from podium.workers.errors import without_key
+from podium.workers.fields import Document
 from podium.workers.mcp import McpServerError, McpSessionExpired, McpSettings
-from podium.workers.wire import Document
 
 LARGEST_MESSAGE: Final = 4 * 1024 * 1024
 """Bytes of one message of a server."""

@@ -28,15 +28,15 @@ from podium.core.request import (
 )
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.workers import errors as faults
+from podium.workers import fields
 from podium.workers import translation as parts
-from podium.workers import wire
-from podium.workers.base import Endpoint
 from podium.workers.chat import SCHEMA_NAME
 from podium.workers.compatible import CompatibleWorker
+from podium.workers.endpoints import Endpoint
+from podium.workers.fields import Document, Malformed
 from podium.workers.hosted import HostedWorker
 from podium.workers.http import Call, Http
 from podium.workers.translation import is_strict
-from podium.workers.wire import Document, Malformed
 
 _TEXT_DELTAS: Final = ("response.output_text.delta", "response.refusal.delta")
 _THINKING_DELTAS: Final = (
@@ -168,14 +168,14 @@ class ResponseAssembly:
 
     def feed(self, event: str, document: Document) -> Iterator[Delta]:
         """Take the next event; the pieces of the answer that it brings."""
-        kind = wire.text(document, "type")
+        kind = fields.text(document, "type")
         if kind in _TEXT_DELTAS:
-            yield Delta(wire.text(document, "delta"))
+            yield Delta(fields.text(document, "delta"))
         elif kind in _THINKING_DELTAS:
-            yield Delta(wire.text(document, "delta"), "thinking")
+            yield Delta(fields.text(document, "delta"), "thinking")
         elif kind in _ENDS:
-            self._response = wire.member(document, "response")
-        elif wire.text(document, "object") == "response":  # the server did not stream
+            self._response = fields.member(document, "response")
+        elif fields.text(document, "object") == "response":  # the server did not stream
             self._response = document
             if text := self.finish().text:
                 yield Delta(text)
@@ -198,60 +198,60 @@ def read_response(document: Document, asked_model: str, called: str) -> Reply:
     """The reply in a response object."""
     if document.get("error"):
         raise faults.from_stream(called, document["error"])
-    status = wire.text(document, "status")
+    status = fields.text(document, "status")
     if status not in ("completed", "incomplete"):
         raise Malformed(f"expected a completed response, got status {status!r}")
     words: list[str] = []
     calls: list[ToolCall] = []
     thinking: list[Thinking] = []
     refused = False
-    for item in wire.members(document, "output"):
-        kind = wire.text(item, "type")
+    for item in fields.members(document, "output"):
+        kind = fields.text(item, "type")
         if kind == "message":
-            for content in wire.members(item, "content"):
-                words.append(wire.text(content, "text") + wire.text(content, "refusal"))
+            for content in fields.members(item, "content"):
+                words.append(fields.text(content, "text") + fields.text(content, "refusal"))
                 refused = refused or content.get("type") == "refusal"
         elif kind == "function_call":
-            name, arguments = wire.text(item, "name"), wire.text(item, "arguments")
-            calls.append(ToolCall(wire.text(item, "call_id"), name, arguments or "{}"))
+            name, arguments = fields.text(item, "name"), fields.text(item, "arguments")
+            calls.append(ToolCall(fields.text(item, "call_id"), name, arguments or "{}"))
         elif kind == "reasoning":
             thinking.append(_thinking(item, asked_model))
     finish: Finish = "tool" if calls else "stop"
     if status == "incomplete":
-        reason = wire.text(wire.member(document, "incomplete_details"), "reason")
+        reason = fields.text(fields.member(document, "incomplete_details"), "reason")
         finish = "refused" if reason == "content_filter" else "length"
     return Reply(
         text="".join(words),
-        usage=usage_of(wire.member(document, "usage")),
+        usage=usage_of(fields.member(document, "usage")),
         finish="refused" if refused else finish,
         tool_calls=tuple(calls),
         thinking=tuple(thinking),
-        model=wire.text(document, "model") or asked_model,
+        model=fields.text(document, "model") or asked_model,
     )
 
 
-@wire.counted
+@fields.counted
 def usage_of(document: Document) -> Usage:
     """The usage object as Podium counts. What did not come stays unknown."""
     if not document:
         return UNKNOWN_USAGE
-    inputs = wire.member(document, "input_tokens_details")
-    outputs = wire.member(document, "output_tokens_details")
+    inputs = fields.member(document, "input_tokens_details")
+    outputs = fields.member(document, "output_tokens_details")
     return Usage(
-        input_tokens=wire.count(document, "input_tokens"),
-        output_tokens=wire.count(document, "output_tokens"),
-        cached_input_tokens=wire.count(inputs, "cached_tokens"),
-        reasoning_tokens=wire.count(outputs, "reasoning_tokens"),
-        cache_write_tokens=wire.count(inputs, "cache_write_tokens"),
+        input_tokens=fields.count(document, "input_tokens"),
+        output_tokens=fields.count(document, "output_tokens"),
+        cached_input_tokens=fields.count(inputs, "cached_tokens"),
+        reasoning_tokens=fields.count(outputs, "reasoning_tokens"),
+        cache_write_tokens=fields.count(inputs, "cache_write_tokens"),
     )
 
 
 def _thinking(item: Document, asked_model: str) -> Thinking:
     """A reasoning item: its words, and the item itself to be handed back unread."""
-    said = wire.members(item, "summary") + wire.members(item, "content")
+    said = fields.members(item, "summary") + fields.members(item, "content")
     kept = {key: item[key] for key in ("type", "id", "summary", "encrypted_content") if key in item}
     opaque = json.dumps(kept) if item.get("encrypted_content") else ""
-    return Thinking("\n\n".join(wire.text(part, "text") for part in said), opaque, asked_model)
+    return Thinking("\n\n".join(fields.text(part, "text") for part in said), opaque, asked_model)
 
 
 def _told(result: ToolResult) -> str | list[dict[str, str]]:

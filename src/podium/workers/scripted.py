@@ -22,7 +22,7 @@ from podium.core.errors import ConfigError, WorkerError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request, Tool, ToolCall, ToolResult
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
-from podium.workers.base import Endpoint
+from podium.workers.endpoints import Endpoint
 from podium.workers.http import Http
 
 RESULT: Final = "{result}"

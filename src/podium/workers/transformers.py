@@ -35,7 +35,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Message, Reply, Request, Text, Thinking
 from podium.core.usage import Number, Usage
 from podium.core.worker import Worker
-from podium.workers.base import Endpoint
+from podium.workers.endpoints import Endpoint
 from podium.workers.local.batching import ModelName, shared_batching_model
 from podium.workers.translation import unsupported, with_system
 

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
-from podium.workers.sandbox.doctor import overhead, wall_lines
-from podium.workers.sandbox.sandbox import Wall
+from podium.workers.sandbox import IsolationLayer
+from podium.workers.sandbox.doctor import format_layers, measure_overhead
 
 
-def test_a_wall_that_is_missing_is_shown_with_the_reason() -> None:
-    stands, missing = Wall("limits", "not for long", None), Wall("users", "nobody", "not allowed")
-    assert wall_lines([stands, missing]) == [
-        "stands   limits  not for long",
+def test_a_layer_that_is_missing_is_shown_with_the_reason() -> None:
+    stands, missing = (
+        IsolationLayer("limits", "not for long", None),
+        IsolationLayer("users", "nobody", "not allowed"),
+    )
+    assert format_layers([stands, missing]) == [
+        "active   limits  not for long",
         "MISSING  users   nobody\n                 because: not allowed",
     ]
 
 
 async def test_what_a_run_costs_is_measured_beside_a_bare_start() -> None:
-    cost = await overhead(times=1)
-    assert 0 < cost.bare.processor < cost.bare.clock * 2
-    assert cost.program.processor > 0
+    cost = await measure_overhead(times=1)
+    assert 0 < cost.bare.cpu_ms < cost.bare.wall_ms * 2
+    assert cost.program.cpu_ms > 0

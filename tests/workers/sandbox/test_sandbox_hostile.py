@@ -1,4 +1,4 @@
-"""Every hostile program of the directory `hostile` is contained, behind all walls and behind
+"""Every hostile program of the directory `hostile` is contained, behind all layers and behind
 those alone that need no namespaces; the table of docs/sandbox.md is made from their heads."""
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from typing import Any
 
 import pytest
 
-from podium.workers.sandbox import sandbox
-from podium.workers.sandbox.sandbox import Limits, Outcome, run_check, run_program, standing_walls
+from podium.workers import sandbox
+from podium.workers.sandbox import (
+    ProgramLimits,
+    ProgramResult,
+    isolation_layers,
+    run_check,
+    run_program,
+)
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="most walls are of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="most layers are of Linux")
 
 HOSTILE = Path(__file__).with_name("hostile")
 PAGE = Path(__file__).parents[3] / "docs" / "sandbox.md"
-TIGHT = Limits(
+TIGHT = ProgramLimits(
     cpu_seconds=1,
     wall_seconds=10.0,
     memory_bytes=512 * 1024**2,
@@ -75,7 +81,7 @@ PROGRAMS = [read_hostile(path) for path in sorted(HOSTILE.glob("*.txt"))]
 HELD_WITHOUT_NAMESPACES = [
     program
     for program in PROGRAMS
-    if program.check is None and ("fallback" in program.head or program.head["wall"] != "limits")
+    if program.check is None and ("fallback" in program.head or program.head["layer"] != "limits")
 ]
 """All but those that limits alone hold, and those that a check holds: these are the same there."""
 
@@ -141,7 +147,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     assert not any(boxes.iterdir()), "every box is removed"
 
 
-async def run(hostile: Hostile, world: World) -> Outcome:
+async def run(hostile: Hostile, world: World) -> ProgramResult:
     limits = replace(TIGHT, wall_seconds=float(hostile.head.get("seconds", TIGHT.wall_seconds)))
     if hostile.check is not None:
         together = "together" in hostile.head
@@ -152,9 +158,9 @@ async def run(hostile: Hostile, world: World) -> Outcome:
     return outcome
 
 
-def assert_contained(outcome: Outcome, ends: str) -> None:
+def assert_contained(outcome: ProgramResult, ends: str) -> None:
     if ends == CONTAINED:
-        assert outcome == Outcome("contained\n")
+        assert outcome == ProgramResult("contained\n")
     else:
         assert outcome.problem is not None
         assert any(end in outcome.problem for end in ends.split(" or "))
@@ -170,7 +176,7 @@ def test_there_are_more_than_thirty_programs() -> None:
 
 @pytest.mark.parametrize("hostile", PROGRAMS, ids=named)
 async def test_a_hostile_program_is_contained(hostile: Hostile, world: World) -> None:
-    missing = [wall.name for wall in await standing_walls() if not wall.stands]
+    missing = [layer.name for layer in await isolation_layers() if not layer.is_active]
     if missing:
         pytest.skip(f"this system has no {', '.join(missing)}")
     assert_contained(await run(hostile, world), hostile.head["ends"])
@@ -181,9 +187,9 @@ async def test_a_hostile_program_is_contained(hostile: Hostile, world: World) ->
 async def test_it_is_contained_without_namespaces_too(
     hostile: Hostile, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "_LEFT_OUT", NAMESPACES)
-    walls = {wall.name: wall for wall in await standing_walls()}
-    if not (walls["landlock"].stands and walls["seccomp"].stands):
+    monkeypatch.setattr(sandbox, "_DISABLED", NAMESPACES)
+    layers = {layer.name: layer for layer in await isolation_layers()}
+    if not (layers["landlock"].is_active and layers["seccomp"].is_active):
         pytest.skip("this system has no Landlock or no filter of system calls")
     ends = hostile.head.get("fallback", hostile.head["ends"])
     assert_contained(await run(hostile, world), ends)
@@ -194,18 +200,18 @@ async def test_it_is_contained_without_namespaces_too(
 async def test_a_filter_of_system_calls_alone_keeps_to_itself(
     name: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "_LEFT_OUT", (*NAMESPACES, "landlock"))
-    if not {wall.name: wall for wall in await standing_walls()}["seccomp"].stands:
+    monkeypatch.setattr(sandbox, "_DISABLED", (*NAMESPACES, "landlock"))
+    if not {layer.name: layer for layer in await isolation_layers()}["seccomp"].is_active:
         pytest.skip("this system has no filter of system calls")
     assert_contained(await run(read_hostile(HOSTILE / f"{name}.txt"), world), CONTAINED)
     assert world.is_untouched()
 
 
 @pytest.mark.parametrize("name", ["opens_sockets", "reads_files_of_the_parent", "symlink_escape"])
-async def test_where_no_wall_stands_the_same_programs_get_out(
+async def test_without_any_layer_the_same_programs_get_out(
     name: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "_LEFT_OUT", (*NAMESPACES, "landlock", "seccomp"))
+    monkeypatch.setattr(sandbox, "_DISABLED", (*NAMESPACES, "landlock", "seccomp"))
     outcome = await run(read_hostile(HOSTILE / f"{name}.txt"), world)
     assert outcome.problem is None
     assert outcome.output != "contained\n"
@@ -213,13 +219,13 @@ async def test_where_no_wall_stands_the_same_programs_get_out(
 
 def table() -> str:
     """The hostile programs as docs/sandbox.md shows them."""
-    rows = ["| program | walls | ends | without namespaces |", "|---|---|---|---|"]
+    rows = ["| program | layers | ends | without namespaces |", "|---|---|---|---|"]
     for program in PROGRAMS:
         head = program.head
-        walls = ", ".join(f"`{wall}`" for wall in head["wall"].split(", "))
+        layers = ", ".join(f"`{layer}`" for layer in head["layer"].split(", "))
         without = head.get("fallback", head["ends"]) if program in HELD_WITHOUT_NAMESPACES else ""
         rows.append(
-            f"| **{program.title}** {head['tries']} | {walls} | {head['ends']} | {without} |"
+            f"| **{program.title}** {head['tries']} | {layers} | {head['ends']} | {without} |"
         )
     return "\n".join(rows)
 

@@ -1,9 +1,6 @@
-"""What protects this machine from the programs that it grades, for a person to read.
+"""Show which isolation layers are active and what a sandboxed run costs.
 
-    python -m podium.tasks.sandbox_doctor      which walls stand, and what a run costs
-
-`wall_lines` and `overhead` are for whoever shows the same elsewhere. No program of a model's is
-run here.
+python -m podium.workers.sandbox.doctor
 """
 
 from __future__ import annotations
@@ -17,66 +14,66 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from podium.workers.sandbox.sandbox import Wall, run_check, run_program, standing_walls
+from podium.workers.sandbox import IsolationLayer, isolation_layers, run_check, run_program
 
 
-class Cost(NamedTuple):
-    """Milliseconds: by the clock, and of processors, for which it matters less who else works."""
+class RunCost(NamedTuple):
+    """Milliseconds of wall-clock time and of CPU time."""
 
-    clock: float
-    processor: float
+    wall_ms: float
+    cpu_ms: float
 
-    def beside(self, other: Cost) -> Cost:
-        """How much more it is than another."""
-        return Cost(self.clock - other.clock, self.processor - other.processor)
+    def minus(self, other: RunCost) -> RunCost:
+        """Subtract another cost."""
+        return RunCost(self.wall_ms - other.wall_ms, self.cpu_ms - other.cpu_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Overhead:
-    """A bare start of Python, and what runs cost beside it; each the median of several."""
+class SandboxOverhead:
+    """The median cost of starting Python, and what each kind of run adds to it."""
 
-    bare: Cost
-    program: Cost
-    each_further_input: Cost
-    check_apart: Cost
-    check_together: Cost
+    bare: RunCost
+    program: RunCost
+    each_further_input: RunCost
+    run_remote_check: RunCost
+    run_local_check: RunCost
 
 
-def wall_lines(walls: Sequence[Wall]) -> list[str]:
-    """A line for each wall, and for one that does not stand the reason."""
-    width = max(len(wall.name) for wall in walls)
+def format_layers(layers: Sequence[IsolationLayer]) -> list[str]:
+    """Return a line for each layer, with the reason if it is missing."""
+    width = max(len(layer.name) for layer in layers)
     return [
-        f"{'stands ' if wall.stands else 'MISSING'}  {wall.name:{width}}  {wall.purpose}"
-        + ("" if wall.missing is None else f"\n{'':{width + 11}}because: {wall.missing}")
-        for wall in walls
+        f"{'active ' if layer.is_active else 'MISSING'}  {layer.name:{width}}  {layer.purpose}"
+        + ("" if layer.missing is None else f"\n{'':{width + 11}}because: {layer.missing}")
+        for layer in layers
     ]
 
 
-async def overhead(times: int = 20) -> Overhead:
-    """Run the smallest programs, and see what that takes."""
+async def measure_overhead(times: int = 20) -> SandboxOverhead:
+    """Measure the smallest programs and checks."""
     bare = await _cost(_start_python, times)
     program = await _cost(lambda: _print(1), times)
-    eleven = (await _cost(lambda: _print(11), times)).beside(program)
+    eleven = (await _cost(lambda: _print(11), times)).minus(program)
     apart = await _cost(lambda: _double(together=False), times)
     together = await _cost(lambda: _double(together=True), times)
-    return Overhead(
+    return SandboxOverhead(
         bare=bare,
-        program=program.beside(bare),
-        each_further_input=Cost(eleven.clock / 10, eleven.processor / 10),
-        check_apart=apart.beside(bare),
-        check_together=together.beside(bare),
+        program=program.minus(bare),
+        each_further_input=RunCost(eleven.wall_ms / 10, eleven.cpu_ms / 10),
+        run_remote_check=apart.minus(bare),
+        run_local_check=together.minus(bare),
     )
 
 
-async def _cost(work: Callable[[], Awaitable[None]], times: int) -> Cost:
-    taken = []
+async def _cost(work: Callable[[], Awaitable[None]], times: int) -> RunCost:
+    costs = []
     for _ in range(times):
         begun, used = time.perf_counter(), _used_by_children()
         await work()
         seconds = time.perf_counter() - begun, _used_by_children() - used
-        taken.append(Cost(seconds[0] * 1000, seconds[1] * 1000))
-    clock, processor = zip(*taken, strict=True)
-    return Cost(statistics.median(clock), statistics.median(processor))
+        costs.append(RunCost(seconds[0] * 1000, seconds[1] * 1000))
+    wall_ms, cpu_ms = zip(*costs, strict=True)
+    return RunCost(statistics.median(wall_ms), statistics.median(cpu_ms))
 
 
 def _used_by_children() -> float:
@@ -105,17 +102,17 @@ async def _double(*, together: bool) -> None:
 
 
 async def _report() -> str:
-    lines = wall_lines(await standing_walls())
-    cost = await overhead()
+    lines = format_layers(await isolation_layers())
+    cost = await measure_overhead()
     rows = {
-        "a bare start of Python": cost.bare,
-        "beside it a program for one input": cost.program,
+        "start of Python": cost.bare,
+        "program with one input": cost.program,
         "each further input": cost.each_further_input,
-        "a check apart from its program": cost.check_apart,
-        "a check together with it": cost.check_together,
+        "check in its own process": cost.run_remote_check,
+        "check in the program's process": cost.run_local_check,
     }
-    lines += ["", f"{'milliseconds':36}{'by the clock':>14}{'of processors':>15}"]
-    lines += [f"{name:36}{one.clock:14.1f}{one.processor:15.1f}" for name, one in rows.items()]
+    lines += ["", f"{'milliseconds':36}{'wall clock':>14}{'CPU':>15}"]
+    lines += [f"{name:36}{one.wall_ms:14.1f}{one.cpu_ms:15.1f}" for name, one in rows.items()]
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from podium.workers.sandbox.guard.seccomp import filter_for
+from podium.workers.sandbox.child.seccomp import filter_for
 
 X86, ARM = "x86_64", "aarch64"
 ARCHITECTURES = {X86: 0xC000003E, ARM: 0xC00000B7}

@@ -1,8 +1,8 @@
-"""Which system calls a program may make: a filter that the kernel holds it to.
+"""The filter of system calls that a program may make (seccomp).
 
-Everything a program of the benchmarks needs is allowed. What looks into other processes, changes
-the machine, or keeps memory where no limit counts it, is not. Where a wall is missing that
-would have made a call harmless, the call is refused as well.
+Everything that benchmark programs need is allowed. Calls that look into other processes, change the
+machine or keep memory that no limit counts are refused, and so is a call that is harmless only
+behind a layer that is missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 import struct
 from typing import Final
 
-from podium.workers.sandbox.guard import kernel
+from podium.workers.sandbox.child import kernel
 
 _ARCHITECTURES: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
@@ -96,8 +96,8 @@ _MODES_AND_TIMES: Final = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
 }
-"""Landlock does not guard who owns a file, its mode and its times. Where it guards files alone,
-these calls are refused, and those that every copying of a file makes do nothing and succeed."""
+"""Landlock does not cover owners, modes and times. Where it alone protects files, these calls are
+refused; those that copying a file makes succeed without effect."""
 _CLONE: Final = (56, 220)
 _CLONE3: Final = (435, 435)
 _SOCKET: Final = (41, 198)
@@ -105,7 +105,7 @@ _IOCTL: Final = (16, 29)
 
 _NEW_NAMESPACES: Final = 0x7E02_0080
 _FORGE_KEYS: Final = (0x5412, 0x541C)
-"""Requests that put characters into a terminal, as if its user had typed them."""
+"""Requests that put characters into a terminal as if its user had typed them."""
 _LOCAL_AND_INTERNET: Final = (1, 2, 10)
 
 _LOAD: Final = 0x20
@@ -123,16 +123,18 @@ _OLD_NUMBERS: Final = 0x4000_0000
 
 
 def is_possible() -> bool:
-    """Whether the kernel filters system calls, and their numbers are known on this machine."""
+    """True if the kernel has seccomp and the call numbers of this machine are known."""
     return kernel.IS_LINUX and kernel.MACHINE in _ARCHITECTURES and kernel.has_seccomp()
 
 
 def filter_for(
     machine: str, *, own_network: bool, own_files: bool, own_processes: int | None
 ) -> bytes:
-    """The filter as the kernel reads it. With a network of its own the program may open sockets,
-    with files of its own change their modes; `own_processes` is the one process that it may send
-    signals to where it sees others."""
+    """Return the filter for this machine.
+
+    A network of its own allows sockets, files of its own allow changing modes. `own_processes` is
+    the only process that may be signalled where the program sees others.
+    """
     column = list(_ARCHITECTURES).index(machine)
     refused: list[int | None] = [numbers[column] for numbers in _REFUSED.values()]
     parts = [
@@ -173,8 +175,7 @@ def _refusal(number: int) -> bytes:
 
 
 def _on(number: int | None, then: list[bytes]) -> list[bytes]:
-    """For that system call, instructions that end in a decision; none where a machine has no such
-    call."""
+    """Return instructions for one system call; none on machines that lack it."""
     if number is None:
         return []
     return [_instruction(_EQUAL, number, 0, len(then)), *then]

@@ -1,4 +1,4 @@
-"""The script that the sandbox starts: the guard and nothing else of Podium."""
+"""The script that the sandbox starts: it loads this package and nothing else of Podium."""
 
 import os
 import sys
@@ -7,14 +7,16 @@ from types import ModuleType
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def open_this_room_only() -> None:
-    """The packages above this one by name alone: what they import would be a slow start, and
-    would lie in the memory of the program."""
+def register_parent_packages() -> None:
+    """Register the parent packages by name only, without importing them.
+
+    Their imports would slow every start and lie in the program's memory.
+    """
     for name, place in (
         ("podium", os.path.dirname(os.path.dirname(os.path.dirname(HERE)))),
         ("podium.workers", os.path.dirname(os.path.dirname(HERE))),
         ("podium.workers.sandbox", os.path.dirname(HERE)),
-        ("podium.workers.sandbox.guard", HERE),
+        ("podium.workers.sandbox.child", HERE),
     ):
         package = ModuleType(name)
         package.__path__ = [place]
@@ -22,7 +24,7 @@ def open_this_room_only() -> None:
 
 
 if __name__ == "__main__":
-    open_this_room_only()
-    from podium.workers.sandbox.guard.request import main
+    register_parent_packages()
+    from podium.workers.sandbox.child.main import main
 
     main()

@@ -1,9 +1,8 @@
-"""An empty machine around the program: namespaces of users, processes, network and mounts.
+"""Namespaces of users, processes, network and mounts: an empty machine around the program.
 
-The guard leaves the machine's namespaces once, for all that one program does. In its own it is
-the first process, with whose end all others end; there is no network but a loopback of their
-own; and the root holds what Python needs, for reading alone. Each run of the program then gets
-an empty directory and shared memory of its own, in memory, which go when it goes.
+The child enters them once per program and is their first process, so all others end with it. The
+only network is a loopback of their own, and the root holds what Python needs, read-only. Each run
+gets an empty directory and shared memory, both in memory.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Final
 
-from podium.workers.sandbox.guard import kernel
+from podium.workers.sandbox.child import kernel
 
-BOX: Final = "/box"
-"""Where a program finds itself in a root of its own."""
+WORK_DIRECTORY: Final = "/box"
+"""The program's directory in a root of its own."""
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the one that is mounted here
 
-NOBODY: Final = 65534
+NOBODY_ID: Final = 65534
 ROOT: Final = 0
 
 _TO_CHANGE_USERS: Final = 0b1100_0001
-"""The privileges to give files away and to become another user of another group."""
+"""The capabilities to change a file's owner and to become another user."""
 
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SYSTEM_FILES: Final = (
@@ -40,9 +39,11 @@ _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS: Final = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 
 
-def leave_the_machine(left_out: Collection[str]) -> dict[str, str | None]:
-    """Enter new namespaces, as many as the system allows: for each the reason why it is missing,
-    or None. The next child is the first process of the new namespace."""
+def enter_namespaces(disabled: Collection[str]) -> dict[str, str | None]:
+    """Enter every namespace that the system allows; return the reasons of those it refuses.
+
+    The next child is the first process of the new process namespace.
+    """
     steps: dict[str, Callable[[], None]] = {
         "users": lambda: _new_users(os.getuid(), os.getgid()),
         "network": lambda: kernel.unshare(kernel.NEW_NETWORK),
@@ -51,8 +52,8 @@ def leave_the_machine(left_out: Collection[str]) -> dict[str, str | None]:
     missing: dict[str, str | None] = {}
     for name, step in steps.items():
         try:
-            if name in left_out:
-                raise OSError("left out on demand")
+            if name in disabled:
+                raise OSError("disabled")
             if not kernel.IS_LINUX:
                 raise OSError("only Linux has namespaces")
             step()
@@ -64,7 +65,7 @@ def leave_the_machine(left_out: Collection[str]) -> dict[str, str | None]:
 
 
 def _new_users(uid: int, gid: int) -> None:
-    """A namespace of users in which the guard has every privilege, and outside of it none."""
+    """Enter a user namespace with every capability inside and none outside."""
     if uid != ROOT:
         kernel.unshare(kernel.NEW_USERS)
         _write("/proc/self/setgroups", "deny")
@@ -72,7 +73,7 @@ def _new_users(uid: int, gid: int) -> None:
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
         return
     # Only one who stays outside may name a second user, who is to be the program.
-    guard = os.getpid()
+    child = os.getpid()
     hearing, telling = os.pipe()
     outside = os.fork()
     if outside == 0:
@@ -80,9 +81,9 @@ def _new_users(uid: int, gid: int) -> None:
         if os.read(hearing, 1):
             for name, own in (("uid_map", uid), ("gid_map", gid)):
                 try:
-                    _write(f"/proc/{guard}/{name}", f"{own} {own} 1\n{NOBODY} {NOBODY} 1")
+                    _write(f"/proc/{child}/{name}", f"{own} {own} 1\n{NOBODY_ID} {NOBODY_ID} 1")
                 except OSError:
-                    _write(f"/proc/{guard}/{name}", f"{own} {own} 1")
+                    _write(f"/proc/{child}/{name}", f"{own} {own} 1")
         os._exit(0)
     os.close(hearing)
     try:
@@ -96,7 +97,7 @@ def _new_users(uid: int, gid: int) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    """In one piece, as the kernel wants its maps."""
+    """Write in one call, as the kernel requires for ID maps."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, text.encode())
@@ -110,14 +111,16 @@ def _read(path: str) -> str:
 
 
 def program_identity(*, own_root: bool) -> int | None:
-    """The user that the superuser's programs become: nobody, where nobody is known here and may
-    go where Python and the box are. None where the program stays the user who started us."""
+    """Return the user ID that root's programs run as, or None to stay the same user.
+
+    It is `nobody`, if that user exists here and can reach Python and the work directory.
+    """
     if os.getuid() != ROOT or not kernel.IS_LINUX:
         return None
     with suppress(OSError):
         known = _read("/proc/self/uid_map").split()
-        everyone = int(known[2]) > NOBODY
-        if not everyone and str(NOBODY) not in known[3::3]:
+        everyone = int(known[2]) > NOBODY_ID
+        if not everyone and str(NOBODY_ID) not in known[3::3]:
             return None
         privileges = _read("/proc/self/status").partition("CapEff:")[2].split()[0]
         if ~int(privileges, 16) & _TO_CHANGE_USERS:
@@ -127,7 +130,7 @@ def program_identity(*, own_root: bool) -> int | None:
     above = {place for path in (*python_paths(), os.getcwd()) for place in _above(path)}
     if not own_root and any(not os.stat(place).st_mode & 0o1 for place in above):
         return None
-    return NOBODY
+    return NOBODY_ID
 
 
 def _above(path: str) -> Iterator[str]:
@@ -137,7 +140,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 def python_paths() -> tuple[str, ...]:
-    """Where this Python and its packages lie, no path below another."""
+    """Return the directories of this Python and its packages, none below another."""
     found = {os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)}
     found |= {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     found -= {"/"}
@@ -147,14 +150,14 @@ def python_paths() -> tuple[str, ...]:
 
 
 def readable_paths() -> Iterator[str]:
-    """Everything that a program may read: the system's programs and libraries, and Python's."""
+    """Yield every path that a program may read."""
     yield from _SYSTEM
     yield from _SYSTEM_FILES
     yield from python_paths()
 
 
 def build_root(place: str, user: int) -> None:
-    """A root in memory with nothing but what a program may read. Then there is no other."""
+    """Build a root in memory with only the readable paths, and switch to it."""
     kernel.unshare(kernel.NEW_MOUNTS)
     kernel.mount("none", "/", "", kernel.MOUNT_RECURSIVE | kernel.MOUNT_PRIVATE)
     kernel.mount("tmpfs", place, "tmpfs", kernel.MOUNT_NO_SUID, "size=4m,mode=755")
@@ -168,12 +171,12 @@ def build_root(place: str, user: int) -> None:
         _bind(f"/dev/{name}", f"{place}/dev/{name}")
     for name, end in _DEVICE_LINKS.items():
         os.symlink(f"/proc/self/fd{end}", f"{place}/dev/{name}")
-    for directory in (BOX, SHARED_MEMORY, "/proc"):
+    for directory in (WORK_DIRECTORY, SHARED_MEMORY, "/proc"):
         os.makedirs(place + directory)
     shared = f"{place}/tmp"  # noqa: S108 - what others take for the shared one
     if not os.path.exists(shared):  # it does where Python itself lies below it
-        os.symlink(BOX, shared)
-    _write(f"{place}/etc/passwd", f"program:x:{user}:{user}::{BOX}:/bin/false\n")
+        os.symlink(WORK_DIRECTORY, shared)
+    _write(f"{place}/etc/passwd", f"program:x:{user}:{user}::{WORK_DIRECTORY}:/bin/false\n")
     _write(f"{place}/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
     with suppress(OSError):  # in containers that hide parts of it; programs rarely need it
         kernel.mount("proc", f"{place}/proc", "proc", _NOTHING_SPECIAL)
@@ -197,11 +200,11 @@ def _bind(source: str, target: str) -> None:
     kernel.mount(source, target, "", kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE)
 
 
-def own_box(user: int, disk_bytes: int) -> str:
-    """An empty directory and shared memory for this process and its children alone."""
+def mount_directory(user: int, disk_bytes: int) -> str:
+    """Mount an empty directory and shared memory for this process and its children."""
     kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_IPC)
     options = f"size={disk_bytes},nr_inodes={disk_bytes // 4096 + 64},uid={user},gid={user}"
-    for place in (BOX, SHARED_MEMORY):
+    for place in (WORK_DIRECTORY, SHARED_MEMORY):
         flags = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEVICES
         kernel.mount("tmpfs", place, "tmpfs", flags, f"{options},mode=700")
-    return BOX
+    return WORK_DIRECTORY

@@ -1,8 +1,4 @@
-"""System calls that Python has no names for, by way of `ctypes`.
-
-Each raises OSError where the kernel says no. On systems other than Linux there is nothing here
-to call, and `IS_LINUX` says so.
-"""
+"""Linux system calls that Python lacks, called through `ctypes`. Each raises OSError on failure."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ _MOUNT_SETATTR: Final = 442
 _LANDLOCK_CREATE_RULESET: Final = 444
 _LANDLOCK_ADD_RULE: Final = 445
 _LANDLOCK_RESTRICT_SELF: Final = 446
-"""System calls younger than 2019 have the same number on every machine."""
+"""System calls newer than 2019 have the same number on every machine."""
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 
 _ATTRIBUTE_READ_ONLY: Final = 1
@@ -78,12 +74,12 @@ def _by_machine(what: str, numbers: dict[str, int]) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces that are shared with others, for new ones."""
+    """Enter new namespaces."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def loopback_up() -> None:
-    """Switch on the loopback of a network namespace of its own."""
+    """Switch on the loopback interface of a new network namespace."""
     any_socket = _check(_libc.socket(_INTERNET, _DATAGRAMS, 0), "socket")
     request = struct.pack("16sH14x", b"lo", _UP_AND_RUNNING)
     try:
@@ -93,7 +89,7 @@ def loopback_up() -> None:
 
 
 def mount(source: str, target: str, form: str, flags: int, options: str = "") -> None:
-    """Put a file system at a place."""
+    """Mount a file system."""
     returned = _libc.mount(
         source.encode(), target.encode(), form.encode(), ctypes.c_ulong(flags), options.encode()
     )
@@ -101,7 +97,7 @@ def mount(source: str, target: str, form: str, flags: int, options: str = "") ->
 
 
 def make_read_only(target: str) -> None:
-    """Everything that is mounted at a place and below it, for reading alone."""
+    """Make a mount and everything below it read-only."""
     attributes = (ctypes.c_uint64 * 4)(_ATTRIBUTE_READ_ONLY | MOUNT_NO_SUID, 0, 0, 0)
     _call(
         f"making {target} read-only",
@@ -115,7 +111,7 @@ def make_read_only(target: str) -> None:
 
 
 def make_root(place: str) -> None:
-    """Make a place the root, with no way back to the root before."""
+    """Make a directory the root, for good."""
     number = _by_machine("pivot_root", _PIVOT_ROOT)
     os.chdir(place)
     _call("pivot_root", number, b".", b".")
@@ -124,44 +120,44 @@ def make_root(place: str) -> None:
 
 
 def give_up_capabilities() -> None:
-    """Every privilege of the superuser, for good together with `no_new_privileges`."""
+    """Drop all capabilities."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     none = (ctypes.c_uint32 * 6)()
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(none)), "capset")
 
 
 def no_new_privileges() -> None:
-    """No program that is started from here gains a right by being started."""
+    """Keep programs started from here from gaining rights."""
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)
 
 
 def adopt_orphans() -> None:
-    """Processes below whose parent ended become children of this one, not of the system."""
+    """Become the parent of descendants whose parent exits."""
     _prctl(_SET_SUBREAPER, 1)
 
 
 def die_with_parent(signal: int) -> None:
-    """Ask for a signal when the parent ends."""
+    """Request a signal for when the parent exits."""
     _prctl(_SET_DEATH_SIGNAL, signal)
 
 
 def hide_memory() -> None:
-    """Let no process of the same user look into this one."""
+    """Keep processes of the same user from reading this one's memory."""
     _prctl(_SET_DUMPABLE, 0)
 
 
 def show_memory() -> None:
-    """Take `hide_memory` back: a program that looks at itself finds what is usual."""
+    """Undo `hide_memory`."""
     _prctl(_SET_DUMPABLE, 1)
 
 
 def has_seccomp() -> bool:
-    """Whether the kernel filters system calls."""
+    """True if the kernel can filter system calls."""
     return bool(_libc.prctl(_GET_SECCOMP, 0, 0, 0, 0) >= 0)
 
 
 def filter_system_calls(instructions: bytes) -> None:
-    """Hand the kernel a filter, eight bytes an instruction. It can never be taken back."""
+    """Install a seccomp filter, eight bytes per instruction, for good."""
 
     class Filter(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
@@ -176,7 +172,7 @@ def _prctl(option: int, first: int, second: int = 0) -> None:
 
 
 def landlock_version() -> int:
-    """How much Landlock can do here; 0 where the kernel has none."""
+    """Return the Landlock version; 0 if the kernel has none."""
     try:
         return _call("landlock", _LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_ASK_VERSION)
     except OSError:
@@ -184,7 +180,7 @@ def landlock_version() -> int:
 
 
 def landlock_ruleset(files: int, network: int, scopes: int, size: int) -> int:
-    """A new set of rules as a file descriptor; `size` is that of the structure at its version."""
+    """Create a rule set; `size` is that of the structure at its version."""
     attributes = (ctypes.c_uint64 * 3)(files, network, scopes)
     return _call(
         "landlock", _LANDLOCK_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), 0
@@ -192,7 +188,7 @@ def landlock_ruleset(files: int, network: int, scopes: int, size: int) -> int:
 
 
 def landlock_allow(ruleset: int, access: int, place: int) -> None:
-    """Allow access to what is beneath an open path."""
+    """Allow access beneath an open path."""
 
     class Beneath(ctypes.Structure):
         _pack_ = 1
@@ -203,5 +199,5 @@ def landlock_allow(ruleset: int, access: int, place: int) -> None:
 
 
 def landlock_restrict(ruleset: int) -> None:
-    """Hold this process and all that it will start to the rules."""
+    """Apply the rules to this process and its children."""
     _call("landlock", _LANDLOCK_RESTRICT_SELF, ruleset, 0)

@@ -1,4 +1,4 @@
-"""Being the program, in a child behind the walls, for one input."""
+"""Be the program: execute it for one input, in an isolated process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import Any, Final, NoReturn
 
-from podium.workers.sandbox.guard import kernel
+from podium.workers.sandbox.child import kernel
 
-AT_HAND: Final = (
+PRELOADED: Final = (
     "string",
     "re",
     "datetime",
@@ -31,30 +31,29 @@ AT_HAND: Final = (
     "sys",
     "typing",
 )
-"""What a program may use without importing it, the modules and the names in them: such is the
-custom of the sites that the tasks are from, whose own first lines name `List` and import nothing.
-"""
+"""Modules whose names a program may use without importing them, as on the sites that the tasks come
+from."""
 
 DEEPEST_RECURSION: Final = 50_000
 
 PASSED: Final = "passed"
 LONGEST_VERDICT: Final = 2000
 CHECKED: Final = "checked"
-"""The module that a program is while it is checked: what it does as a script is left out."""
+"""The module name of a program under a check, so that its `__main__` part does not run."""
 
 
-def names_at_hand() -> dict[str, Any]:
-    """What a program finds before its first line. What is built in stays what it is."""
+def preloaded_names() -> dict[str, Any]:
+    """Return the names that a program starts with; builtins stay as they are."""
     names: dict[str, Any] = {}
-    for module_name in AT_HAND:
+    for module_name in PRELOADED:
         module = importlib.import_module(module_name)
         public = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
         names |= {name: getattr(module, name) for name in public if not hasattr(builtins, name)}
-    return names | {module_name: sys.modules[module_name] for module_name in AT_HAND}
+    return names | {module_name: sys.modules[module_name] for module_name in PRELOADED}
 
 
-def settle_in() -> None:
-    """Leave everything of the guard behind but the code."""
+def enter_program() -> None:
+    """Remove every trace of the child but its code."""
     here = os.getcwd()
     os.environ.clear()
     path = f"{os.path.dirname(sys.executable)}:{os.defpath}"
@@ -73,10 +72,10 @@ def settle_in() -> None:
     sys.setrecursionlimit(DEEPEST_RECURSION)
 
 
-def become(codes: Sequence[CodeType], name: str) -> dict[str, Any]:
-    """Run the program as the module of that name; what it defined is returned."""
+def execute(codes: Sequence[CodeType], name: str) -> dict[str, Any]:
+    """Execute the program as that module; return its names."""
     program = ModuleType(name)
-    program.__dict__.update(names_at_hand())
+    program.__dict__.update(preloaded_names())
     program.__file__ = "program.py"
     sys.modules[name] = program
     for code in codes:
@@ -84,20 +83,20 @@ def become(codes: Sequence[CodeType], name: str) -> dict[str, Any]:
     return program.__dict__
 
 
-def perform(codes: Sequence[CodeType], function: str | None, writing: int) -> NoReturn:
-    """Be the program for one input, and end as programs do."""
-    settle_in()
+def run_once(codes: Sequence[CodeType], function: str | None, writing: int) -> NoReturn:
+    """Run the program for one input and exit."""
+    enter_program()
     status = 1
     try:
-        names = become(codes, "__main__")
+        names = execute(codes, "__main__")
         if function is not None:
             _call(names, function, writing)
         status = 0
     except SystemExit as leaving:
         status = _status_of(leaving)
-    except BaseException:  # noqa: BLE001 - of which nobody reads more than the status
+    except BaseException:  # noqa: BLE001 - only the status is read
         status = 1
-    end(status)
+    exit_program(status)
 
 
 def _call(names: dict[str, Any], function: str, writing: int) -> None:
@@ -114,9 +113,8 @@ def _status_of(leaving: SystemExit) -> int:
     return leaving.code & 0xFF if isinstance(leaving.code, int) else 1
 
 
-def end(status: int) -> NoReturn:
-    """End as Python does: threads, then what is to be done at the end, then what is still to be
-    written. Tidying up the memory is left to the system, which is faster."""
+def exit_program(status: int) -> NoReturn:
+    """Exit as Python does: threads, atexit functions, flush; without freeing memory."""
     try:
         if "threading" in sys.modules:
             sys.modules["threading"]._shutdown()
@@ -126,8 +124,8 @@ def end(status: int) -> NoReturn:
     except BaseException:  # noqa: BLE001 - the program's own, at its very end
         status = status or 1
     finally:
-        leave(status)
+        exit_now(status)
 
 
-leave: Final = os._exit
-"""By a name of our own, which the program does not know."""
+exit_now: Final = os._exit
+"""A name of our own, which the program does not know."""

@@ -2,28 +2,28 @@ from types import MappingProxyType
 
 import pytest
 
-from podium.workers import wire
-from podium.workers.wire import Malformed
+from podium.workers import fields
+from podium.workers.fields import Malformed
 
 
 def test_what_is_missing_or_null_reads_as_nothing() -> None:
     for document in ({}, {"key": None}):
-        assert wire.text(document, "key") == ""
-        assert wire.member(document, "key") == {}
-        assert wire.members(document, "key") == []
-        assert wire.count(document, "key") is None
+        assert fields.text(document, "key") == ""
+        assert fields.member(document, "key") == {}
+        assert fields.members(document, "key") == []
+        assert fields.count(document, "key") is None
 
 
 def test_what_is_of_another_kind_is_named() -> None:
     document = {"key": 3.5}
-    for read in (wire.text, wire.member, wire.members, wire.count):
+    for read in (fields.text, fields.member, fields.members, fields.count):
         with pytest.raises(Malformed, match="as key, got float '3.5'"):
             read(document, "key")
 
 
 def test_half_a_character_becomes_a_replacement_mark() -> None:
-    document = wire.parse(b'{"key": "a\\ud83d b\\ud83d\\ude00 c\\ude00 \xc3\xa9"}')
-    read = wire.text(document, "key")
+    document = fields.parse(b'{"key": "a\\ud83d b\\ud83d\\ude00 c\\ude00 \xc3\xa9"}')
+    read = fields.text(document, "key")
     assert read == "a\ufffd b\U0001f600 c\ufffd é"
     assert read.encode().decode() == read
 
@@ -31,7 +31,7 @@ def test_half_a_character_becomes_a_replacement_mark() -> None:
 @pytest.mark.parametrize("number", [-1, 10**13, True])
 def test_a_count_can_be_reckoned_with(number: int) -> None:
     with pytest.raises(Malformed, match="expected a count"):
-        wire.count({"key": number}, "key")
+        fields.count({"key": number}, "key")
 
 
 def test_any_kind_of_mapping_is_written() -> None:
@@ -40,4 +40,4 @@ def test_any_kind_of_mapping_is_written() -> None:
         "text": "é\ud800",
     }
     written = b'{"schema":{"type":"object","required":["a"]},"text":"\\u00e9\\ud800"}'
-    assert wire.write(document) == written
+    assert fields.write(document) == written

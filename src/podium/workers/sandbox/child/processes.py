@@ -1,4 +1,4 @@
-"""Starting a child behind the walls, watching it, and ending everything that it started."""
+"""Start a process behind the isolation layers, watch it, and kill everything that it started."""
 
 from __future__ import annotations
 
@@ -7,36 +7,100 @@ import os
 import select
 import signal
 import time
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from podium.workers.sandbox.guard import walls
-from podium.workers.sandbox.guard.tree import Tree
-from podium.workers.sandbox.guard.walls import Walls
+from podium.workers.sandbox.child import isolation
+from podium.workers.sandbox.child.isolation import Isolation
+
+PROC: Final = "/proc"
+_PAGE: Final = os.sysconf("SC_PAGESIZE")
+
+
+class ProcessTree:
+    """The processes below this one, read from /proc; empty where there is none.
+
+    /proc is opened before the child enters its own root, where it may not be mountable. Its process
+    IDs are then those of the machine and only good for counting.
+    """
+
+    def __init__(self) -> None:
+        self._proc = os.open(PROC, os.O_RDONLY) if os.path.exists(f"{PROC}/self") else None
+
+    def reopen(self) -> None:
+        """Use the current /proc if there is one: it lists fewer processes."""
+        if self._proc is not None and os.path.exists(f"{PROC}/self"):
+            os.close(self._proc)
+            self._proc = os.open(PROC, os.O_RDONLY)
+
+    def processes(self) -> list[int]:
+        """List all processes below this one."""
+        if self._proc is None:
+            return []
+        root = int(os.readlink("self", dir_fd=self._proc))
+        parents: dict[int, int] = {}
+        for name in filter(str.isdigit, os.listdir(self._proc)):
+            with suppress(OSError):
+                stat = self._read(f"{name}/stat")
+                parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
+        return [process for process in parents if _is_below(process, root, parents)]
+
+    def exceed_memory(self, most: int, processes: list[int]) -> bool:
+        """True if these processes together hold more than `most` bytes."""
+        return sum(map(self._own_bytes, processes)) > most and (
+            sum(map(self._shared_out_bytes, processes)) > most
+        )
+
+    def _own_bytes(self, process: int) -> int:
+        """Bytes of a process, counting pages shared with its parent."""
+        with suppress(OSError, ValueError, IndexError):
+            numbers = self._read(f"{process}/statm").split()
+            return (int(numbers[1]) - int(numbers[2])) * _PAGE
+        return 0
+
+    def _shared_out_bytes(self, process: int) -> int:
+        """Proportional set size of a process; slow."""
+        with suppress(OSError, ValueError, StopIteration):
+            lines = self._read(f"{process}/smaps_rollup").splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+        return self._own_bytes(process)
+
+    def _read(self, name: str) -> str:
+        descriptor = os.open(name, os.O_RDONLY, dir_fd=self._proc)
+        with open(descriptor, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+
+def _is_below(process: int, root: int, parents: dict[int, int]) -> bool:
+    while process in parents and parents[process] != root:
+        process = parents[process]
+    return process in parents
+
 
 LOOK_EVERY_SECONDS: Final = 0.02
 ABOUT_TO_END_SECONDS: Final = 0.001
-"""A child whose output has ended ends right after, as a rule."""
+"""A process whose output has ended usually exits right after."""
 COUNT_EVERY_SECONDS: Final = 0.1
 MOST_TRIES_TO_KILL: Final = 1000
-NOBODY_WAITS: Final = "nobody waits for it any more"
+CALLER_GONE: Final = "the caller is gone"
 
 
-class CannotEnclose(Exception):
-    """A wall that was found to stand could not be built: the fault of no program."""
+class IsolationFailed(Exception):
+    """A layer that was reported as active could not be built."""
 
 
-class Ended(NamedTuple):
-    """How a child ended: what it wrote to the guard, and what was wrong."""
+class ChildResult(NamedTuple):
+    """The output of a process, and the problem if it failed."""
 
     output: bytes
     problem: str | None
 
 
-class Box:
-    """Everything that runs for one input, and the directory where it does."""
+class IsolatedRun:
+    """All processes of one input, and their directory."""
 
-    def __init__(self, standing: Walls, tree: Tree, limits: dict[str, Any]) -> None:
-        self._walls = standing
+    def __init__(self, active: Isolation, tree: ProcessTree, limits: dict[str, Any]) -> None:
+        self._isolation = active
         self._tree = tree
         self._limits = limits
         self._statuses: dict[int, tuple[int, float]] = {}
@@ -45,9 +109,11 @@ class Box:
         self._directories: list[str] = []
 
     def start(self, kept: tuple[int, ...]) -> int:
-        """Fork, once: 0 in the child, which is then behind the walls with nothing of the guard's
-        open but `kept`; its standard streams are `kept` too, in their order."""
-        has_root = self._walls.has(walls.MOUNTS)
+        """Fork; return 0 in the new process, which is then isolated.
+
+        It keeps only the descriptors in `kept`; the first three become its standard streams.
+        """
+        has_root = self._isolation.has(isolation.MOUNTS)
         directory = "" if has_root else _new_directory()
         hearing, troubled = os.pipe()
         child = os.fork()
@@ -58,21 +124,21 @@ class Box:
             with open(hearing, encoding="utf-8") as file:  # ends when the child is behind them
                 trouble = file.read()
             if trouble:
-                raise CannotEnclose(trouble)
+                raise IsolationFailed(trouble)
             return child
         try:
             os.setsid()
-            walls.enter_box(self._walls, directory, self._limits)
+            isolation.enter_directory(self._isolation, directory, self._limits)
             _close_all_but((*kept, troubled))
-            walls.close_behind(self._walls, self._limits)
-        except Exception as error:  # noqa: BLE001 - no program begins where a wall is missing
+            isolation.drop_privileges(self._isolation, self._limits)
+        except Exception as error:  # noqa: BLE001 - no program starts without its isolation
             os.write(troubled, f"{type(error).__name__}: {error}".encode())
             os._exit(1)
         os.close(troubled)
         return 0
 
-    def watch(self, child: int, reading: int) -> Ended:
-        """Wait until that child has ended or a limit is used up, and end whatever is left."""
+    def watch(self, child: int, reading: int) -> ChildResult:
+        """Wait for a process to exit or to exceed a limit, then kill whatever is left."""
         deadline = time.monotonic() + self._limits["wall_seconds"]
         next_count = time.monotonic() + COUNT_EVERY_SECONDS
         output = bytearray()
@@ -84,32 +150,32 @@ class Box:
             if reading in ready and not _take(reading, output):
                 listening.remove(reading)
             if 0 in ready and not os.read(0, 1):
-                problem = NOBODY_WAITS
+                problem = CALLER_GONE
             elif len(output) > self._limits["output_bytes"]:
-                problem = "it wrote too much"
+                problem = "exceeded the output limit"
             elif time.monotonic() > deadline:
-                problem = "it took too long"
+                problem = "timed out"
             elif time.monotonic() > next_count:
                 next_count = time.monotonic() + COUNT_EVERY_SECONDS
                 problem = self._excess()
             self._reap()
         while reading in listening and problem is None and _take(reading, output):
             if len(output) > self._limits["output_bytes"]:
-                problem = "it wrote too much"
+                problem = "exceeded the output limit"
         problem = problem or self._too_many_files()  # written since the last count
         self._end_everything()
-        return Ended(bytes(output), problem or self.problem_of(child))
+        return ChildResult(bytes(output), problem or self.problem_of(child))
 
     def problem_of(self, child: int) -> str | None:
-        """What the way in which a child ended tells of, where it ended by itself."""
+        """Describe how a process ended; None if it succeeded."""
         status, seconds = self._statuses.get(child, (0, 0.0))
         is_killed = status == -signal.SIGKILL and seconds >= self._limits["cpu_seconds"]
         if is_killed or status == -signal.SIGXCPU:
-            return "it took too much processor time"
-        return None if status == 0 else f"it ended with status {status}"
+            return "exceeded the CPU time limit"
+        return None if status == 0 else f"exited with status {status}"
 
     def _reap(self) -> bool:
-        """Take leave of children that have ended; False when none is left."""
+        """Collect exited processes; False if none is left."""
         try:
             while True:
                 child, status, used = os.wait4(-1, os.WNOHANG)
@@ -122,20 +188,20 @@ class Box:
             return False
 
     def _excess(self) -> str | None:
-        """What the child and all that it started have too much of together."""
+        """Return the limit that all processes together exceed."""
         processes = self._tree.processes()
         if len(processes) > self._limits["processes"]:
-            return "it started too many processes"
-        if self._tree.hold_more_than(self._limits["memory_bytes"], processes):
-            return "it used too much memory"
+            return "exceeded the process limit"
+        if self._tree.exceed_memory(self._limits["memory_bytes"], processes):
+            return "exceeded the memory limit"
         return self._too_many_files()
 
     def _too_many_files(self) -> str | None:
         fills = any(_fills(one, self._limits["disk_bytes"]) for one in self._directories)
-        return "it wrote too many files" if fills else None
+        return "exceeded the disk limit" if fills else None
 
     def _end_everything(self) -> None:
-        """Kill the child, and whatever left it: orphans come to the guard."""
+        """Kill all processes, orphans included."""
         self._is_ending = True
         for _ in range(MOST_TRIES_TO_KILL):
             self._kill_once()
@@ -147,7 +213,7 @@ class Box:
 
     def _kill_once(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._walls.has(walls.PROCESSES):
+            if self._isolation.has(isolation.PROCESSES):
                 assert os.getpid() == 1, "only the first process may end all others"
                 os.kill(-1, signal.SIGKILL)
                 return
@@ -160,13 +226,13 @@ class Box:
 
 
 def _new_directory() -> str:
-    import tempfile  # only where the box is not in memory
+    import tempfile  # only if the directory is not in memory
 
     return tempfile.mkdtemp(dir=os.getcwd())
 
 
 def _close_all_but(kept: tuple[int, ...]) -> None:
-    """The first three of `kept` become the standard streams, the others stay as they are."""
+    """Make the first three of `kept` the standard streams; close all other descriptors."""
     for stream, descriptor in enumerate(kept[:3]):
         os.dup2(descriptor, stream)
     before = 2
@@ -177,7 +243,7 @@ def _close_all_but(kept: tuple[int, ...]) -> None:
 
 
 def _take(reading: int, output: bytearray) -> bool:
-    """Take what there is to read without waiting; False when there will never be more."""
+    """Read without waiting; False at the end of the stream."""
     if not select.select([reading], [], [], 0)[0]:
         return False
     data = os.read(reading, 2**16)
@@ -186,7 +252,7 @@ def _take(reading: int, output: bytearray) -> bool:
 
 
 def _fills(directory: str, most: int) -> bool:
-    """Whether there is more in a directory, names and empty files counted too."""
+    """True if a directory takes more space, counting names and empty files."""
     left = most
     for place, _, names in os.walk(directory):
         for name in names:
@@ -198,8 +264,8 @@ def _fills(directory: str, most: int) -> bool:
 
 
 def _remove(directory: str) -> None:
-    """Remove a directory whatever the program did to its rights."""
-    import shutil  # only where the box is not in memory
+    """Remove a directory whatever its permissions."""
+    import shutil  # only if the directory is not in memory
 
     with contextlib.suppress(OSError):
         os.chmod(directory, 0o700)

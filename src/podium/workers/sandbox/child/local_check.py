@@ -1,12 +1,10 @@
-"""A check that runs together with the program, in one process and one module.
+"""A check that runs in the program's own process and module.
 
-Some checks need that: those of BigCodeBench replace parts of modules that the program uses, and
-look into figures and tables that it returns. In one process a program could do anything to its
-check. So what judges is put back to what it was before the program ran, and a canary, claims
-that are false whatever the program is, runs beside the check: where these pass, somebody has
-made the judges blind, and nothing is believed. The verdict counts only with a token that
-arrives with the check, after the program was loaded. A program that knows all this can still forge;
-`examiner` is for checks that can do without.
+BigCodeBench needs this: its checks patch modules that the program uses and inspect figures and
+tables. In one process a program can tamper with its check. So `unittest` and the builtins are
+restored before the check, a canary of false assertions must still fail, and a verdict counts only
+with a token that arrives with the check, after the program was loaded. A program written against
+this could still forge a verdict; use `remote_check` where possible.
 """
 
 from __future__ import annotations
@@ -17,61 +15,69 @@ from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import Any, Final, NoReturn
 
-from podium.workers.sandbox.guard.examiner import verdict_of_cases
-from podium.workers.sandbox.guard.program import (
+from podium.workers.sandbox.child.program import (
     CHECKED,
     LONGEST_VERDICT,
     PASSED,
-    become,
-    leave,
-    settle_in,
+    enter_program,
+    execute,
+    exit_now,
 )
+from podium.workers.sandbox.child.remote_check import run_test_cases
 
-_JUDGES: Final = ("builtins", "unittest", "unittest.case", "unittest.result", "unittest.suite")
-_JUDGING_CLASSES: Final = (unittest.TestCase, unittest.TestResult, unittest.TestSuite)
+_CHECKED_MODULES: Final = (
+    "builtins",
+    "unittest",
+    "unittest.case",
+    "unittest.result",
+    "unittest.suite",
+)
+_CHECKED_CLASSES: Final = (unittest.TestCase, unittest.TestResult, unittest.TestSuite)
 
 
-def sit(codes: Sequence[CodeType], checking: int, writing: int) -> NoReturn:
-    """Be the program, then its check. `checking` is a file with a token on its first line and the
-    check below; only a verdict that begins with the token counts."""
-    settle_in()
-    judges = Judges()
+def run(codes: Sequence[CodeType], checking: int, writing: int) -> NoReturn:
+    """Execute the program, then its check.
+
+    `checking` is a file with a token on its first line and the check below. Only a verdict that
+    begins with the token counts.
+    """
+    enter_program()
+    machinery = TestMachinery()
     token = ""
     try:
-        names = become(codes, CHECKED)
-        judges.put_back()
-        token, check = _handed(checking)
+        names = execute(codes, CHECKED)
+        machinery.restore()
+        token, check = _read_check(checking)
         exec(compile(check, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
-        verdict = verdict_of_cases(names)
-        if verdict == PASSED and not canary_dies():
+        verdict = run_test_cases(names)
+        if verdict == PASSED and not canary_fails():
             verdict = "the program has changed how it is judged"
     except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
         verdict = f"{type(error).__name__}: {error}"
-    token = token or _handed(checking)[0]
+    token = token or _read_check(checking)[0]
     with open(writing, "w", encoding="utf-8", errors="replace") as file:
         file.write(f"{token}{verdict[:LONGEST_VERDICT]}")
-    leave(0)
+    exit_now(0)
 
 
-def _handed(checking: int) -> tuple[str, str]:
-    """The token and the check, as the guard hands them over."""
+def _read_check(checking: int) -> tuple[str, str]:
     with open(checking, encoding="utf-8", errors="surrogatepass") as file:
         token, _, check = file.read().partition("\n")
     return token, check
 
 
-class Judges:
-    """What judges, as it was before the program ran."""
+class TestMachinery:
+    """A snapshot of `unittest` and the builtins, taken before the program runs."""
 
     def __init__(self) -> None:
-        self._modules = {name: sys.modules[name] for name in _JUDGES}
-        owners: list[ModuleType | type] = [*self._modules.values(), *_JUDGING_CLASSES]
+        self._modules = {name: sys.modules[name] for name in _CHECKED_MODULES}
+        owners: list[ModuleType | type] = [*self._modules.values(), *_CHECKED_CLASSES]
         self._owned: list[tuple[Any, dict[str, Any]]] = [
             (owner, dict(vars(owner))) for owner in owners
         ]
 
-    def put_back(self) -> None:
-        """Undo whatever the program did to it while it was loaded."""
+    def restore(self) -> None:
+        """Undo every change that the program made."""
         sys.modules.update(self._modules)
         for owner, names in self._owned:
             for name, value in names.items():
@@ -100,7 +106,7 @@ _FALSE_CLAIMS: Final[Sequence[tuple[str, tuple[Any, ...]]]] = (
 
 
 class _Canary(unittest.TestCase):
-    """One claim that is false."""
+    """One false assertion."""
 
     def __init__(self, claim: str, about: tuple[Any, ...]) -> None:
         super().__init__("run_claim")
@@ -108,12 +114,11 @@ class _Canary(unittest.TestCase):
         self._about = about
 
     def run_claim(self) -> None:
-        """Claim it."""
         getattr(self, self._claim)(*self._about)
 
 
-def canary_dies() -> bool:
-    """Whether every false claim is still found to be false."""
+def canary_fails() -> bool:
+    """True if every false assertion still fails."""
     result = unittest.TestResult()
     for claim, about in _FALSE_CLAIMS:
         _Canary(claim, about).run(result)

@@ -1,0 +1,239 @@
+"""The child's main function: read a request, build the isolation, run, and send the results.
+
+It sends the active layers, then one result per input or one for a check. The child never holds
+expected outputs, and it reads a check only after the program has a process of its own, so the
+program cannot find either. When the child's input ends, the caller is gone and everything ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from types import CodeType
+from typing import Any, NamedTuple, NoReturn
+
+from podium.workers.sandbox.child import isolation, kernel, namespaces, program
+from podium.workers.sandbox.child.isolation import Isolation
+from podium.workers.sandbox.child.processes import (
+    CALLER_GONE,
+    ChildResult,
+    IsolatedRun,
+    IsolationFailed,
+    ProcessTree,
+)
+
+
+class ChildContext(NamedTuple):
+    """What all runs of a request share."""
+
+    active: Isolation
+    tree: ProcessTree
+    limits: dict[str, Any]
+
+
+def main() -> NoReturn:
+    """Serve one request.
+
+    Forks never return. All exit at once: Python's own cleanup would take longer than the rest.
+    """
+    request = json.loads(read_block())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the first process of all never gets
+    preload_checks(request.get("check"))
+    disabled = request["disabled"]
+    missing = namespaces.enter_namespaces(disabled)
+    if missing[isolation.PROCESSES] is None:
+        first = os.fork()
+        if first:
+            wait_for_init(first)
+        kernel.die_with_parent(signal.SIGKILL)
+    if kernel.IS_LINUX:
+        kernel.adopt_orphans()
+        kernel.hide_memory()
+    tree = ProcessTree()
+    active = isolation.build(missing, disabled)
+    tree.reopen()
+    send({"layers": active.missing})
+    if "program" in request:
+        try:
+            run_request(ChildContext(active, tree, request["limits"]), request)
+        except IsolationFailed as fault:
+            send({"fault": str(fault)})
+    os._exit(0)
+
+
+def preload_checks(way: str | None) -> None:
+    """Import what checks need now; later the files are out of reach."""
+    if way == "together":
+        importlib.import_module("podium.workers.sandbox.child.local_check")
+    elif way == "apart":
+        importlib.import_module("podium.workers.sandbox.child.remote_check")
+
+
+def run_request(context: ChildContext, request: dict[str, Any]) -> None:
+    """Run the program and send the results."""
+    try:
+        codes = [compile_source(part) for part in (request["before"], request["program"]) if part]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        problem = f"the program is not valid Python: {type(error).__name__}"
+        for _ in request["inputs"] or [None]:
+            send_result(ChildResult(b"", problem))
+        return
+    program.preloaded_names()  # imported once, for all inputs
+    gc.freeze()  # what all forks share stays shared
+    if request["check"] == "together":
+        run_local_check(context, codes)
+    elif request["check"] == "apart":
+        run_remote_check(context, codes)
+    else:
+        run_inputs(context, request, codes)
+
+
+def compile_source(source: str) -> CodeType:
+    """Compile a part of the program."""
+    return compile(source, "program.py", "exec", dont_inherit=True)
+
+
+def wait_for_init(first: int) -> NoReturn:
+    """Wait outside the namespaces for the child inside, with no file open."""
+    os.closerange(0, 3)
+    os.waitpid(first, 0)
+    with suppress(OSError):
+        os.rmdir(os.getcwd())  # in case the caller was killed
+    os._exit(0)
+
+
+def read_block() -> str:
+    """Read a length on a line and that many bytes; what follows may be a secret."""
+    length = b""
+    while not length.endswith(b"\n"):
+        digit = os.read(0, 1)
+        if not digit:
+            os._exit(0)
+        length += digit
+    block = bytearray()
+    while len(block) < int(length):
+        part = os.read(0, int(length) - len(block))
+        if not part:
+            os._exit(0)
+        block += part
+    return block.decode("utf-8", "surrogatepass")
+
+
+def send(message: dict[str, Any]) -> None:
+    """Send one line to the caller."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def send_result(ended: ChildResult) -> None:
+    """Send the result of a run."""
+    send({"output": ended.output.decode("utf-8", "replace"), "problem": ended.problem})
+
+
+def run_inputs(context: ChildContext, request: dict[str, Any], codes: list[CodeType]) -> None:
+    """Run the program anew for each input."""
+    function = request["function"]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for text in request["inputs"]:
+        run = IsolatedRun(*context)
+        reading, writing = os.pipe()
+        source = memory_file(text)
+        streams = (source, writing, nowhere) if function is None else (source, nowhere, nowhere)
+        child = run.start(streams if function is None else (*streams, writing))
+        if child == 0:
+            program.run_once(codes, function, writing)
+        os.close(writing)
+        os.close(source)
+        ended = run.watch(child, reading)
+        os.close(reading)
+        if ended.problem == CALLER_GONE:
+            return
+        send_result(ended)
+
+
+def memory_file(text: str) -> int:
+    """Open a nameless, immutable file with that text."""
+    data = text.encode("utf-8", "surrogatepass")
+    if not kernel.IS_LINUX:
+        import tempfile
+
+        with tempfile.TemporaryFile(dir=".") as file:
+            file.write(data)
+            file.seek(0)
+            return os.dup(file.fileno())
+    descriptor = os.memfd_create("input", os.MFD_ALLOW_SEALING)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def run_remote_check(context: ChildContext, codes: list[CodeType]) -> None:
+    """Run the check in a process of its own, which calls the program's; send the verdict."""
+    from podium.workers.sandbox.child import remote_check
+
+    run = IsolatedRun(*context)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    streams = (nowhere, nowhere, nowhere)
+    hearing, asking = os.pipe()
+    learning, answering = os.pipe()
+    examined = run.start((*streams, hearing, answering))
+    if examined == 0:
+        remote_check.serve(codes, hearing, answering)
+    check = read_block()
+    reading, writing = os.pipe()
+    child = run.start((*streams, asking, learning, writing))
+    if child == 0:
+        remote_check.run(check, asking, learning, writing)
+    for descriptor in (hearing, asking, learning, answering, writing):
+        os.close(descriptor)
+    ended = run.watch(child, reading)
+    verdict = ended.output.decode("utf-8", "replace")
+    if ended.problem is None and verdict != program.PASSED:
+        ended = ChildResult(b"", run.problem_of(examined) or verdict or "the check gave no verdict")
+    send_result(ChildResult(b"", ended.problem))
+
+
+def run_local_check(context: ChildContext, codes: list[CodeType]) -> None:
+    """Run the check in the program's process; send the verdict if the token is there."""
+    from podium.workers.sandbox.child import local_check
+
+    run = IsolatedRun(*context)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    reading, writing = os.pipe()
+    checking, handing = os.pipe()
+    child = run.start((nowhere, nowhere, nowhere, checking, writing))
+    if child == 0:
+        local_check.run(codes, checking, writing)
+    for descriptor in (writing, checking):
+        os.close(descriptor)
+    check = read_block()
+    token = os.urandom(32).hex()
+    if os.fork() == 0:  # since the pipe takes no more than the child has read
+        write_and_exit(f"{token}\n{check}", handing)
+    os.close(handing)
+    ended = run.watch(child, reading)
+    before, vouched, verdict = ended.output.decode("utf-8", "replace").rpartition(token)
+    problem = ended.problem
+    if problem is None and (before or not vouched):
+        problem = "exited before the check finished"
+    elif problem is None and verdict != program.PASSED:
+        problem = verdict
+    send_result(ChildResult(b"", problem))
+
+
+def write_and_exit(text: str, handing: int) -> NoReturn:
+    """Write a text as fast as it is read, then exit."""
+    try:
+        with open(handing, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(text)
+    finally:
+        os._exit(0)

@@ -1,0 +1,387 @@
+"""A check in a process of its own, which calls the program in another.
+
+A name that the check does not define is the program's: its functions are called there and their
+results are compared here, where the program can change nothing. The program sees only the
+arguments.
+
+Values cross as JSON and are rebuilt as builtin types, whatever the program's classes say about
+equality. An object that cannot be copied stays with the program and is known by a number.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import datetime
+import decimal
+import fractions
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import CodeType, MappingProxyType
+from typing import Any, Final, NoReturn
+
+from podium.workers.sandbox.child import kernel
+from podium.workers.sandbox.child.program import (
+    CHECKED,
+    LONGEST_VERDICT,
+    PASSED,
+    enter_program,
+    execute,
+    exit_now,
+    exit_program,
+)
+
+MOST_ITEMS: Final = 1_000_000
+"""Items that are read of an endless iterable."""
+
+_SEQUENCES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+}
+_BY_TEXT: Final[Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]]] = {
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "bytearray": (bytearray, bytearray.hex, bytearray.fromhex),
+    "complex": (complex, repr, complex),
+    "decimal": (decimal.Decimal, str, decimal.Decimal),
+    "fraction": (fractions.Fraction, str, fractions.Fraction),
+    "datetime": (
+        datetime.datetime,
+        datetime.datetime.isoformat,
+        datetime.datetime.fromisoformat,
+    ),
+    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+    "time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
+}
+
+
+def pack(value: Any, hold: Callable[[Any], Any]) -> Any:
+    """Convert a value to JSON; `hold` takes what has no such form."""
+    if value is None or type(value) in (bool, str):
+        return value
+    # By the types' own methods: those of a subclass are the program's.
+    if isinstance(value, int):
+        return int.__add__(value, 0)
+    if isinstance(value, float):
+        return float.__mul__(value, 1.0)
+    if isinstance(value, str):
+        return str.__add__(value, "")
+    for name, form in _SEQUENCES.items():
+        if isinstance(value, form):  # type: ignore[arg-type]
+            items = [pack(item, hold) for item in form.__iter__(value)]  # type: ignore[attr-defined]
+            return {name: items}
+    if isinstance(value, dict):
+        pairs = dict.items(value)
+        return {"dict": [[pack(key, hold), pack(item, hold)] for key, item in pairs]}
+    for name, (form, to_text, _) in _BY_TEXT.items():
+        if type(value) is form:
+            return {name: to_text(value)}
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape:
+        return pack(value.item(), hold)
+    return hold(value)
+
+
+def unpack(packed: Any, held: Callable[[Any], Any]) -> Any:
+    """Rebuild a value; `held` resolves objects of the other side."""
+    if not isinstance(packed, dict):
+        return packed
+    ((name, content),) = packed.items()
+    if name in _SEQUENCES:
+        return _SEQUENCES[name](unpack(item, held) for item in content)
+    if name == "dict":
+        return {unpack(key, held): unpack(item, held) for key, item in content}
+    if name in _BY_TEXT:
+        return _BY_TEXT[name][2](content)
+    return held(packed)
+
+
+class ObjectTable:
+    """The program's side: the objects it holds for the check, and its answers."""
+
+    def __init__(self) -> None:
+        self._things: list[Any] = []
+        self._numbers: dict[int, int] = {}
+
+    def _hold(self, thing: Any) -> dict[str, int]:
+        number = self._numbers.setdefault(id(thing), len(self._things))
+        if number == len(self._things):
+            self._things.append(thing)
+        return {"held": number}
+
+    def _thing(self, packed: Any) -> Any:
+        if "built_in" in packed:
+            return getattr(builtins, packed["built_in"])
+        return self._things[packed["held"]]
+
+    def answer(self, question: dict[str, Any], names: dict[str, Any]) -> Any:
+        """Carry out a request of the check and return the packed result."""
+        if question["do"] == "name":
+            return pack(names[question["name"]], self._hold)
+        thing = self._thing(question)
+        arguments = [unpack(one, self._thing) for one in question.get("arguments", ())]
+        named = {name: unpack(one, self._thing) for name, one in question.get("named", {}).items()}
+        match question["do"]:
+            case "call":
+                result = thing(*arguments, **named)
+            case "attribute":
+                result = getattr(thing, question["name"])
+            case "set":
+                setattr(thing, question["name"], arguments[0])
+                result = None
+            case "item":
+                result = thing[arguments[0]]
+            case "length":
+                result = len(thing)
+            case "text":
+                result = str(thing)
+            case _:
+                result = [item for item, _ in zip(thing, range(MOST_ITEMS), strict=False)]
+        return pack(result, self._hold)
+
+
+def allow_large_numbers() -> None:
+    """Lift Python's limit on the digits of integers, which JSON writes in decimal."""
+    sys.set_int_max_str_digits(0)
+
+
+def serve(codes: Sequence[CodeType], hearing: int, answering: int) -> NoReturn:
+    """Execute the program and answer the check's requests in order."""
+    enter_program()
+    allow_large_numbers()
+    held = ObjectTable()
+    names: dict[str, Any] | None = None
+    with open(hearing, encoding="utf-8") as questions, open(answering, "w") as answers:
+        for question in questions:
+            try:
+                if names is None:
+                    names = execute(codes, CHECKED)
+                answer = {"value": held.answer(json.loads(question), names)}
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the examiner decides
+                answer = {"error": type(error).__name__, "message": _message(error)}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+    exit_program(0)
+
+
+def _message(error: BaseException) -> str:
+    """Return the error's text, which may fail too."""
+    try:
+        return str(error)[:1000]
+    except BaseException:  # noqa: BLE001
+        return ""
+
+
+MODULES: Final = MappingProxyType({"np": "numpy", "pd": "pandas"})
+"""Modules that a check may use without importing them; the program's could lie."""
+CHECK: Final = "check"
+
+
+class ProgramError(Exception):
+    """The program raised an exception that is not a builtin one."""
+
+
+class ProtocolViolation(Exception):
+    """The program wrote to the check's pipe itself."""
+
+
+class RemoteObject:
+    """An object that the program holds; equal only to itself."""
+
+    _line: RemoteProgram
+    _number: int
+
+    def __init__(self, line: RemoteProgram, number: int) -> None:
+        vars(self).update(_line=line, _number=number)
+
+    def _ask(self, do: str, **rest: Any) -> Any:
+        return self._line.ask({"do": do, "held": self._number, **rest})
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call the object in the program's process."""
+        return self._ask(
+            "call",
+            arguments=[self._line.pack(one) for one in arguments],
+            named={name: self._line.pack(one) for name, one in named.items()},
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{name} of the program's objects is not asked for")
+        return self._ask("attribute", name=name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask("set", name=name, arguments=[self._line.pack(value)])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteObject) and other._number == self._number
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._ask("item", arguments=[self._line.pack(key)])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._ask("items"))
+
+    def __len__(self) -> int:
+        return int(self._ask("length"))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return str(self._ask("text"))
+
+    @property
+    def number(self) -> int:
+        """The object's number in the program's table."""
+        return self._number
+
+
+class RemoteProgram:
+    """The connection to the program: one request, then its answer."""
+
+    def __init__(self, asking: int, hearing: int) -> None:
+        self._questions = open(asking, "w", encoding="utf-8")  # noqa: SIM115 - while the check runs
+        self._answers = open(hearing, encoding="utf-8")  # noqa: SIM115
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """Send a request; raise what the program raised."""
+        try:
+            self._questions.write(json.dumps(question) + "\n")
+            self._questions.flush()
+            line = self._answers.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise EOFError("the program ended before the check did")
+        try:
+            answer = json.loads(line)
+            value = unpack(answer.get("value"), self._held)
+            error = (
+                _rebuild_error(answer["error"], answer["message"]) if "error" in answer else None
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as wrong:
+            raise ProtocolViolation("the program wrote something else than an answer") from wrong
+        if error is not None:
+            raise error
+        return value
+
+    def pack(self, value: Any) -> Any:
+        """Convert a value of the check for the program."""
+        return pack(value, _only_its_own)
+
+    def _held(self, packed: Any) -> Any:
+        return RemoteObject(self, packed["held"])
+
+
+def _only_its_own(value: Any) -> dict[str, Any]:
+    if isinstance(value, RemoteObject):
+        return {"held": value.number}
+    name = getattr(value, "__name__", "")
+    if isinstance(name, str) and getattr(builtins, name, None) is value:
+        return {"built_in": name}
+    raise TypeError(f"a {type(value).__name__} of the check cannot be handed to the program")
+
+
+def _rebuild_error(name: str, message: str) -> Exception:
+    form = getattr(builtins, name, None)
+    if isinstance(form, type) and issubclass(form, Exception):
+        try:
+            return form(message)
+        except TypeError:  # those that want more than a text
+            pass
+    return ProgramError(f"{name}: {message}")
+
+
+class CheckNames(dict[str, Any]):
+    """The check's names: its own, then builtins, then the program's.
+
+    A check that uses no name of the program tests functions with builtin names (MBPP has a `sum`);
+    then those come from the program.
+    """
+
+    def __init__(self, line: RemoteProgram, tree: ast.Module) -> None:
+        super().__init__({"__name__": CHECK, "__builtins__": builtins})
+        self._line = line
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        loaded = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+        built_in = {name for name in loaded if hasattr(builtins, name)}
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        self._looked_into = {
+            node.value.id for node in attributes if isinstance(node.value, ast.Name)
+        }
+        if not loaded - built_in:
+            for name in built_in:
+                with suppress(KeyError):
+                    self[name] = self._from_program(name)
+
+    def _from_program(self, name: str) -> Any:
+        return self._line.ask({"do": "name", "name": name})
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        module = MODULES.get(name, name if name in sys.stdlib_module_names else None)
+        if module and name in self._looked_into:
+            self[name] = importlib.import_module(module)
+        else:
+            self[name] = self._from_program(name)
+        return self[name]
+
+
+def run(check: str, asking: int, hearing: int, writing: int) -> NoReturn:
+    """Run the check and write the verdict: `passed`, or what went wrong."""
+    if kernel.IS_LINUX:
+        kernel.hide_memory()
+    allow_large_numbers()
+    try:
+        tree = ast.parse(check, "check.py")
+        names = CheckNames(RemoteProgram(asking, hearing), tree)
+        exec(compile(tree, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
+        verdict = run_test_cases(names)
+    except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
+        verdict = f"{type(error).__name__}: {error}"
+    with open(writing, "w", encoding="utf-8", errors="replace") as file:
+        file.write(verdict[:LONGEST_VERDICT])
+    exit_now(0)
+
+
+def run_test_cases(names: dict[str, Any]) -> str:
+    """Run the `unittest` cases that a check defines; without any it has passed.
+
+    `unittest` is slow to import, so only checks that import it pay for it.
+    """
+    if "unittest" not in sys.modules:
+        return PASSED
+    import unittest
+
+    result = unittest.TestResult()
+    for found in list(names.values()):
+        if (
+            isinstance(found, type)
+            and issubclass(found, unittest.TestCase)
+            and found.__module__ == names["__name__"]
+        ):
+            unittest.TestLoader().loadTestsFromTestCase(found).run(result)
+    unexpected = [(test, "succeeded unexpectedly") for test in result.unexpectedSuccesses]
+    # A check says with a decorator what it leaves out; whatever else skips is the program.
+    skipped = [(test, "was skipped") for test, _ in result.skipped if not _is_left_out(test)]
+    wrong = (*result.errors, *result.failures, *unexpected, *skipped)
+    if not wrong:
+        return PASSED if result.wasSuccessful() else "the cases failed without saying why"
+    test, trace = wrong[0]
+    return f"{test}: {trace.strip().splitlines()[-1]}"
+
+
+def _is_left_out(test: Any) -> bool:
+    method = getattr(test, getattr(test, "_testMethodName", ""), None)
+    return bool(
+        getattr(type(test), "__unittest_skip__", False)
+        or getattr(method, "__unittest_skip__", False)
+    )
