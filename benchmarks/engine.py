@@ -1,4 +1,4 @@
-"""The measurement behind `benchmarks engine`: every contestant in turns, then the join."""
+"""Measure the engine beside a bare `asyncio.TaskGroup` and LangGraph."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LONGEST_WAIT_SECONDS: Final = 120.0
-"""For one line from the peer. Its first start may have to compile all that it imports."""
+"""Timeout for one line from the peer, whose first start compiles all that it imports."""
 
 TRACING_PREFIXES: Final = ("LANGSMITH_", "LANGCHAIN_")
-"""Settings with which LangGraph would send traces somewhere, which is not what we measure."""
+"""Variables that would make LangGraph send traces."""
 
 
 class PeerProcess:
-    """Asks the script for one block at a time. Made by `peer_process`."""
+    """A contestant in a process of its own, which times one block at a time."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
         self._process = process
 
     async def block(self) -> float:
-        """Have the peer carry out one block."""
+        """Run one block and return its microseconds."""
         assert self._process.stdin is not None, "the process was started with a pipe"
         self._process.stdin.write(b"\n")
         return float((await self.next_line())["microseconds"])
 
     async def next_line(self) -> dict[str, Any]:
-        """What the peer says next."""
+        """Read the next line that the peer prints."""
         assert self._process.stdout is not None, "the process was started with a pipe"
         try:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
@@ -74,10 +74,7 @@ class PeerProcess:
 
 @asynccontextmanager
 async def peer_process(name: str, python: Path, script: str) -> AsyncIterator[PeerProcess]:
-    """Start one of the scripts in `peers/` with that Python, and end it afterwards.
-
-    `-I` keeps this process's own packages and Python settings away from it.
-    """
+    """Start a script of `peers/` with that Python, isolated from ours, and end it afterwards."""
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith(TRACING_PREFIXES)
     }
@@ -113,7 +110,7 @@ WORKFLOW: Final = Workflow(
 
 
 async def join_makespan() -> float:
-    """Seconds from the question to the answer, in the middle of three tries."""
+    """Return the seconds from question to answer, the median of three runs."""
     runner = Runner(
         FixedConductor(WORKFLOW),
         [
@@ -131,14 +128,14 @@ async def join_makespan() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a ratio has to be."""
+    """A limit that a ratio must keep."""
 
     sign: str
     limit: float
     holds: Callable[[float, float], bool]
 
     def verdict(self, ratio: float) -> str:
-        """The bar in words, and whether the ratio passes it."""
+        """Say the limit and whether the ratio keeps it."""
         return f"{self.sign} {self.limit:g}  {'met' if self.holds(ratio, self.limit) else 'MISSED'}"
 
 
@@ -149,10 +146,7 @@ JOIN_BAR: Final = Bar("<=", 1.05, le)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFigures:
-    """The timings of every contestant by name, and the makespan of the join.
-
-    `langgraph_version` is None when it was not measured.
-    """
+    """The timings of every contestant by name, and the makespan of the join."""
 
     timings: Mapping[str, Timing]
     join_seconds: float
@@ -161,22 +155,22 @@ class EngineFigures:
 
     @property
     def taskgroup_ratio(self) -> float:
-        """Ours over the bare TaskGroup."""
+        """Our time over the bare TaskGroup's."""
         return self.timings["engine"].best / self.timings["taskgroup"].best
 
     @property
     def langgraph_ratio(self) -> float | None:
-        """Theirs over ours."""
+        """LangGraph's time over ours."""
         langgraph = self.timings.get("langgraph")
         return langgraph.best / self.timings["engine"].best if langgraph else None
 
     @property
     def join_makespan_ratio(self) -> float:
-        """The join's makespan over the least that is possible."""
+        """The join's makespan over the minimum."""
         return self.join_seconds / LEAST_SECONDS
 
     def as_json(self) -> str:
-        """One line, for programs."""
+        """Return the figures as one line of JSON."""
         ratio = self.langgraph_ratio
         return json.dumps(
             {
@@ -196,7 +190,7 @@ class EngineFigures:
         )
 
     def as_table(self) -> Table:
-        """For people."""
+        """Return the figures as a table."""
         from rich.table import Table
 
         table = Table(title="a 5-step chain of workers that do nothing, and a join")
@@ -255,18 +249,18 @@ QUESTION: Final = "What does orchestration cost?"
 
 
 class IdleWorker(Worker):
-    """Replies at once, with the same words."""
+    """A worker that replies at once."""
 
     profile = WorkerProfile(name="idle", description="does nothing")
     _reply = Reply("done", Usage(1, 1, 0, 0, 0))
 
     async def reply(self, request: Request) -> Reply:
-        """Do nothing."""
+        """Return the reply."""
         return self._reply
 
 
 def chain_workflow(worker: str) -> Workflow:
-    """Five steps in a row."""
+    """Return a workflow of five steps, each reading the one before."""
     return Workflow(
         tuple(
             Step(worker, f"subtask {index}", access=(index - 1,) if index else ())
@@ -276,7 +270,7 @@ def chain_workflow(worker: str) -> Workflow:
 
 
 def bare_taskgroup() -> Chains:
-    """Five tasks; each awaits the one before and then the worker, with a request made before."""
+    """Five tasks, each of which awaits the one before and then the worker."""
     worker = IdleWorker()
     request = Request((user(QUESTION),))
 
@@ -295,10 +289,7 @@ def bare_taskgroup() -> Chains:
 
 
 def engine(*, watched: bool) -> Chains:
-    """The engine as the runner uses it, everything that belongs to one run made anew each time.
-
-    Watched, each event is made and handed to somebody; otherwise `emit` is None.
-    """
+    """The engine as the runner uses it, with all objects of one run made anew."""
     worker = IdleWorker()
     workers: Mapping[str, Worker] = {worker.profile.name: worker}
     pool = Pool((worker.profile,))
@@ -329,14 +320,13 @@ def engine(*, watched: bool) -> Chains:
 
 
 def runner() -> Chains:
-    """A whole run, with its id, its plan by a fixed conductor, and its record at the end."""
+    """A whole run: id, plan by a fixed conductor, record."""
     worker = IdleWorker()
     conductor = FixedConductor(chain_workflow(worker.profile.name))
     return Chains("runner", partial(Runner(conductor, [worker]).run, QUESTION))
 
 
 def _watcher() -> Emit:
-    """Somebody who looks at the latest events."""
     latest: deque[Event] = deque(maxlen=1)
     return latest.append
 
@@ -354,7 +344,7 @@ async def _no_nesting(
 async def measure_engine(
     repeat: int, *, peers: bool, say: Say, install: InstallCommands = install_commands
 ) -> EngineFigures:
-    """Measure with `repeat` blocks of each contestant; without `peers`, Podium alone."""
+    """Measure `repeat` blocks of each contestant; without `peers`, Podium alone."""
     contestants: list[Contestant] = [
         bare_taskgroup(),
         engine(watched=False),

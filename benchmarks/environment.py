@@ -1,7 +1,7 @@
-"""A virtual environment for a peer, so that no peer is ever a dependency of Podium.
+"""Virtual environments for peers, so that no peer is a dependency of Podium.
 
-It is made once, by the Python that runs Podium, under the user's cache directory. The marker
-file inside is written last: an environment without it, or made by another Python, is made anew.
+Each is made once, under the user's cache directory. A marker file is written last: an environment
+without it, or of another Python, is made anew.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ MARKER: Final = "podium-ready"
 
 Command = tuple[str, ...]
 Say = Callable[[str], None]
-"""Told, in a line for a person, what takes so long."""
+"""Receives progress messages."""
 
 InstallCommands = Callable[[Path, str], tuple[Command, ...]]
-"""The commands that make an environment in a directory with a requirement installed in it."""
+"""Returns the commands that make an environment with a requirement installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package to measure beside Podium, at the one version that figures are quoted for.
+    """A package to measure beside Podium, at a fixed version.
 
     `needed_bytes` must be free on the disk before it is installed.
     """
@@ -42,13 +42,13 @@ class Peer:
 
     @property
     def requirement(self) -> str:
-        """As an installer takes it."""
+        """The requirement for pip."""
         extra = f"[{self.extra}]" if self.extra else ""
         return f"{self.package}{extra}=={self.version}"
 
     @property
     def directory(self) -> Path:
-        """Where its environment is kept."""
+        """The directory of its environment."""
         return cache_dir() / "peers" / f"{self.package}-{self.version}"
 
 
@@ -57,13 +57,13 @@ LITELLM: Final = Peer("litellm", "1.106.2", needed_bytes=1_200_000_000, extra="p
 
 
 def python_in(directory: Path) -> Path:
-    """The Python of the environment in that directory."""
+    """Return the Python of the environment in that directory."""
     scripts = sysconfig.get_path("scripts", scheme="venv", vars={"base": str(directory)})
     return Path(scripts) / "python"
 
 
 def install_commands(directory: Path, requirement: str) -> tuple[Command, ...]:
-    """Make the environment, then install with its own pip and the user's own settings for it."""
+    """Return the commands that make the environment and install with its own pip."""
     pip = (
         str(python_in(directory)),
         "-P",
@@ -79,10 +79,11 @@ def install_commands(directory: Path, requirement: str) -> tuple[Command, ...]:
 
 
 async def prepare(peer: Peer, say: Say, commands: InstallCommands = install_commands) -> Path:
-    """The Python of the peer's environment, which is made now if it is not there yet.
+    """Return the Python of the peer's environment, and make it first if it is missing.
 
-    Only one process makes it; others wait. Raises `ConfigError` when it cannot be made, and
-    `StoreError` when there is no room for it.
+    Other processes wait meanwhile. Raises `ConfigError` when it cannot be made, and `StoreError`
+    when
+    the disk is full.
     """
     directory = peer.directory
     with writing(directory.parent, 0):

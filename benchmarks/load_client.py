@@ -1,7 +1,6 @@
-"""The clients of `benchmarks server`: many requests in flight, or the first token of a stream.
+"""HTTP clients of `benchmarks server` that cost little CPU.
 
-A client here does as little as possible, since it shares the machine with what it measures. Each
-response is looked at all the same: one that is not the upstream's answer ends the measurement.
+Each response is checked: one that is not the upstream's answer ends the measurement.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _END_OF_STREAM: Final = b"0\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A plain question to a model behind Chat Completions on this machine."""
+    """A question to a model behind Chat Completions on this machine."""
 
     port: int
     model: str
     question: str = QUESTION
 
     def request(self, *, stream: bool) -> bytes:
-        """The request as it goes over the wire."""
+        """Return the HTTP request as bytes."""
         messages = [{"role": "user", "content": self.question}]
         document = {"model": self.model, "messages": messages, "stream": stream}
         body = json.dumps(document).encode()
@@ -51,14 +50,14 @@ class Call:
 
 
 class Connection:
-    """One connection, on which requests are made one after another. Made by `connected`."""
+    """A connection for sequential requests; made by `connect`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def whole(self, request: bytes) -> None:
-        """Make a request that does not stream, and see that the answer is there."""
+        """Send a request that does not stream, and check the answer."""
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         lines = head.lower().split(b"\r\n")
@@ -68,7 +67,7 @@ class Connection:
             raise _not_an_answer(head + body)
 
     async def first_token(self, request: bytes) -> float:
-        """Make a request that streams; the seconds until its first token was here."""
+        """Send a streaming request and return the seconds to its first token."""
         started = perf_counter()
         self._writer.write(request)
         received = b""
@@ -86,8 +85,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Connection]:
-    """A connection to that port of this machine."""
+async def connect(port: int) -> AsyncIterator[Connection]:
+    """Open a connection to that port of this machine."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         yield Connection(reader, writer)
@@ -97,27 +96,26 @@ async def connected(port: int) -> AsyncIterator[Connection]:
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """So many requests were answered in so many seconds."""
+    """Requests that were answered, and the seconds they took."""
 
     requests: int
     seconds: float
 
     @property
     def per_second(self) -> float:
-        """The rate."""
+        """Requests a second."""
         return self.requests / self.seconds
 
 
 async def flood(call: Call, *, in_flight: int, seconds: float) -> Flood:
-    """Keep so many requests in flight for so long, at least one of each client; those that are
-    under way then may end."""
+    """Keep `in_flight` requests in flight for `seconds`; each client makes at least one."""
     request = call.request(stream=False)
     started = perf_counter()
     end = started + seconds
 
     async def ask() -> int:
         count = 0
-        async with connected(call.port) as connection:
+        async with connect(call.port) as connection:
             while count == 0 or perf_counter() < end:
                 await connection.whole(request)
                 count += 1
@@ -136,11 +134,11 @@ async def flood(call: Call, *, in_flight: int, seconds: float) -> Flood:
 
 
 async def first_tokens(calls: Mapping[str, Call], times: int) -> dict[str, list[float]]:
-    """The seconds until the first token of so many streams from each, in turns, one at a time."""
+    """Return the seconds to first token of `times` streams of each call, interleaved."""
     waits: dict[str, list[float]] = {name: [] for name in calls}
     async with AsyncExitStack() as stack:
         connections = {
-            name: await stack.enter_async_context(connected(call.port))
+            name: await stack.enter_async_context(connect(call.port))
             for name, call in calls.items()
         }
         for _ in range(1 + times):

@@ -1,8 +1,6 @@
-"""A Postgres of the machine's own programs, for as long as it is needed and for nobody else: on a
-socket that nobody else finds, and gone with the process that started it.
+"""Run a temporary Postgres from the machine's own programs, on a private socket.
 
-What it keeps is gone afterwards, so it need not wait for the disk, unless just that is measured.
-It is the servers over it that are killed, and never this.
+Its data is deleted afterwards, so it does not wait for the disk unless that is measured.
 """
 
 from __future__ import annotations
@@ -50,17 +48,17 @@ _DIES_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """A server that runs. `directory` is where its socket is."""
+    """A running server; `directory` holds its socket."""
 
     directory: str
 
     def address(self, database: str = "postgres") -> str:
-        """The address of a database, as `[store] url` has it."""
+        """Return the URL of a database."""
         return f"postgresql://postgres@/{database}?host={self.directory}"
 
 
 def programs() -> Path | None:
-    """Where the programs of the newest Postgres of this machine are, if there is one."""
+    """Return the directory of the newest Postgres on this machine, if any."""
     debian = Path("/usr/lib/postgresql").glob("*/bin/postgres")
     newest = sorted(debian, key=lambda found: int(found.parts[-3].split(".")[0]))
     if newest:
@@ -71,8 +69,7 @@ def programs() -> Path | None:
 
 @contextmanager
 def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
-    """Start one with nothing in it. Where it is to be `durable`, it waits for the disk as in
-    earnest. It may outlive an event loop, so it belongs to none: that waits while this starts."""
+    """Start an empty server; with `durable`, it waits for the disk."""
     where = programs()
     if where is None:
         raise ConfigError(

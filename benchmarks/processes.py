@@ -1,7 +1,4 @@
-"""The processes that `benchmarks server` measures: started, awaited, their CPU time read, ended.
-
-Each gets a directory of its own for its configuration, its log and whatever it keeps.
-"""
+"""Start, await, measure and stop the processes of the benchmarks."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def run_on_fast_loop(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run it to its end. Windows has only the standard loop."""
+    """Run the coroutine on uvloop where it is installed."""
     try:
         from uvloop import new_event_loop
     except ImportError:
@@ -35,7 +32,7 @@ def run_on_fast_loop(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 LONGEST_START_SECONDS: Final = 180.0
-"""A peer may have to compile all that it imports when it is started for the first time."""
+"""A peer may have to compile all its imports at its first start."""
 
 LONGEST_STOP_SECONDS: Final = 10.0
 BETWEEN_TRIES_SECONDS: Final = 0.005
@@ -43,12 +40,12 @@ LOG: Final = "log"
 UPSTREAM: Final = "benchmarks.upstream"
 
 LEFT_OUT: Final = "PYTHONDONTWRITEBYTECODE"
-"""With it, every start would compile everything anew, which no installation does."""
+"""This variable would make every start compile all modules again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A server that is ready, and how long it took from its start."""
+    """A server that is ready, and the seconds that its start took."""
 
     process: asyncio.subprocess.Process
     port: int
@@ -56,13 +53,12 @@ class Started:
 
     @property
     def cpu_seconds(self) -> float:
-        """The CPU time that the process has had so far, all its threads together."""
+        """CPU seconds of the process so far."""
         return cpu_seconds(self.process.pid)
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time that a process has had, in user and in kernel mode, by the system's own clock
-    for it. What `/proc` says is counted in hundredths of a second, which is a score of requests."""
+    """Return the CPU seconds of a process, finer than the hundredths in `/proc`."""
     clock = ctypes.c_int()
     find: Any = getattr(ctypes.CDLL(None), "clock_getcpuclockid", None)
     if find is None or find(pid, ctypes.byref(clock)) != 0:
@@ -74,13 +70,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def inherited() -> dict[str, str]:
-    """The environment of a process that is started here: ours, and no proxy on this machine."""
+    """Return our environment without a proxy for this machine."""
     settings = {key: value for key, value in os.environ.items() if key != LEFT_OUT}
     return {**settings, "NO_PROXY": "127.0.0.1"}
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on at this moment."""
+    """Return a port of this machine that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -89,7 +85,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def upstream_process(module: str = UPSTREAM, *options: str) -> AsyncIterator[int]:
-    """Start the upstream; its port."""
+    """Start an upstream; yields its port."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module, *options),
         stdin=asyncio.subprocess.PIPE,
@@ -116,10 +112,7 @@ async def server_process(
     directory: Path,
     environment: Mapping[str, str],
 ) -> AsyncIterator[Started]:
-    """Start a server that listens on that port; it is ready when it answers on the path `ready`.
-
-    What it says goes to a file in the directory.
-    """
+    """Start a server on that port and wait until the path `ready` answers; log to a file."""
     log = directory / LOG
     started = perf_counter()
     with log.open("wb") as output:
@@ -143,7 +136,7 @@ async def server_process(
 
 
 async def _until_ready(process: asyncio.subprocess.Process, port: int, path: str) -> None:
-    """Ask until it says yes; raises `EOFError` where the process has ended instead."""
+    """Poll until it is ready; raise `EOFError` if the process ends before."""
     while not await _is_ready(port, path):
         if process.returncode is not None:
             raise EOFError

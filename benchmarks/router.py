@@ -1,9 +1,4 @@
-"""The measurement behind `python -m benchmarks router`: what a learned router costs a question.
-
-First the decision alone, over questions of every length; then what a server whose mini tier it
-serves adds to the worker's own time to the first token, beside one without a router, for a short
-question and a long one.
-"""
+"""Measure a learned router: its decision, and the first token of `podium-mini`."""
 
 from __future__ import annotations
 
@@ -43,14 +38,14 @@ does other work too it says how busy that is."""
 
 _SENTENCE: Final = "Explain step by step how the following came about, and what could be done. "
 LONG: Final = _SENTENCE * 60
-"""A question that is longer than any that a router reads to its end."""
+"""A question longer than a router reads."""
 
 HUGE: Final = _SENTENCE * 1_500
-"""One of more than a hundred thousand characters, such as a whole document."""
+"""A question of more than a hundred thousand characters."""
 
 _LONG: Final = ", a long question"
 QUESTIONS: Final = {"": QUESTION, _LONG: LONG}
-"""What is asked for first tokens, by what it is called behind who answers."""
+"""Questions for the first-token measurement, by the suffix of their name."""
 
 WORKERS: Final = ("one", "two", "three", "four", "five")
 

@@ -1,6 +1,6 @@
-"""The measurement behind `benchmarks server`: Podium and the LiteLLM proxy over one upstream.
+"""Measure `podium serve` beside the LiteLLM proxy, over one upstream, one process each.
 
-One process each. They take turns, in several rounds, so that what disturbs one disturbs all.
+Contestants alternate in several rounds, so that a disturbance hits all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.upstream import MODEL
 from podium.core.errors import ConfigError
 
 TIER: Final = "podium-mini"
-"""A run of one step: the router chooses a worker, and nobody plans."""
+"""A run of one step: the router chooses a worker, without a planning call."""
 
 LITELLM_SETTINGS: Final = {
     "LITELLM_MODE": "PRODUCTION",
@@ -38,7 +38,7 @@ SAY_VERSION: Final = "from importlib.metadata import version; print(version('lit
 def podium_server(
     upstream: int, directory: Path, more: str = ""
 ) -> AbstractAsyncContextManager[Started]:
-    """`podium serve` with a pool of one worker, which is the upstream, and with `more` tables."""
+    """Start `podium serve` with the upstream as its only worker, and `more` configuration."""
     configuration = f"""{more}
         [conductor]
         kind = "router"
@@ -54,7 +54,7 @@ def podium_server(
 
 
 def podium_process(text: str, directory: Path) -> AbstractAsyncContextManager[Started]:
-    """`podium serve` with that configuration."""
+    """Start `podium serve` with that configuration."""
     port, home = free_port(), directory / "podium"
     home.mkdir(exist_ok=True)
     configuration = home / "bench.toml"
@@ -73,12 +73,12 @@ def podium_process(text: str, directory: Path) -> AbstractAsyncContextManager[St
 def litellm_server(
     python: Path, upstream: int, directory: Path
 ) -> AbstractAsyncContextManager[Started]:
-    """The LiteLLM proxy, run by the Python of its own environment, with one model."""
+    """Start the LiteLLM proxy with one model, by the Python of its own environment."""
     return litellm_process(python, {"model_list": [litellm_model(MODEL, upstream)]}, directory)
 
 
 def litellm_model(name: str, upstream: int) -> dict[str, Any]:
-    """A model of the proxy's, which is the upstream."""
+    """Return a model entry of the proxy for the upstream."""
     parameters = {
         "model": f"openai/{name}",
         "api_base": f"http://127.0.0.1:{upstream}/v1",
@@ -90,7 +90,7 @@ def litellm_model(name: str, upstream: int) -> dict[str, Any]:
 def litellm_process(
     python: Path, document: Mapping[str, Any], directory: Path
 ) -> AbstractAsyncContextManager[Started]:
-    """The LiteLLM proxy with that configuration, and without keys."""
+    """Start the LiteLLM proxy with that configuration and without keys."""
     port, home = free_port(), directory / "litellm"
     home.mkdir()
     configuration = home / "config.yaml"
@@ -109,7 +109,7 @@ def litellm_process(
 
 
 async def litellm_python(given: Path | None, say: Say, install: InstallCommands) -> Path | None:
-    """The Python that the proxy is run by; None, with a word on it, where there is none."""
+    """Return the Python that runs the proxy; None, with a message, where there is none."""
     if given is not None:
         return given
     try:
@@ -123,7 +123,7 @@ async def litellm_python(given: Path | None, say: Say, install: InstallCommands)
 
 
 async def litellm_version(python: Path) -> str:
-    """Which LiteLLM that Python has; raises `ConfigError` where it has none."""
+    """Return the version of LiteLLM; raise `ConfigError` where there is none."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(str(python), "-I", "-c", SAY_VERSION),
@@ -146,13 +146,12 @@ IN_FLIGHT: Final = 32
 IDLE_SECONDS: Final = 0.1
 IDLE_SHARE: Final = 0.02
 MOST_IDLE_TRIES: Final = 100
-"""A server is idle when it had less than this share of a core for so long: it looks around ten
-times a second even then. What it keeps it may write later."""
+"""A server counts as idle when it used less than `IDLE_SHARE` of a core for `IDLE_SECONDS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """How much is measured: rounds, seconds of each contestant in a round, streams, starts."""
+class ServerExtent:
+    """The size of a measurement; `seconds` is for each contestant in a round."""
 
     rounds: int
     seconds: float
@@ -160,36 +159,39 @@ class Extent:
     starts: int
 
 
-USUAL: Final = Extent(rounds=5, seconds=2.0, streams=60, starts=3)
-QUICK: Final = Extent(rounds=1, seconds=0.2, streams=3, starts=1)
+USUAL: Final = ServerExtent(rounds=5, seconds=2.0, streams=60, starts=3)
+QUICK: Final = ServerExtent(rounds=1, seconds=0.2, streams=3, starts=1)
 
 
 class Spending(Protocol):
-    """Whatever has had CPU time."""
+    """A process with CPU time."""
 
     @property
     def cpu_seconds(self) -> float:
-        """How much so far."""
+        """CPU seconds so far."""
         ...
 
 
-class Contestant(NamedTuple):
-    """A server, and what is asked of it."""
+class ServerContestant(NamedTuple):
+    """A server and the call that is made to it."""
 
     server: Started
     call: Call
 
 
 async def measure_server(
-    extent: Extent,
+    extent: ServerExtent,
     *,
     peers: bool,
     litellm: Path | None,
     say: Say,
     install: InstallCommands = install_commands,
 ) -> ServerFigures:
-    """Measure Podium's server and, with `peers`, the LiteLLM proxy, run by the Python `litellm`
-    or by that of an environment made for it. Where none can be made, Podium is measured alone."""
+    """Measure Podium's server and, with `peers`, the LiteLLM proxy.
+
+    The Python `litellm` runs the proxy, else that of an environment made for it. Where none can be
+    made, Podium is measured alone.
+    """
     python = await litellm_python(litellm, say, install) if peers else None
     version = await litellm_version(python) if python is not None else None
     async with AsyncExitStack() as stack:
@@ -201,14 +203,14 @@ async def measure_server(
         starts.append(_start_of(ours))
         their_start = None
         contestants = {
-            "podium": Contestant(ours, Call(ours.port, MODEL)),
-            "one_step": Contestant(ours, Call(ours.port, TIER)),
+            "podium": ServerContestant(ours, Call(ours.port, MODEL)),
+            "one_step": ServerContestant(ours, Call(ours.port, TIER)),
         }
         if python is not None:
             say("starting the LiteLLM proxy …")
             theirs = await stack.enter_async_context(litellm_server(python, upstream, directory))
             their_start = _start_of(theirs)
-            contestants["litellm"] = Contestant(theirs, Call(theirs.port, MODEL))
+            contestants["litellm"] = ServerContestant(theirs, Call(theirs.port, MODEL))
         say(f"measuring {extent.rounds} rounds, {extent.seconds:g} s of each in turn …")
         load_before = os.getloadavg()[0]
         costs = await _take_turns(contestants, extent)
@@ -230,14 +232,13 @@ async def _start(upstream: int, directory: Path) -> Start:
 
 
 def _start_of(server: Started) -> Start:
-    """What the start of a server took; to be asked for as soon as it is ready."""
     return Start(server.seconds, server.cpu_seconds)
 
 
 async def _take_turns(
-    contestants: Mapping[str, Contestant], extent: Extent
+    contestants: Mapping[str, ServerContestant], extent: ServerExtent
 ) -> dict[str, tuple[Costs, ...]]:
-    """What a request cost each in each round; one more round comes before and is not counted."""
+    """Return the costs of each contestant by round; a warm-up round is not counted."""
     rounds: dict[str, list[Costs]] = {name: [] for name in contestants}
     for _ in range(1 + extent.rounds):
         for name, contestant in contestants.items():
@@ -245,7 +246,7 @@ async def _take_turns(
     return {name: tuple(costs[1:]) for name, costs in rounds.items()}
 
 
-async def _cost(contestant: Contestant, seconds: float) -> Costs:
+async def _cost(contestant: ServerContestant, seconds: float) -> Costs:
     server = contestant.server
     before = server.cpu_seconds
     flooded = await flood(contestant.call, in_flight=IN_FLIGHT, seconds=seconds)
@@ -254,7 +255,7 @@ async def _cost(contestant: Contestant, seconds: float) -> Costs:
 
 
 async def once_idle(server: Spending) -> float:
-    """The CPU time of a server, once what it had left to do is done."""
+    """Return the CPU time of a server once it is idle."""
     spent = server.cpu_seconds
     for _ in range(MOST_IDLE_TRIES):
         await asyncio.sleep(IDLE_SECONDS)

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks server` found out, as figures, as a table, and as one line of JSON."""
+"""The figures of `benchmarks server`, as a table and as one line of JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """One turn of a contestant: requests a second, and its CPU milliseconds for each."""
+    """One turn of a contestant: requests a second, and CPU milliseconds a request."""
 
     per_second: float
     cpu_ms: float
@@ -35,7 +35,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of a server: seconds until it was ready, and CPU seconds that it took for it."""
+    """One start of a server: seconds until it was ready, and its CPU seconds."""
 
     seconds: float
     cpu_seconds: float
@@ -43,10 +43,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFigures:
-    """The turns of each contestant, the seconds to first tokens and to readiness.
+    """The turns of each contestant, times to first token and to readiness.
 
-    `litellm_version` is None when the proxy was not measured. `load_average` is the machine's
-    when the measurement began: rates suffer from it, CPU time hardly.
+    `litellm_version` is None when the proxy was not measured. `load_average` is the machine's at
+    the
+    start: it lowers rates, and hardly CPU time.
     """
 
     costs: Mapping[str, Sequence[Costs]]
@@ -57,40 +58,40 @@ class ServerFigures:
     load_average: float
 
     def best_rate(self, name: str) -> float:
-        """Requests a second in the quickest turn."""
+        """Requests a second in the fastest turn."""
         return max(costs.per_second for costs in self.costs[name])
 
     def cpu_ms(self, name: str) -> float:
-        """CPU milliseconds a request, in the turn in the middle."""
+        """CPU milliseconds a request, the median of the turns."""
         return median(costs.cpu_ms for costs in self.costs[name])
 
     def first_token_ms(self, name: str) -> float:
-        """Milliseconds to the first token, in the stream in the middle."""
+        """Milliseconds to the first token, the median of the streams."""
         return median(self.first_tokens[name]) * 1000
 
     def overhead_ms(self, name: str) -> float:
-        """What a server adds to the upstream's own time to the first token."""
+        """Milliseconds that a server adds to the upstream's time to first token."""
         return self.first_token_ms(name) - self.first_token_ms("upstream")
 
     @property
     def litellm_rps_ratio(self) -> float | None:
-        """Our requests a second over theirs, each in its quickest turn."""
+        """Our requests a second over theirs, each in its fastest turn."""
         if self.litellm_version is None:
             return None
         return self.best_rate("podium") / self.best_rate("litellm")
 
     @property
     def ttft_overhead_ms(self) -> float:
-        """The larger one of what a worker by its name and a run of one step add."""
+        """The larger overhead of a worker by name and a one-step run."""
         return max(self.overhead_ms("podium"), self.overhead_ms("one_step"))
 
     @property
     def cold_start_s(self) -> float:
-        """From the start of the process to its being ready, in the start in the middle."""
+        """Seconds from process start to readiness, the median."""
         return median(start.seconds for start in self.starts)
 
     def as_json(self) -> str:
-        """One line, for programs."""
+        """Return the figures as one line of JSON."""
         ratio, theirs = self.litellm_rps_ratio, self.litellm_start
         return json.dumps(
             {
@@ -117,7 +118,7 @@ class ServerFigures:
         )
 
     def as_table(self) -> Table:
-        """For people."""
+        """Return the figures as a table."""
         from rich.table import Table
 
         peer = f"LiteLLM {self.litellm_version or 'not measured'}"

@@ -1,8 +1,7 @@
-"""Contestants, and the fair way to time them: turn by turn, in many short blocks.
+"""Time contestants fairly: interleaved, in many short blocks.
 
-On a busy machine a single long measurement mostly measures the neighbours. Here the contestants
-take turns (A B C A B C …), so that what disturbs one disturbs all alike; a block is so short
-that many pass undisturbed, and the quickest block of each is what it costs to do the work.
+Contestants alternate, so that a disturbance hits all of them. Blocks are short, so that many of
+them pass undisturbed; the fastest block is what the work costs.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from typing import Final, Protocol
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Spare the collector what is there by now, as a server does: what is measured pays for its own
-    garbage only. In a process that spares its collector by itself it stays so."""
+    """Freeze the heap, so that the measured code pays for its own garbage only."""
     is_spared = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
@@ -32,29 +30,29 @@ def settled_heap() -> Iterator[None]:
 
 
 CHAINS_A_BLOCK: Final = 20
-"""A block of ours takes one or two milliseconds, less than a scheduler's usual time slice."""
+"""A block takes one or two milliseconds, less than a scheduler's usual time slice."""
 
 
 class Contestant(Protocol):
-    """Something that carries out the chain in its own way."""
+    """An implementation of the five-step chain."""
 
     name: str
 
     async def block(self) -> float:
-        """Carry out a short block of chains and return the microseconds that one took."""
+        """Run a short block of chains and return the microseconds of one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Microseconds a chain: in the quickest block, and in the block in the middle."""
+    """Microseconds of one chain: the fastest block and the median."""
 
     best: float
     median: float
 
 
 class Chains:
-    """A contestant in this process: it carries the chain out again and again."""
+    """A contestant in this process."""
 
     def __init__(
         self,
@@ -67,7 +65,7 @@ class Chains:
         self.chains_a_block = chains_a_block
 
     async def block(self) -> float:
-        """Carry out one block; its first chain is not timed, as it finds cold caches."""
+        """Run one block; its first chain is not timed, as caches are cold."""
         await self._carry_out()
         started = perf_counter()
         for _ in range(self.chains_a_block):
@@ -76,7 +74,7 @@ class Chains:
 
 
 async def take_turns(contestants: Sequence[Contestant], repeat: int) -> dict[str, Timing]:
-    """Let each contestant carry out `repeat` blocks, in turns; the timings by name."""
+    """Run `repeat` blocks of each contestant, interleaved; return timings by name."""
     blocks: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     order = deque(contestants)
     with settled_heap():

@@ -1,8 +1,7 @@
-"""The upstream of `benchmarks server`: a model that answers at once, always with the same words.
+"""The upstream of `benchmarks server`: a model that answers at once, always the same.
 
-It runs in a process of its own (`python -m benchmarks.upstream`) and speaks as much of
-Chat Completions as the contestants need, on the bare protocol, so that it is never what holds
-them up. A line of JSON says on which port it listens; it ends when its standard input does.
+It runs in a process of its own (`python -m benchmarks.upstream`) on the bare HTTP protocol, so that
+it never limits a contestant.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ WHOLE: Final = whole_response()
 STREAMED: Final = streamed_response()
 
 
-class Upstream(asyncio.Protocol):
+class FixedUpstream(asyncio.Protocol):
     """One connection to the upstream; its requests come one after another."""
 
     def __init__(self) -> None:
@@ -110,7 +109,7 @@ class Upstream(asyncio.Protocol):
 async def serve() -> None:
     """Listen on a free port, say on which, and serve until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Upstream, "127.0.0.1", 0)
+    server = await loop.create_server(FixedUpstream, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     sys.stdout.write(json.dumps({"port": port}) + "\n")
     sys.stdout.flush()

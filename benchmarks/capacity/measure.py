@@ -22,7 +22,7 @@ from benchmarks.capacity.database import (
 )
 from benchmarks.capacity.report import Capacity, Database, Memory, Row
 from benchmarks.environment import Say
-from benchmarks.load_client import Call, Flood, connected, flood
+from benchmarks.load_client import Call, Flood, connect, flood
 from benchmarks.postgres import programs, running_postgres
 from benchmarks.processes import (
     Started,
@@ -232,7 +232,7 @@ async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
 
 
 async def _ask(call: Call) -> None:
-    async with connected(call.port) as connection:
+    async with connect(call.port) as connection:
         await connection.whole(call.request(stream=False))
 
 
@@ -241,7 +241,7 @@ IN_FLIGHT: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class CapacityExtent:
     """How much is measured: seconds of each load, and before it; runs in flight at once; seconds
     in which Postgres shows what it can do."""
 
@@ -251,12 +251,12 @@ class Extent:
     database_seconds: int
 
 
-USUAL: Final = Extent(seconds=8.0, first_seconds=2.0, held=1000, database_seconds=10)
-QUICK: Final = Extent(seconds=0.4, first_seconds=0.1, held=40, database_seconds=1)
+USUAL: Final = CapacityExtent(seconds=8.0, first_seconds=2.0, held=1000, database_seconds=10)
+QUICK: Final = CapacityExtent(seconds=0.4, first_seconds=0.1, held=40, database_seconds=1)
 
 
 async def measure_capacity(
-    extent: Extent, *, workers: int, replicas: int, loads: Sequence[Load] = LOADS, say: Say
+    extent: CapacityExtent, *, workers: int, replicas: int, loads: Sequence[Load] = LOADS, say: Say
 ) -> Capacity:
     """Measure one process, `workers` processes of one server, and one and `replicas` replicas over
     a Postgres that is started for it; without the latter where this machine has none."""
@@ -271,7 +271,11 @@ async def measure_capacity(
 
 
 async def _measured(
-    places: Sequence[Station], loads: Sequence[Load], url: str | None, extent: Extent, say: Say
+    places: Sequence[Station],
+    loads: Sequence[Load],
+    url: str | None,
+    extent: CapacityExtent,
+    say: Say,
 ) -> Capacity:
     """On an event loop of its own, which is quick."""
     load_before = os.getloadavg()[0]
@@ -310,7 +314,9 @@ def stations(workers: int, replicas: int, url: str | None) -> list[Station]:
     return found
 
 
-async def _row(station: Station, load: Load, upstream: int, home: Path, extent: Extent) -> Row:
+async def _row(
+    station: Station, load: Load, upstream: int, home: Path, extent: CapacityExtent
+) -> Row:
     before = None if station.url is None else await database.read_counters(station.url)
     spent_by_database = open_connections = 0.0
     async with running(station, upstream, home) as servers:

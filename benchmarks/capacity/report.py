@@ -135,11 +135,6 @@ def _bottleneck(rows: Sequence[Document], commits: float) -> Iterator[str]:
         )
 
 
-if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:3])
-    target.write_text(updated(target.read_text("utf-8"), source), "utf-8")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
     """What one request made a Postgres do, on average, and how many connections were open."""
@@ -234,3 +229,8 @@ class Capacity:
         if self.commits_per_second is None:
             return told
         return f"{told}; Postgres alone: {self.commits_per_second:,.0f} commits a second"
+
+
+if __name__ == "__main__":
+    source, target = map(Path, sys.argv[1:3])
+    target.write_text(updated(target.read_text("utf-8"), source), "utf-8")

@@ -1,7 +1,6 @@
-"""What counts as broken: pure judgements of runs, beside what others say that happened.
+"""Decide what counts as broken: pure functions over runs and what others observed.
 
-Nothing here breaks anything or calls anybody, so that each judgement can be tried on a run that
-is broken by hand: a zero in the table means something only if the check would have found one.
+They break nothing and call nothing, so that tests can apply each check to a run broken by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ PAGE: Final = 500
 
 
 async def in_turns(count: int, in_flight: int, perform: Callable[[int], Awaitable[None]]) -> None:
-    """Perform that many, with so many of them in flight at any time."""
+    """Run `perform` for `count` numbers, `in_flight` at a time."""
     numbers = iter(range(count))
 
     async def go_on() -> None:
@@ -33,7 +32,7 @@ async def in_turns(count: int, in_flight: int, perform: Callable[[int], Awaitabl
 
 
 async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
-    """All runs of a store, the newest first, page by page."""
+    """Yield all runs of a store, newest first."""
     before = None
     while page := await store.list(limit=PAGE, before=before):
         for summary in page:
@@ -42,7 +41,7 @@ async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
 
 
 def middle_and_tail(name: str, seconds: Sequence[float]) -> dict[str, int | float | str | None]:
-    """The time in the middle and the one that a twentieth exceed, in milliseconds, by name."""
+    """Return p50 and p95 in milliseconds, by name."""
     if len(seconds) < 2:
         return {}
     cuts = quantiles(seconds, n=20)
@@ -50,13 +49,13 @@ def middle_and_tail(name: str, seconds: Sequence[float]) -> dict[str, int | floa
 
 
 EXACT_USD: Final = 1e-9
-"""Money may differ by so much: sums of fractions depend on their order."""
+"""Tolerance for money: sums of fractions depend on their order."""
 
 ENDED: Final = frozenset({"answered", "partial", "failed", "exhausted"})
 
 
 class Billed(NamedTuple):
-    """One call, as the worker that was called tells of it. What a fault hid is unknown."""
+    """One call as the worker reports it."""
 
     worker: str
     usage: Usage
@@ -64,28 +63,28 @@ class Billed(NamedTuple):
 
 
 class StepName(NamedTuple):
-    """A step of a run, as an upstream knows it: by a mark in the question, and by whom it asks."""
+    """A step as an upstream knows it: the question's mark and the worker."""
 
     mark: str
     worker: str
 
 
 def has_ended(run: Run) -> bool:
-    """Whether the run is over: answered, or not answered for a cause that is named."""
+    """True if the run ended: answered, or failed with a named cause."""
     if run.status not in ENDED:
         return False
     return run.answer is not None if run.status == "answered" else bool(run.error)
 
 
 def is_lost(run: Run, kept: Run | None, told: str | None = None) -> bool:
-    """Whether what is kept of a run is not the run, or what was streamed of it not its answer."""
+    """True if the stored run differs from the run, or the streamed text from its answer."""
     if kept is None or dump(kept) != dump(run):
         return True
     return told is not None and run.status == "answered" and told != run.answer
 
 
 def misreports(run: Run, calls: Sequence[Billed]) -> bool:
-    """Whether the run tells of other calls than the workers do: call by call, and in its sums."""
+    """True if the run records other calls, usage or costs than the workers observed."""
     recorded = [Billed(call.worker, call.usage, call.cost_usd) for call in run.calls]
     if Counter(call[:2] for call in recorded) != Counter(call[:2] for call in calls):
         return True
@@ -99,7 +98,7 @@ def misreports(run: Run, calls: Sequence[Billed]) -> bool:
 
 
 class _Sum:
-    """A sum that is unknown as soon as a part is."""
+    """A sum that is unknown as soon as one part is."""
 
     def __init__(self) -> None:
         self.total: float | None = 0.0
@@ -109,7 +108,7 @@ class _Sum:
 
 
 def _costs(calls: Iterable[Billed]) -> list[float | None]:
-    """The costs of the calls, in an order that does not depend on when they were made."""
+    """Return the costs of the calls in an order independent of time."""
     ordered = sorted(calls, key=lambda call: (call.worker, repr(call.usage)))
     return [call.cost_usd for call in ordered]
 
@@ -121,14 +120,13 @@ def _same_cost(one: float | None, other: float | None) -> bool:
 
 
 def overruns(run: Run, calls: int) -> bool:
-    """Whether a run passed its caps on calls, by its own count or by the workers'."""
+    """True if the run exceeded its cap on calls, by its own count or the workers'."""
     cap = run.budget.calls
     return cap is not None and max(run.spent.calls, len(list(run.calls)), calls) > cap
 
 
 class Journal:
-    """Which steps were on record as done whenever something was killed, and how often each had
-    been asked by then: from there on it must not be asked again."""
+    """Steps that were recorded as done at each kill: they must not be called again."""
 
     def __init__(self) -> None:
         self._asked: dict[StepName, int] = {}
@@ -137,19 +135,20 @@ class Journal:
         return len(self._asked)
 
     def note(self, done: Iterable[StepName], asked: Mapping[StepName, int]) -> None:
-        """These steps are on record as done now."""
+        """Record that these steps are done now, and how often each was called."""
         for step in done:
             self._asked.setdefault(step, asked.get(step, 0))
 
     def repeated(self, asked: Mapping[StepName, int]) -> list[StepName]:
-        """The steps that were asked again after they were on record."""
+        """Return the steps that were called again after they were recorded."""
         return [step for step, count in self._asked.items() if asked.get(step, 0) > count]
 
 
 class Spending(NamedTuple):
-    """What was spent on one account, as the upstream counts it. `unsettled` is what calls cost of
-    which nobody is left to tell, for their process was killed before they were on record: what is
-    on no record for another cause is no part of it, or no cap could ever be seen to be passed."""
+    """What was spent on one account, as the upstream counts it.
+
+    `unsettled` is the cost of calls that were in flight when their process was killed.
+    """
 
     cap: float
     spent: float
@@ -158,10 +157,10 @@ class Spending(NamedTuple):
 
     @property
     def beyond(self) -> float:
-        """How far the cap was passed."""
+        """Return by how much the cap was exceeded."""
         return max(0.0, self.spent - self.cap)
 
     @property
     def overran(self) -> bool:
-        """Whether it was passed by more than calls that were in flight."""
+        """True if the cap was exceeded by more than calls in flight explain."""
         return self.beyond > self.unsettled + self.most_in_flight + EXACT_USD

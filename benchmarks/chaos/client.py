@@ -1,6 +1,6 @@
-"""Clients of servers that break: every request is made to its end, wherever it has to be.
+"""An HTTP client for servers that break: it reads every response to its end.
 
-One knows nothing of Podium: it posts Chat Completions, reads what comes, and says what it was.
+It knows nothing of Podium, posts Chat Completions and reports what came back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ OK: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back. `text` and `usage` are those of the answer, streamed or not; `is_whole`
-    says that it came to its end as the protocol has it."""
+    """A response, streamed or not. `is_whole` is True if it ended as the protocol requires."""
 
     status: int
     text: str
@@ -28,14 +27,14 @@ class Response:
 
     @property
     def is_answer(self) -> bool:
-        """Whether it is an answer, all of it."""
+        """True if this is a complete answer."""
         return self.status == OK and self.is_whole and not self.error
 
 
 async def post(
     port: int, document: Mapping[str, Any], headers: Mapping[str, str], seconds: float
 ) -> Response:
-    """Post that to Chat Completions on a port of this machine, and read the response to its end.
+    """Post to Chat Completions on a port of this machine and read the response.
 
     Raises `OSError`, `EOFError` or `TimeoutError` where there is none.
     """
@@ -62,7 +61,7 @@ async def post(
 
 
 async def _content(reader: asyncio.StreamReader, head: bytes) -> tuple[bytes, bool]:
-    """The body, and whether it came to its end."""
+    """Return the body, and whether it is complete."""
     if b"transfer-encoding: chunked" not in head:
         _, found, length = head.partition(b"content-length:")
         if not found:
@@ -102,7 +101,7 @@ def _whole(status: int, content: bytes, *, is_complete: bool) -> Response:
 
 
 def _streamed(status: int, content: bytes) -> Response:
-    """What a client makes of a stream: it is whole when the protocol's last line has come."""
+    """Assemble a stream; it is whole when `[DONE]` has come."""
     text: list[str] = []
     usage, error, is_done = None, "", False
     for line in content.split(b"\n"):

@@ -1,9 +1,8 @@
-"""The process that is killed: performs every question of a scene that its store has no end of.
+"""The process that is killed: runs every question that the store has no end of.
 
     python -m benchmarks.chaos.driver DIRECTORY RUNS SEED IN_FLIGHT
 
-What the store has of a run is gone on with, what it has nothing of is asked. It says `ready` when
-it begins and ends when all is done; it never gets to know that it is being killed.
+It resumes stored runs, starts the others, and prints `ready` when it begins.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ READY: Final = "ready"
 
 
 async def drive(directory: Path, runs: int, seed: int, in_flight: int) -> None:
-    """Perform so many runs, or what is left to do of them."""
+    """Run `runs` questions, or what is left of them."""
     settings = await discover_settings(os.environ, config=directory / CONFIGURATION)
     async with AsyncPodium(settings=settings, store=directory / STORE) as podium:
         store = (await podium.open()).store

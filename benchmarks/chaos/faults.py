@@ -1,7 +1,7 @@
-"""Runs over workers of which every call may go wrong: do they all end, and is their bill right?
+"""Run questions over workers whose every call may fail: do all runs end, is usage exact?
 
-Each worker is scripted, behind a `FaultyWorker`, and a witness stands before both. The runs are
-kept in SQLite by the journal, as they are everywhere; each is read back by a reader of its own.
+Each worker is scripted, behind a `FaultyWorker`, with a `Witness` around both that records calls.
+Runs are stored in SQLite, and each is read back by another reader.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from podium.workers.faulty import Faults, FaultyWorker
 from podium.workers.scripted import ScriptedWorker
 
 CALLS: Final[ContextVar[list[Billed]]] = ContextVar("calls")
-"""Where the calls of the run in whose context we are get noted."""
+"""Receives the calls of the run in the current context."""
 
 
 class Witness:
-    """The worker, with a note of every call."""
+    """A worker that records every call."""
 
     def __init__(self, worker: Worker) -> None:
         self.profile = worker.profile
         self._worker = worker
 
     async def reply(self, request: Request) -> Reply:
-        """The worker's reply."""
+        """Return the worker's reply."""
         try:
             reply = await self._worker.reply(request)
         except BaseException as error:
@@ -67,7 +67,7 @@ class Witness:
         return reply
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """The worker's stream."""
+        """Stream the worker's reply."""
         noted = False
         usage = UNKNOWN_USAGE
         try:
@@ -92,16 +92,16 @@ class Witness:
 
 
 def _hidden_by(error: BaseException) -> Usage:
-    """What is known of the usage of a call that failed: it was none, or it is unknown."""
+    """Return the known usage of a failed call: none, or unknown."""
     refused = isinstance(error, WorkerError) and not error.billed
     return NO_USAGE if refused else UNKNOWN_USAGE
 
 
 LONE: Final = "lone"
-"""The worker that has no fallback."""
+"""The worker without a fallback."""
 
 ALONE: Final = "alone"
-"""In a question: one step is for the worker without a fallback."""
+"""Marks a question of which one step is for the worker without a fallback."""
 
 MOST_STEPS: Final = 5
 SHAPES: Final = ("chain", "join", "all", "some")
@@ -113,8 +113,8 @@ SHARE_PLANNED_BY_CALL: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One run to ask for. Where it `has_fallback` and no cap, it is to be answered."""
+class PlannedRun:
+    """One run to start."""
 
     question: str
     streams: bool
@@ -123,68 +123,68 @@ class Wanted:
 
     @property
     def must_be_answered(self) -> bool:
-        """Whether nothing but faults stands between this run and its answer."""
+        """True if only faults stand between this run and its answer."""
         return ALONE not in self.question.split() and self.budget.calls is None
 
 
-def wanted_run(index: int, seed: int) -> Wanted:
-    """The run with that number; every second one streams."""
-    chance = _chance(seed, index)
+def planned_run(index: int, seed: int) -> PlannedRun:
+    """Return the run with that number; every second one streams."""
+    random_ = _random(seed, index)
     words = [f"chaos-{index:06d}", "what", "holds", "when", "things", "break?"]
-    if chance.random() < SHARE_ALONE:
+    if random_.random() < SHARE_ALONE:
         words.append(ALONE)
-    cap = chance.randint(1, 12) if chance.random() < SHARE_CAPPED else None
-    return Wanted(
+    cap = random_.randint(1, 12) if random_.random() < SHARE_CAPPED else None
+    return PlannedRun(
         question=" ".join(words),
         streams=index % 2 == 1,
-        rounds=chance.choice((1, 1, 1, 2, 3)),
+        rounds=random_.choice((1, 1, 1, 2, 3)),
         budget=Budget(calls=cap, depth=1),
     )
 
 
-class Improviser:
-    """Plans something else for every question, and now and then asks a worker first."""
+class RandomConductor:
+    """A conductor that plans at random, and sometimes calls a worker first."""
 
-    name = "improviser"
+    name = "random"
 
     def __init__(self, worker: Worker, seed: int) -> None:
         self.worker = worker
         self._seed = seed
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """A workflow; after the first round, perhaps acceptance."""
-        chance = _chance(self._seed, context.question, len(context.rounds))
-        if context.answer is not None and chance.random() < 0.5:
+        """Return a workflow; after the first round, sometimes accept."""
+        random_ = _random(self._seed, context.question, len(context.rounds))
+        if context.answer is not None and random_.random() < 0.5:
             return Plan(None)
-        if chance.random() < SHARE_PLANNED_BY_CALL:
-            with suppress(WorkerError):  # then it improvises without having asked
+        if random_.random() < SHARE_PLANNED_BY_CALL:
+            with suppress(WorkerError):  # it plans without the reply
                 await call(self.worker, Request((user(f"Plan for: {context.question}"),)))
-        return Plan(_workflow(context, chance))
+        return Plan(_workflow(context, random_))
 
 
-def _workflow(context: PlanningContext, chance: random.Random) -> Workflow:
+def _workflow(context: PlanningContext, random_: random.Random) -> Workflow:
     conductors = [x.name for x in context.pool if x.provider == CONDUCTOR_PROVIDER]
     usual = [x for x in context.pool.names if x not in (LONE, *conductors)]
-    count = chance.randint(1, min(MOST_STEPS, context.max_steps))
-    shape = chance.choice(SHAPES)
-    workers = [chance.choice(usual) for _ in range(count)]
-    if conductors and count > 1 and chance.random() < SHARE_NESTED:
-        workers[chance.randrange(count - 1)] = chance.choice(conductors)
+    count = random_.randint(1, min(MOST_STEPS, context.max_steps))
+    shape = random_.choice(SHAPES)
+    workers = [random_.choice(usual) for _ in range(count)]
+    if conductors and count > 1 and random_.random() < SHARE_NESTED:
+        workers[random_.randrange(count - 1)] = random_.choice(conductors)
     if ALONE in context.question.split():
-        workers[chance.randrange(count)] = LONE
+        workers[random_.randrange(count)] = LONE
     return Workflow(
         tuple(
             Step(
                 worker,
                 f"{context.question} part {index}",
-                _access(index, index == count - 1, shape, chance),
+                _access(index, index == count - 1, shape, random_),
             )
             for index, worker in enumerate(workers)
         )
     )
 
 
-def _access(index: int, is_last: bool, shape: str, chance: random.Random) -> Access:
+def _access(index: int, is_last: bool, shape: str, random_: random.Random) -> Access:
     before = tuple(range(index))
     match shape:
         case "chain":
@@ -194,10 +194,10 @@ def _access(index: int, is_last: bool, shape: str, chance: random.Random) -> Acc
         case "all":
             return "all"
         case _:
-            return tuple(step for step in before if chance.random() < 0.5)
+            return tuple(step for step in before if random_.random() < 0.5)
 
 
-def _chance(*of: object) -> random.Random:
+def _random(*of: object) -> random.Random:
     return random.Random(":".join(map(str, of)))  # noqa: S311 -- repeatable, not unguessable
 
 
@@ -205,10 +205,10 @@ SHARE: Final = 0.2
 IN_FLIGHT: Final = 64
 
 LONGEST_RUN_SECONDS: Final = 60.0
-"""A run that takes longer is stuck: one takes milliseconds, and its faults tens of them."""
+"""A run that takes longer is stuck: it takes milliseconds otherwise."""
 
 RETRY: Final = RetryPolicy(first_wait=0.005, longest_wait=0.1)
-"""Waits are short, for these faults are over at once; how often is tried is as usual."""
+"""Short waits, as these faults pass at once; the number of tries is the default."""
 
 PRICES: Final = {
     "anna": Price(input=3.0, output=15.0),
@@ -222,7 +222,7 @@ FALLBACKS: Final = {"anna": "bert", "bert": "cora", "cora": "anna"}
 
 @dataclass(slots=True)
 class Findings:
-    """What is found as runs end. `to_be_answered` had a fallback and no cap."""
+    """Counts over the runs. `to_be_answered` had a fallback and no cap."""
 
     runs: int = 0
     lost: int = 0
@@ -239,29 +239,29 @@ class Findings:
 
 
 async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> ChaosRow:
-    """So many runs, so many of them at once, with faults drawn from that seed."""
+    """Run `runs` questions, `in_flight` at a time, with faults drawn from that seed."""
     found = Findings()
     workers = {name: _faulty(name, seed) for name in PRICES}
     planner = Witness(workers["planner"])
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as directory:
-        place = Path(directory) / "runs.db"
+        path = Path(directory) / "runs.db"
         async with AsyncPodium(
             [
                 *(Witness(worker) for name, worker in workers.items() if name != "planner"),
                 ConductorWorker(WorkerProfile(name="deeper", fallback="anna")),
             ],
-            Improviser(planner, seed),
+            RandomConductor(planner, seed),
             retry=RETRY,
-            store=place,
+            store=path,
         ) as podium:
-            reader = await open_store(place)
+            reader = await open_store(path)
             try:
-                rehearsal = Rehearsal(podium, reader, found)
-                await in_turns(runs, in_flight, lambda n: rehearsal.perform(wanted_run(n, seed)))
+                trial = FaultTrial(podium, reader, found)
+                await in_turns(runs, in_flight, lambda n: trial.perform(planned_run(n, seed)))
             finally:
                 await reader.close()
-        store = await open_store(place)
+        store = await open_store(path)
         try:
             kept = {summary.id async for summary in every_run(store)}
         finally:
@@ -276,56 +276,56 @@ def _faulty(name: str, seed: int) -> FaultyWorker:
         name=name, provider="scripted", price=PRICES[name], fallback=FALLBACKS.get(name)
     )
     return FaultyWorker(
-        ScriptedWorker(profile, _said, chunk=3, keep_requests=0), Faults.evenly(SHARE), seed
+        ScriptedWorker(profile, _reply_to, chunk=3, keep_requests=0), Faults.evenly(SHARE), seed
     )
 
 
-def _said(request: Request) -> str:
-    """A reply that differs from question to question, and so does its length."""
+def _reply_to(request: Request) -> str:
+    """Return a reply whose text and length depend on the question."""
     words = request.text.split()
     return f"As to {words[0]}: " + " ".join(words[-(len(request.text) % 40 + 3) :])
 
 
-class Hearer:
-    """Whoever watches a run: keeps what is streamed to them, by run and round."""
+class StreamCollector:
+    """Collects the streamed text by run and round."""
 
     def __init__(self) -> None:
         self._pieces: dict[tuple[str, int], list[str]] = {}
 
     def __call__(self, event: Event) -> None:
-        """Hear what happens."""
+        """Receive an event."""
         if isinstance(event, StepDelta) and not event.thinking:
             self._pieces.setdefault((event.run_id, event.round), []).append(event.text)
 
     def answer_of(self, run: Run) -> str:
-        """What was told of the round that answers the run."""
+        """Return the streamed text of the round that answers the run."""
         finals = [round_ for round_ in run.rounds if round_.final is not None]
         return "".join(self._pieces.get((run.id, finals[-1].index), ())) if finals else ""
 
 
-class Rehearsal:
-    """Performs runs one by one, and looks at each when it has ended."""
+class FaultTrial:
+    """Starts runs and checks each when it has ended."""
 
     def __init__(self, podium: AsyncPodium, reader: RunStore, found: Findings) -> None:
         self._podium = podium
         self._reader = reader
         self._found = found
 
-    async def perform(self, wanted: Wanted) -> None:
+    async def perform(self, planned: PlannedRun) -> None:
         """Ask, wait for the end, and check it."""
-        found, hearer = self._found, Hearer()
+        found, collector = self._found, StreamCollector()
         calls: list[Billed] = []
         CALLS.set(calls)
         found.runs += 1
-        found.to_be_answered += wanted.must_be_answered
+        found.to_be_answered += planned.must_be_answered
         try:
             async with asyncio.timeout(LONGEST_RUN_SECONDS):
                 run = await self._podium.ask(
-                    wanted.question,
-                    rounds=wanted.rounds,
-                    budget=wanted.budget,
-                    emit=hearer,
-                    stream=wanted.streams,
+                    planned.question,
+                    rounds=planned.rounds,
+                    budget=planned.budget,
+                    emit=collector,
+                    stream=planned.streams,
                 )
         except TimeoutError:
             found.stuck += 1
@@ -334,10 +334,10 @@ class Rehearsal:
             found.lost += 1
             found.broken[f"a run raised {type(error).__name__}: {error}"] += 1
             return
-        found.answered += wanted.must_be_answered and run.status == "answered"
-        await self._judge(run, calls, hearer.answer_of(run) if wanted.streams else None)
+        found.answered += planned.must_be_answered and run.status == "answered"
+        await self._judge(run, calls, collector.answer_of(run) if planned.streams else None)
 
-    async def _judge(self, run: Run, calls: list[Billed], told: str | None) -> None:
+    async def _judge(self, run: Run, calls: list[Billed], streamed: str | None) -> None:
         found = self._found
         found.statuses[run.status] += 1
         found.calls += len(calls)
@@ -349,7 +349,7 @@ class Rehearsal:
             kept = await self._reader.load(run.id)
         except NotFound:
             kept = None
-        found.lost += is_lost(run, kept, told)
+        found.lost += is_lost(run, kept, streamed)
         found.misreported += misreports(run, calls)
         found.overran += overruns(run, len(calls))
 

@@ -1,8 +1,7 @@
-"""Runs whose process is killed at random moments, again and again, until all of them are done.
+"""Kill the process of runs at random moments, again and again, until all runs are done.
 
-The process is real and so is the signal, which nothing can catch; the store is a file. The
-upstream is another process, which lives on and knows how often each step was asked for. Whatever
-the store has on record as done when the process dies must not be asked for again.
+Process, signal and store are real. The upstream is another process, which survives and counts how
+often each step was called. A step recorded as done at a kill must not be called again.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ from podium.store import open_store
 IN_FLIGHT: Final = 4
 LATENCY_SECONDS: Final = 0.05
 MOST_CALLS_A_LIFE: Final = 24
-"""A process is killed after it has made some calls, at most so many, and a random while: so it gets
-somewhere however slow the machine is."""
+"""A process is killed after a random number of calls, so it makes progress on any machine."""
 
 LONGEST_WHILE_SECONDS: Final = 2 * LATENCY_SECONDS
 LONGEST_LIFE_SECONDS: Final = 30.0
@@ -49,15 +47,15 @@ SHARE_KILLED_AT_START: Final = 0.15
 LONGEST_START_SECONDS: Final = 60.0
 
 MOST_KILLS_A_RUN: Final = 1
-"""After so many kills for each run that there is, the process may live."""
+"""After so many kills for each run, the process may live."""
 
 LONGEST_REST_SECONDS: Final = 120.0
-"""What is not done by then without being killed is stuck."""
+"""A run that is not done by then, without a kill, is stuck."""
 
 
 @dataclass(slots=True)
-class Deaths:
-    """What was seen whenever the process had died. `hit` says how often each run was under way."""
+class Kills:
+    """What was found after each kill. `hit` counts how often each run was in progress."""
 
     journal: Journal = field(default_factory=Journal)
     hit: Counter[str] = field(default_factory=Counter)
@@ -65,24 +63,24 @@ class Deaths:
 
 
 async def measure_kills(runs: int, seed: int) -> ChaosRow:
-    """So many runs, each performed to its end however often the process dies."""
+    """Run `runs` questions to their end, however often the process is killed."""
     chance = random.Random(seed)  # noqa: S311 -- repeatable, not unguessable
-    deaths = Deaths()
+    kills = Kills()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
         async with chaos_upstream(Conduct(latency_seconds=LATENCY_SECONDS)) as port:
             write_scene(directory, port)
             is_done = False
-            while not is_done and deaths.count < MOST_KILLS_A_RUN * runs:
+            while not is_done and kills.count < MOST_KILLS_A_RUN * runs:
                 is_done = await _live(directory, port, runs, seed, chance)
                 if not is_done:
-                    await _look(directory, port, deaths)
+                    await _look(directory, port, kills)
             if not is_done:
                 await _rest(directory, runs, seed)
             kept = await _kept(directory)
             asked = await asked_of(port)
-    return judged(runs, kept, asked, deaths, time.perf_counter() - started)
+    return judged(runs, kept, asked, kills, time.perf_counter() - started)
 
 
 async def _started(directory: Path, runs: int, seed: int) -> asyncio.subprocess.Process:
@@ -96,7 +94,7 @@ async def _started(directory: Path, runs: int, seed: int) -> asyncio.subprocess.
 
 
 async def _live(directory: Path, port: int, runs: int, seed: int, chance: random.Random) -> bool:
-    """One life of the process; whether it got to its end before it was killed."""
+    """Run the process until it is killed; return whether it finished before."""
     process = await _started(directory, runs, seed)
     assert process.stdout is not None, "the process was started with a pipe"
     calls = chance.randint(0, MOST_CALLS_A_LIFE)
@@ -122,7 +120,7 @@ async def _live(directory: Path, port: int, runs: int, seed: int, chance: random
 
 
 async def _until_asked(port: int, calls: int, process: asyncio.subprocess.Process) -> None:
-    """Wait until the upstream was asked that often once more, or the process has ended."""
+    """Wait until the upstream was called that often, or the process has ended."""
     until = time.monotonic() + LONGEST_LIFE_SECONDS
     enough = sum((await asked_of(port)).steps.values()) + calls
     while process.returncode is None and time.monotonic() < until:
@@ -132,7 +130,7 @@ async def _until_asked(port: int, calls: int, process: asyncio.subprocess.Proces
 
 
 async def _rest(directory: Path, runs: int, seed: int) -> None:
-    """Let the process live to its end, or as long as anything can be expected to take."""
+    """Let the process run to its end, or to a timeout."""
     process = await _started(directory, runs, seed)
     try:
         async with asyncio.timeout(LONGEST_REST_SECONDS):
@@ -142,19 +140,19 @@ async def _rest(directory: Path, runs: int, seed: int) -> None:
         await process.communicate()
 
 
-async def _look(directory: Path, port: int, deaths: Deaths) -> None:
-    """The process is dead: note what is on record, and how often that was asked for by now."""
-    deaths.count += 1
+async def _look(directory: Path, port: int, kills: Kills) -> None:
+    """Record what is stored after a kill, and how often each step was called."""
+    kills.count += 1
     kept = await _kept(directory)
     asked = await asked_of(port)
     for mark, of_mark in kept.items():
         for run in of_mark:
-            deaths.journal.note(steps_done(run, mark), asked.steps)
-            deaths.hit[mark] += not has_ended(run)
+            kills.journal.note(steps_done(run, mark), asked.steps)
+            kills.hit[mark] += not has_ended(run)
 
 
 async def _kept(directory: Path) -> dict[str, list[Run]]:
-    """Every run in the store, by the mark of its question."""
+    """Return every stored run by the mark of its question."""
     store = await open_store(directory / STORE)
     found: dict[str, list[Run]] = {}
     try:
@@ -166,13 +164,13 @@ async def _kept(directory: Path) -> dict[str, list[Run]]:
 
 
 def judged(
-    runs: int, kept: Mapping[str, list[Run]], asked: Asked, deaths: Deaths, seconds: float
+    runs: int, kept: Mapping[str, list[Run]], asked: Asked, kills: Kills, seconds: float
 ) -> ChaosRow:
-    """What is kept of so many runs, held against what was asked and what was seen at the kills."""
+    """Compare the stored runs with what the upstream observed."""
     marks = [mark_of(question_of(index)) for index in range(runs)]
     performed = {mark: kept.get(mark, []) for mark in marks}
     all_runs = [run for of_mark in performed.values() for run in of_mark]
-    repeated = deaths.journal.repeated(asked.steps)
+    repeated = kills.journal.repeated(asked.steps)
     recorded = sum(len(list(run.calls)) for run in all_runs)
     twice = sum(len(of_mark) > 1 for of_mark in performed.values())
     return ChaosRow(
@@ -184,24 +182,24 @@ def judged(
         usage_mismatch=sum(misbilled(run, mark_of(run.question)) for run in all_runs),
         repeated_steps=len(repeated),
         budget_overruns=sum(
-            overspent(run, asked.calls(mark), deaths.hit[mark])
+            overspent(run, asked.calls(mark), kills.hit[mark])
             for mark, of_mark in performed.items()
             for run in of_mark
         ),
         seconds=seconds,
-        note=f"killed {deaths.count} times with {len(deaths.journal):,} steps on record",
+        note=f"killed {kills.count} times with {len(kills.journal):,} steps on record",
         broken=(f"{twice} questions have more than one run",) if twice else (),
         figures={
-            "kills": deaths.count,
+            "kills": kills.count,
             "calls": sum(asked.steps.values()),
             "calls_that_a_kill_hid": sum(asked.steps.values()) - recorded,
-            "steps_on_record_at_kills": len(deaths.journal),
+            "steps_on_record_at_kills": len(kills.journal),
         },
     )
 
 
 def misbilled(run: Run, mark: str) -> bool:
-    """Whether a call is on record with another usage or cost than the upstream said."""
+    """True if a recorded call has another usage or cost than the upstream reported."""
     read, written = tokens_of(mark)
     cost = (read * PRICE.input + written * PRICE.output) / 1_000_000
     return any(
@@ -216,7 +214,5 @@ def misbilled(run: Run, mark: str) -> bool:
 
 
 def overspent(run: Run, calls: int, hits: int) -> bool:
-    """Whether a run passed its cap: by its own record, or by the upstream's count less the calls
-    that can have been in flight whenever it was hit, of which nobody is left to tell. A kill
-    before anything of the run was on record counts too."""
+    """True if a run exceeded its cap, less the calls in flight at its kills."""
     return overruns(run, max(0, calls - (hits + 1) * len(STEPS)))

@@ -1,8 +1,8 @@
-"""Three servers over one Postgres, of which one is killed every few seconds, under load.
+"""Kill one of three servers over one Postgres every few seconds, under load.
 
-Clients ask all three, and on a broken connection ask another with the same `Idempotency-Key`: so
-every question is one run, whoever performs it to its end. Each client's key has a cap on money.
-The upstream outlives them all and knows what was asked, and so what was spent.
+Clients ask all three, and after a broken connection ask another with the same `Idempotency-Key`:
+every question is one run. Each client's key has a cap on money. The upstream survives and counts
+what it was asked, and so what was spent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from podium.store.keys import Allowance, Rules
 
 
 class Replica:
-    """A server that is started again whenever it was killed."""
+    """A server that is restarted whenever it was killed."""
 
     def __init__(self, name: str, configuration: Path, directory: Path) -> None:
         self.port = free_port()
@@ -55,11 +55,11 @@ class Replica:
 
     @property
     def pid(self) -> int | None:
-        """The process at work, if there is one."""
+        """The process id, if it runs."""
         return None if self._started is None else self._started.process.pid
 
     async def start(self) -> None:
-        """Start it, and wait until it says that it is ready."""
+        """Start it and wait until it is ready."""
         self._directory.mkdir(exist_ok=True)
         options = ("--config", str(self._configuration), "--host", "127.0.0.1")
         self._started = await self._stack.enter_async_context(
@@ -74,37 +74,37 @@ class Replica:
         )
 
     def freeze(self) -> None:
-        """Let it do nothing more, so that what it has done can be looked at before it is killed."""
+        """Stop it with SIGSTOP, so that its state can be read before the kill."""
         assert self._started is not None, "only what was started is frozen"
         self._started.process.send_signal(signal.SIGSTOP)
 
     async def kill(self) -> None:
-        """End it as no process can prevent, and wait until it is gone."""
+        """Kill it and wait until it is gone."""
         assert self._started is not None, "only what was started is killed"
         self._started.process.kill()
         self._started = None
         await self._stack.aclose()
 
     async def stop(self) -> None:
-        """End it gently, if it runs."""
+        """Terminate it if it runs."""
         self._started = None
         await self._stack.aclose()
 
 
 LONGEST_ANSWER_SECONDS: Final = 60.0
-"""A question that has no answer by then is stuck."""
+"""A question without an answer by then is stuck."""
 
 BETWEEN_TRIES_SECONDS: Final = 0.1
 THINKING_SECONDS: Final = 0.05
 POOR_SECONDS: Final = 0.5
-"""Between two questions of a client, and where its key has no money left."""
+"""Pause of a client whose key has no money left."""
 
 OUT_OF_BUDGET: Final = 402
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
-    """A key to the servers: its id, its token, and the cap on what may be spent with it."""
+class CappedKey:
+    """A key of the servers, with its cap."""
 
     name: str
     key_id: str
@@ -113,11 +113,11 @@ class Purse:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A question that was answered, refused for want of money (`answer` is None), or neither."""
+class EndedQuestion:
+    """A question that was answered, refused for its budget (`answer` is None), or neither."""
 
     mark: str
-    purse: Purse
+    key: CappedKey
     answer: str | None
     is_refused: bool
     seconds: float
@@ -126,37 +126,37 @@ class Ended:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it has not come to an end."""
+        """True if it did not end."""
         return self.answer is None and not self.is_refused
 
 
 @dataclass(slots=True)
 class Load:
-    """Questions of some clients, asked one after another by each."""
+    """Clients that ask one question after another."""
 
     replicas: Sequence[Replica]
     seed: int
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[EndedQuestion] = field(default_factory=list)
     is_over: bool = False
 
-    async def keep_asking(self, client: int, purse: Purse) -> None:
-        """Ask with that key until it is over."""
+    async def keep_asking(self, client: int, key: CappedKey) -> None:
+        """Ask with that key until the load is over."""
         chance = random.Random(f"{self.seed}:{client}")  # noqa: S311 -- repeatable
         number = 0
         while not self.is_over:
-            ended = await self._ask(f"chaos-{purse.name}-{client:02d}-{number:05d}", purse, chance)
+            ended = await self._ask(f"chaos-{key.name}-{client:02d}-{number:05d}", key, chance)
             self.ended.append(ended)
             number += 1
             await asyncio.sleep(POOR_SECONDS if ended.is_refused else THINKING_SECONDS)
 
-    async def _ask(self, mark: str, purse: Purse, chance: random.Random) -> Ended:
-        """Ask until there is an end, at another server whenever there is no answer from one."""
+    async def _ask(self, mark: str, key: CappedKey, chance: random.Random) -> EndedQuestion:
+        """Ask until the question ends, changing the server after every failure."""
         document = {
             "model": "podium-ultra",
             "messages": [{"role": "user", "content": f"{mark}: what holds?"}],
             "stream": chance.random() < 0.5,
         }
-        headers = {"authorization": f"Bearer {purse.token}", "idempotency-key": mark}
+        headers = {"authorization": f"Bearer {key.token}", "idempotency-key": mark}
         began = time.monotonic()
         tries, error = 0, ""
         while (left := began + LONGEST_ANSWER_SECONDS - time.monotonic()) > 0:
@@ -170,11 +170,11 @@ class Load:
                 error = response.error
                 seconds = time.monotonic() - began
                 if response.is_answer:
-                    return Ended(mark, purse, response.text, False, seconds, tries)
+                    return EndedQuestion(mark, key, response.text, False, seconds, tries)
                 if _is_poor(response):
-                    return Ended(mark, purse, None, True, seconds, tries, error)
+                    return EndedQuestion(mark, key, None, True, seconds, tries, error)
             await asyncio.sleep(BETWEEN_TRIES_SECONDS)
-        return Ended(mark, purse, None, False, time.monotonic() - began, tries, error)
+        return EndedQuestion(mark, key, None, False, time.monotonic() - began, tries, error)
 
 
 def _is_poor(response: Response) -> bool:
@@ -190,7 +190,7 @@ LONGEST_TAKEOVER_SECONDS: Final = 45.0
 BETWEEN_LOOKS_SECONDS: Final = 0.1
 
 CAPS_USD: Final = {"ample": 100.0, "modest": 0.02, "small": 0.005, "tiny": 0.0008}
-"""What may be spent with each key. All but the first are spent before the end."""
+"""The cap of each key. All but the first are spent before the end."""
 
 SETTINGS: Final = """
 [store]
@@ -203,9 +203,13 @@ keys = true
 
 
 @dataclass(slots=True)
-class Deaths:
-    """What was seen at the kills: steps on record, how often each run was under way on the server
-    that was killed, and the seconds until somebody else had taken such a run up."""
+class ReplicaKills:
+    """What was found at the kills.
+
+    `hit` counts how often each run was in progress on the killed server, `takeovers` are the
+    seconds
+    until another server resumed such a run.
+    """
 
     journal: Journal = field(default_factory=Journal)
     hit: Counter[str] = field(default_factory=Counter)
@@ -215,7 +219,7 @@ class Deaths:
 
 
 async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
-    """Load them for so long, with one killed every few seconds; then let all questions end."""
+    """Load the servers for `seconds` with kills; then let all questions end."""
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-chaos-")))
@@ -226,7 +230,7 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
         configuration = write_scene(directory, port, SETTINGS.format(url=url, lease=LEASE_SECONDS))
         store = await open_store(url)
         stack.push_async_callback(store.close)
-        purses = [await _purse(store, name, cap) for name, cap in CAPS_USD.items()]
+        keys = [await _create_key(store, name, cap) for name, cap in CAPS_USD.items()]
         replicas = [
             Replica(f"replica-{number}", configuration, directory / str(number))
             for number in range(REPLICAS)
@@ -234,49 +238,56 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
         for replica in replicas:
             stack.push_async_callback(replica.stop)
         await asyncio.gather(*(replica.start() for replica in replicas))
-        load, deaths = Load(replicas, seed), Deaths()
-        await _under_load(load, purses, Killer(replicas, store, port, deaths, seed), seconds)
+        load, kills = Load(replicas, seed), ReplicaKills()
+        await _under_load(load, keys, Killer(replicas, store, port, kills, seed), seconds)
         await _until_none_runs(store)
         kept = await _kept(store)
-        charged = {purse.key_id: await _charged(store, purse) for purse in purses}
+        charged = {key.key_id: await _charged(store, key) for key in keys}
         asked = await asked_of(port)
-    judge = Judge(load.ended, kept, asked, deaths, charged)
-    return judge.row(purses, time.perf_counter() - started)
+    judge = Judge(load.ended, kept, asked, kills, charged)
+    return judge.row(keys, time.perf_counter() - started)
 
 
-async def _purse(store: RunStore, name: str, cap: float) -> Purse:
+async def _create_key(store: RunStore, name: str, cap: float) -> CappedKey:
     made = make_key(name, Rules(in_total=Allowance(usd=cap)))
     await keys_in(store).add(made.key)
-    return Purse(name, made.key.id, made.token, cap)
+    return CappedKey(name, made.key.id, made.token, cap)
 
 
-async def _charged(store: RunStore, purse: Purse) -> float:
-    used = await keys_in(store).usage(key_id=purse.key_id)
+async def _charged(store: RunStore, key: CappedKey) -> float:
+    used = await keys_in(store).usage(key_id=key.key_id)
     return sum(each.cost_usd for each in used)
 
 
-async def _under_load(load: Load, purses: Sequence[Purse], killer: Killer, seconds: float) -> None:
+async def _under_load(
+    load: Load, keys: Sequence[CappedKey], killer: Killer, seconds: float
+) -> None:
     async with asyncio.TaskGroup() as group:
-        for client, purse in enumerate([purse for purse in purses for _ in range(CLIENTS_A_KEY)]):
-            group.create_task(load.keep_asking(client, purse))
+        for client, key in enumerate([key for key in keys for _ in range(CLIENTS_A_KEY)]):
+            group.create_task(load.keep_asking(client, key))
         await killer.kill_for(seconds)
         load.is_over = True
 
 
 class Killer:
-    """Kills one server after another, and looks at what is on record then."""
+    """Kills servers and records the state of runs at each kill."""
 
     def __init__(
-        self, replicas: Sequence[Replica], store: RunStore, port: int, deaths: Deaths, seed: int
+        self,
+        replicas: Sequence[Replica],
+        store: RunStore,
+        port: int,
+        kills: ReplicaKills,
+        seed: int,
     ) -> None:
         self._replicas = replicas
         self._store = store
         self._port = port
-        self._deaths = deaths
+        self._kills = kills
         self._chance = random.Random(seed)  # noqa: S311 -- repeatable, not unguessable
 
     async def kill_for(self, seconds: float) -> None:
-        """Kill one every few seconds for so long; each but the last is started again at once."""
+        """Kill a server every few seconds; restart each at once, except after the end."""
         until = time.monotonic() + seconds
         async with asyncio.TaskGroup() as watches:
             while (left := until - time.monotonic()) > 0:
@@ -293,22 +304,21 @@ class Killer:
                     await replica.start()
 
     async def _look(self, process: str) -> list[Run]:
-        """Note what is on record of the runs that are under way, while the server that is to be
-        killed stands still; those that it performs."""
-        self._deaths.count += 1
+        """Record the steps of runs in progress, and return the runs of the frozen server."""
+        self._kills.count += 1
         going_on = await self._store.list(RunFilter(status="running"), limit=1000)
         runs = [await self._store.load(summary.id) for summary in going_on]
         asked = await asked_of(self._port)
         for run in runs:
-            self._deaths.journal.note(steps_done(run, mark_of(run.question)), asked.steps)
+            self._kills.journal.note(steps_done(run, mark_of(run.question)), asked.steps)
         left_behind = [
             run for run in runs if run.status == "running" and run.process.endswith(process)
         ]
-        self._deaths.hit.update(mark_of(run.question) for run in left_behind)
+        self._kills.hit.update(mark_of(run.question) for run in left_behind)
         return left_behind
 
     async def _watch(self, run: Run, died: float) -> None:
-        """See how long it takes until somebody else performs the run, or has ended it."""
+        """Measure the time until another server resumes or ends the run."""
         until = died + LONGEST_TAKEOVER_SECONDS
         while time.monotonic() < until:
             try:
@@ -316,14 +326,14 @@ class Killer:
             except NotFound:
                 break
             if now.status != "running" or now.process != run.process:
-                self._deaths.takeovers.append(time.monotonic() - died)
+                self._kills.takeovers.append(time.monotonic() - died)
                 return
             await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
-        self._deaths.abandoned += 1
+        self._kills.abandoned += 1
 
 
 async def _until_none_runs(store: RunStore) -> None:
-    """Wait until what clients gave up is ended by whoever took it up."""
+    """Wait until runs that clients gave up have ended."""
     for _ in range(round(LONGEST_TAKEOVER_SECONDS / BETWEEN_LOOKS_SECONDS)):
         if not await store.list(RunFilter(status="running"), limit=1):
             return
@@ -338,49 +348,48 @@ async def _kept(store: RunStore) -> dict[str, list[Run]]:
 
 
 def cost_of(mark: str) -> float:
-    """What a call for that question costs."""
+    """Return the cost of a call for that question."""
     read, written = tokens_of(mark)
     return (read * PRICE.input + written * PRICE.output) / 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What clients were told, what the store keeps, what the upstream was asked, and what the keys
-    were charged: held against each other."""
+    """Compares the clients' answers, the store, the upstream's counts and the keys' charges."""
 
-    ended: Sequence[Ended]
+    ended: Sequence[EndedQuestion]
     kept: Mapping[str, Sequence[Run]]
     asked: Asked
-    deaths: Deaths
+    kills: ReplicaKills
     charged: Mapping[str, float]
 
-    def is_lost(self, end: Ended) -> bool:
-        """Whether a question was answered of which no run tells, or another answer."""
+    def is_lost(self, end: EndedQuestion) -> bool:
+        """True if no stored run has the answer that the client got."""
         runs = self.kept.get(end.mark, ())
         return end.answer is not None and not any(run.answer == end.answer for run in runs)
 
     def asked_again(self) -> int:
-        """Questions of which a step was asked again although it was on record, or although no call
-        for it was ever in flight at a kill."""
-        again = {step.mark for step in self.deaths.journal.repeated(self.asked.steps)}
+        """Count questions with a step called again although it was recorded or never in flight at a
+        kill."""
+        again = {step.mark for step in self.kills.journal.repeated(self.asked.steps)}
         for mark, runs in self.kept.items():
             recorded = sum(len(list(run.calls)) for run in runs)
             in_flight = sum(n for step, n in self.asked.cut_off.items() if step.mark == mark)
-            if not self.deaths.hit[mark] and self.asked.calls(mark) > recorded + in_flight:
+            if not self.kills.hit[mark] and self.asked.calls(mark) > recorded + in_flight:
                 again.add(mark)
         return len(again)
 
-    def spending(self, purse: Purse) -> Spending:
+    def spending(self, key: CappedKey) -> Spending:
         """What was spent with a key, as the upstream has it. What is on no record is unsettled as
         far as kills can have hidden it, and otherwise spent as all else is."""
-        marks = {step.mark for step in self.asked.steps if _is_of(purse, step.mark)}
+        marks = {step.mark for step in self.asked.steps if _is_of(key, step.mark)}
         asked = {mark: self.asked.calls(mark) * cost_of(mark) for mark in marks}
         recorded = {
             mark: sum(run.cost_usd or 0.0 for run in self.kept.get(mark, ())) for mark in marks
         }
         dearest = max(map(cost_of, marks), default=0.0)
         return Spending(
-            cap=purse.cap_usd,
+            cap=key.cap_usd,
             spent=sum(asked.values()),
             unsettled=sum(
                 min(max(0.0, asked[mark] - recorded[mark]), self._hidden_at_most(mark))
@@ -392,28 +401,26 @@ class Judge:
     def _hidden_at_most(self, mark: str) -> float:
         """What those calls cost of which kills can have left no record: whoever performs the
         question asks for each of its steps once, and is killed before any of them is kept."""
-        return self.deaths.hit[mark] * len(INNER) * cost_of(mark)
+        return self.kills.hit[mark] * len(INNER) * cost_of(mark)
 
-    def is_mischarged(self, purse: Purse) -> bool:
+    def is_mischarged(self, key: CappedKey) -> bool:
         """Whether the key was charged something else than its runs came to, each of them once."""
-        runs = [
-            run for mark, of_mark in self.kept.items() if _is_of(purse, mark) for run in of_mark
-        ]
+        runs = [run for mark, of_mark in self.kept.items() if _is_of(key, mark) for run in of_mark]
         cost = sum(run.cost_usd or 0.0 for run in runs)
-        return abs(cost - self.charged[purse.key_id]) > EXACT_USD * max(1, len(runs))
+        return abs(cost - self.charged[key.key_id]) > EXACT_USD * max(1, len(runs))
 
-    def row(self, purses: Sequence[Purse], seconds: float) -> ChaosRow:
+    def row(self, keys: Sequence[CappedKey], seconds: float) -> ChaosRow:
         """All of it as a row."""
-        deaths, ended = self.deaths, self.ended
-        spendings = [self.spending(purse) for purse in purses]
+        kills, ended = self.kills, self.ended
+        spendings = [self.spending(key) for key in keys]
         twice = sum(len(runs) > 1 for runs in self.kept.values())
         left = sum(not has_ended(run) for runs in self.kept.values() for run in runs)
         rich = [end for end in ended if not end.is_refused]
         broken = [f"{twice} questions have more than one run"] if twice else []
         if left:
             broken.append(f"{left} runs of the store did not end")
-        if deaths.abandoned:
-            broken.append(f"{deaths.abandoned} runs were not taken up in time")
+        if kills.abandoned:
+            broken.append(f"{kills.abandoned} runs were not taken up in time")
         refused = sum(end.is_refused for end in ended)
         return ChaosRow(
             name="replicas",
@@ -423,19 +430,19 @@ class Judge:
             answered_share=sum(end.answer is not None for end in rich) / len(rich)
             if rich
             else None,
-            usage_mismatch=sum(map(self.is_mischarged, purses)),
+            usage_mismatch=sum(map(self.is_mischarged, keys)),
             repeated_steps=self.asked_again(),
             budget_overruns=sum(spending.overran for spending in spendings),
             seconds=seconds,
             note=(
-                f"killed {deaths.count} times, {len(deaths.takeovers)} runs taken over; "
-                f"{refused} questions refused for want of money"
+                f"killed {kills.count} times, {len(kills.takeovers)} runs taken over; "
+                f"{refused} questions refused for their budget"
             ),
             broken=tuple(broken),
             figures={
-                "kills": deaths.count,
-                "takeovers": len(deaths.takeovers),
-                **middle_and_tail("takeover", deaths.takeovers),
+                "kills": kills.count,
+                "takeovers": len(kills.takeovers),
+                **middle_and_tail("takeover", kills.takeovers),
                 **middle_and_tail("latency", [end.seconds for end in rich]),
                 "tries": sum(end.tries for end in ended),
                 "refused": refused,
@@ -446,5 +453,5 @@ class Judge:
         )
 
 
-def _is_of(purse: Purse, mark: str) -> bool:
-    return mark.startswith(f"chaos-{purse.name}-")
+def _is_of(key: CappedKey, mark: str) -> bool:
+    return mark.startswith(f"chaos-{key.name}-")

@@ -1,4 +1,7 @@
-"""What `benchmarks chaos` found: a row for each part, as text, and as one line of JSON."""
+"""The results of `benchmarks chaos`: text, JSON and the table of docs/chaos.md.
+
+python -m benchmarks.chaos.report results/chaos.json docs/chaos.md
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ _HEAD: Final = """\
 
 
 def updated(page: str, results: Path) -> str:
-    """The page with the figures in that file between its marks."""
+    """Return the page with the results of that file between its marks."""
     return replace_parts(page, _MADE, {"figures": figures_of(results) + "\n"})
 
 
 def figures_of(results: Path) -> str:
-    """The figures in that file as Markdown, or that there are none."""
+    """Return the results of that file as a Markdown table."""
     if not results.is_file():
         return NONE_YET
     return "\n".join(_lines(json.loads(results.read_text("utf-8"))))
@@ -70,19 +73,14 @@ def _escaped(words: str) -> str:
     return words.replace("|", "\\|")
 
 
-if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:3])
-    target.write_text(updated(target.read_text("utf-8"), source), "utf-8")
-
-
 LEAST_ANSWERED: Final = 0.99
 """The share of runs that must be answered where every worker has a fallback."""
 
 COUNTED: Final = ("lost", "stuck", "usage_mismatch", "repeated_steps", "budget_overruns")
-"""What there must be none of."""
+"""Counts that must be zero."""
 
 COLUMNS: Final = "{:<15} {:>7} {:>4} {:>5} {:>8} {:>5} {:>8} {:>8} {:>4}  {}"
-"""A line of the text. It fits into 80 columns: logs and narrow terminals have it in one piece."""
+"""A line of text that fits 80 columns."""
 
 HEADINGS: Final = (
     *("part", "runs", "lost", "stuck", "answered", "usage", "repeated", "overruns"),
@@ -94,13 +92,13 @@ Figure = int | float | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosRow:
-    """What one part found.
+    """The result of one part.
 
-    `lost` runs are not in the store as they ended, or did not reach who asked as they are there;
-    `stuck` ones did not end in time. `answered_share` is of the runs that had a fallback and all
-    the budget they needed, None where a part has none of those. `broken` says in words what else
-    did not hold; `figures` are what was measured besides. `not_tried` says why none of it was, and
-    what to do to have it; it is empty where it was.
+    `lost` runs differ between store and client, or are missing; `stuck` runs did not end in time.
+    `answered_share` covers runs with a fallback and an unlimited budget, None if a part has none.
+    `broken` lists other violations, `figures` further measurements. `not_tried` says why the part
+    did
+    not run.
     """
 
     name: str
@@ -119,7 +117,7 @@ class ChaosRow:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that is promised was broken."""
+        """True if nothing promised was broken."""
         return (
             not self.broken
             and all(getattr(self, name) == 0 for name in COUNTED)
@@ -127,7 +125,7 @@ class ChaosRow:
         )
 
     def document(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the row as JSON values."""
         share = self.answered_share
         return {
             "name": self.name,
@@ -147,13 +145,13 @@ class ChaosRow:
 
 
 def row_of(document: Mapping[str, Any]) -> ChaosRow:
-    """The row that `document` was made of."""
+    """Read a row back from its JSON values."""
     return ChaosRow(**{**document, "broken": tuple(document["broken"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosFigures:
-    """The rows of all parts that were run. `peers` stand beside ours and are in no sum."""
+    """The rows of all parts. `peers` are listed beside ours and are in no sum."""
 
     parts: Sequence[ChaosRow]
     peers: Sequence[ChaosRow] = ()
@@ -162,18 +160,17 @@ class ChaosFigures:
 
     @property
     def holds(self) -> bool:
-        """Whether every part held what is promised; one that was not tried broke nothing."""
+        """True if every part held; a part that did not run broke nothing."""
         return all(row.holds for row in self.parts)
 
     @property
     def answered_share(self) -> float | None:
-        """The lowest of the parts', for the promise is made for each."""
+        """The lowest share of the parts."""
         shares = [row.answered_share for row in self.parts if row.answered_share is not None]
         return min(shares, default=None)
 
     def beside(self, earlier: Mapping[str, Any]) -> ChaosFigures:
-        """These rows with those that an earlier document has of other parts, if it is of the same
-        seed and extent: a part may be run again by itself."""
+        """Merge rows of other parts from an earlier document of the same seed and extent."""
         if (earlier["seed"], earlier["quick"]) != (self.seed, self.quick):
             return self
         return replace(
@@ -183,7 +180,7 @@ class ChaosFigures:
         )
 
     def document(self) -> dict[str, Any]:
-        """As plain JSON values: the sums first."""
+        """Return the figures as JSON values, sums first."""
         share = self.answered_share
         return {
             "runs": sum(row.runs for row in self.parts),
@@ -202,11 +199,11 @@ class ChaosFigures:
         }
 
     def as_json(self) -> str:
-        """One line, for programs."""
+        """Return the figures as one line of JSON."""
         return json.dumps(self.document())
 
     def as_text(self) -> str:
-        """For people: a line for each row, and under it in words what else there is to say."""
+        """Return the figures as text, a line for each row."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -220,12 +217,12 @@ class ChaosFigures:
 
 
 def _joined(before: Iterable[ChaosRow], now: Iterable[ChaosRow]) -> tuple[ChaosRow, ...]:
-    """Each part once, as it was found last."""
+    """Keep each part once, in its latest form."""
     return tuple({row.name: row for row in (*before, *now)}.values())
 
 
 def _lines_of(row: ChaosRow, verdict: str) -> Iterator[str]:
-    """What is in words is left in one piece, however long: there are commands in it to copy."""
+    """Format one row; long messages stay in one piece, as they contain commands to copy."""
     if row.not_tried:
         yield f"{row.name:<15} not tried: {row.not_tried}"
         return
@@ -245,3 +242,8 @@ def _lines_of(row: ChaosRow, verdict: str) -> Iterator[str]:
     for words in (*row.broken, row.note):
         if words:
             yield f"    {words}"
+
+
+if __name__ == "__main__":
+    source, target = map(Path, sys.argv[1:3])
+    target.write_text(updated(target.read_text("utf-8"), source), "utf-8")

@@ -1,8 +1,8 @@
-"""One part in a process of its own, so that what it leaves behind is nothing to the next.
+"""Run the parts of `benchmarks chaos`, each in a process of its own.
 
     python -m benchmarks.chaos.run '{"part": "faults", "seed": 1, "quick": false, "extent": {…}}'
 
-Its rows are a line of JSON on standard output; what it has to say meanwhile goes to standard error.
+runs one part and prints its rows as a line of JSON; messages go to standard error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST_SHOWN: Final = 300
 
 
 def measure_fuzz(plans: int, bodies: int, seed: int, processes: int = 1) -> ChaosRow:
-    """Read so many plans, and send so many bodies of each dialect, in so many processes."""
+    """Parse `plans` mutated plans and send `bodies` mutated bodies of each dialect."""
     with crew_of(processes) as crew:
         read = fuzz_plans(plans, LONGEST_SECONDS, seed, crew)
         sent = fuzz_bodies(bodies, seed, crew)
@@ -64,9 +64,11 @@ PROCESS_MEMORY: Final = Path("/proc/self/statm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """How much each part does: runs, or seconds where it says so. `bodies` are of each dialect,
-    `requests` of each contestant, `processes` are those that share the fuzzing."""
+class ChaosExtent:
+    """How much each part does, in runs or seconds.
+
+    `bodies` are of each dialect, `requests` of each contestant, `processes` share the fuzzing.
+    """
 
     faults: int
     kills: int
@@ -80,10 +82,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be done. `litellm` is the Python of an environment that has the proxy; where it is
-    to be `quick`, none is made."""
+    """What to run. `litellm` is a Python that has the proxy; with `quick`, none is installed."""
 
-    extent: Extent
+    extent: ChaosExtent
     seed: int
     litellm: Path | None = None
     quick: bool = False
@@ -146,8 +147,7 @@ MEASURES: Final[Mapping[Part, Callable[[Order, Say], Awaitable[Rows]]]] = {
 
 
 def missing_for(part: Part) -> str:
-    """What that part needs and this machine lacks, and how to get it; empty where it lacks nothing.
-    Asked beforehand, so that no error of what is tried is ever taken for it."""
+    """Say what a part needs that this machine lacks; empty if nothing."""
     lacks = []
     if part == "replicas" and programs() is None:
         lacks.append("Postgres (apt-get install postgresql)")
@@ -159,8 +159,7 @@ def missing_for(part: Part) -> str:
 
 
 async def in_process(part: Part, order: Order) -> Rows:
-    """Have that part done by a process of its own. One that fails is a row that says why, and so
-    is one that cannot be tried here."""
+    """Run a part in its own process. A part that fails or cannot run gives a row that says why."""
     if missing := missing_for(part):
         return Rows((ChaosRow(name=part, runs=0, not_tried=missing),))
     wanted = {"part": part, **asdict(order), "litellm": order.litellm and str(order.litellm)}
@@ -188,7 +187,7 @@ async def _perform(wanted: Mapping[str, Any]) -> dict[str, Any]:
     part: Part = wanted["part"]
     litellm = wanted.get("litellm")
     order = Order(
-        extent=Extent(**wanted["extent"]),
+        extent=ChaosExtent(**wanted["extent"]),
         seed=wanted["seed"],
         litellm=None if litellm is None else Path(litellm),
         quick=wanted["quick"],
@@ -207,11 +206,7 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run_on_fast_loop(_perform(json.loads(sys.argv[1])))) + "\n")
-
-
-USUAL: Final = Extent(
+USUAL: Final = ChaosExtent(
     faults=5_000,
     kills=200,
     replica_seconds=120.0,
@@ -221,7 +216,7 @@ USUAL: Final = Extent(
     requests=5_000,
     processes=os.cpu_count() or 1,
 )
-QUICK: Final = Extent(
+QUICK: Final = ChaosExtent(
     faults=500,
     kills=20,
     replica_seconds=12.0,
@@ -237,7 +232,7 @@ LONGEST_FIRST: Final[tuple[Part, ...]] = ("fuzz", "soak", "replicas", "peer", "k
 
 
 def parts_named(names: str) -> tuple[Part, ...]:
-    """The parts in a list such as `faults,kills`, in their usual order."""
+    """Parse a list such as `faults,kills` into parts, in their usual order."""
     wanted = {name.strip() for name in names.split(",") if name.strip()}
     unknown = sorted(wanted - set(PARTS))
     if unknown or not wanted:
@@ -251,8 +246,7 @@ def parts_named(names: str) -> tuple[Part, ...]:
 async def measure_chaos(
     parts: Sequence[Part], order: Order, say: Say, *, at_once: int = 1
 ) -> ChaosFigures:
-    """Do those parts, so many of them at once: one, where their times are to be quoted. The rows
-    come in the order of the parts; what takes longest begins first."""
+    """Run the parts, `at_once` at a time, the longest first; rows keep the parts' order."""
     places = asyncio.Semaphore(at_once)
 
     async def perform(part: Part) -> Rows:
@@ -270,3 +264,7 @@ async def measure_chaos(
         seed=order.seed,
         quick=order.quick,
     )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run_on_fast_loop(_perform(json.loads(sys.argv[1])))) + "\n")

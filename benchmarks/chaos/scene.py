@@ -1,8 +1,7 @@
-"""What the processes that are killed perform: the pool's file, and a workflow for each question.
+"""The pool file and the workflows that killed processes run.
 
-A step is known to the upstream by its worker, so within a run no worker is used twice: the steps
-of a workflow are for `step-0` and those after it, those of a nested run for `inner-0` and
-`inner-1`.
+The upstream identifies a step by its worker, so no worker is used twice in a run: steps use
+`step-0` to `step-4`, nested runs `inner-0` and `inner-1`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ STEPS: Final = tuple(f"step-{index}" for index in range(5))
 INNER: Final = ("inner-0", "inner-1")
 PRICE: Final = Price(input=1.0, output=4.0)
 SPARE_CALLS: Final = 2
-"""Calls that a run may make beyond those that it needs."""
+"""Calls that a run may make beyond those it needs."""
 
 _WORKER: Final = """
 [[worker]]
@@ -52,8 +51,7 @@ description = "a run of its own"
 
 
 def write_scene(directory: Path, port: int, more: str = "") -> Path:
-    """The file of a pool whose workers are all the upstream on that port. `more` is what else the
-    file says."""
+    """Write the file of a pool whose workers are the upstream on that port, plus `more`."""
     inner = {
         "steps": [
             {"worker": INNER[0], "subtask": "begin", "access": []},
@@ -69,12 +67,12 @@ def write_scene(directory: Path, port: int, more: str = "") -> Path:
 
 
 def question_of(index: int) -> str:
-    """The question with that number; its mark is how everybody knows it."""
+    """Return the question with that number, which contains its mark."""
     return f"chaos-{index:06d}: what holds when things break?"
 
 
 def mark_of(question: str) -> str:
-    """The mark of a question."""
+    """Return the mark of a question."""
     found = MARK.search(question)
     if found is None:
         raise ConfigError(f"expected a question with a mark such as chaos-000001, got {question!r}")
@@ -82,7 +80,7 @@ def mark_of(question: str) -> str:
 
 
 def workflow_of(index: int, seed: int) -> Workflow:
-    """What the question with that number is answered by, always the same."""
+    """Return the workflow of the question with that number, always the same."""
     chance = random.Random(f"{seed}:{index}")  # noqa: S311 -- repeatable, not unguessable
     count = chance.randint(2, len(STEPS))
     shape = chance.choice(("chain", "join", "all"))
@@ -109,17 +107,17 @@ def _access(step: int, count: int, shape: str) -> Access:
 
 
 def calls_needed(workflow: Workflow) -> int:
-    """How many calls the workflow takes where nothing goes wrong."""
+    """Return how many calls the workflow takes without faults."""
     return sum(len(INNER) if step.worker == DEEPER else 1 for step in workflow.steps)
 
 
 def budget_of(workflow: Workflow) -> Budget:
-    """What a run of that workflow may use."""
+    """Return the budget of a run of that workflow."""
     return Budget(calls=calls_needed(workflow) + SPARE_CALLS, depth=1)
 
 
 def steps_done(run: Run, mark: str) -> list[StepName]:
-    """The steps that are on record as done, those of nested runs included."""
+    """Return the steps recorded as done, nested runs included."""
     done = []
     for step in run.steps:
         if step.status == "done" and step.worker != DEEPER:

@@ -1,11 +1,8 @@
-"""A great many runs in one process: does anything grow?
+"""Run very many questions in one process: does anything grow?
 
-Of twenty, twelve go through the library and six through the server's application, as a server
-process has it, both over a keeper and SQLite; one through the library with the journal alone,
-which writes each step as it ends; and one to a worker by its own name. Half of them stream, and
-half of the runs are of one step, half of three. The workers are scripted, so nothing is waited
-for. Old runs are deleted on the way, as `keep_days` has it, or the files would grow by what is
-kept in them. Whatever is asked is forgotten here once it is answered.
+Of twenty runs, twelve use the library and six the server's application, both over a
+`BufferedRunStore` and SQLite; one uses the journal alone, and one calls a worker by name. Half of
+them stream. Workers are scripted, and old runs are deleted on the way.
 """
 
 from __future__ import annotations
@@ -47,21 +44,23 @@ from podium.workers.scripted import ScriptedWorker
 MIB: Final = 1024**2
 SLOPE_RUNS: Final = 10_000
 MOST_BYTES: Final = MIB // 2
-"""By so much memory may seem to grow in `SLOPE_RUNS` runs: 52 bytes a run, less than an object."""
+"""The largest slope of memory over `SLOPE_RUNS` runs: 52 bytes a run, less than an object."""
 
 MOST_OBJECTS: Final = 100
 LEAST_GROWTH_BYTES: Final = 4 * MIB
 LEAST_GROWTH_OBJECTS: Final = 1_000
-"""Less than that in all is no growth, whatever its slope: a short look has a steep one easily."""
+"""Less than that in all is no growth, whatever its slope."""
 
 STEADY: Final = ("files", "tasks", "threads", "connections", "locks", "wal_bytes")
-"""What must not be more at the end than at the beginning, by any amount."""
+"""Counts that must not be larger at the end than at the beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
-    """What the process holds after so many runs. `connections` are open files of the databases,
-    `locks` are databases that cannot be written to at this moment."""
+    """What the process holds after so many runs.
+
+    `connections` are open files of the databases, `locks` databases that cannot be written to now.
+    """
 
     runs: int
     bytes: int
@@ -75,7 +74,7 @@ class Gauge:
 
 
 def read_gauge(runs: int, databases: Sequence[Path]) -> Gauge:
-    """Read all of it now, on the event loop."""
+    """Read all counts now, on the event loop."""
     gc.collect()
     trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -134,8 +133,7 @@ def _wal_bytes(database: Path) -> int:
 
 
 def slope(gauges: Sequence[Gauge], name: str) -> float:
-    """How much more there is of it after another `SLOPE_RUNS` runs: the median over all pairs of
-    moments, which no single one of them can bend."""
+    """Return the growth over `SLOPE_RUNS` runs: the median over all pairs of readings."""
     slopes = [
         (getattr(later, name) - getattr(sooner, name)) / (later.runs - sooner.runs)
         for sooner, later in combinations(gauges, 2)
@@ -144,7 +142,7 @@ def slope(gauges: Sequence[Gauge], name: str) -> float:
 
 
 def growing(gauges: Sequence[Gauge]) -> tuple[str, ...]:
-    """What grows from the first of these moments to the last, in words."""
+    """Name what grows from the first reading to the last."""
     if len(gauges) < 3:
         return ()
     found = []
@@ -168,7 +166,7 @@ def growing(gauges: Sequence[Gauge]) -> tuple[str, ...]:
 IN_FLIGHT: Final = 16
 SLICES: Final = 20
 WARM_SHARE: Final = 0.25
-"""What is filled by so many of the runs is warm; growth is judged from there on."""
+"""Growth is judged after this share of the runs."""
 
 DATABASES: Final = ("library.db", "journal.db", "server.db")
 ANSWER: Final = "It holds."
@@ -200,7 +198,7 @@ WORKFLOW: Final = {
 
 
 async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
-    """So many runs, with a look at what the process holds after each slice of them."""
+    """Run `runs` questions, with a reading after each slice of them."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
@@ -215,7 +213,7 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
 
 
 class Soak:
-    """The library and the application, open in this process. Made by `opened`."""
+    """The library and the application, open in this process; made by `opened`."""
 
     def __init__(
         self, library: AsyncPodium, journaling: AsyncPodium, app: FastAPI, directory: Path
@@ -230,24 +228,24 @@ class Soak:
 
     @classmethod
     async def opened(cls, settings: Settings, directory: Path, stack: AsyncExitStack) -> Soak:
-        """Open all of it, for as long as the stack is."""
+        """Open all of it for as long as the stack is open."""
 
         async def find() -> Settings:
             return settings
 
         app = create_application(find)
         await stack.enter_async_context(app.router.lifespan_context(app))
-        keeper = BufferedRunStore(await open_store(directory / "library.db"))
-        stack.push_async_callback(keeper.close)
+        buffered = BufferedRunStore(await open_store(directory / "library.db"))
+        stack.push_async_callback(buffered.close)
         conductor = FixedConductor(read_workflow(WORKFLOW, settings.pool))
         library, journaling = [
             await stack.enter_async_context(AsyncPodium([_worker()], conductor, store=store))
-            for store in (keeper, directory / "journal.db")
+            for store in (buffered, directory / "journal.db")
         ]
         return cls(library, journaling, app, directory)
 
     async def slice(self, runs: int) -> Gauge:
-        """So many more runs; then delete them, and see what is held."""
+        """Run `runs` more questions, delete them, and read the gauge."""
         began = time.perf_counter()
         await in_turns(runs, IN_FLIGHT, self._one)
         self.seconds += time.perf_counter() - began
@@ -255,15 +253,15 @@ class Soak:
         stores = (
             (await self._library.open()).store,
             (await self._journalled.open()).store,
-            self._keeper(),
+            self._server_store(),
         )
         for store in stores:
             await store.delete_before(timestamp())
         return read_gauge(self.done, self._databases)
 
-    def _keeper(self) -> RunStore:
-        keeper: RunStore = self._app.state.holder().keeper
-        return keeper
+    def _server_store(self) -> RunStore:
+        store: RunStore = self._app.state.holder().store
+        return store
 
     async def _one(self, number: int) -> None:
         turn, streams = number % 20, number % 2 == 1
@@ -279,12 +277,11 @@ class Soak:
 
 
 def _worker() -> ScriptedWorker:
-    """The worker of the pool's file, but for its memory of what it was asked."""
     return ScriptedWorker("solo", ANSWER, price=Price(input=1, output=2), keep_requests=0)
 
 
 async def answered(app: FastAPI, model: str, *, stream: bool) -> str:
-    """The answer of the application to a plain question, asked without a network."""
+    """Return the application's answer to a plain question, asked without a network."""
     document = {"model": model, "messages": [{"role": "user", "content": "What holds?"}]}
     body = json.dumps({**document, "stream": stream}).encode()
     sent: list[bytes] = []

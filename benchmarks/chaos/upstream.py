@@ -1,12 +1,9 @@
-"""A provider that outlives what is killed, counts what it is asked, and fails as it is told to.
+"""An upstream that survives kills, counts what it is asked, and injects faults.
 
-It runs in a process of its own (`python -m benchmarks.chaos.upstream`), speaks as much of Chat
-Completions as is needed, and knows a question by the mark in it and a step by the model that is
-asked for. `GET /counts` says how often each was asked. With a share of faults, what befalls a
-request is drawn from the seed, its mark and how often that was asked before: who sends the same
-questions meets the same faults.
-
-A line of JSON says on which port it listens; it ends when its standard input does.
+It runs in a process of its own (`python -m benchmarks.chaos.upstream`), speaks Chat Completions,
+and identifies a question by its mark and a step by its model. `GET /counts` returns the counts.
+Faults are drawn from the seed, the mark and the number of earlier calls, so that equal questions
+meet equal faults. It prints its port as JSON and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ WIRE_FAULTS: Final = (
 RETRY_AFTER_SECONDS: Final = 1
 SLOW_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.002
-"""Between two pieces of a stream, as there is between any two of a model."""
+"""Pause between two chunks of a stream."""
 
 SERVER_ERRORS: Final = {500: "Internal Server Error", 502: "Bad Gateway", 503: "Unavailable"}
 
@@ -57,27 +54,27 @@ _EVENTS: Final = (
 
 
 def tokens_of(mark: str) -> tuple[int, int]:
-    """What a call with that mark uses, in and out: something else for every mark."""
+    """Return input and output tokens of a call with that mark, different for every mark."""
     digest = hashlib.blake2b(mark.encode(), digest_size=2).digest()
     return 20 + digest[0], 8 + digest[1] % 32
 
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """How the upstream behaves: how long a call takes, and how many go wrong."""
+    """The latency of calls and the share of faults."""
 
     latency_seconds: float = 0.0
     fault_share: float = 0.0
     seed: int = 0
 
     def fault_of(self, mark: str, before: int) -> str:
-        """What befalls the call with that mark after so many before it; nothing, mostly."""
+        """Return the fault of the next call with that mark, mostly none."""
         chance = random.Random(f"{self.seed}:{mark}:{before}")  # noqa: S311 -- repeatable
         return chance.choice(WIRE_FAULTS) if chance.random() < self.fault_share else ""
 
 
 class Counts:
-    """What was asked, by mark and model; what of it nobody waited for; and faults by kind."""
+    """Calls by mark and model, calls whose client went away, and faults by kind."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -86,14 +83,14 @@ class Counts:
         self.faults: Counter[str] = Counter()
 
     def document(self) -> bytes:
-        """As `GET /counts` has it."""
+        """Return the body of `GET /counts`."""
         return json.dumps(
             {"asked": self.asked, "cut_off": self.cut_off, "faults": self.faults}
         ).encode()
 
 
-class Upstream(asyncio.Protocol):
-    """One connection; its requests come one after another."""
+class FaultyUpstream(asyncio.Protocol):
+    """One connection with sequential requests."""
 
     def __init__(self, conduct: Conduct, counts: Counts) -> None:
         self._conduct = conduct
@@ -104,25 +101,20 @@ class Upstream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
         self._transport = cast(asyncio.Transport, transport)  # as streams have; uvloop's is its own
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there any more; what was under way nobody will hear of."""
         self._transport = None
         if self._pending:
             self._counts.cut_off[self._pending] += 1
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request."""
         self._parser.feed_data(data)
 
     def on_body(self, body: bytes) -> None:
-        """A part of a request's body, as the parser found it."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """A request is whole, the parser says."""
         body = b"".join(self._body)
         self._body.clear()
         if not body:  # the counts, or a peer that looks around
@@ -166,7 +158,7 @@ class Upstream(asyncio.Protocol):
                 self._send(_response(asked, mark))
 
     def _send(self, parts: Sequence[bytes], *, then_close: bool = False) -> None:
-        """Send the parts with a pause between them, so that each is read by itself."""
+        """Send the parts with pauses between them, so that each is read by itself."""
         self._write(parts[0])
         if len(parts) > 1:
             loop = asyncio.get_running_loop()
@@ -182,14 +174,14 @@ class Upstream(asyncio.Protocol):
 
 
 def _first_half(parts: Sequence[bytes]) -> Sequence[bytes]:
-    """What comes of an answer that breaks off in its middle."""
+    """Return the beginning of an answer that breaks off."""
     if len(parts) > 1:
         return parts[: len(parts) // 2]
     return (parts[0][: -len(parts[0]) // 3],)
 
 
 def _response(asked: Mapping[str, Any], mark: str) -> tuple[bytes, ...]:
-    """The good answer, in parts. Whoever shows what they have of it already gets the rest."""
+    """Return the answer in parts; a client that shows its beginning gets the rest."""
     read, written = tokens_of(mark)
     usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     common = {"id": f"chatcmpl-{mark}", "created": 1_700_000_000, "model": asked["model"]}
@@ -215,8 +207,10 @@ def _response(asked: Mapping[str, Any], mark: str) -> tuple[bytes, ...]:
 
 
 def _begun(asked: Mapping[str, Any]) -> str:
-    """What of the answer its reader has already: the assistant's turn right before the last words.
-    Whole answers are those of other steps, for a nested run reads them as a conversation."""
+    """Return the part of the answer that the conversation already ends with.
+
+    Whole answers belong to other steps, which a nested run reads as a conversation.
+    """
     before = asked["messages"][-2:-1]
     said = before[0]["content"] if before and before[0]["role"] == "assistant" else ""
     is_part = isinstance(said, str) and said != ANSWER and ANSWER.startswith(said)
@@ -238,11 +232,11 @@ def _chunk(data: bytes) -> bytes:
 
 
 async def serve(conduct: Conduct) -> None:
-    """Listen on a free port, say on which, and serve until standard input ends."""
+    """Listen on a free port, print it, and serve until standard input ends."""
     loop = asyncio.get_running_loop()
     counts = Counts()
     server = await loop.create_server(
-        lambda: Upstream(conduct, counts), "127.0.0.1", 0, backlog=1024
+        lambda: FaultyUpstream(conduct, counts), "127.0.0.1", 0, backlog=1024
     )
     port = server.sockets[0].getsockname()[1]
     sys.stdout.write(json.dumps({"port": port}) + "\n")
@@ -259,29 +253,24 @@ def _conduct() -> Conduct:
     return Conduct(**vars(parser.parse_args()))
 
 
-if __name__ == "__main__":
-    run_on_fast_loop(serve(_conduct()))
-
-
 LONGEST_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How often each step was asked for, how often nobody was left to hear the answer, and how
-    often each fault was met."""
+    """Calls by step, calls whose client went away, and faults by kind."""
 
     steps: Mapping[StepName, int]
     cut_off: Mapping[StepName, int]
     faults: Mapping[str, int]
 
     def calls(self, mark: str) -> int:
-        """The calls for one question."""
+        """Return the number of calls for one question."""
         return sum(count for step, count in self.steps.items() if step.mark == mark)
 
 
 def chaos_upstream(conduct: Conduct) -> AbstractAsyncContextManager[int]:
-    """Start an upstream that behaves like that; its port."""
+    """Start an upstream with that behaviour; yields its port."""
     return upstream_process(
         "benchmarks.chaos.upstream",
         *("--latency-seconds", str(conduct.latency_seconds)),
@@ -291,7 +280,7 @@ def chaos_upstream(conduct: Conduct) -> AbstractAsyncContextManager[int]:
 
 
 async def asked_of(port: int) -> Asked:
-    """What the upstream on that port was asked so far."""
+    """Return the counts of the upstream on that port."""
     async with asyncio.timeout(LONGEST_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -310,3 +299,7 @@ async def asked_of(port: int) -> Asked:
 
 def _by_step(counts: Mapping[str, int]) -> dict[StepName, int]:
     return {StepName(*name.split(" ", 1)): count for name, count in counts.items()}
+
+
+if __name__ == "__main__":
+    run_on_fast_loop(serve(_conduct()))

@@ -1,9 +1,8 @@
-"""The same faults on the wire, through Podium's server and through the LiteLLM proxy.
+"""Send the same faults through Podium's server and through the LiteLLM proxy.
 
-Each contestant has an upstream of its own that fails alike: what befalls the first, second, third
-try of a question is drawn from the seed. Both may try a worker four times, then go on to a second
-one as often; both are otherwise as they come. The clients are the same, and give up after the same
-time. Half of the requests stream.
+Each contestant has an upstream that fails alike, may call a worker four times and then a second
+worker as often, and is otherwise as installed. Clients and timeouts are equal; half of the
+requests stream.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ PEER: Final = "LiteLLM"
 GIVE_ONE: Final = "--litellm PYTHON names one that has the proxy"
 QUICK: Final = f"--quick makes no environment for it; {GIVE_ONE}"
 NO_PROXY: Final = f"an environment for it could not be made; {GIVE_ONE}"
-"""Why there was no proxy to be measured."""
+"""Why there was no proxy to measure."""
 
 Serve = Callable[[int, Path], AbstractAsyncContextManager[Started]]
 """Starts a contestant over the upstream on that port, in that directory."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """What clients were told. An answer is `right` only to the letter, and so is its usage."""
+class ClientCounts:
+    """What clients received. Answers and usage count as right only if exact."""
 
     right: int = 0
     wrong: int = 0
@@ -70,9 +69,11 @@ async def measure_wire(
     *,
     is_quick: bool = False,
 ) -> tuple[ChaosRow, Sequence[ChaosRow]]:
-    """So many requests through Podium, and as many through the proxy where there is one. Where it
-    is to be quick, no environment is made for the proxy: that alone takes minutes. The proxy has a
-    row in either case, which says why where it was not tried."""
+    """Send `requests` through Podium and, where there is one, through the proxy.
+
+    With `is_quick`, no environment is made for the proxy. The proxy's row says why it was not
+    tried.
+    """
     python = litellm if is_quick else await litellm_python(litellm, say, install)
     version = await litellm_version(python) if python is not None else None
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
@@ -128,18 +129,18 @@ async def _through(
     name: str, serve: Serve, model: str, requests: int, seed: int, directory: Path
 ) -> ChaosRow:
     conduct = Conduct(fault_share=SHARE, seed=seed)
-    tally = Tally()
+    counts = ClientCounts()
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(chaos_upstream(conduct))
         server = await stack.enter_async_context(serve(upstream, directory))
         started = time.perf_counter()
-        await in_turns(requests, IN_FLIGHT, lambda n: _ask(server.port, model, n, tally))
+        await in_turns(requests, IN_FLIGHT, lambda n: _ask(server.port, model, n, counts))
         seconds = time.perf_counter() - started
         asked = await asked_of(upstream)
-    return _row(name, requests, tally, asked, seconds)
+    return _row(name, requests, counts, asked, seconds)
 
 
-async def _ask(port: int, model: str, number: int, tally: Tally) -> None:
+async def _ask(port: int, model: str, number: int, counts: ClientCounts) -> None:
     mark = f"chaos-{number:06d}"
     document: dict[str, object] = {
         "model": model,
@@ -151,61 +152,61 @@ async def _ask(port: int, model: str, number: int, tally: Tally) -> None:
     try:
         response = await post(port, document, {"authorization": "Bearer sk-bench"}, CLIENT_SECONDS)
     except TimeoutError:
-        tally.stuck += 1
+        counts.stuck += 1
         return
     except (OSError, EOFError) as error:
-        tally.errors[type(error).__name__] += 1
+        counts.errors[type(error).__name__] += 1
         return
     finally:
-        tally.seconds.append(time.perf_counter() - began)
-    judge(response, mark, tally)
+        counts.seconds.append(time.perf_counter() - began)
+    judge(response, mark, counts)
 
 
-def judge(response: Response, mark: str, tally: Tally) -> None:
+def judge(response: Response, mark: str, counts: ClientCounts) -> None:
     """Hold what a client was told against what the upstream says to that question."""
     if not response.is_answer:
-        tally.errors[response.error or f"{response.status}, broken off"] += 1
+        counts.errors[response.error or f"{response.status}, broken off"] += 1
         return
     if response.text != ANSWER:
-        tally.wrong += 1
+        counts.wrong += 1
         return
-    tally.right += 1
+    counts.right += 1
     usage = response.usage
     if usage is None:
-        tally.usage_untold += 1
+        counts.usage_untold += 1
     elif (usage.get("prompt_tokens"), usage.get("completion_tokens")) == tokens_of(mark):
-        tally.usage_right += 1
+        counts.usage_right += 1
     else:
-        tally.usage_wrong += 1
+        counts.usage_wrong += 1
 
 
-def _row(name: str, requests: int, tally: Tally, asked: Asked, seconds: float) -> ChaosRow:
-    failed = tally.errors.total()
-    times = middle_and_tail("latency", tally.seconds)
+def _row(name: str, requests: int, counts: ClientCounts, asked: Asked, seconds: float) -> ChaosRow:
+    failed = counts.errors.total()
+    times = middle_and_tail("latency", counts.seconds)
     return ChaosRow(
         name=name,
         runs=requests,
-        lost=tally.wrong,
-        stuck=tally.stuck,
-        answered_share=tally.right / requests,
-        usage_mismatch=tally.usage_wrong,
+        lost=counts.wrong,
+        stuck=counts.stuck,
+        answered_share=counts.right / requests,
+        usage_mismatch=counts.usage_wrong,
         seconds=seconds,
         note=(
-            f"{failed} errors told to clients, {tally.usage_untold} usages untold; "
+            f"{failed} errors told to clients, {counts.usage_untold} usages untold; "
             f"p50 {times.get('latency_p50_ms')} ms, p95 {times.get('latency_p95_ms')} ms"
         ),
         figures={
-            "answered": tally.right,
+            "answered": counts.right,
             "errors": failed,
-            "usage_right": tally.usage_right,
-            "usage_wrong": tally.usage_wrong,
-            "usage_untold": tally.usage_untold,
+            "usage_right": counts.usage_right,
+            "usage_wrong": counts.usage_wrong,
+            "usage_untold": counts.usage_untold,
             **times,
             "requests_per_second": round(requests / seconds, 1),
             "calls_upstream": sum(asked.steps.values()),
             "faults_upstream": sum(asked.faults.values()),
             "commonest_errors": "; ".join(
-                f"{count} × {words[:120]}" for words, count in tally.errors.most_common(3)
+                f"{count} × {words[:120]}" for words, count in counts.errors.most_common(3)
             ),
         },
     )

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from benchmarks.load_client import Call, first_tokens, flood
-from benchmarks.upstream import PAUSE_SECONDS, PIECES, STREAMED, WHOLE, Upstream
+from benchmarks.upstream import PAUSE_SECONDS, PIECES, STREAMED, WHOLE, FixedUpstream
 from podium.core.errors import ConfigError
 
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 9\r\n\r\nslow down"
@@ -40,7 +40,7 @@ async def test_as_many_requests_are_in_flight_as_were_asked_for() -> None:
     waiting: list[Callable[[], None]] = []
     all_there = False
 
-    class Patient(Upstream):
+    class Patient(FixedUpstream):
         """Answers nobody before there are five; afterwards, everybody at once."""
 
         def on_message_complete(self) -> None:
@@ -70,14 +70,14 @@ async def test_a_server_that_hangs_up_ends_the_flood() -> None:
 
 
 async def test_a_server_that_streams_gives_its_first_token_long_before_its_last() -> None:
-    async with listening(Upstream) as call:
+    async with listening(FixedUpstream) as call:
         waits = await first_tokens({"upstream": call}, 3)
     assert len(waits["upstream"]) == 3
     assert min(waits["upstream"]) < PAUSE_SECONDS * len(PIECES)
 
 
 async def test_a_server_that_keeps_its_pieces_to_the_end_is_seen_to_do_so() -> None:
-    class Hoarder(Upstream):
+    class Hoarder(FixedUpstream):
         def _send_from(self, index: int) -> None:
             loop = asyncio.get_running_loop()
             loop.call_later(PAUSE_SECONDS * len(PIECES), self._write, b"".join(STREAMED))

@@ -11,12 +11,12 @@ from benchmarks import server
 from benchmarks.capacity import measure as holding
 from benchmarks.capacity import measure as module
 from benchmarks.capacity.database import family, family_cpu_seconds, family_memory_bytes
-from benchmarks.capacity.measure import LOADS, Extent, Station, measure_capacity, stations
+from benchmarks.capacity.measure import LOADS, CapacityExtent, Station, measure_capacity, stations
 from benchmarks.postgres import programs
 from podium.core.errors import ConfigError
 from support.postgres import MISSING
 
-MOMENT = Extent(seconds=0.05, first_seconds=0.02, held=12, database_seconds=1)
+MOMENT = CapacityExtent(seconds=0.05, first_seconds=0.02, held=12, database_seconds=1)
 
 
 def test_one_process_one_machine_and_replicas_are_measured() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.chaos import faults
 from benchmarks.chaos.checks import Billed
-from benchmarks.chaos.faults import CALLS, Witness, measure_faults, wanted_run
+from benchmarks.chaos.faults import CALLS, Witness, measure_faults, planned_run
 from podium.core.errors import BadReply, RateLimited, WorkerError
 from podium.core.request import Delta, Reply, Request, user
 from podium.core.run import Run
@@ -56,9 +56,9 @@ async def test_usage_that_is_changed_between_worker_and_record_is_found(
 
 
 def test_the_same_seed_wants_the_same_runs() -> None:
-    assert [wanted_run(n, 1) for n in range(9)] == [wanted_run(n, 1) for n in range(9)]
-    assert {wanted_run(n, 1).streams for n in range(9)} == {True, False}
-    assert any(wanted_run(n, 1).budget.calls for n in range(99))
+    assert [planned_run(n, 1) for n in range(9)] == [planned_run(n, 1) for n in range(9)]
+    assert {planned_run(n, 1).streams for n in range(9)} == {True, False}
+    assert any(planned_run(n, 1).budget.calls for n in range(99))
 
 
 async def test_a_witness_notes_what_each_call_came_to() -> None:

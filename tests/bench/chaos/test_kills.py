@@ -8,7 +8,7 @@ import pytest
 from benchmarks.chaos import kills
 from benchmarks.chaos.checks import StepName
 from benchmarks.chaos.client import post
-from benchmarks.chaos.kills import Deaths, judged, measure_kills, misbilled, overspent
+from benchmarks.chaos.kills import Kills, judged, measure_kills, misbilled, overspent
 from benchmarks.chaos.scene import (
     DEEPER,
     INNER,
@@ -60,23 +60,23 @@ async def test_runs_outlive_the_kills_of_their_process_and_no_step_is_asked_agai
 
 def test_a_step_on_record_that_is_asked_again_is_counted() -> None:
     step = StepName(MARK, STEPS[0])
-    deaths = Deaths()
-    deaths.journal.note([step], {step: 1})
-    assert judged(1, {MARK: [a_run("step-0")]}, Asked({step: 1}, {}, {}), deaths, 1.0).holds
-    row = judged(1, {MARK: [a_run("step-0")]}, Asked({step: 2}, {}, {}), deaths, 1.0)
+    kills = Kills()
+    kills.journal.note([step], {step: 1})
+    assert judged(1, {MARK: [a_run("step-0")]}, Asked({step: 1}, {}, {}), kills, 1.0).holds
+    row = judged(1, {MARK: [a_run("step-0")]}, Asked({step: 2}, {}, {}), kills, 1.0)
     assert row.repeated_steps == 1
 
 
 def test_a_question_without_a_run_is_lost_and_one_with_two_is_told() -> None:
     asked = Asked({}, {}, {})
-    assert judged(1, {}, asked, Deaths(), 1.0).lost == 1
-    twice = judged(1, {MARK: [a_run("step-0")] * 2}, asked, Deaths(), 1.0)
+    assert judged(1, {}, asked, Kills(), 1.0).lost == 1
+    twice = judged(1, {MARK: [a_run("step-0")] * 2}, asked, Kills(), 1.0)
     assert twice.broken == ("1 questions have more than one run",)
 
 
 def test_a_run_that_still_goes_on_at_the_end_is_stuck() -> None:
     left = replace(a_run("step-0"), status="running", answer=None)
-    assert judged(1, {MARK: [left]}, Asked({}, {}, {}), Deaths(), 1.0).stuck == 1
+    assert judged(1, {MARK: [left]}, Asked({}, {}, {}), Kills(), 1.0).stuck == 1
 
 
 def test_usage_on_record_that_the_upstream_did_not_say_is_found() -> None:

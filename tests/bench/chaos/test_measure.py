@@ -13,7 +13,7 @@ from benchmarks.chaos import run as module
 from benchmarks.chaos.run import (
     QUICK,
     USUAL,
-    Extent,
+    ChaosExtent,
     Order,
     Part,
     measure_chaos,
@@ -23,7 +23,7 @@ from benchmarks.chaos.run import (
 from benchmarks.cli import app
 from podium.core.errors import ConfigError
 
-TINY = Extent(
+TINY = ChaosExtent(
     faults=3, kills=1, replica_seconds=1.0, soak=40, plans=200, bodies=4, requests=2, processes=1
 )
 

@@ -11,7 +11,15 @@ import pytest
 from benchmarks.chaos import replicas
 from benchmarks.chaos.checks import StepName
 from benchmarks.chaos.client import Response
-from benchmarks.chaos.replicas import Deaths, Ended, Judge, Load, Purse, cost_of, measure_replicas
+from benchmarks.chaos.replicas import (
+    CappedKey,
+    EndedQuestion,
+    Judge,
+    Load,
+    ReplicaKills,
+    cost_of,
+    measure_replicas,
+)
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.scene import INNER
 from benchmarks.chaos.upstream import Asked
@@ -24,9 +32,9 @@ from support.postgres import MISSING
 from support.runs_on_record import run_with_calls
 
 MARK = "chaos-small-00-00000"
-PURSE = Purse("small", "key_1", "pk_1", cap_usd=1.0)
+KEY = CappedKey("small", "key_1", "pk_1", cap_usd=1.0)
 FIRST, SECOND = StepName(MARK, "inner-0"), StepName(MARK, "inner-1")
-ANSWERED = Ended(MARK, PURSE, "42", is_refused=False, seconds=0.1, tries=1)
+ANSWERED = EndedQuestion(MARK, KEY, "42", is_refused=False, seconds=0.1, tries=1)
 
 
 def a_run(status: RunStatus = "answered", answer: str | None = "42") -> Run:
@@ -37,19 +45,19 @@ def a_run(status: RunStatus = "answered", answer: str | None = "42") -> Run:
 
 
 def judged(
-    ended: Sequence[Ended] = (ANSWERED,),
+    ended: Sequence[EndedQuestion] = (ANSWERED,),
     kept: Sequence[Run] = (a_run(),),
     asked: Mapping[StepName, int] | None = None,
     cut_off: Mapping[StepName, int] | None = None,
-    deaths: Deaths | None = None,
+    kills: ReplicaKills | None = None,
     charged: float | None = None,
-    purse: Purse = PURSE,
+    key: CappedKey = KEY,
 ) -> ChaosRow:
     """All is well, but for what is given."""
     counts = Asked({FIRST: 1} if asked is None else asked, cut_off or {}, {})
-    charges = {PURSE.key_id: cost_of(MARK) if charged is None else charged}
-    judge = Judge(ended, {MARK: kept} if kept else {}, counts, deaths or Deaths(), charges)
-    return judge.row([purse], 1.0)
+    charges = {KEY.key_id: cost_of(MARK) if charged is None else charged}
+    judge = Judge(ended, {MARK: kept} if kept else {}, counts, kills or ReplicaKills(), charges)
+    return judge.row([key], 1.0)
 
 
 def test_nothing_is_broken_where_all_is_well() -> None:
@@ -73,21 +81,21 @@ def test_a_question_that_was_run_twice_is_told() -> None:
 
 
 def test_a_run_that_nobody_ended_or_took_up_is_told() -> None:
-    left = judged(kept=[a_run("running", None)], deaths=Deaths(abandoned=1))
+    left = judged(kept=[a_run("running", None)], kills=ReplicaKills(abandoned=1))
     assert left.broken == ("1 runs of the store did not end", "1 runs were not taken up in time")
 
 
 def test_a_call_too_many_is_found_unless_it_was_in_flight_at_a_kill() -> None:
     assert judged(asked={FIRST: 2}).repeated_steps == 1
     assert judged(asked={FIRST: 2}, cut_off={FIRST: 1}).repeated_steps == 0
-    assert judged(asked={FIRST: 2}, deaths=Deaths(hit=Counter({MARK: 1}))).repeated_steps == 0
+    assert judged(asked={FIRST: 2}, kills=ReplicaKills(hit=Counter({MARK: 1}))).repeated_steps == 0
 
 
 def test_a_step_on_record_that_is_asked_again_is_found_although_its_server_was_killed() -> None:
-    deaths = Deaths(hit=Counter({MARK: 1}))
-    deaths.journal.note([FIRST], {FIRST: 1})
-    assert judged(asked={FIRST: 1, SECOND: 2}, deaths=deaths).repeated_steps == 0
-    assert judged(asked={FIRST: 2}, deaths=deaths).repeated_steps == 1
+    kills = ReplicaKills(hit=Counter({MARK: 1}))
+    kills.journal.note([FIRST], {FIRST: 1})
+    assert judged(asked={FIRST: 1, SECOND: 2}, kills=kills).repeated_steps == 0
+    assert judged(asked={FIRST: 2}, kills=kills).repeated_steps == 1
 
 
 def test_a_key_that_was_charged_twice_or_not_at_all_is_found() -> None:
@@ -96,24 +104,24 @@ def test_a_key_that_was_charged_twice_or_not_at_all_is_found() -> None:
 
 
 def test_a_key_may_pass_its_cap_by_calls_in_flight_and_no_more() -> None:
-    poor = replace(PURSE, cap_usd=0.0)
+    poor = replace(KEY, cap_usd=0.0)
     explained = replicas.CLIENTS_A_KEY
     runs = [a_run()] * explained
-    hit = Deaths(hit=Counter({MARK: 1}))
-    assert judged(kept=runs, asked={FIRST: explained}, purse=poor).budget_overruns == 0
+    hit = ReplicaKills(hit=Counter({MARK: 1}))
+    assert judged(kept=runs, asked={FIRST: explained}, key=poor).budget_overruns == 0
     runs.append(a_run())
-    assert judged(kept=runs, asked={FIRST: explained + 1}, purse=poor).budget_overruns == 1
-    lost = judged(kept=runs[1:], asked={FIRST: explained + 1}, purse=poor, deaths=hit)
+    assert judged(kept=runs, asked={FIRST: explained + 1}, key=poor).budget_overruns == 1
+    lost = judged(kept=runs[1:], asked={FIRST: explained + 1}, key=poor, kills=hit)
     assert lost.budget_overruns == 0  # a kill hid that call
 
 
 def unrecorded(calls: int, hits: int) -> Judge:
     """So many calls without a record of any, of a question that was hit so often by kills."""
-    return Judge([], {}, Asked({FIRST: calls}, {}, {}), Deaths(hit=Counter({MARK: hits})), {})
+    return Judge([], {}, Asked({FIRST: calls}, {}, {}), ReplicaKills(hit=Counter({MARK: hits})), {})
 
 
 def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -> None:
-    poor = replace(PURSE, cap_usd=0.0)
+    poor = replace(KEY, cap_usd=0.0)
     in_flight = replicas.CLIENTS_A_KEY
     assert not unrecorded(in_flight, hits=0).spending(poor).overran
     assert unrecorded(in_flight + 1, hits=0).spending(poor).overran
@@ -124,14 +132,14 @@ def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -
 
 
 def test_a_kill_hides_calls_of_the_question_that_it_hit_and_of_no_other() -> None:
-    poor = replace(PURSE, cap_usd=0.0)
-    elsewhere = Deaths(hit=Counter({"chaos-small-00-00001": 9}))
+    poor = replace(KEY, cap_usd=0.0)
+    elsewhere = ReplicaKills(hit=Counter({"chaos-small-00-00001": 9}))
     asked = Asked({FIRST: replicas.CLIENTS_A_KEY + 1}, {}, {})
     assert Judge([], {}, asked, elsewhere, {}).spending(poor).overran
 
 
 def test_a_kill_explains_no_calls_that_are_on_record() -> None:
-    poor = replace(PURSE, cap_usd=0.0)
+    poor = replace(KEY, cap_usd=0.0)
     calls = replicas.CLIENTS_A_KEY + 1
     judge = replace(unrecorded(calls, hits=9), kept={MARK: [a_run()] * calls})
     assert judge.spending(poor).overran
@@ -162,7 +170,7 @@ async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_
     monkeypatch.setattr("benchmarks.chaos.replicas.post", post)
     monkeypatch.setattr("benchmarks.chaos.replicas.BETWEEN_TRIES_SECONDS", 0.0)
     load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
-    await load.keep_asking(0, PURSE)
+    await load.keep_asking(0, KEY)
     assert keys == [MARK] * 4
     (ended,) = load.ended
     assert (ended.answer, ended.tries, ended.is_stuck) == ("42", 4, False)
@@ -181,7 +189,7 @@ async def test_a_client_whose_key_has_no_money_left_is_refused_and_not_stuck(
     monkeypatch.setattr("benchmarks.chaos.replicas.post", post)
     monkeypatch.setattr("benchmarks.chaos.replicas.POOR_SECONDS", 0.0)
     load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
-    await load.keep_asking(0, PURSE)
+    await load.keep_asking(0, KEY)
     assert load.ended[0].is_refused
 
 

@@ -16,7 +16,7 @@ from benchmarks.chaos.upstream import (
     chaos_upstream,
     tokens_of,
 )
-from benchmarks.chaos.wire import Tally, judge, litellm_document, measure_wire
+from benchmarks.chaos.wire import ClientCounts, judge, litellm_document, measure_wire
 from podium.core.errors import ConfigError
 
 MARK = "chaos-000007"
@@ -56,18 +56,18 @@ async def test_a_quick_look_says_that_the_proxy_was_not_tried(
 
 
 def test_an_answer_is_right_only_to_the_letter_and_the_token() -> None:
-    tally = Tally()
+    counts = ClientCounts()
     read, written = tokens_of(MARK)
-    judge(told(usage={"prompt_tokens": read, "completion_tokens": written}), MARK, tally)
-    judge(told(usage={"prompt_tokens": read, "completion_tokens": 0}), MARK, tally)
-    judge(told(), MARK, tally)
-    judge(told(ANSWER[:-1]), MARK, tally)
-    judge(told(is_whole=False), MARK, tally)
-    judge(told(error="overloaded"), MARK, tally)
-    judge(told(status=502, error="no worker"), MARK, tally)
-    assert (tally.right, tally.wrong) == (3, 1)
-    assert (tally.usage_right, tally.usage_wrong, tally.usage_untold) == (1, 1, 1)
-    assert tally.errors == {"200, broken off": 1, "overloaded": 1, "no worker": 1}
+    judge(told(usage={"prompt_tokens": read, "completion_tokens": written}), MARK, counts)
+    judge(told(usage={"prompt_tokens": read, "completion_tokens": 0}), MARK, counts)
+    judge(told(), MARK, counts)
+    judge(told(ANSWER[:-1]), MARK, counts)
+    judge(told(is_whole=False), MARK, counts)
+    judge(told(error="overloaded"), MARK, counts)
+    judge(told(status=502, error="no worker"), MARK, counts)
+    assert (counts.right, counts.wrong) == (3, 1)
+    assert (counts.usage_right, counts.usage_wrong, counts.usage_untold) == (1, 1, 1)
+    assert counts.errors == {"200, broken off": 1, "overloaded": 1, "no worker": 1}
 
 
 def test_both_contestants_try_as_often_and_have_the_same_second() -> None:
