@@ -17,7 +17,7 @@ from typing import Final
 
 from podium import AsyncPodium
 from podium.config import Settings, load
-from podium.config.current import EMBEDDED_POOL
+from podium.config.sources import EMBEDDED_POOL
 from podium.core.run import Run, Tier
 from podium.core.task import Task
 from podium_lab.etudes import Etudes

@@ -16,7 +16,7 @@ from typing import Final
 
 from podium.client.assembly import load_router
 from podium.config import load
-from podium.config.current import EMBEDDED_POOL
+from podium.config.sources import EMBEDDED_POOL
 from podium_lab.etudes import Etudes, everyday
 from podium_lab.etudes.shapes import USUAL, EtudeShape
 from podium_lab.etudes.workers import GENERALIST

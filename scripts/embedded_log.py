@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 
 from podium import AsyncPodium
 from podium.config import load
-from podium.config.current import EMBEDDED_POOL
+from podium.config.sources import EMBEDDED_POOL
 from podium.core.run import Run
 from podium.core.task import Task
 from podium.core.workflow import Step, Workflow

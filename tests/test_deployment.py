@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from podium.config import load
-from podium.config.files import read
+from podium.config.sources import read
 from podium.server.endpoints.health import router
 from podium.store.sql.database import CONNECTIONS
 

@@ -10,7 +10,7 @@ import pytest
 
 from podium.client.assembly import Assembly, assemble
 from podium.config import Settings, WorkerSettings, load
-from podium.config.current import EMBEDDED_POOL
+from podium.config.sources import EMBEDDED_POOL
 from podium.core.errors import ConfigError
 from podium.core.request import Request, user
 from podium.core.usage import FREE

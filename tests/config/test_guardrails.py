@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from podium.client.assembly import build_guardrail
-from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings, fingerprint
 from podium.config.schema import ConfigFile
+from podium.config.sources import load
 from podium.core.errors import ConfigError
 from podium.engine.guardrails import Grounding, GuardrailInput, Pass, Redaction
 
@@ -129,9 +129,9 @@ def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_pool_file_adds_its_guardrails_or_replaces_those_of_the_file() -> None:
     ours = ConfigFile.model_validate({"guardrail": [{"kind": "redact"}]})
     pool = ConfigFile.model_validate({"guardrail": [{"kind": "python", "hook": "a:b"}]})
-    assert [table.kind for table in ours.completed(pool).guardrail] == ["python", "redact"]
-    assert [table.kind for table in ours.overlaid(pool).guardrail] == ["python"]
-    assert ours.overlaid(ConfigFile.model_validate({})).guardrail == ours.guardrail
+    assert [table.kind for table in ours.complete_from(pool).guardrail] == ["python", "redact"]
+    assert [table.kind for table in ours.overlay(pool).guardrail] == ["python"]
+    assert ours.overlay(ConfigFile.model_validate({})).guardrail == ours.guardrail
 
 
 def test_the_fingerprint_shows_every_change() -> None:

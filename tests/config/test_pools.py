@@ -9,9 +9,8 @@ import pytest
 
 from podium.conductors.builtin import PROOF_OF_CONCEPT
 from podium.config import Settings, WorkerSettings, load
-from podium.config.current import EMBEDDED_POOL
-from podium.config.files import read
-from podium.config.resolve import PROVIDERS
+from podium.config.sources import EMBEDDED_POOL, read
+from podium.config.workers import PROVIDERS
 from podium.core.errors import ConfigError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import Request, user

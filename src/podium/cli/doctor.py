@@ -26,7 +26,7 @@ from podium.cli.output import Exit, as_called, complain, say, say_json
 from podium.cli.settings import Choice, settings_for
 from podium.client.assembly import assemble, load_router, router_problem
 from podium.config import McpSettings, Settings, WorkerSettings
-from podium.config.files import find
+from podium.config.sources import find
 from podium.core.errors import ConfigError, PodiumError, installing
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.usage import Usage

@@ -170,7 +170,7 @@ class EvalSession:
     def pool(self) -> str | None:
         """Which pool it is: its file's name, or `embedded`. None where perfect workers take that
         one's place, and where a configuration, the environment or the suite names the workers."""
-        from podium.config.current import EMBEDDED_POOL
+        from podium.config.sources import EMBEDDED_POOL
         from podium.evals.written import EMBEDDED
 
         file = self._pool_file
@@ -182,7 +182,7 @@ class EvalSession:
     def _pool_file(self) -> Path | None:
         """What is asked of the études' own workers is asked of the embedded ones where nothing
         else was chosen, whatever keys there are."""
-        from podium.config.current import EMBEDDED_POOL
+        from podium.config.sources import EMBEDDED_POOL
         from podium.evals.sample import needs_roles
 
         choice = self.choice

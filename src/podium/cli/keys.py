@@ -20,7 +20,7 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.session import Result, with_store
 from podium.cli.settings import Choice, excludable_in, settings_for
 from podium.config.problems import suggest
-from podium.config.resolve import PROVIDERS
+from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
 from podium.core.run import Tier, timestamp
 from podium.server.access.tokens import ID_PREFIX, make_key

@@ -25,9 +25,9 @@ from podium.client.assembly import default_options
 from podium.client.client import AsyncPodium
 from podium.client.runtime import RunOptions
 from podium.config import Settings
-from podium.config.files import read
 from podium.config.resolve import EVOLVED_PREFIX
 from podium.config.schema import ConfigFile
+from podium.config.sources import read
 from podium.core.errors import StoreError
 from podium.core.events import Event, RunDone
 from podium.core.run import Run
@@ -48,7 +48,7 @@ def with_store(
     tables = ConfigFile()
     for file in (configuration_file(os.environ, config), pool):
         if file is not None:
-            tables = tables.overlaid(read(file))
+            tables = tables.overlay(read(file))
 
     async def opened() -> Result:
         store = await open_store(

@@ -27,9 +27,10 @@ from podium.config import (
     choose_conductor,
     discover_settings,
 )
-from podium.config.files import CONFIG_VARIABLE, find
 from podium.config.problems import suggest
-from podium.config.resolve import EVOLVED_PREFIX, PROVIDERS, default_planner
+from podium.config.resolve import EVOLVED_PREFIX, default_planner
+from podium.config.sources import CONFIG_VARIABLE, find
+from podium.config.workers import PROVIDERS
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
 from podium.core.exclusion import SERVER, excludable

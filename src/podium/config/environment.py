@@ -1,4 +1,4 @@
-"""The pool that needs no file: made from the keys that are found in the environment."""
+"""Workers without a file: from the API keys in the environment, and from Ollama."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, ValidationError
 
-from podium.config.schema import WorkerTable
+from podium.config.workers import WorkerTable
 from podium.core.errors import ConfigError
 from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
 
 SECONDS_TO_ANSWER: Final = 5.0
-"""A server on this machine or in this house answers at once, or is not there."""
+"""A server on this machine or network answers at once, or is not there."""
 
 
 class _Details(BaseModel):
@@ -32,9 +32,17 @@ class _Tags(BaseModel):
 
 
 async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
-    """The models that are installed there as workers, the largest first.
+    """Return the models of an Ollama server as workers, the largest first.
 
-    `base_url` is the server's OpenAI-compatible address. Models that only embed are left out.
+    Args:
+        base_url: The server's OpenAI-compatible address.
+
+    Returns:
+        One worker for each model that does more than embed.
+
+    Raises:
+        ConfigError: No server answers, or it has no model.
+
     """
     import aiohttp  # here, because most starts have no Ollama and should not wait for it
 
@@ -69,8 +77,7 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredWorkers:
-    """The workers that the environment gives, the variables that gave them, and what a person
-    should know."""
+    """Workers found in the environment, and the variables that they were found by."""
 
     workers: tuple[WorkerTable, ...]
     variables: tuple[str, ...] = ()
@@ -80,11 +87,10 @@ class DiscoveredWorkers:
 async def discover_workers(
     environment: Mapping[str, str], catalogue: Catalogue
 ) -> DiscoveredWorkers:
-    """Each vendor's default models, for every vendor that there is a key for.
+    """Return the default models of every vendor whose API key is set.
 
-    The same model from a second vendor is left out. An Ollama server that does not answer is
-    only worth a warning while there are other workers, and so is a key for a vendor whose models
-    the catalogue does not know.
+    The same model from a second vendor is left out. An Ollama server that does not answer is only
+    a warning while there are other workers, and so is a key for a vendor without known models.
     """
     workers: dict[str, WorkerTable] = {}
     variables: list[str] = []
@@ -134,6 +140,5 @@ def _no_models(known: KnownEndpoint, variable: str) -> str:
 
 
 def _variable(known: KnownEndpoint, environment: Mapping[str, str]) -> str | None:
-    """The variable by which the environment names that vendor, if it does."""
     named = (known.address_variable, *known.key_variables)
     return next((name for name in named if environment.get(name, "").strip()), None)

@@ -1,7 +1,6 @@
-"""The tables `[[guardrail]]`: what looks at questions, replies and answers.
+"""The tables `[[guardrail]]`: checks of questions, replies and answers.
 
-What a guardrail does is `podium.guardrails`; a function of the user's own is named here, and found
-only when a Podium is opened.
+A hook of the user's own is named here, and imported when a Podium is opened.
 """
 
 from __future__ import annotations
@@ -9,13 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from podium.core.errors import ConfigError
+from podium.config.workers import Name, Seconds
 from podium.core.run_records import Place
 from podium.engine.guardrails.base import PLACES, SECONDS, OnError
 from podium.engine.guardrails.redaction import USUAL_KINDS, Kind
@@ -29,9 +27,9 @@ ACTIONS: Final[dict[GuardrailKind, tuple[GuardrailAction, ...]]] = {
     "grounding": ("block", "replan", "note"),
     "python": (),
 }
-"""What each kind may do about what it finds, the usual first; a function decides for itself."""
+"""The actions of each kind, the default first; a function decides for itself."""
 
-_OWN_KEYS: Final[dict[str, GuardrailKind]] = {
+_KEYS_OF_KIND: Final[dict[str, GuardrailKind]] = {
     "finds": "redact",
     "restore": "redact",
     "verifier": "grounding",
@@ -39,138 +37,78 @@ _OWN_KEYS: Final[dict[str, GuardrailKind]] = {
 }
 _HOOK: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
-Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
 
-
-class GuardrailTable(Table):
-    """A check of questions, replies and answers; they look in the order of the file."""
+class GuardrailSettings(Table):
+    """A check of questions, replies and answers; they run in the order of the file."""
 
     kind: GuardrailKind = Field(
-        description="`redact`: personal data and secrets become marks; `grounding`: another worker "
-        "checks the answer against the steps' replies; `python`: a function of your own"
+        description="`redact`: replace personal data and secrets by marks; `grounding`: another "
+        "worker checks the answer against the steps' replies; `python`: a function of your own"
     )
-    name: Name | None = Field(
-        default=None, description="what runs call it; `kind` when left out; unique"
-    )
-    places: Annotated[tuple[Place, ...], Field(strict=False, min_length=1)] | None = Field(
-        default=None,
-        description="where it looks: `question`, `reply`, `answer`; all when left out, and with "
+    name: Name = Field(default="", description="its name on runs; by default `kind`; unique")
+    places: Annotated[tuple[Place, ...], Field(strict=False, min_length=1)] = Field(
+        default=PLACES,
+        description="what it checks: `question`, `reply`, `answer`; by default all, and with "
         "`grounding` only the answer",
     )
     action: GuardrailAction | None = Field(
         default=None,
-        description="what is done about what it finds: with `redact`, `redact` (usual) or `block`; "
-        "with `grounding`, `block` (usual), `replan` or `note`",
+        description="what it does: with `redact`, `redact` (default) or `block`; with "
+        "`grounding`, `block` (default), `replan` or `note`",
     )
-    on_error: OnError = Field(
-        default="block", description="what happens where it fails: `block` or `pass`"
-    )
-    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        default=SECONDS, description="how long it may take over one text"
-    )
-    finds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] | None = Field(
-        default=None, description="with `redact`: what it looks for; when left out, all but `ip`"
+    on_error: OnError = Field(default="block", description="what happens where it fails")
+    seconds: Seconds = Field(default=SECONDS, description="the longest that one check may take")
+    finds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] = Field(
+        default=USUAL_KINDS, description="with `redact`: what it looks for; by default all but `ip`"
     )
     restore: bool = Field(
         default=False,
-        description="with `redact`: whoever asked gets the answer with the values of their "
-        "question; workers and the record have marks",
+        description="with `redact`: the client gets the answer with the values of its question; "
+        "workers and the record have marks",
     )
-    verifier: Name | None = Field(
-        default=None, description="with `grounding`: the worker of the pool that is asked"
+    verifier: Name = Field(
+        default="", description="with `grounding`: the worker of the pool that checks"
     )
-    hook: str | None = Field(
-        default=None,
+    hook: str = Field(
+        default="",
         description='with `python`: the function, as `"module:function"`; the module must be '
         "importable",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, data: Any) -> Any:
+        """Fill in the defaults that depend on the kind."""
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if kind not in ACTIONS:
+            return data
+        action = {"action": ACTIONS[kind][0]} if ACTIONS[kind] else {}
+        places = {"places": ("answer",)} if kind == "grounding" else {}
+        return {"name": kind, **action, **places, **data}
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardrailSettings:
-    """One guardrail, as its table describes it."""
-
-    name: str
-    kind: GuardrailKind
-    places: tuple[Place, ...]
-    action: GuardrailAction | None = None
-    on_error: OnError = "block"
-    seconds: float = SECONDS
-    finds: tuple[Kind, ...] = USUAL_KINDS
-    restore: bool = False
-    verifier: str = ""
-    hook: str = ""
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for key, kind in _KEYS_OF_KIND.items():
+            if key in self.model_fields_set and self.kind != kind:
+                raise ValueError(f'{key} has no effect with kind = "{self.kind}"; drop it')
+        actions = ACTIONS[self.kind]
+        if self.action is not None and self.action not in actions:
+            known = " or ".join(actions) or "none: the function decides"
+            raise ValueError(f'action is "{self.action}"; with "{self.kind}" it is {known}')
+        if self.kind == "grounding":
+            if not self.verifier:
+                raise ValueError("verifier is missing; name the worker that checks the answer")
+            if self.places != ("answer",):
+                raise ValueError('places: the grounding check is of the "answer" alone; drop it')
+        if self.kind == "python" and not _HOOK.fullmatch(self.hook):
+            raise ValueError(
+                f"hook: expected a function as module:function, such as "
+                f'"my_checks:no_prices", got {self.hook!r}'
+            )
+        return self
 
 
 def fingerprint(guardrails: Sequence[GuardrailSettings]) -> str:
-    """A short mark of what is in force, by which a change of it is seen."""
-    told = json.dumps([asdict(each) for each in guardrails], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
-
-
-def guardrail_settings(
-    tables: Sequence[GuardrailTable], *, workers: Collection[str], rounds: int
-) -> tuple[GuardrailSettings, ...]:
-    """What the tables mean; raises `ConfigError` for one that cannot be. `workers` are those that
-    can be asked by themselves, `rounds` how often the conductor may plan."""
-    settings = tuple(
-        _settings(f"guardrail[{index}]", table, workers, rounds)
-        for index, table in enumerate(tables)
-    )
-    names = [each.name for each in settings]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise ConfigError(
-                f"guardrail[{index}].name: there are two guardrails named {name!r}; give one "
-                f'another name, with name = "…"'
-            )
-    return settings
-
-
-def _settings(
-    where: str, table: GuardrailTable, workers: Collection[str], rounds: int
-) -> GuardrailSettings:
-    for key, kind in _OWN_KEYS.items():
-        if key in table.model_fields_set and table.kind != kind:
-            raise ConfigError(f'{where}.{key} has no effect with kind = "{table.kind}"; drop it')
-    actions = ACTIONS[table.kind]
-    if table.action is not None and table.action not in actions:
-        known = " or ".join(actions) or "none: the function decides"
-        raise ConfigError(f'{where}.action is "{table.action}"; with "{table.kind}" it is {known}')
-    action = table.action or (actions[0] if actions else None)
-    if action == "replan" and rounds < 2:
-        raise ConfigError(
-            f'{where}.action is "replan", but the conductor plans once; raise conductor.rounds'
-        )
-    if table.kind == "grounding":
-        _check_verifier(where, table, workers)
-    if table.kind == "python" and not _HOOK.fullmatch(table.hook or ""):
-        raise ConfigError(
-            f"{where}.hook: expected a function as module:function, such as "
-            f'"my_checks:no_prices", got {table.hook!r}'
-        )
-    usual: tuple[Place, ...] = ("answer",) if table.kind == "grounding" else PLACES
-    return GuardrailSettings(
-        name=table.name or table.kind,
-        kind=table.kind,
-        places=table.places or usual,
-        action=action,
-        on_error=table.on_error,
-        seconds=table.seconds,
-        finds=table.finds or USUAL_KINDS,
-        restore=table.restore,
-        verifier=table.verifier or "",
-        hook=table.hook or "",
-    )
-
-
-def _check_verifier(where: str, table: GuardrailTable, workers: Collection[str]) -> None:
-    if table.verifier is None:
-        raise ConfigError(f"{where}.verifier is missing; name the worker that checks the answer")
-    if table.verifier not in workers:
-        raise ConfigError(
-            f"{where}.verifier: {table.verifier!r} is no worker of this pool that answers by "
-            f"itself; there is {', '.join(workers) or 'none'}"
-        )
-    if table.places not in (None, ("answer",)):
-        raise ConfigError(f'{where}.places: the grounding check is of the "answer" alone; drop it')
+    """Return a short hash of the guardrails, by which a change is seen."""
+    text = json.dumps([each.model_dump(mode="json") for each in guardrails], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

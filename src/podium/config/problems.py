@@ -1,45 +1,59 @@
-"""What is wrong with a configuration file, in one line that a person can act on.
+"""Messages about mistakes in a configuration file: one line that names file, key and remedy.
 
-A line names the file, the key, what was expected, what came, and the nearest valid key where
-one was misspelt. It never repeats a long text: a key in the wrong place would be shown.
+A long text is never repeated: it might be an API key in the wrong place.
 """
 
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, get_origin
+from typing import Any, Final, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from podium.config.schema import table_in
 from podium.core.errors import ConfigError
 
 SECRET_KEYS: Final = ("api_key", "apikey", "key", "token", "secret", "password", "authorization")
-"""What people call the key that must not stand in a file."""
+"""Names under which people write an API key into a file."""
 
 LONGEST_SHOWN: Final = 24
-"""A longer text might be a key, so only its length is told."""
+"""Characters of a text that may be shown; a longer one might be an API key."""
 
-
-def syntax_problem(file: Path, error: tomllib.TOMLDecodeError) -> ConfigError:
-    """The file is not TOML; the parser says where."""
-    return ConfigError(f"{file}: not valid TOML: {error}")
+_EXPECTED: Final = {
+    "string_type": "a text",
+    "path_type": "a text",
+    "string_pattern_mismatch": "a text without spaces around it",
+    "string_too_short": "a text without spaces around it",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "model_type": "a table",
+    "dict_type": "a table",
+    "tuple_type": "a list",
+    "frozen_set_type": "a list",
+    "literal_error": "one of {expected}",
+    "too_short": "a list of {min_length} or more",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "{ge:g} or more",
+    "less_than_equal": "{le:g} or less",
+}
+"""What was expected, by pydantic's type of error."""
 
 
 def validation_problem(
     file: Path | str, error: ValidationError, form: type[BaseModel]
 ) -> ConfigError:
-    """The first thing that is wrong with the file's form."""
-    details = min(error.errors(), key=_misspellings_first)
-    return ConfigError(f"{file}: {_said(details, form)}")
+    """Describe the first mistake in the file; a misspelt key comes before a missing one."""
+    details = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    return ConfigError(f"{file}: {_describe(details, form)}")
 
 
 def find_secret(options: Any, path: str) -> str | None:
-    """The path of an option that would hold a secret, however deep."""
+    """Return the path of the first option that would hold a secret, however deep."""
     if isinstance(options, list):
         inner = {f"{path}[{place}]": value for place, value in enumerate(options)}
     elif isinstance(options, Mapping):
@@ -53,22 +67,62 @@ def find_secret(options: Any, path: str) -> str | None:
 
 
 def secret_problem(path: str) -> str:
-    """Keys come from the environment and from nowhere else."""
+    """Say that an API key belongs into the environment."""
     return (
         f"{path}: a key must not stand in a file; put it into an environment variable and name "
         f'that with key_env = "…"'
     )
 
 
+def check_address(address: str, path: str) -> None:
+    """Refuse a URL that holds credentials: addresses are shown and stored."""
+    parts = urlsplit(address)
+    if "@" in parts.netloc:
+        raise ValueError(secret_problem(path))
+    if parts.query or parts.fragment:
+        raise ValueError(
+            f"{path}: expected an address without ? and #, such as https://example.com/v1; "
+            f'a key goes into an environment variable, named with key_env = "…"'
+        )
+
+
 def suggest(word: str, valid: Iterable[str]) -> str:
-    """A hint at what was meant, or at what there is."""
+    """Return a hint at the nearest valid word, or at all of them."""
     words = sorted(valid)
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(words)}"
 
 
-def format_value(value: object) -> str:
-    """A value as it may be printed."""
+def table_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the table inside `Table`, `Table | None` or `tuple[Table, ...]`, if there is one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(table_in, get_args(annotation))), None)
+
+
+def _describe(details: ErrorDetails, form: type[BaseModel]) -> str:
+    location, kind = details["loc"], details["type"]
+    path, last = _path(location), str(location[-1]) if location else ""
+    if kind == "value_error":  # raised by a validator; its message begins with the key
+        return f"{path}{'.' if path else ''}{details['ctx']['error']}"
+    if kind == "extra_forbidden":
+        if _is_secret(last):
+            return secret_problem(path)
+        return f"unknown key {path}; {suggest(last, _keys_at(form, location[:-1]))}"
+    if kind == "missing":
+        return f"{path} is missing, and it is required"
+    if last == "key_env" or location[-2:-1] == ("env",):
+        return f"{path}: expected the name of an environment variable, such as OPENAI_API_KEY"
+    if kind == "tuple_type" and len(location) == 1:
+        expected = f"tables written [[{path}]]"
+    elif kind in _EXPECTED:
+        expected = _EXPECTED[kind].format(**details.get("ctx", {}))
+    else:
+        expected = details["msg"].removeprefix("Input should be ")
+    return f"{path}: expected {expected}, got {_shown(details['input'])}"
+
+
+def _shown(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
@@ -86,63 +140,8 @@ def format_value(value: object) -> str:
             return f"a {type(value).__name__}"
 
 
-def _misspellings_first(details: ErrorDetails) -> bool:
-    """A misspelt key is also a missing one; the misspelling is what the person must see."""
-    return details["type"] != "extra_forbidden"
-
-
-def _said(details: ErrorDetails, form: type[BaseModel]) -> str:
-    path = _path(details["loc"])
-    last = str(details["loc"][-1]) if details["loc"] else ""
-    if details["type"] == "extra_forbidden":
-        if _is_secret(last):
-            return secret_problem(path)
-        keys = _keys_at(form, details["loc"][:-1])
-        return f"unknown key {path}; {suggest(last, keys)}"
-    if details["type"] == "missing":
-        return f"{path} is missing, and it is required"
-    if last == "key_env" or details["loc"][-2:-1] == ("env",):
-        return f"{path}: expected the name of an environment variable, such as OPENAI_API_KEY"
-    return f"{path}: expected {_expected(details)}, got {format_value(details['input'])}"
-
-
-def _expected(details: ErrorDetails) -> str:
-    limits = details.get("ctx", {})
-    match details["type"]:
-        case "literal_error":
-            return f"one of {limits['expected']}"
-        case "string_type":
-            return "a text"
-        case "string_pattern_mismatch" | "string_too_short":
-            return "a text without spaces around it"
-        case "int_type" | "int_from_float":
-            return "a whole number"
-        case "float_type":
-            return "a number"
-        case "bool_type":
-            return "true or false"
-        case "model_type" | "dict_type":
-            return "a table"
-        case "tuple_type" if len(details["loc"]) == 1:
-            return f"tables written [[{_path(details['loc'])}]]"
-        case "tuple_type":
-            return "a list"
-        case "frozen_set_type":
-            return "a list"
-        case "too_short":
-            return f"a list of {limits['min_length']} or more"
-        case "greater_than":
-            return f"more than {limits['gt']:g}"
-        case "greater_than_equal":
-            return f"{limits['ge']:g} or more"
-        case "less_than_equal":
-            return f"{limits['le']:g} or less"
-        case _:
-            return details["msg"].removeprefix("Input should be ")
-
-
 def _path(location: tuple[int | str, ...]) -> str:
-    """`worker[0].price.input`, counted from 0 as ids are."""
+    """Format a location as `worker[0].price.input`, counted from 0 as ids are."""
     path = ""
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
@@ -150,7 +149,6 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _keys_at(form: type[BaseModel], location: tuple[int | str, ...]) -> Iterable[str]:
-    """The keys that the table at that place may have."""
     parts = iter(part for part in location if isinstance(part, str))
     for part in parts:
         annotation = form.model_fields[part].annotation

@@ -1,9 +1,8 @@
-"""What the page on configuration has from the code: every key, and every variable that is read.
+"""Generate the tables of `docs/configuration.md`: every key, and every variable that is read.
 
     python -m podium.config.reference docs/configuration.md
 
-writes each part into the page, between its two marks: the keys from the schema, the variables
-from the vendors that Podium knows. The test suite checks that the page is current.
+The test suite checks that the page is current.
 """
 
 from __future__ import annotations
@@ -16,34 +15,41 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from podium.config.schema import ConfigFile, table_in
+from podium.config.problems import table_in
+from podium.config.schema import ConfigFile
 from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
 
 _MADE: Final = "made by python -m podium.config.reference, not by hand"
 
-_TYPES: Final = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
+_TYPES: Final = {
+    str: "text",
+    Path: "text",
+    int: "whole number",
+    float: "number",
+    bool: "`true` or `false`",
+}
 
 
 def reference(form: type[BaseModel] = ConfigFile) -> str:
-    """All tables of a file of that form, in Markdown."""
+    """Return all tables of a file of that form, in Markdown."""
     fields = form.model_fields.items()
     return "\n".join(line for name, field in fields for line in _section(name, field))
 
 
 def variables() -> str:
-    """The environment variables that give workers, in Markdown."""
+    """Return the environment variables that provide workers, in Markdown."""
     rows = (_variable_row(known) for known in KNOWN_ENDPOINTS.values())
     return "\n".join(["| variable | provider |", "|---|---|", *filter(None, rows), ""])
 
 
 def update_page(page: str) -> str:
-    """The page with what is between its marks brought up to date."""
+    """Return the page with its generated parts up to date."""
     return replace_parts(page, _MADE, {"variables": variables(), "reference": reference()})
 
 
 def replace_parts(page: str, made: str, parts: Mapping[str, str]) -> str:
-    """The page with each part between the two marks that bear its name."""
+    """Return the page with each part between the two marks of its name."""
     for part, text in parts.items():
         begin, end = f"<!-- {part}: {made} -->", f"<!-- end of the {part} -->"
         before, begins, rest = page.partition(begin)
@@ -55,7 +61,6 @@ def replace_parts(page: str, made: str, parts: Mapping[str, str]) -> str:
 
 
 def _variable_row(known: KnownEndpoint) -> str:
-    """The row of a vendor that a variable can name; nothing for one that none can."""
     names = filter(None, (known.address_variable, *known.key_variables))
     variable = " or ".join(f"`{name}`" for name in names)
     gives = ""
@@ -78,7 +83,7 @@ def _section(name: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _keys(table: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """The keys of a table and of the tables in it."""
+    """Yield the keys of a table and of the tables in it."""
     for name, field in table.model_fields.items():
         yield prefix + name, field
         inner = table_in(field.annotation)
@@ -96,10 +101,8 @@ def _default(field: FieldInfo) -> str:
     match field.get_default(call_default_factory=True):
         case None | BaseModel():
             return ""
-        case dict() | tuple() | frozenset() as empty if not empty:
+        case dict() | tuple() | frozenset() | "":
             return ""
-        case frozenset() as names:
-            return ", ".join(f"`{name}`" for name in sorted(names))
         case bool() as flag:
             return f"`{str(flag).lower()}`"
         case str() as text:
@@ -109,7 +112,6 @@ def _default(field: FieldInfo) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """What a person writes there."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(parts[0])
@@ -127,7 +129,7 @@ def _type(annotation: Any) -> str:
 
 
 def main() -> None:
-    """Bring the page named on the command line up to date."""
+    """Update the page named on the command line."""
     page = Path(sys.argv[1])
     page.write_text(update_page(page.read_text("utf-8")), "utf-8")
 

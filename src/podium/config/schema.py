@@ -1,46 +1,67 @@
-"""The form of `podium.toml` and of pool files: a whole file, and the tables of who plans, who works
-and within what bounds.
+"""The form of `podium.toml` and of pool files.
 
-The tables of the store and of the server are `serving`; those that belong to a subject of their own
-lie with it (`mcp`, `mini`, `guardrails`, `hedging`, `faults`). What a single key may hold is
-`values`, and how paths come to be counted from the file that they stand in is `anchoring`.
-
-Only what can be said of one key by itself is checked here. What keys mean together (a fallback
-that is in the pool, a provider's address) is settled in `resolve`; how a mistake is put into
-words is `problems`. The descriptions are the documentation: `reference` prints them.
+Validators check one table at a time; `resolve` checks tables together. The descriptions are the
+documentation: `podium.config.reference` prints them into `docs/configuration.md`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field
+from pydantic import Field, field_validator, model_validator
 
-from podium.config.guardrails import GuardrailTable
-from podium.config.sections import FaultsTable, HedgeTable, McpTable, RouterTable
-from podium.config.serving import ServerTable, StoreTable
-from podium.config.values import (
+from podium.config.guardrails import GuardrailSettings
+from podium.config.problems import find_secret, secret_problem
+from podium.config.workers import (
     BATCHING_PROVIDER,
     WEIGHTS_PROVIDER,
     Count,
     Name,
-    PoolChanged,
     Seconds,
+    Share,
     VariableName,
-    anchored,
-    anchored_options,
-    anchored_weights,
+    WorkerTable,
+    absolute_options,
+    absolute_path,
+    absolute_weights,
 )
 from podium.core.workflow import DEFAULT_MAX_STEPS
-from podium.workers.catalogue import Capabilities, Dollars, PriceTable, Table, Tokens
+from podium.workers.catalogue import Dollars, Table, Tokens
+from podium.workers.mcp import DEFAULT_SECONDS
 
 ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]
 PromptLength = Literal["full", "compact", "trained"]
+LogForm = Literal["text", "json"]
+PoolChanged = Literal["refuse", "narrow"]
+"""What to do where the pool is not the one of the training: a worker of another name or model."""
+
+KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
+    "model": "model",
+    "options": "model",
+    "temperature": "model",
+    "prompt": "model",
+    "few_shot": "model",
+    "fallback": "model",
+    "workflow": "fixed",
+    "coordinator": "evolved",
+    "pool_changed": "evolved",
+}
+"""By key of `[conductor]`: the only kind that uses it."""
+
+SHIPPED: Final = "embedded/"
+"""Prefix of the names of routers that come with Podium."""
+
+_MCP_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
+
+Text = Annotated[str, Field(min_length=1)]
 
 
 class ConductorTable(Table):
-    """Who plans, and how much."""
+    """Which conductor plans, and how much."""
 
     kind: ConductorKind = Field(
         default="model",
@@ -50,8 +71,8 @@ class ConductorTable(Table):
     )
     model: Name | None = Field(
         default=None,
-        description="with `model`: who plans, a worker's name, `provider/model`, or "
-        "`embedded/…`, one that Podium ships; when left out, the worker that the catalogue ranks "
+        description="with `model`: the planner, as a worker's name, `provider/model`, or "
+        "`embedded/…`, one that Podium ships; by default the worker that the catalogue ranks "
         "first, else the pool's best",
     )
     workflow: Name | None = Field(
@@ -78,7 +99,7 @@ class ConductorTable(Table):
     rounds: Count = Field(
         default=1,
         description="the most rounds: after each, the conductor accepts the answer or replans; "
-        "with `evolved` the most turns, when left out as many as in training",
+        "with `evolved` the most turns, by default as many as in training",
     )
     temperature: Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.2, description="with `model`: sent where the model accepts it"
@@ -93,23 +114,87 @@ class ConductorTable(Table):
     )
     fallback: Name | None = Field(
         default=None,
-        description="with `model`: the worker that answers alone where there is no plan; when "
-        "left out, the pool's best",
+        description="with `model`: the worker that answers alone where there is no plan; by "
+        "default the pool's best",
     )
 
-    def anchored(self, directory: Path) -> ConductorTable:
-        """This table with its files counted from that directory."""
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for key, kind in KIND_OF_KEY.items():
+            if key in self.model_fields_set and self.kind != kind:
+                raise ValueError(
+                    f'{key} has no effect with kind = "{self.kind}"; drop it, or set '
+                    f'kind = "{kind}"'
+                )
+        if "few_shot" in self.model_fields_set and self.prompt == "trained":
+            raise ValueError(
+                'few_shot has no effect with prompt = "trained": a trained model is shown no '
+                "examples; drop it"
+            )
+        if self.kind == "fixed" and self.workflow is None:
+            raise ValueError('workflow is missing; kind = "fixed" needs one')
+        if self.kind == "evolved" and self.coordinator is None:
+            raise ValueError(
+                'coordinator is missing; kind = "evolved" needs the directory that '
+                "`podium train evolve` wrote"
+            )
+        if secret := find_secret(self.options, "options"):
+            raise ValueError(secret_problem(secret))
+        return self
+
+    def with_absolute_paths(self, directory: Path) -> ConductorTable:
+        """Return the table with its files relative to that directory."""
         changes: dict[str, Any] = {}
-        if self.workflow is not None:
-            changes["workflow"] = anchored(self.workflow, directory)
-        if self.coordinator is not None:
-            changes["coordinator"] = anchored(self.coordinator, directory)
+        for key in ("workflow", "coordinator"):
+            if path := getattr(self, key):
+                changes[key] = absolute_path(path, directory)
         provider, slash, weights = (self.model or "").partition("/")
         if slash and provider in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
-            changes["model"] = f"{provider}/{anchored_weights(weights, directory)}"
+            changes["model"] = f"{provider}/{absolute_weights(weights, directory)}"
             if "options" in self.model_fields_set:
-                changes["options"] = anchored_options(self.options, provider, directory)
+                changes["options"] = absolute_options(self.options, provider, directory)
         return self.model_copy(update=changes)
+
+
+class RouterTable(Table):
+    """How the mini tier chooses the one worker that answers."""
+
+    router: Name | None = Field(
+        default=None,
+        description="the file of a learned router, as `podium train router` writes it, relative to "
+        "this one, or `embedded/…`, one that Podium ships; by default the cheapest worker that "
+        "can take the question answers",
+    )
+    confidence: Share = Field(
+        default=0.5,
+        description="with `router`: it chooses among the workers of at least this confidence; "
+        "without any, the question goes to the conductor, as those for `podium-ultra` do; 0: "
+        "never. At a quality bias of 0 it does not count",
+    )
+    quality_bias: Share = Field(
+        default=0.5,
+        description="with `router`: how much quality counts over cost where a question comes with "
+        "no quality bias of its own, from 0, the cheapest, to 1, the best",
+    )
+    pool_changed: PoolChanged = Field(
+        default="refuse",
+        description="with `router`, where workers were added, removed or replaced since "
+        "training: `refuse` to begin, or `narrow` the choice to the workers that both have, "
+        "with a warning on every run",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for key in sorted(self.model_fields_set - {"router"}):
+            if self.router is None:
+                raise ValueError(f"{key} has no effect without mini.router; drop it, or name one")
+        return self
+
+    def with_absolute_paths(self, directory: Path) -> RouterTable:
+        """Return the table with its router's file relative to that directory."""
+        if self.router is None or self.router.startswith(SHIPPED):
+            return self
+        return self.model_copy(update={"router": absolute_path(self.router, directory)})
 
 
 class BudgetTable(Table):
@@ -157,7 +242,7 @@ class RetryTable(Table):
 
 
 class BreakerTable(Table):
-    """When a worker that fails is left alone for a while, and its `fallback` asked at once."""
+    """When a failing worker is left alone for a while, and its `fallback` called at once."""
 
     on: bool = Field(default=True, description="`false`: every worker is called, always")
     failures: Count = Field(default=8, description="so many failures in a row are too many")
@@ -175,82 +260,149 @@ class BreakerTable(Table):
     )
 
 
-class LimitsTable(Table):
-    """What a worker can take."""
+class StoreSettings(Table):
+    """Where runs are kept."""
 
-    concurrency: Count | None = Field(default=None, description="calls at the same time")
-    requests_per_minute: Count | None = Field(default=None, description="calls a minute")
-    tokens_per_minute: Tokens | None = Field(default=None, description="tokens a minute")
-    timeout_seconds: Seconds | None = Field(
-        default=None, description="the longest that a reply may take; 300 when left out"
-    )
-    context_window: Tokens | None = Field(
-        default=None, description="tokens of input and output together; else the catalogue's"
-    )
-    max_output_tokens: Tokens | None = Field(
-        default=None, description="the most output tokens; else the catalogue's"
-    )
-
-
-class WorkerTable(Table):
-    """One worker of the pool. The order of workers is the order of their ids in plans."""
-
-    name: Name = Field(description="how plans and people call it; unique in the pool")
-    provider: Name = Field(
-        description="who serves it: a vendor's name (`openai`, `anthropic`, `google`, "
-        "`openrouter`, `ollama`, …), `openai-compatible`, `llamacpp`, `transformers`, `scripted`, "
-        "or `podium` for the conductor itself, whose steps are nested runs"
-    )
-    model: Name | None = Field(
+    path: Annotated[Path, Field(strict=False)] | None = Field(
         default=None,
-        description="the vendor's id, or weights by name or `file:PATH`, relative to this file; "
-        "`name` when left out",
+        description="an SQLite file, relative to this one; by default in the user's data directory",
     )
-    description: str | None = Field(
-        default=None, description="the one line by which a conductor chooses; else the catalogue's"
+    url: str = Field(default="", description="a database URL, instead of `path`", repr=False)
+    lease_seconds: Seconds = Field(
+        default=60.0,
+        description="a process that misses its heartbeat for so long loses its runs to others; it "
+        "beats four times as often. The same for all that share a store",
     )
-    price: PriceTable | None = Field(
-        default=None, description="USD per million tokens; else the catalogue's, else unknown"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.path and self.url:
+            raise ValueError("path and store.url exclude each other; keep one")
+        return self
+
+    def with_absolute_paths(self, directory: Path) -> StoreSettings:
+        """Return the table with its file relative to that directory."""
+        if self.path is None:
+            return self
+        return self.model_copy(update={"path": directory / self.path.expanduser()})
+
+
+class ServerSettings(Table):
+    """How `podium serve` serves; its command line options come before these."""
+
+    host: Name = Field(
+        default="127.0.0.1", description="the address to listen on; `0.0.0.0`: on every one"
     )
-    limits: LimitsTable = Field(default=LimitsTable(), description="what it can take")
-    capabilities: Capabilities | None = Field(
-        default=None, description="what it can do, as a whole; else the catalogue's"
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=7755, description="the port; 0: any that is free"
     )
-    fallback: Name | None = Field(
-        default=None, description="the worker that takes over a step when this one fails"
+    workers: Count = Field(default=1, description="server processes on the same port")
+    keys: bool = Field(default=False, description="require an API key; `podium keys` creates them")
+    hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+        default=(),
+        description="names that this server has elsewhere, as behind a proxy: only needed without "
+        "API keys, and for pages of other hosts that may use it",
     )
-    base_url: Name | None = Field(
+    in_flight: Count = Field(
+        default=1000, description="requests that are answered at the same time, in each process"
+    )
+    queue: Annotated[int, Field(ge=0)] = Field(
+        default=1000, description="requests that wait for their turn; more are refused"
+    )
+    body_megabytes: Count = Field(default=32, description="the largest request body")
+    keep_alive_seconds: Seconds = Field(
+        default=15.0, description="seconds of silence after which a stream sends a keep-alive"
+    )
+    drain_seconds: Seconds = Field(
+        default=30.0, description="how long runs may continue when the server stops"
+    )
+    recover: bool = Field(
+        default=True,
+        description="resume runs whose process died: this server's before a restart, or another "
+        "one's on the same store",
+    )
+    keep_days: Seconds | None = Field(
+        default=None, description="delete runs older than that; by default they are kept"
+    )
+    log: LogForm | None = Field(
         default=None,
-        description="its address, where it is not the vendor's own; the vendor's key is "
-        "then sent only if `key_env` says so",
+        description="`text`, to read, or `json`, for programs; by default text on a terminal "
+        "and JSON elsewhere",
+    )
+    log_prompts: bool = Field(default=False, description="log questions and answers as well")
+    private_images: bool = Field(
+        default=False,
+        description="clients may send image URLs on private networks, which workers of your own "
+        "then look up from where they run",
+    )
+    traces: bool = Field(
+        default=False,
+        description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
+        "says",
+    )
+    learning: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+        default=(),
+        description="directories of trainings and evaluations, relative to this file, that the "
+        "page Learning shows, with those in them",
+    )
+
+    def with_absolute_paths(self, directory: Path) -> ServerSettings:
+        """Return the table with its directories relative to that one."""
+        learning = tuple(absolute_path(path, directory) for path in self.learning)
+        return self.model_copy(update={"learning": learning})
+
+
+class McpTable(Table):
+    """An MCP server (Model Context Protocol); workers call its tools `NAME__TOOL`."""
+
+    command: Text | None = Field(
+        default=None,
+        description="the program to start; with a slash in it, relative to this file",
+    )
+    args: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description="with `command`: its arguments"
+    )
+    env: Annotated[tuple[VariableName, ...], Field(strict=False)] = Field(
+        default=(),
+        description="with `command`: the environment variables that it gets from Podium's own, "
+        "besides `PATH`, `HOME` and the like",
+    )
+    url: Text | None = Field(
+        default=None, description="the address of a server that listens (streamable HTTP)"
     )
     key_env: VariableName | None = Field(
         default=None,
-        description="the environment variable that holds its key; else the vendor's usual one",
+        description="with `url`: the environment variable that holds the key, which is sent as a "
+        "bearer token",
     )
-    options: dict[str, Any] = Field(
-        default={}, description="the vendor's own extras, added to every request"
-    )
-    hedge: HedgeTable | None = Field(
+    tools: Annotated[tuple[Text, ...], Field(strict=False)] | None = Field(
         default=None,
-        description="when another is asked beside it, for it takes long; when left out, never",
+        description="the tools that workers may use, as the server names them; by default all",
     )
-    faults: FaultsTable | None = Field(
-        default=None,
-        description="for tests and rehearsals alone: what is to go wrong with its calls",
+    seconds: Seconds = Field(
+        default=DEFAULT_SECONDS, description="the longest that it may take to start or to answer"
     )
 
-    def anchored(self, directory: Path) -> WorkerTable:
-        """This worker with the files of its weights counted from that directory."""
-        if self.provider not in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for key, wanted in (("args", "command"), ("env", "command"), ("key_env", "url")):
+            if key in self.model_fields_set and getattr(self, wanted) is None:
+                raise ValueError(f"{key} has no effect without {wanted}; drop it")
+        parts = urlsplit(self.url or "")
+        if self.url and (parts.scheme not in ("http", "https") or not parts.netloc):
+            raise ValueError("url: expected an address, such as https://example.com/mcp")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ValueError(
+                "url: expected an address without @, ? and #; a key goes into an environment "
+                'variable, named with key_env = "…"'
+            )
+        return self
+
+    def with_absolute_paths(self, directory: Path) -> McpTable:
+        """Return the table with its program relative to that directory, where it is a path."""
+        if self.command is None or "/" not in self.command:
             return self
-        model = self.model or self.name
-        changes: dict[str, Any] = {}
-        if (weights := anchored_weights(model, directory)) != model:
-            changes["model"] = weights
-        if "options" in self.model_fields_set:
-            changes["options"] = anchored_options(self.options, self.provider, directory)
-        return self.model_copy(update=changes)
+        return self.model_copy(update={"command": absolute_path(self.command, directory)})
 
 
 class ConfigFile(Table):
@@ -262,57 +414,67 @@ class ConfigFile(Table):
     pool: PoolTable = PoolTable()
     retry: RetryTable = RetryTable()
     breaker: BreakerTable = BreakerTable()
-    store: StoreTable = StoreTable()
-    server: ServerTable = ServerTable()
+    store: StoreSettings = StoreSettings()
+    server: ServerSettings = ServerSettings()
     mcp: dict[str, McpTable] = Field(default={})
-    guardrail: tuple[GuardrailTable, ...] = Field(default=(), strict=False)
+    guardrail: tuple[GuardrailSettings, ...] = Field(default=(), strict=False)
     worker: tuple[WorkerTable, ...] = Field(default=(), strict=False)
+
+    @field_validator("mcp")
+    @classmethod
+    def _check_mcp(cls, tables: dict[str, McpTable]) -> dict[str, McpTable]:
+        for name, table in tables.items():
+            if not _MCP_NAME.fullmatch(name) or "__" in name:
+                raise ValueError(
+                    f"{name}: expected a name of at most 32 lower-case letters, digits, - and "
+                    f"single _, as in [mcp.web-search]"
+                )
+            if (table.command is None) == (table.url is None):
+                raise ValueError(
+                    f"{name}: expected one of command (a program to start) and url (a server that "
+                    f"listens), got {'none' if table.url is None else 'both'}"
+                )
+        return tables
 
     @property
     def planner(self) -> WorkerTable | None:
         """The worker of this file that plans, where one is named."""
         return next((worker for worker in self.worker if worker.name == self.conductor.model), None)
 
-    def overlaid(self, pool: ConfigFile) -> ConfigFile:
-        """This file with every table that a pool file has in place of its own. A router was
-        trained for its workers, so it goes with them."""
+    def overlay(self, pool: ConfigFile) -> ConfigFile:
+        """Return this file with the tables of a pool file instead of its own.
+
+        A router was trained for its workers, so it goes with them.
+        """
         replaced = {name: getattr(pool, name) for name in pool.model_fields_set}
         if "worker" in replaced:
             replaced.setdefault("mini", RouterTable())
         return self.model_copy(update=replaced)
 
-    def completed(self, pool: ConfigFile) -> ConfigFile:
-        """This file with a pool file's workers, and with its values for every key left out."""
+    def complete_from(self, pool: ConfigFile) -> ConfigFile:
+        """Return this file with a pool file's workers, and its values for every key left out."""
         written = self.model_fields_set - {"worker", "mcp", "guardrail"}
-        tables = {name: getattr(self, name) for name in written}
-        said = {
+        tables = {
             name: getattr(pool, name).model_copy(
                 update={key: getattr(table, key) for key in table.model_fields_set}
             )
-            for name, table in tables.items()
+            for name, table in ((name, getattr(self, name)) for name in written)
         }
         both = {
             "mcp": {**pool.mcp, **self.mcp},
             "guardrail": (*pool.guardrail, *self.guardrail),
         }
-        return pool.model_copy(update={**said, **both})
+        return pool.model_copy(update={**tables, **both})
 
-    def anchored(self, directory: Path) -> ConfigFile:
-        """This file with the paths in it counted from the directory it lies in."""
+    def with_absolute_paths(self, directory: Path) -> ConfigFile:
+        """Return this file with its paths relative to the directory that it is in."""
         changed = {
-            "conductor": self.conductor.anchored(directory),
-            "mini": self.mini.anchored(directory),
-            "store": self.store.anchored(directory),
-            "server": self.server.anchored(directory),
-            "mcp": {name: table.anchored(directory) for name, table in self.mcp.items()},
-            "worker": tuple(worker.anchored(directory) for worker in self.worker),
+            "conductor": self.conductor.with_absolute_paths(directory),
+            "mini": self.mini.with_absolute_paths(directory),
+            "store": self.store.with_absolute_paths(directory),
+            "server": self.server.with_absolute_paths(directory),
+            "mcp": {name: table.with_absolute_paths(directory) for name, table in self.mcp.items()},
+            "worker": tuple(worker.with_absolute_paths(directory) for worker in self.worker),
         }
         written = {name: table for name, table in changed.items() if name in self.model_fields_set}
         return self.model_copy(update=written)
-
-
-def table_in(annotation: Any) -> type[BaseModel] | None:
-    """The table inside `Table`, `Table | None` or `tuple[Table, ...]`, if it is one of these."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(table_in, get_args(annotation))), None)

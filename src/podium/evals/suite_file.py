@@ -16,9 +16,9 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from podium.config.files import read_toml
 from podium.config.problems import validation_problem
-from podium.config.values import Count, Name
+from podium.config.sources import read_toml
+from podium.config.workers import Count, Name
 from podium.evals.strategies.learned import EVOLVED, LEARNED
 from podium.tasks.own import ENDINGS
 from podium.workers.catalogue import Dollars, Table

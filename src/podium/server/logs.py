@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from podium.config.serving import LogForm
+from podium.config.schema import LogForm
 
 LOGGER: Final = logging.getLogger("podium.server")
 

@@ -24,9 +24,9 @@ from podium.conductors.routing.learning import (
     RouterTraining,
     fit_router,
 )
-from podium.config.files import read_toml
 from podium.config.problems import validation_problem
-from podium.config.values import Name
+from podium.config.sources import read_toml
+from podium.config.workers import Name
 from podium.train.recipe import override_in
 from podium.train.schema import Positive, Spread, Weight
 from podium.workers.catalogue import Table

@@ -15,7 +15,7 @@ from pydantic import Field
 from podium._util.lab import lab_extra
 from podium.conductors.evolved.description import TURNS, Token
 from podium.config.schema import PromptLength
-from podium.config.values import Count, Name
+from podium.config.workers import Count, Name
 from podium.train.rewards import PAPER, RELEASED, Reward
 from podium.workers.catalogue import Table
 

@@ -9,7 +9,7 @@ import pytest
 from podium import AsyncPodium
 from podium.client.assembly import load_router, router_problem
 from podium.config import load
-from podium.config.current import EMBEDDED_POOL, discover_settings
+from podium.config.sources import EMBEDDED_POOL, discover_settings
 from podium.core.errors import ConfigError, UsageError
 from podium.workers.local import weights
 from podium_lab.etudes import everyday

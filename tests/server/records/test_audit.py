@@ -12,7 +12,7 @@ import pytest
 
 from podium.config import ServerSettings, Settings, WorkerSettings
 from podium.config.guardrails import GuardrailSettings
-from podium.config.settings import StoreSettings
+from podium.config.schema import StoreSettings
 from podium.core.pool import WorkerProfile
 from podium.engine import RetryPolicy
 from podium.server.access import Principal

@@ -97,7 +97,7 @@ class ServeOptions:
             config=Path(self.config) if self.config else None,
             pool=Path(self.pool) if self.pool else None,
         )
-        return replace(settings, server=replace(settings.server, **self.server))
+        return replace(settings, server=settings.server.model_copy(update=dict(self.server)))
 
 
 def create_application(find: Find) -> FastAPI:

@@ -116,10 +116,12 @@ def fingerprint(settings: Settings) -> str:
     """A short mark of all that a server was told, by which a change of it is seen. Left out are the
     address of the store, which may hold a password, and where the server listens, in which
     replicas differ."""
-    told = asdict(settings)
-    told["store"].pop("url")
-    for name in ("host", "port"):
-        told["server"].pop(name)
+    told = {
+        **asdict(settings),
+        "store": settings.store.model_dump(exclude={"url"}),
+        "server": settings.server.model_dump(exclude={"host", "port"}),
+        "guardrails": [guardrail.model_dump() for guardrail in settings.guardrails],
+    }
     written = json.dumps(told, sort_keys=True, default=plain)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podium.config import Settings, discover_settings, load
-from podium.config.current import EMBEDDED_POOL
+from podium.config.sources import EMBEDDED_POOL
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError
 

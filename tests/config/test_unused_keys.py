@@ -9,9 +9,8 @@ from typing import get_args
 import pytest
 
 from podium.config import load
-from podium.config.files import IDLE_KEYS, KIND_OF_KEY, ONLY_OPTIONS
-from podium.config.resolve import PROVIDERS
-from podium.config.schema import ConductorKind, ConductorTable, WorkerTable
+from podium.config.schema import KIND_OF_KEY, ConductorKind, ConductorTable
+from podium.config.workers import ONLY_OPTIONS, PROVIDERS, UNUSED_KEYS, WorkerTable
 from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
@@ -42,7 +41,7 @@ def problem(write: Write, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("provider", "key"), [(provider, key) for provider, keys in IDLE_KEYS.items() for key in keys]
+    ("provider", "key"), [(provider, key) for provider, keys in UNUSED_KEYS.items() for key in keys]
 )
 def test_a_key_that_a_provider_has_no_use_for_is_refused(
     write: Write, provider: str, key: str
@@ -50,7 +49,7 @@ def test_a_key_that_a_provider_has_no_use_for_is_refused(
     text = f'{SOLVER}[[worker]]\nname = "odd"\nprovider = "{provider}"\n{key} = {VALUES[key]}\n'
     said = problem(write, text)
     assert said.startswith(f'worker[1].{key} has no effect with provider = "{provider}": ')
-    assert IDLE_KEYS[provider][key] in said
+    assert UNUSED_KEYS[provider][key] in said
 
 
 @pytest.mark.parametrize("option", ["delay_seconds", "repyl"])
@@ -89,6 +88,6 @@ def test_worked_examples_for_a_trained_model_are_refused(write: Write) -> None:
 
 
 def test_the_tables_name_keys_and_providers_that_there_are() -> None:
-    assert {*IDLE_KEYS, *ONLY_OPTIONS} <= {*PROVIDERS}
-    assert {key for keys in IDLE_KEYS.values() for key in keys} <= {*WorkerTable.model_fields}
+    assert {*UNUSED_KEYS, *ONLY_OPTIONS} <= {*PROVIDERS}
+    assert {key for keys in UNUSED_KEYS.values() for key in keys} <= {*WorkerTable.model_fields}
     assert {*KIND_OF_KEY} <= {*ConductorTable.model_fields}

@@ -1,0 +1,241 @@
+"""The tables `[[worker]]`: a worker, its limits, its hedge and its faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, model_validator
+
+from podium.config.problems import check_address, find_secret, secret_problem, suggest
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.retry import Hedge
+from podium.workers.catalogue import Capabilities, PriceTable, Table, Tokens
+from podium.workers.endpoints import KNOWN_ENDPOINTS
+from podium.workers.faulty import Faults
+
+Count = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Delay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+WEIGHTS_PROVIDER: Final = "llamacpp"
+"""The provider of the weights that Podium ships and keeps."""
+
+BATCHING_PROVIDER: Final = "transformers"
+"""The provider whose models may be directories, as their adapters are."""
+
+OWN_ADDRESS: Final = "openai-compatible"
+"""The provider whose address must be given."""
+
+PROVIDERS: Final = (
+    *KNOWN_ENDPOINTS,
+    OWN_ADDRESS,
+    WEIGHTS_PROVIDER,
+    BATCHING_PROVIDER,
+    "scripted",
+    CONDUCTOR_PROVIDER,
+)
+"""The values of a worker's `provider`."""
+
+_NESTED: Final = "its steps are nested runs, whose calls have the models, prices and limits"
+_SCRIPT: Final = "it says what options.reply holds, and reaches nothing"
+_LOCAL: Final = "its weights run on this machine, in a process that Podium starts"
+_WITHIN: Final = "its weights run within Podium"
+
+UNUSED_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
+    CONDUCTOR_PROVIDER: dict.fromkeys(
+        ("model", "price", "limits", "base_url", "key_env", "options"), _NESTED
+    ),
+    "scripted": dict.fromkeys(("base_url", "key_env"), _SCRIPT),
+    WEIGHTS_PROVIDER: dict.fromkeys(("base_url", "key_env"), _LOCAL),
+    BATCHING_PROVIDER: dict.fromkeys(("base_url", "key_env"), _WITHIN),
+}
+"""By provider: keys without effect, and why."""
+
+ONLY_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "scripted": ("reply", "tool_reply", "tool_arguments")
+}
+"""All options of a provider that sends none of them on."""
+
+
+class HedgeTable(Table):
+    """When another call is made beside one that has not begun to answer. Both are paid for."""
+
+    after_seconds: Seconds | None = Field(default=None, description="after so many seconds")
+    after_percentile: Annotated[float, Field(gt=0, lt=100)] | None = Field(
+        default=None,
+        description="when it takes longer than this percentile of its latest calls; until there "
+        "are 20 of them, `after_seconds`",
+    )
+    to: Name | None = Field(
+        default=None,
+        description="the worker that is called; by default its `fallback`, or else itself again",
+    )
+
+    def hedge(self) -> Hedge:
+        """Return the hedge of the table."""
+        return Hedge(**self.model_dump())
+
+
+class FaultsTable(Table):
+    """For tests and rehearsals only: the share of calls, from 0 to 1, that each fault befalls."""
+
+    latency: Share = Field(default=0.0, description="a delay, and then a good reply")
+    rate_limited: Share = Field(default=0.0, description="HTTP 429")
+    rate_limited_with_retry_after: Share = Field(
+        default=0.0, description="HTTP 429 with a `Retry-After` header"
+    )
+    server_error: Share = Field(default=0.0, description="HTTP 500, 502, 503 or 529")
+    reset: Share = Field(default=0.0, description="a connection that is lost before a reply")
+    truncated_stream: Share = Field(
+        default=0.0, description="a reply that breaks off in the middle"
+    )
+    malformed_json: Share = Field(default=0.0, description="a reply that cannot be parsed")
+    wrong_usage: Share = Field(
+        default=0.0, description="a good reply with impossible counts of tokens, or none"
+    )
+    endless: Share = Field(default=0.0, description="a reply that goes on until it is stopped")
+    latency_seconds: Delay = Field(default=0.05, description="the mean of the delays")
+    retry_after_seconds: Delay = Field(default=0.05, description="the value of `Retry-After`")
+    seed: int = Field(default=0, description="seed of the choice of calls that fail")
+
+    def faults(self) -> Faults:
+        """Return the faults of the table."""
+        return Faults(**self.model_dump(exclude={"seed"}))
+
+
+class LimitsTable(Table):
+    """Limits of a worker."""
+
+    concurrency: Count | None = Field(default=None, description="calls at the same time")
+    requests_per_minute: Count | None = Field(default=None, description="calls a minute")
+    tokens_per_minute: Tokens | None = Field(default=None, description="tokens a minute")
+    timeout_seconds: Seconds | None = Field(
+        default=None, description="the longest that a reply may take; by default 300"
+    )
+    context_window: Tokens | None = Field(
+        default=None, description="tokens of input and output together; else the catalogue's"
+    )
+    max_output_tokens: Tokens | None = Field(
+        default=None, description="the most output tokens; else the catalogue's"
+    )
+
+
+class WorkerTable(Table):
+    """One worker of the pool. The order of workers is the order of their ids in plans."""
+
+    name: Name = Field(description="its name in plans and messages; unique in the pool")
+    provider: Name = Field(
+        description="a vendor's name (`openai`, `anthropic`, `google`, `openrouter`, `ollama`, …), "
+        "`openai-compatible`, `llamacpp`, `transformers`, `scripted`, or `podium` for the "
+        "conductor itself, whose steps are nested runs"
+    )
+    model: Name | None = Field(
+        default=None,
+        description="the vendor's id, or weights by name or `file:PATH`, relative to this file; "
+        "by default `name`",
+    )
+    description: str | None = Field(
+        default=None, description="the one line by which a conductor chooses; else the catalogue's"
+    )
+    price: PriceTable | None = Field(
+        default=None, description="USD per million tokens; else the catalogue's, else unknown"
+    )
+    limits: LimitsTable = Field(default=LimitsTable(), description="its limits")
+    capabilities: Capabilities | None = Field(
+        default=None, description="all of its capabilities; else the catalogue's"
+    )
+    fallback: Name | None = Field(
+        default=None, description="the worker that takes over a step when this one fails"
+    )
+    base_url: Name | None = Field(
+        default=None,
+        description="its address, where it is not the vendor's own; the vendor's key is "
+        "then sent only if `key_env` says so",
+    )
+    key_env: VariableName | None = Field(
+        default=None,
+        description="the environment variable that holds its key; else the vendor's usual one",
+    )
+    options: dict[str, Any] = Field(
+        default={}, description="the vendor's own extras, added to every request"
+    )
+    hedge: HedgeTable | None = Field(
+        default=None,
+        description="when another worker is called as well because this one is slow; by default, "
+        "never",
+    )
+    faults: FaultsTable | None = Field(
+        default=None, description="for tests and rehearsals only: faults of its calls"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.provider not in PROVIDERS:
+            raise ValueError(
+                f"provider: no provider is called {self.provider!r}; "
+                f"{suggest(self.provider, PROVIDERS)}"
+            )
+        provider = f'provider = "{self.provider}"'
+        for key, why in UNUSED_KEYS.get(self.provider, {}).items():
+            if key in self.model_fields_set:
+                raise ValueError(f"{key} has no effect with {provider}: {why}; drop it")
+        for option in self.options:
+            known = ONLY_OPTIONS.get(self.provider, (option,))
+            if option not in known:
+                hint = suggest(option, known)
+                raise ValueError(f"options.{option} has no effect with {provider}; {hint}")
+        if self.provider == OWN_ADDRESS and not self.base_url:
+            raise ValueError(
+                f"base_url is missing; {OWN_ADDRESS!r} needs the server's address, such "
+                f'as "http://127.0.0.1:8000/v1"'
+            )
+        if self.base_url:
+            check_address(self.base_url, "base_url")
+        if secret := find_secret(self.options, "options"):
+            raise ValueError(secret_problem(secret))
+        for key in ("faults", "hedge"):
+            if getattr(self, key) and self.provider == CONDUCTOR_PROVIDER:
+                raise ValueError(
+                    f"{key} has no effect on a conductor, which makes no call of its own; "
+                    f"give it to the workers that it calls"
+                )
+        return self
+
+    def with_absolute_paths(self, directory: Path) -> WorkerTable:
+        """Return the table with its weights' files relative to that directory."""
+        if self.provider not in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
+            return self
+        model = self.model or self.name
+        changes: dict[str, Any] = {}
+        if (weights := absolute_weights(model, directory)) != model:
+            changes["model"] = weights
+        if "options" in self.model_fields_set:
+            changes["options"] = absolute_options(self.options, self.provider, directory)
+        return self.model_copy(update=changes)
+
+
+def absolute_path(path: str, directory: Path) -> str:
+    """Resolve a path of a file relative to the directory of that file."""
+    return str(directory / Path(path).expanduser())
+
+
+def absolute_weights(name: str, directory: Path) -> str:
+    """Resolve weights that are named as a file; `podium.workers.local.sources` has the forms."""
+    if name.startswith("hf:") or (not name.startswith("file:") and not name.endswith(".gguf")):
+        return name
+    return f"file:{absolute_path(name.removeprefix('file:'), directory)}"
+
+
+def absolute_options(options: dict[str, Any], provider: str, directory: Path) -> dict[str, Any]:
+    """Resolve the adapter in a worker's options."""
+    adapter = options.get("adapter")
+    if not isinstance(adapter, str):
+        return options
+    if provider == BATCHING_PROVIDER:
+        return {**options, "adapter": absolute_path(adapter.removeprefix("file:"), directory)}
+    return {**options, "adapter": absolute_weights(adapter, directory)}
