@@ -23,7 +23,7 @@ from benchmarks.server import TIER, podium_server
 from benchmarks.upstream import MODEL
 from podium.core.pool import Pool, WorkerProfile
 from podium.workers.local.weights import models_dir
-from podium_lab.etudes import everyday
+from podium_lab.etudes import everyday_questions
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -161,7 +161,11 @@ async def measure_router(extent: Extent, *, file: Path | None, say: Say) -> Rout
     load_before = os.getloadavg()[0]
     router = untrained(WORKERS) if file is None else LearnedRouter.load(file)
     pool = Pool(tuple(WorkerProfile(name=each.name, model=each.model) for each in router.workers))
-    kinds = {"everyday": everyday("train"), "a long question": [LONG], "a huge question": [HUGE]}
+    kinds = {
+        "everyday": everyday_questions("train"),
+        "a long question": [LONG],
+        "a huge question": [HUGE],
+    }
     say(f"deciding {len(kinds) * extent.decisions} times …")
     decisions = {
         name: _decide(router, pool, questions, extent.decisions)
@@ -216,7 +220,7 @@ def _with_all_centres(workers: int) -> Encoder:
 
     embedder = Embedder.quick()
     width = embedder.encode(["?"]).shape[1]
-    questions = everyday("train")
+    questions = everyday_questions("train")
     return ScoringEncoder(
         embedder,
         NeighbourScores(

@@ -17,7 +17,7 @@ from typing import Final
 from podium.client.assembly import load_router
 from podium.config import load
 from podium.config.sources import EMBEDDED_POOL
-from podium_lab.etudes import Etudes, everyday
+from podium_lab.etudes import Etudes, everyday_questions
 from podium_lab.etudes.shapes import USUAL, EtudeShape
 from podium_lab.etudes.workers import GENERALIST
 
@@ -55,7 +55,7 @@ def _questions() -> dict[str, list[tuple[str, str]]]:
     return {
         "of one skill": list(_etudes({EtudeShape.ONE: 1.0})),
         "of several steps": [(question, CONDUCTOR) for question, _ in _etudes(several)],
-        "everyday": [(question, GENERALIST) for question in everyday("test")],
+        "everyday": [(question, GENERALIST) for question in everyday_questions("test")],
     }
 
 

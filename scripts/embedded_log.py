@@ -28,7 +28,7 @@ from podium.config.sources import EMBEDDED_POOL
 from podium.core.run import Run
 from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
-from podium_lab.etudes import FAMILIES, Etude, Etudes, everyday, sensible
+from podium_lab.etudes import FAMILIES, Etude, Etudes, everyday_questions, is_direct_plan
 from podium_lab.etudes.shapes import USUAL, EtudeShape
 from podium_lab.etudes.tasks import etude_task
 
@@ -73,10 +73,10 @@ async def _write(log: TextIO, written: list[dict[str, Any]]) -> None:
             tasks = [etude_task(etude) for etude, who in asked if who in (worker, EVERYONE)]
             left = [task for task in tasks if (task.question, worker) not in done]
             await asyncio.gather(*(measure(task, worker) for task in left))
-    for question in everyday("train"):
+    for question in everyday_questions("train"):
         for worker, model in models.items():
             if (question, worker) not in done:
-                sense = sensible(Workflow((Step(worker, question),)), question)
+                sense = is_direct_plan(Workflow((Step(worker, question),)), question)
                 write(_row(question, worker, model, float(sense)))
 
 

@@ -111,7 +111,7 @@ EVERY = ("run.eval_every=2", "run.eval_tasks=3")
 TRAININGS = {
     "examples": ("sft", LESSONS, ("sft.steps=2", *EVERY)),
     "questions": ("grpo", REWARD, ("grpo.steps=2", *EVERY)),
-    "a-question": ("grpo", REWARD, ("grpo.steps=2", "grpo.questions=1", "run.references=false")),
+    "a-question": ("grpo", REWARD, ("grpo.steps=2", "grpo.questions=1", "run.baselines=false")),
 }
 
 

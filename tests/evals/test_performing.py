@@ -42,10 +42,10 @@ async def test_a_worker_or_a_budget_that_ends_a_strategy_ends_that_task_alone(
 
 
 async def test_a_strategy_that_returns_no_run_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forgetful(case: Case, stage: EvalContext) -> str:
+    async def flaky_workers(case: Case, stage: EvalContext) -> str:
         return "42"
 
-    monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: forgetful)
+    monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: flaky_workers)
     worker = ScriptedWorker("ann", "a")
     perform = Performer(ensemble_of([worker]), seed=0)
     sample, _ = await perform("mine", case_of("a?", "a", [worker]), 0)

@@ -11,7 +11,7 @@ from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
-from podium.train.run_data import KEPT_OUT, Harvest, judged_runs
+from podium.train.run_data import KEPT_OUT, RunDataset, judged_runs
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
@@ -30,7 +30,7 @@ async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: 
             path = f"/v1/runs/{asked.headers['x-podium-run']}/feedback"
             assert (await served.client.post(path, json={"score": 1})).status_code == 200
             assert "x-podium-run" not in (await served.ask("In private?", store=False)).headers
-        harvest, left_out = Harvest(), Counter[str]()
+        harvest, left_out = RunDataset(), Counter[str]()
         async for judged in judged_runs(store, left_out):
             harvest.take(judged)
         await access.close()

@@ -35,7 +35,7 @@ lora = { rank = 4 }
 [data]
 kind = "etudes"
 [sft]
-teach = "lessons"
+dataset = "specialists"
 adapters = ["words", "lists"]
 steps = 10
 batch = 4

@@ -23,7 +23,7 @@ base = "BASE"
 [data]
 kind = "etudes"
 [sft]
-teach = "lessons"
+dataset = "specialists"
 adapters = ["words", "lists"]
 steps = 4
 batch = 2

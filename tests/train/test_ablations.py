@@ -80,8 +80,8 @@ def test_the_prompt_asks_for_the_access_that_the_recipe_says(tmp_path: Path, acc
 
 async def test_only_rounds_after_the_first_meet_who_forgets(tmp_path: Path) -> None:
     knowing, pool = actors()
-    forgetful = [FlakyWorker(worker, 1.0) for worker in knowing]
-    scorer = recipe_scorer(recipe_with(tmp_path), knowing, forgetful)
+    flaky_workers = [FlakyWorker(worker, 1.0) for worker in knowing]
+    scorer = recipe_scorer(recipe_with(tmp_path), knowing, flaky_workers)
     text = write(chain(), pool)
     first = await scorer.score(text, TASK, pool)
     assert first.right
@@ -96,8 +96,8 @@ async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
     tmp_path: Path, one_worker: list[str]
 ) -> None:
     workers, pool = actors(two=Limits(concurrency=1))
-    forgetful = [FlakyWorker(worker, 0.0) for worker in workers]
-    scorer = recipe_scorer(recipe_with(tmp_path, *one_worker), workers, forgetful)
+    flaky_workers = [FlakyWorker(worker, 0.0) for worker in workers]
+    scorer = recipe_scorer(recipe_with(tmp_path, *one_worker), workers, flaky_workers)
     pool = in_every_place(pool["two"], pool) if one_worker else pool
     text = write(Workflow((Step("two", "Answer"),)), pool)
     first = await scorer.score(text, TASK, pool)

@@ -14,7 +14,7 @@ from podium.core.task import Task
 from podium.train.baselines import (
     BASELINES_FILE,
     Accuracy,
-    Measured,
+    Baselines,
     measure_baselines,
     plain_scorer,
     read_baselines,
@@ -24,8 +24,8 @@ from podium.train.exercises import (
     Exercise,
     everyday_exercises,
     held_out_exercises,
+    needs_baselines,
     recipe_pool,
-    wants_references,
 )
 from podium.train.recipe import Recipe
 from podium_lab.etudes import FAMILIES, FlakyWorker
@@ -59,7 +59,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return make_recipe(tmp_path, ETUDES)
 
 
-async def measured(recipe: Recipe, share_forgotten: float = 0.0) -> Measured:
+async def measured(recipe: Recipe, share_forgotten: float = 0.0) -> Baselines:
     pool = recipe_pool(recipe)
     workers = [FlakyWorker(worker, share_forgotten) for worker in oracle_workers()]
     return await measure_baselines(
@@ -137,27 +137,27 @@ async def test_a_worker_that_cannot_be_reached_is_left_out_and_others_have_no_ce
     exercises = [asked("6 x 7?", pool), asked("4 x 11?", pool)]
     recipe = make_recipe(tmp_path)
     found = await measure_baselines(recipe, plain_scorer(recipe, [sums, gone]), pool, exercises)
-    assert found == Measured(2, {"sums": Accuracy(0.5, {"6 x 7?": 1.0, "4 x 11?": 0.0})})
+    assert found == Baselines(2, {"sums": Accuracy(0.5, {"6 x 7?": 1.0, "4 x 11?": 0.0})})
     assert sums.asked == ["6 x 7?", "4 x 11?"], "a worker alone is nobody's substitute"
     assert str(found) == "on 2 questions: sums alone 0.500, the best of all workers"
 
 
 def test_they_are_measured_where_that_costs_nothing_or_is_wanted(tmp_path: Path) -> None:
     etudes = make_recipe(tmp_path, ETUDES)
-    assert wants_references(etudes, recipe_pool(etudes))
-    off = make_recipe(tmp_path, ETUDES, ["run.references=false"])
-    assert not wants_references(off, recipe_pool(off))
+    assert needs_baselines(etudes, recipe_pool(etudes))
+    off = make_recipe(tmp_path, ETUDES, ["run.baselines=false"])
+    assert not needs_baselines(off, recipe_pool(off))
     paid = make_recipe(tmp_path)
-    assert not wants_references(paid, recipe_pool(paid))
-    wanted = make_recipe(tmp_path, GRPO, ["run.references=true"])
-    assert wants_references(wanted, recipe_pool(wanted))
+    assert not needs_baselines(paid, recipe_pool(paid))
+    wanted = make_recipe(tmp_path, GRPO, ["run.baselines=true"])
+    assert needs_baselines(wanted, recipe_pool(wanted))
     unpriced = Pool((WorkerProfile(name="one"),))
-    assert not wants_references(paid, unpriced), "an unknown price may be a high one"
+    assert not needs_baselines(paid, unpriced), "an unknown price may be a high one"
 
 
 # ---- for diagnostics, and on disk
 
-FOUND = Measured(
+FOUND = Baselines(
     8,
     {
         "words": Accuracy(0.25, {"one": 0.5, "chain-2": 0.0}),
@@ -174,7 +174,7 @@ def test_a_step_is_held_against_the_best_worker_kind_by_kind() -> None:
     assert against.best_single == {"one": 0.75, "chain-2": 0.25}
     assert against.ceiling == {"one": 1.0, "chain-2": 0.8}
     assert (against.multi_step_kinds, against.max_tokens) == ({"chain-2"}, 160)
-    nothing = Measured(0, {}).references(None, max_tokens=160)
+    nothing = Baselines(0, {}).references(None, max_tokens=160)
     assert (nothing.best_single, nothing.ceiling, nothing.multi_step_kinds) == (None, None, None)
 
 
@@ -183,7 +183,7 @@ def test_what_was_measured_is_read_again_as_it_was(tmp_path: Path) -> None:
     assert read_baselines(tmp_path) == FOUND
     document = json.loads((tmp_path / BASELINES_FILE).read_text("utf-8"))
     assert (document["best_single"], document["ceiling"]["overall"]) == ("facts", 0.9)
-    alone = Measured(1, {"words": Accuracy(1.0, {"": 1.0})})
+    alone = Baselines(1, {"words": Accuracy(1.0, {"": 1.0})})
     write_baselines(tmp_path, alone)
     assert read_baselines(tmp_path) == alone
 

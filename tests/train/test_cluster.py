@@ -22,7 +22,7 @@ from podium.core.workflow import Step, Workflow
 from podium.tasks.cluster import Library, Replies, Seats
 from podium.train import cluster as module
 from podium.train.ablations import recipe_scorer
-from podium.train.cluster import Opening, Seat, SpreadScorer, spread
+from podium.train.cluster import RayScorer, RemoteSetup, ScoringActor, ray_scorer
 from podium.train.exercises import (
     everyday_exercises,
     exercises,
@@ -31,8 +31,8 @@ from podium.train.exercises import (
     recipe_pool,
 )
 from podium.train.recipe import Recipe, read_recipe
-from podium.train.score import Score, Scoring
-from podium.train.worker_set import make_cast
+from podium.train.score import PlanScorer, Score
+from podium.train.worker_set import connect_workers
 from podium.workers import Http
 from support.ray_cluster import EXCEPTIONS, DeadlyGrader, Remote, SeatHere, ray_cluster
 from support.recipes import RECIPES, make_recipe, write_recipe
@@ -104,7 +104,7 @@ def told(score: Score) -> tuple[Any, ...]:
     return (*told, score.question, score.text, steps)
 
 
-async def all_scored(scorer: Scoring, pool: Pool, asked: list[Asked]) -> list[Score]:
+async def all_scored(scorer: PlanScorer, pool: Pool, asked: list[Asked]) -> list[Score]:
     return await asyncio.gather(
         *(
             scorer.score(one.text, one.task, pool, rounds=one.rounds, ended=one.ended)
@@ -115,7 +115,7 @@ async def all_scored(scorer: Scoring, pool: Pool, asked: list[Asked]) -> list[Sc
 
 async def scored_here(recipe: Recipe, asked: list[Asked]) -> tuple[list[Score], int]:
     """What they earn in this process, and how many calls had to be made for it."""
-    cast = make_cast(recipe, Http())
+    cast = connect_workers(recipe, Http())
     try:
         scores = await all_scored(recipe_scorer(recipe, cast.workers), cast.pool, asked)
         assert cast.cache is not None
@@ -146,7 +146,7 @@ async def test_a_cluster_gives_the_same_scores_and_a_seat_that_dies_half_way_los
     )
     deadly = Task(id="deadly", question="?", grader=DeadlyGrader(str(tmp_path / "mark")))
     asked = [Asked(text, task) for text in texts(pool)]
-    with spread(elsewhere) as cluster:
+    with ray_scorer(elsewhere) as cluster:
         assert cluster.seats == 2
         there = await all_scored(cluster, pool, [*asked, Asked(texts(pool)[0], deadly), *asked])
         assert cluster.seats == 1
@@ -187,7 +187,7 @@ def seat_here(recipe: Recipe) -> SeatHere:
     """A seat in this process, with a library of its own; the recipe's file may be gone."""
     library = Library(Replies(None, 1_000_000))
     shelf = SimpleNamespace(get=Remote(library.get), keep=Remote(library.keep))
-    seat = Seat(Opening(recipe, pool_settings(recipe)), shelf)
+    seat = ScoringActor(RemoteSetup(recipe, pool_settings(recipe)), shelf)
     return SeatHere(seat.perform)
 
 
@@ -196,7 +196,7 @@ async def test_a_seat_needs_no_file_of_the_pool_and_writes_nothing(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     pool, task = recipe_pool(recipe), task_of(recipe)
-    scorer = SpreadScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
+    scorer = RayScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
     (tmp_path / "pool.toml").unlink()
     scores = await all_scored(scorer, pool, [Asked(text, task) for text in texts(pool)])
     assert [score.reward for score in scores] == [1.0, 0.5, 1.0, None, 0.0]
@@ -209,7 +209,7 @@ async def test_replies_that_seats_found_kept_are_counted_in_whatever_manner(
     recipe: Recipe,
 ) -> None:
     pool, task = recipe_pool(recipe), task_of(recipe)
-    scorer = SpreadScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
+    scorer = RayScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
     for _ in range(3):
         await scorer.score(texts(pool)[0], task, pool)
     assert scorer.replies == {"hits": 2, "misses": 1}
@@ -223,7 +223,7 @@ async def test_what_training_is_held_against_is_scored_by_no_switch_of_the_recip
 ) -> None:
     recipe = make_recipe(tmp_path, overrides=["prompt.access=binary", "reward.wrong=0.25"])
     pool, task = recipe_pool(recipe), task_of(recipe)
-    scorer = SpreadScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
+    scorer = RayScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
     text = write(Workflow((Step("two", "Add"), Step("two", "Again", (0,)))), pool)
     assert (await scorer.score(text, task, pool)).valid is False
     assert (await scorer.plain.score(text, task, pool)).reward == 0.5
@@ -237,7 +237,7 @@ async def test_what_training_is_held_against_is_scored_by_no_switch_of_the_recip
             "conductor-7b",
             [
                 f"data.mix.path={DATA}",
-                "data.mix.each=1",
+                "data.mix.per_source=1",
                 'data.mix.sources=["math500", "rlpr", "livecodebench"]',
                 "pool.file=../pools/scripted.toml",
                 "grpo.steps=2",

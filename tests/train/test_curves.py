@@ -9,15 +9,22 @@ import pytest
 
 from podium._util.svg import DARK, LIGHT
 from podium.core.errors import ConfigError
-from podium.train.curves import MOST_POINTS, Course, draw, plots, read_courses, write_curves
+from podium.train.curves import (
+    MOST_POINTS,
+    TrainingHistory,
+    draw,
+    plots,
+    read_histories,
+    write_curves,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 TRIALS, PICTURES = REPOSITORY / "results" / "trials", REPOSITORY / "docs" / "pictures"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def course(**series: dict[int, float]) -> Course:
-    return Course("a", series)
+def course(**series: dict[int, float]) -> TrainingHistory:
+    return TrainingHistory("a", series)
 
 
 def plot_of(picture: str, title: str) -> ElementTree.Element:
@@ -52,8 +59,8 @@ def scale_of(group: ElementTree.Element, kind: str, along: str) -> dict[float, f
 
 
 def test_every_series_is_a_line_in_the_plot_of_its_name() -> None:
-    first = Course("one", {"reward": {1: 0.1, 2: 0.3}, "held_out/reward": {2: 0.2}})
-    second = Course("two", {"reward": {1: 0.5}, "seconds": {1: 4.0}})
+    first = TrainingHistory("one", {"reward": {1: 0.1, 2: 0.3}, "held_out/reward": {2: 0.2}})
+    second = TrainingHistory("two", {"reward": {1: 0.5}, "seconds": {1: 4.0}})
     picture = draw([first, second])
     reward = lines_of(plot_of(picture, "reward"))
     assert {name: len(found) for name, found in reward.items()} == {
@@ -109,7 +116,10 @@ def test_kinds_have_a_plot_for_each_training_and_their_own_colours() -> None:
         "accuracy/everyday": {20: 0.9},
         "accuracy/one": {20: 0.7},
     }
-    one, two = Course("a", kinds), Course("b", {"held_out/accuracy/one": {20: 0.3}})
+    one, two = (
+        TrainingHistory("a", kinds),
+        TrainingHistory("b", {"held_out/accuracy/one": {20: 0.3}}),
+    )
     drawn = {plot.title: plot for plot in plots([one, two])}
     assert set(drawn) == {
         "held-out accuracy by kind: a",
@@ -141,7 +151,7 @@ def test_many_points_become_means() -> None:
 
 def test_more_lines_than_colours_are_told_apart_by_dashes() -> None:
     kinds = {f"accuracy/{letter}": {1: 0.5} for letter in "abcdefghijkl"}
-    group = plot_of(draw([Course("a", kinds)]), "accuracy by kind")
+    group = plot_of(draw([TrainingHistory("a", kinds)]), "accuracy by kind")
     classes = [
         path.attrib["class"]
         for path in group.iter(f"{SVG}path")
@@ -151,7 +161,7 @@ def test_more_lines_than_colours_are_told_apart_by_dashes() -> None:
 
 
 def test_names_of_many_trainings_all_stand_within_the_picture() -> None:
-    many = [Course(f"training-{number:02}", {"reward": {1: 0.1}}) for number in range(20)]
+    many = [TrainingHistory(f"training-{number:02}", {"reward": {1: 0.1}}) for number in range(20)]
     tree = ElementTree.fromstring(draw(many))
     width = float(tree.attrib["width"])
     heading = {text.text: text.attrib for text in tree.findall(f"{SVG}text")}
@@ -168,7 +178,7 @@ def test_names_of_many_trainings_all_stand_within_the_picture() -> None:
 def test_names_cannot_break_the_picture() -> None:
     name = '</title><script>alert("1")</script>&\x1b\x00'
     series: dict[str, dict[int, float]] = {"reward": {1: 0.1}, f"accuracy/{name}": {1: 0.2}}
-    picture = draw([Course(name, series), Course("b", series)])
+    picture = draw([TrainingHistory(name, series), TrainingHistory("b", series)])
     tree = ElementTree.fromstring(picture)
     assert not list(tree.iter(f"{SVG}script"))
     assert name[:-2] + "��" in (tree.findtext(f"{SVG}title") or "")
@@ -207,4 +217,4 @@ def test_another_format_than_svg_is_refused(tmp_path: Path) -> None:
 def test_the_pictures_of_the_notebook_are_those_of_the_trials(trial: Path) -> None:
     picture = (PICTURES / f"{trial.stem}.svg").read_text("utf-8")
     command = f"podium train curves results/trials/{trial.name} -o docs/pictures/{trial.stem}.svg"
-    assert picture == draw(read_courses([trial])), f"run: {command}"
+    assert picture == draw(read_histories([trial])), f"run: {command}"

@@ -9,7 +9,7 @@ import pytest
 
 from podium.core.errors import UsageError
 from podium.core.workflow import Step, Workflow
-from podium.train.diagnostics import References, Rollout, diagnose
+from podium.train.diagnostics import Rollout, StepBaselines, diagnose
 from support.rollouts import ACCEPTED, DROPPED, MALFORMED, POOL, chain, plan, rollouts, run_of
 from support.rounds import answered
 
@@ -69,7 +69,7 @@ def test_the_earlier_round_is_not_counted_again() -> None:
 
 def test_regret_and_the_gap_to_the_ceiling_are_taken_from_the_references() -> None:
     scores = rollouts([plan("ann"), plan("ann", right=False)])
-    seen = diagnose(scores, References(best_single=0.2, ceiling=0.98))
+    seen = diagnose(scores, StepBaselines(best_single=0.2, ceiling=0.98))
     assert seen.regret == pytest.approx(-0.3)
     assert seen.ceiling_gap == pytest.approx(0.48)
     unknown = diagnose(scores)
@@ -82,9 +82,9 @@ def test_references_by_kind_are_weighed_by_the_rollouts_of_each_kind_they_know()
         *rollouts([plan("ann", right=False)], kind="words"),
         *rollouts([plan("ann", right=False)], kind="unheard of"),
     ]
-    seen = diagnose(mixed, References(best_single={"sums": 0.5, "words": 0.1}))
+    seen = diagnose(mixed, StepBaselines(best_single={"sums": 0.5, "words": 0.1}))
     assert seen.regret == pytest.approx((3 * (0.5 - 1) + (0.1 - 0)) / 4)
-    assert diagnose(mixed, References(ceiling={"other": 1.0})).ceiling_gap is None
+    assert diagnose(mixed, StepBaselines(ceiling={"other": 1.0})).ceiling_gap is None
 
 
 def test_a_group_has_spread_when_its_rewards_differ() -> None:
@@ -95,7 +95,7 @@ def test_a_group_has_spread_when_its_rewards_differ() -> None:
 
 def test_lengths_are_told_against_the_limit() -> None:
     long, short = rollouts([plan("ann")], tokens=160), rollouts([plan("ann")] * 3, tokens=40)
-    seen = diagnose([*long, *short], References(max_tokens=160))
+    seen = diagnose([*long, *short], StepBaselines(max_tokens=160))
     assert (seen.mean_tokens, seen.most_tokens, seen.at_the_limit) == (70.0, 160, 0.25)
 
 

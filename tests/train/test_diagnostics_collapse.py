@@ -9,12 +9,12 @@ import pytest
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.train.diagnostics import (
-    References,
+    CollapseDetector,
     Rollout,
+    StepBaselines,
     StepDiagnostics,
-    Watch,
+    collapse_warnings,
     diagnose,
-    warnings_of,
 )
 from podium.train.score import Score
 from support.rollouts import DROPPED, MALFORMED, plan, rollouts
@@ -31,7 +31,7 @@ def healthy() -> list[Score]:
 
 
 def warned(scores: Sequence[Score], **more: object) -> dict[str, str]:
-    return warnings_of(diagnose(rollouts(scores), References(**more)))  # type: ignore[arg-type]
+    return collapse_warnings(diagnose(rollouts(scores), StepBaselines(**more)))  # type: ignore[arg-type]
 
 
 def test_a_healthy_step_warns_of_nothing() -> None:
@@ -56,7 +56,7 @@ def test_leaning_on_one_worker_and_collapsing_onto_it_are_told_apart() -> None:
 def test_a_pool_of_one_worker_cannot_collapse_onto_it() -> None:
     alone = Pool((WorkerProfile(name="ann"),))
     scores = [Rollout(n // 4, plan("ann", right=n % 2 == 0), 50, alone) for n in range(20)]
-    assert warnings_of(diagnose(scores)) == {}
+    assert collapse_warnings(diagnose(scores)) == {}
 
 
 def test_one_step_for_everything_is_told_while_what_needs_more_is_wrong() -> None:
@@ -99,19 +99,19 @@ def step(*, malformed: int = 0, tokens: int = 50) -> StepDiagnostics:
 
 
 def test_a_fall_of_valid_plans_by_a_third_is_told() -> None:
-    assert warnings_of(step(malformed=6), [step()]) == {}
-    words = warnings_of(step(malformed=7), [step(malformed=2), step(), step(malformed=4)])
+    assert collapse_warnings(step(malformed=6), [step()]) == {}
+    words = collapse_warnings(step(malformed=7), [step(malformed=2), step(), step(malformed=4)])
     assert "valid plans fell from 100% to 65% within 3 steps" in words["valid"]
 
 
 def test_texts_that_double_in_length_are_told() -> None:
-    assert warnings_of(step(tokens=88), [step(tokens=44)]) == {}
-    words = warnings_of(step(tokens=103), [step(tokens=44), step(tokens=60)])
+    assert collapse_warnings(step(tokens=88), [step(tokens=44)]) == {}
+    words = collapse_warnings(step(tokens=103), [step(tokens=44), step(tokens=60)])
     assert "texts grew from 44 to 103 tokens within 2 steps" in words["length"]
 
 
 def test_a_watch_compares_with_the_steps_of_its_window_alone() -> None:
-    watch = Watch(window=2)
+    watch = CollapseDetector(window=2)
     assert watch.see(step()) == ()
     for malformed in (3, 5, 7):
         assert watch.see(step(malformed=malformed)) == ()
@@ -121,11 +121,11 @@ def test_a_watch_compares_with_the_steps_of_its_window_alone() -> None:
 
 
 def test_a_watch_tells_a_warning_once_in_its_window() -> None:
-    watch = Watch(window=3)
+    watch = CollapseDetector(window=3)
     told = [len(watch.see(step(malformed=12))) for _ in range(7)]
     assert told == [1, 0, 0, 1, 0, 0, 1]
 
 
 def test_a_watch_over_no_steps_is_refused() -> None:
     with pytest.raises(UsageError, match="at least 1"):
-        Watch(window=0)
+        CollapseDetector(window=0)

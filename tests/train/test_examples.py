@@ -11,12 +11,12 @@ import pytest
 from podium.core.errors import ConfigError
 from podium.train.examples import (
     UNLABELLED,
-    Example,
-    Written,
+    TextExample,
+    TokenExample,
     batches,
     encode,
     file_examples,
-    taught_examples,
+    load_examples,
 )
 from podium.train.recipe import Recipe
 from podium_lab.etudes import UNSURE
@@ -39,7 +39,7 @@ later_round_share = 0.25
 length = "trained"
 few_shot = false
 [sft]
-teach = "openings"
+dataset = "plans"
 steps = 10
 batch = 4
 learning_rate = 1e-3
@@ -47,7 +47,7 @@ learning_rate = 1e-3
 output = "out"
 """
 
-DECISIONS = OPENINGS.replace("openings", "decisions").replace(
+DECISIONS = OPENINGS.replace('"plans"', '"decisions"').replace(
     "assigned_share = 0.5\nlater_round_share = 0.25", "nested_share = 0.4"
 )
 
@@ -59,7 +59,7 @@ lora = { rank = 4 }
 kind = "file"
 file = { path = "own.jsonl" }
 [sft]
-teach = "file"
+dataset = "file"
 steps = 10
 batch = 4
 learning_rate = 1e-3
@@ -72,7 +72,7 @@ output = "out"
 
 
 def test_every_specialist_has_its_own_lessons_in_the_order_of_their_names(tmp_path: Path) -> None:
-    written = taught_examples(make_recipe(tmp_path, LESSONS), "train", 20)
+    written = load_examples(make_recipe(tmp_path, LESSONS), "train", 20)
     assert list(written) == ["lists", "words"]  # a checkpoint knows adapters by their place
     assert [len(group) for group in written.values()] == [20, 20]
     assert not {str(one) for one in written["lists"]} & {str(one) for one in written["words"]}
@@ -80,7 +80,7 @@ def test_every_specialist_has_its_own_lessons_in_the_order_of_their_names(tmp_pa
 
 def test_a_seed_gives_the_same_lessons_and_another_gives_others(tmp_path: Path) -> None:
     first, again, other = (
-        taught_examples(make_recipe(tmp_path, LESSONS, [f"run.seed={seed}"]), "train", 20)
+        load_examples(make_recipe(tmp_path, LESSONS, [f"run.seed={seed}"]), "train", 20)
         for seed in (1, 1, 2)
     )
     assert first == again
@@ -91,22 +91,22 @@ def test_lessons_are_the_same_however_many_processes_make_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = make_recipe(tmp_path, LESSONS, ['sft.adapters=["words"]'])
-    here = taught_examples(recipe, "train", 20)
+    here = load_examples(recipe, "train", 20)
     monkeypatch.setattr(etude_examples, "FEW", 0)
-    assert taught_examples(recipe, "train", 20) == here
+    assert load_examples(recipe, "train", 20) == here
 
 
 def test_nothing_that_is_tested_was_taught(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, LESSONS)
-    taught = taught_examples(recipe, "train", 200)
-    tested = taught_examples(recipe, "test", 50)
+    taught = load_examples(recipe, "train", 200)
+    tested = load_examples(recipe, "test", 50)
     for name, group in tested.items():
         known = {one.messages[-1]["content"] for one in taught[name]}
         assert not known & {one.messages[-1]["content"] for one in group}
 
 
 def test_openings_are_asked_for_with_the_recipes_prompt(tmp_path: Path) -> None:
-    written = taught_examples(make_recipe(tmp_path, OPENINGS), "train", 40)["conductor"]
+    written = load_examples(make_recipe(tmp_path, OPENINGS), "train", 40)["conductor"]
     assert {tuple(m["role"] for m in one.messages) for one in written} == {
         ("system", "user"),
         ("system", "user", "assistant", "user"),  # a round lies behind it
@@ -129,7 +129,7 @@ def test_of_openings_too_as_many_are_nested_as_the_recipe_says(
             "stage": '[{shapes = {"chain-3" = 1.0}}]',
         }
         overrides = [f"data.etudes.{key}={value}" for key, value in settings.items()]
-        written = taught_examples(make_recipe(tmp_path, OPENINGS, overrides), "train", 100)
+        written = load_examples(make_recipe(tmp_path, OPENINGS, overrides), "train", 100)
         return sum(
             all(
                 step["subtask"] in one.messages[1]["content"]
@@ -144,13 +144,13 @@ def test_of_openings_too_as_many_are_nested_as_the_recipe_says(
 
 def test_ids_that_nobody_chose_are_given_and_not_learned(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, OPENINGS)
-    written = taught_examples(recipe, "train", 60)["conductor"]
+    written = load_examples(recipe, "train", 60)["conductor"]
     given = [one for one in written if one.unlearned]
     assert 0 < len(given) < len(written)
     for one in given:
         unlearned = [one.reply[begin:end] for begin, end in one.unlearned]
         assert unlearned == [str(step["worker"]) for step in json.loads(one.reply)["steps"]]
-    assert not any(one.unlearned for one in taught_examples(recipe, "test", 20)["conductor"])
+    assert not any(one.unlearned for one in load_examples(recipe, "test", 20)["conductor"])
 
 
 def test_an_answer_is_accepted_where_it_is_right_and_else_another_plan_begun(
@@ -158,7 +158,7 @@ def test_an_answer_is_accepted_where_it_is_right_and_else_another_plan_begun(
 ) -> None:
     recipe = make_recipe(tmp_path, DECISIONS)
     for split in ("train", "test"):
-        written = taught_examples(recipe, split, 60)["conductor"]
+        written = load_examples(recipe, split, 60)["conductor"]
         assert {len(one.messages) for one in written} == {4}  # a round lies behind it
         begun = [one for one in written if not one.is_whole]
         assert {one.reply for one in begun} == {'{"steps": [{"subtask":'}
@@ -180,8 +180,8 @@ def test_a_users_prompt_is_a_text_or_messages(tmp_path: Path) -> None:
         "utf-8",
     )
     assert file_examples(path) == [
-        Written([{"role": "user", "content": "one\u2028line"}], "yes"),
-        Written([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], "no"),
+        TextExample([{"role": "user", "content": "one\u2028line"}], "yes"),
+        TextExample([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], "no"),
     ]
 
 
@@ -218,7 +218,7 @@ def test_of_a_users_examples_a_tenth_is_kept_apart_where_something_is_measured(
     (tmp_path / "own.jsonl").write_text("".join(lines), "utf-8")
 
     def prompts(recipe: Recipe, split: str) -> list[str]:
-        written = taught_examples(recipe, split, 256)["conductor"]  # type: ignore[arg-type]
+        written = load_examples(recipe, split, 256)["conductor"]  # type: ignore[arg-type]
         return [one.messages[0]["content"] for one in written]
 
     measured = make_recipe(tmp_path, OWN, ["run.eval_every=5"])
@@ -239,7 +239,9 @@ def test_a_reply_is_learned_to_its_end_and_what_is_given_is_not(base: Path) -> N
     reply = "model_id = [3, 12]"
     places = ((12, 13), (15, 17))
     asked = [{"role": "user", "content": "Who?"}]
-    one, plain = encode(loaded, [Written(asked, reply, places), Written(asked, reply)], adapter=2)
+    one, plain = encode(
+        loaded, [TextExample(asked, reply, places), TextExample(asked, reply)], adapter=2
+    )
     assert loaded.tokenizer.decode(one.prompt) == (
         "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -257,7 +259,7 @@ def test_a_reply_is_learned_to_its_end_and_what_is_given_is_not(base: Path) -> N
 # ---- batches
 
 GROUPS = [
-    [Example([0] * (number % 7 + 1), [number], [number], adapter) for number in range(32)]
+    [TokenExample([0] * (number % 7 + 1), [number], [number], adapter) for number in range(32)]
     for adapter in (1, 2)
 ]
 
@@ -307,6 +309,8 @@ def test_a_reply_that_is_only_begun_does_not_end_and_begins_as_plans_do(base: Pa
     loaded = pretrained.load(str(base))
     asked = [{"role": "user", "content": "Who?"}]
     begun, whole = '{"steps": [{"subtask":', '{"steps": [{"subtask": "find it", "worker": 3}]}'
-    one, plan = encode(loaded, [Written(asked, begun, is_whole=False), Written(asked, whole)], 0)
+    one, plan = encode(
+        loaded, [TextExample(asked, begun, is_whole=False), TextExample(asked, whole)], 0
+    )
     assert one.labels == one.reply == plan.reply[: len(one.reply)]
     assert (one.is_whole, plan.is_whole) == (False, True)

@@ -10,7 +10,7 @@ import pytest
 from podium.core.errors import ConfigError
 from podium.train.exercises import MOST_LEFT_OUT, everyday_exercises, exercises, recipe_pool
 from podium.train.recipe import Recipe
-from podium_lab.etudes import everyday
+from podium_lab.etudes import everyday_questions
 from support.recipes import GRPO, make_recipe
 
 ETUDES = """
@@ -80,7 +80,7 @@ def test_a_curriculum_that_ends_before_the_training_is_refused(tmp_path: Path) -
 
 def test_everyday_questions_are_measured_where_etudes_are(recipe: Recipe, tmp_path: Path) -> None:
     asked = everyday_exercises(recipe)
-    assert [exercise.task.question for exercise in asked] == list(everyday("test"))
+    assert [exercise.task.question for exercise in asked] == list(everyday_questions("test"))
     assert {exercise.task.kind for exercise in asked} == {"everyday"}
     assert any(one.context.pool != other.context.pool for one, other in pairwise(asked))
     few = make_recipe(tmp_path, ETUDES, ["run.eval_tasks=3"])

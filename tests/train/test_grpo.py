@@ -57,7 +57,7 @@ schedule = "constant"
 max_completion_tokens = 1
 [run]
 output = "out"
-references = false
+baselines = false
 save_every = 100
 """
 
@@ -119,7 +119,7 @@ def test_what_earned_nothing_of_itself_teaches_nothing(
 ) -> None:
     """Dropped rollouts neither move the policy nor count in the mean of the others."""
     judge(lambda text: None if int(text.split()[0]) % 2 else 1.0)
-    recipe = tiny_recipe(REWARD, base, tmp_path, "grpo.steps=2", "run.references=false")
+    recipe = tiny_recipe(REWARD, base, tmp_path, "grpo.steps=2", "run.baselines=false")
     torch.manual_seed(recipe.run.seed)
     before = Policy(recipe).model.state_dict()
     grpo.train(recipe)
@@ -140,7 +140,7 @@ def test_plans_that_move_nothing_need_not_be_read(
     for name in ("some", "all"):
         if name == "all":
             monkeypatch.setattr(
-                shared_prompts, "teaching", lambda advantages, _: advantages == advantages
+                shared_prompts, "completion_rows", lambda advantages, _: advantages == advantages
             )
         (tmp_path / name).mkdir()
         (tmp_path / name / "pool.toml").write_text(POOL, "utf-8")
@@ -167,7 +167,7 @@ def test_where_every_plan_was_cut_off_and_that_teaches_nothing_nothing_moves(
         ]
 
     monkeypatch.setattr(Policy, "sample", cut_off)
-    truncated = ("grpo.steps=1", "grpo.mask_truncated=true", "run.references=false")
+    truncated = ("grpo.steps=1", "grpo.mask_truncated=true", "run.baselines=false")
     recipe = tiny_recipe(REWARD, base, tmp_path, *truncated, *settings)
     torch.manual_seed(recipe.run.seed)
     before = Policy(recipe).model.state_dict()
@@ -189,7 +189,7 @@ def test_the_entropy_of_plans_that_are_read_stands_for_all(
 
     monkeypatch.setattr(GRPOTrainer, "_compute_loss", spy)
     for name, settings in (("alone", ()), ("shared", ("grpo.max_tokens=128",))):
-        taken = ("grpo.steps=1", "run.references=false", *settings)
+        taken = ("grpo.steps=1", "run.baselines=false", *settings)
         grpo.train(tiny_recipe(REWARD, base, tmp_path / name, *taken))
     alone, shared = entropies
     assert shared == pytest.approx(alone, rel=0.1)
@@ -214,7 +214,7 @@ def test_every_completion_gets_its_own_reward(
     monkeypatch.setattr(GRPOTrainer, "_compute_loss", spy)
     settings = ("grpo.steps=1", "grpo.questions=3", "grpo.rollouts=4", "grpo.micro_batch=2")
     recipe = tiny_recipe(
-        REWARD, base, tmp_path, *settings, "grpo.scale_rewards=none", "run.references=false"
+        REWARD, base, tmp_path, *settings, "grpo.scale_rewards=none", "run.baselines=false"
     )
     batches: list[list[int]] = []
     sample = Rollouts.sample
@@ -234,7 +234,7 @@ def test_every_completion_gets_its_own_reward(
     assert [value for _, value in found] == pytest.approx([value for _, value in expected])
 
 
-LEFT_OUT = ("grpo.steps=3", "run.references=false", "grpo.schedule=constant")
+LEFT_OUT = ("grpo.steps=3", "run.baselines=false", "grpo.schedule=constant")
 
 
 def test_a_gradient_that_is_no_number_leaves_the_step_out(
@@ -320,7 +320,7 @@ def test_no_thread_of_a_training_outlives_it(
 
     monkeypatch.setattr(Rollouts, "sample", broken)
     before = set(threading.enumerate())
-    recipe = tiny_recipe(REWARD, base, tmp_path, "run.references=false")
+    recipe = tiny_recipe(REWARD, base, tmp_path, "run.baselines=false")
     with pytest.raises(RuntimeError, match="on fire"):
         grpo.train(recipe)
     assert set(threading.enumerate()) <= before
@@ -387,7 +387,7 @@ def test_after_ctrl_c_nothing_of_the_workflows_under_way_goes_on(
 
     monkeypatch.setattr(Rollouts, "sample", sample)
     with pytest.raises(KeyboardInterrupt):
-        grpo.train(tiny_recipe(REWARD, base, tmp_path, "run.references=false"))
+        grpo.train(tiny_recipe(REWARD, base, tmp_path, "run.baselines=false"))
     assert told == ["cancelled"]
 
 
@@ -425,7 +425,7 @@ def test_metrics_and_diagnostics_also_go_where_the_recipe_says(
 
     call_policy = type("Board", (TrainerCallback,), {"on_log": on_log})
     monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "tensorboard", call_policy)
-    settings = ('run.log=["jsonl", "tensorboard"]', "grpo.steps=1", "run.references=false")
+    settings = ('run.log=["jsonl", "tensorboard"]', "grpo.steps=1", "run.baselines=false")
     recipe = tiny_recipe(REWARD, base, tmp_path, *settings)
     grpo.train(recipe)
     (line,) = metrics(recipe)

@@ -11,7 +11,7 @@ import pytest
 from podium.train.baselines import (
     BASELINES_FILE,
     Accuracy,
-    Measured,
+    Baselines,
     read_baselines,
     write_baselines,
 )
@@ -82,7 +82,7 @@ def test_a_step_tells_how_far_it_is_from_the_best_worker_and_from_ideal_plans(
     assert "questions were left out" in told
     assert "grpo.max_prompt_tokens = 190" in told
 
-    kinder = Measured(12, {"words": Accuracy(0.5, {"chain-2": 0.5})})
+    kinder = Baselines(12, {"words": Accuracy(0.5, {"chain-2": 0.5})})
     write_baselines(tmp_path / "out", kinder)
     grpo.train(make_recipe(tmp_path, RECIPE, ["grpo.steps=2"]), resume=True)
     again = metrics(tmp_path)[2]
@@ -93,7 +93,7 @@ def test_a_step_tells_how_far_it_is_from_the_best_worker_and_from_ideal_plans(
 
 def test_nothing_is_measured_where_the_recipe_does_not_want_it(tmp_path: Path) -> None:
     tiny_model(tmp_path / "model")
-    off = ["run.references=false", "run.eval_every=0"]
+    off = ["run.baselines=false", "run.eval_every=0"]
     grpo.train(make_recipe(tmp_path, RECIPE, off))
     (step,) = metrics(tmp_path)
     assert "regret" not in step

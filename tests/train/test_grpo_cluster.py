@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from podium.tasks.cluster import Library, Replies, Seats
-from podium.train.cluster import Opening, Seat, SpreadScorer
+from podium.train.cluster import RayScorer, RemoteSetup, ScoringActor
 from podium.train.recipe import Recipe
 from support.ray_cluster import EXCEPTIONS, Gone, Remote, SeatHere
 from support.trainings import REWARD, adapter_bytes, base, let_it_plan, metrics, tiny_recipe
@@ -33,19 +33,19 @@ async def gone(*_: object) -> None:
 
 
 @contextmanager
-def one_seat_and_one_that_is_gone(recipe: Recipe) -> Iterator[SpreadScorer]:
+def one_seat_and_one_that_is_gone(recipe: Recipe) -> Iterator[RayScorer]:
     assert recipe.run.ray == "auto"
     library = Library(Replies(None, 1_000_000))
     shelf = SimpleNamespace(get=Remote(library.get), keep=Remote(library.keep))
-    here = SeatHere(Seat(Opening(recipe, None), shelf).perform)
-    yield SpreadScorer(Seats([SeatHere(gone), here], EXCEPTIONS, lost=""))
+    here = SeatHere(ScoringActor(RemoteSetup(recipe, None), shelf).perform)
+    yield RayScorer(Seats([SeatHere(gone), here], EXCEPTIONS, lost=""))
 
 
 def test_a_training_whose_plans_are_scored_elsewhere_comes_to_the_same_conductor(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_it_plan(monkeypatch)
-    monkeypatch.setattr(grpo, "spread", one_seat_and_one_that_is_gone)
+    monkeypatch.setattr(grpo, "ray_scorer", one_seat_and_one_that_is_gone)
     alone = tiny_recipe(REWARD, base, tmp_path / "alone", *SMALL)
     elsewhere = tiny_recipe(REWARD, base, tmp_path / "elsewhere", *SMALL, "run.ray=auto")
     for recipe in (alone, elsewhere):

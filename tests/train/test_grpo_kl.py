@@ -41,7 +41,7 @@ max_completion_tokens = 4
 [run]
 output = "out"
 save_every = 1
-references = false
+baselines = false
 cache_mb = 0
 """
 

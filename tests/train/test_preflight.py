@@ -118,7 +118,7 @@ def as_before(recipe: Recipe, *newer: str) -> None:
 ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=true"]
 LATER = [*ETUDES, "data.etudes.later_round_share=0.5"]
 BEFORE = [
-    (GRPO, LATER, ("evolve", "data.etudes.nested_share", "reward.needless")),
+    (GRPO, LATER, ("evolve", "data.etudes.nested_share", "reward.replan_penalty")),
     (EVOLVE, [], ("evolve.directions",)),
     (LESSONS, [], ("evolve", "sft.max_tokens")),
 ]
@@ -138,8 +138,8 @@ def test_a_new_key_at_another_value_is_all_that_differs_from_what_began_before_i
 ) -> None:
     text, overrides, newer = BEFORE[0]
     as_before(make_recipe(tmp_path, text, overrides), *newer)
-    other = make_recipe(tmp_path, text, [*overrides, "reward.needless=0.2"])
-    with pytest.raises(ConfigError, match="differs in reward.needless; name"):
+    other = make_recipe(tmp_path, text, [*overrides, "reward.replan_penalty=0.2"])
+    with pytest.raises(ConfigError, match="differs in reward.replan_penalty; name"):
         check_output(other, resume=True)
 
 

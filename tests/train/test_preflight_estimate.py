@@ -49,7 +49,7 @@ def test_to_measure_the_workers_alone_takes_a_call_of_each_for_every_question(
     tmp_path: Path,
 ) -> None:
     without = make_recipe(tmp_path, overrides=ASSUMED)
-    alone = make_recipe(tmp_path, overrides=[*ASSUMED, "run.references=true", "run.eval_tasks=30"])
+    alone = make_recipe(tmp_path, overrides=[*ASSUMED, "run.baselines=true", "run.eval_tasks=30"])
     pool = recipe_pool(alone)
     more = estimate(alone, pool).worker_calls - estimate(without, pool).worker_calls
     assert more == 30 * len(pool)

@@ -72,7 +72,7 @@ def test_the_papers_recipe_has_the_papers_values() -> None:
     )  # fmt: skip
     mix = recipe.data.mix
     assert mix is not None
-    assert len(mix.sources) * (mix.each or 0) == 960
+    assert len(mix.sources) * (mix.per_source or 0) == 960
     assert mix.seed == 42
     assert recipe.recursion is None
 
@@ -84,7 +84,7 @@ def test_the_papers_second_stage_splits_its_rollouts_over_two_rounds() -> None:
     assert recursion is not None
     assert mix is not None
     assert grpo.steps == 20
-    assert (len(mix.sources), mix.each) == (2, 175)
+    assert (len(mix.sources), mix.per_source) == (2, 175)
     assert recursion.share * grpo.rollouts == 32
     assert values(recursion, "rounds", "discount", "normalise_per_round") == (2, 0.25, False)
     assert grpo.max_prompt_tokens == 16_000
@@ -243,8 +243,16 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (GRPO, ["data.kind=suite"], 'data.file has no effect with data.kind = "suite"'),
         (GRPO, ["data.kind=mix", "data.file="], 'data.kind = "mix" needs a table [data.mix]'),
         (GRPO, ["pool.drop=0.5"], "pool.drop has no effect with a pool file"),
-        (GRPO, ["reward.needless=0.3"], "reward.needless has no effect without [recursion]"),
-        (GRPO, ["reward.hasty=0.3"], "reward.hasty has no effect without [recursion]"),
+        (
+            GRPO,
+            ["reward.replan_penalty=0.3"],
+            "reward.replan_penalty has no effect without [recursion]",
+        ),
+        (
+            GRPO,
+            ["reward.accept_penalty=0.3"],
+            "reward.accept_penalty has no effect without [recursion]",
+        ),
         (GRPO, ["pool.flaky=0.3"], "pool.flaky has no effect without [recursion]"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
         (GRPO, ["grpo.explore_tries=4"], "write at least one there, and as many or more here"),
@@ -256,7 +264,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         ),
         (
             LESSONS,
-            ["sft.teach=decisions", "sft.adapters="],
+            ["sft.dataset=decisions", "sft.adapters="],
             "decisions have the form of trained conductors",
         ),
         (
@@ -285,7 +293,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (EVOLVE, ["evolve.population=1"], "evolve.population"),
         (EVOLVE, ["evolve.sigma=1e300"], "evolve.sigma: expected 1e+06 or less"),
         (EVOLVE, ["evolve.matrices=['w', 'w']"], "evolve.matrices names a matrix twice"),
-        (EVOLVE, ["sft.teach=file", "sft.steps=1", "sft.learning_rate=1.0"], "one of the tables"),
+        (EVOLVE, ["sft.dataset=file", "sft.steps=1", "sft.learning_rate=1.0"], "one of the tables"),
         (
             EVOLVE,
             [*EVOLVED_ETUDES, "data.etudes.everyday_share=0.1"],
@@ -299,27 +307,27 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (LESSONS, ["sft.adapters=['word']"], "nothing is called 'word' here; did you mean 'words'"),
         (LESSONS, ["sft.adapters=[]"], "sft.adapters names the specialists"),
         (LESSONS, ["model.lora="], "sft.adapters needs a table [model.lora]"),
-        (LESSONS, ["sft.teach=file", "sft.adapters="], 'sft.teach = "file" needs data.kind'),
+        (LESSONS, ["sft.dataset=file", "sft.adapters="], 'sft.dataset = "file" needs data.kind'),
         (LESSONS, ["reward.right=2.0"], "reward has no effect with [sft]"),
         (LESSONS, ["prompt.length=trained"], "prompt has no effect with [sft]"),
         (LESSONS, ["run.ray=auto"], "run.ray has no effect with [sft]"),
         (
             LESSONS,
             ["data.etudes.true_access=0.1"],
-            "data.etudes.true_access has no effect where lessons teach",
+            'data.etudes.true_access has no effect with sft.dataset = "specialists"',
         ),
         (
             LESSONS,
             ["data.etudes.nested_share=0.1"],
-            "data.etudes.nested_share has no effect where lessons teach",
+            'data.etudes.nested_share has no effect with sft.dataset = "specialists"',
         ),
         (
             LESSONS,
-            ["sft.teach=openings", "sft.adapters=", "data.etudes.unsure_share=0.1"],
-            "data.etudes.unsure_share has no effect where openings teach",
+            ["sft.dataset=plans", "sft.adapters=", "data.etudes.unsure_share=0.1"],
+            'data.etudes.unsure_share has no effect with sft.dataset = "plans"',
         ),
         *(
-            (LESSONS, ["sft.teach=openings", "sft.adapters=", key], said)
+            (LESSONS, ["sft.dataset=plans", "sft.adapters=", key], said)
             for key, said in (
                 ("prompt.access=binary", 'write prompt.access = "index"'),
                 ("prompt.mask_names=false", "write prompt.mask_names = true"),
@@ -335,7 +343,7 @@ def test_what_does_not_fit_together_is_said(
     assert said in problem(tmp_path, text, *overrides)
 
 
-OPENINGS = ["sft.teach=openings", "sft.adapters="]
+OPENINGS = ["sft.dataset=plans", "sft.adapters="]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ FEW_EXAMPLES = ("sft.batch=2", "sft.examples=4")
 FEW_PLANS = ("grpo.rollouts=2", "grpo.max_completion_tokens=4", "grpo.max_prompt_tokens=100_000")
 FIXTURES = (
     f"data.mix.path={DATA}",
-    "data.mix.each=1",
+    "data.mix.per_source=1",
     'data.mix.sources=["math500", "rlpr", "livecodebench"]',
     "pool.file=../pools/scripted.toml",
     "workers.max_tokens=8",
@@ -93,8 +93,8 @@ def test_the_specialists(trained: Trained) -> None:
     output = trained.directory / "etudes-workers"
     assert is_finished(output)
     assert all((output / family / "adapter_model.safetensors").exists() for family in FAMILIES)
-    recited = next(line for line in lines(output) if "recited/words" in line)
-    assert {f"recited/{family}" for family in FAMILIES} <= set(recited)
+    recited = next(line for line in lines(output) if "eval/words" in line)
+    assert {f"eval/{family}" for family in FAMILIES} <= set(recited)
 
 
 def test_the_specialist_that_goes_on_alone(trained: Trained) -> None:
@@ -126,7 +126,7 @@ def test_what_is_decided_after_a_round(trained: Trained) -> None:
         "sft", "etudes-decisions", begun, *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2"
     )
     assert is_finished(output)
-    assert any("recited/conductor" in line for line in lines(output))
+    assert any("eval/conductor" in line for line in lines(output))
 
 
 @pytest.mark.parametrize("name", ["etudes", "etudes-further", "etudes-recursion"])

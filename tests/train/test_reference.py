@@ -6,7 +6,7 @@ import pytest
 
 from podium.config.reference import reference
 from podium.train.recipe import Recipe
-from podium.train.reference import updated
+from podium.train.reference import update_page
 from podium.train.router import RouterRecipe
 from podium.workers.catalogue import Table
 
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize("name", ["training.md", "routing.md"])
 def test_the_page_is_what_the_command_makes(name: str) -> None:
     page = (DOCS / name).read_text("utf-8")
-    assert page == updated(page), f"run: python -m podium.train.reference docs/{name}"
+    assert page == update_page(page), f"run: python -m podium.train.reference docs/{name}"
 
 
 @pytest.mark.parametrize(("form", "least"), [(Recipe, 90), (RouterRecipe, 9)])

@@ -93,7 +93,7 @@ def test_a_dropped_round_takes_no_part() -> None:
 
 
 def test_a_discount_is_a_share() -> None:
-    with pytest.raises(ConfigError, match=r"the discount is 1.5"):
+    with pytest.raises(ConfigError, match=r"recursion.discount is 1.5"):
         combine_rounds(0.5, 1.0, 1.5)
 
 

@@ -143,17 +143,17 @@ def test_an_exercise_that_begins_in_its_last_round_does_not_go_on(tmp_path: Path
     (first, *_) = sampled(recipe, policy, [0] * 4).batch
     rounds = first.score.run.rounds
     begun = Exercise(TASK, PlanningContext(question=TASK.question, pool=POOL, rounds=rounds))
-    attempt = rollouts.Attempt(0, begun, [], [], AGAIN, True, first.score)
+    attempt = rollouts.SampledPlan(0, begun, [], [], AGAIN, True, first.score)
     made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]), [begun])
     assert made._going_on(attempt) is begun
 
 
 def test_prompts_that_are_too_long_are_counted(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: GUESS)
-    length = len(rollouts.Asking(make_recipe(tmp_path), policy).tokens(EXERCISE))
+    length = len(rollouts.PlanPrompts(make_recipe(tmp_path), policy).tokens(EXERCISE))
     for longest, fits in ((length, True), (length - 1, False)):
         recipe = make_recipe(tmp_path, overrides=[f"grpo.max_prompt_tokens={longest}"])
-        asking = rollouts.Asking(recipe, policy)
+        asking = rollouts.PlanPrompts(recipe, policy)
         assert asking.fits(EXERCISE) is fits
         assert asking.left_out == (not fits)
 
@@ -212,5 +212,5 @@ def test_rounds_are_compared_apart_only_where_the_recipe_says_so(tmp_path: Path)
     assert sampled(together, Saying(say), [0] * 4).earned == [0.625, 0.5, 1.0, 0.5]
     earned = sampled(apart, Saying(say), [0] * 4).earned
     assert earned == pytest.approx([0.707, -0.707, 0.707, -0.707], abs=2e-3)
-    assert grpo_arguments.trl_arguments(together).scale_rewards == "group"
-    assert grpo_arguments.trl_arguments(apart).scale_rewards == "none"
+    assert grpo_arguments.grpo_config(together).scale_rewards == "group"
+    assert grpo_arguments.grpo_config(apart).scale_rewards == "none"

@@ -21,7 +21,7 @@ from podium.store.keys import Rules
 from podium.tasks import TaskRecord, read_records, save_suite
 from podium.train import run_data as use
 from podium.train.examples import file_examples
-from podium.train.run_data import Harvest, judged_runs
+from podium.train.run_data import RunDataset, judged_runs
 from support.runs_on_record import NOON, kept_run, round_of, step_record
 
 
@@ -47,8 +47,8 @@ def judged(run: Run, reward: float = 1.0, **more: Any) -> Judged:
     return Judged(**{"run": run, "reward": reward, "source": "feedback", **more})
 
 
-def taken(*given: Judged) -> Harvest:
-    harvest = Harvest()
+def taken(*given: Judged) -> RunDataset:
+    harvest = RunDataset()
     for each in given:
         harvest.take(each)
     return harvest
@@ -265,7 +265,7 @@ def test_a_correction_that_others_cannot_be_compared_with_is_no_task(
 def test_a_good_plan_is_an_example_that_a_conductor_can_be_taught(tmp_path: Path) -> None:
     run = kept_run(rounds=(round_of(step_record(0), step_record(1, access=(0,))),))
     replanned = kept_run(1, rounds=(round_of(step_record(0)), round_of(step_record(0), index=1)))
-    harvest = Harvest(Prompt(length="trained"))
+    harvest = RunDataset(Prompt(length="trained"))
     for each in (judged(run), judged(run, 0.5), judged(replanned)):
         harvest.take(each)
     assert harvest.without["plans"] == {use.NOT_GOOD: 1, use.NO_PLAN: 1}

@@ -14,7 +14,7 @@ from podium.store.keys import Rules
 from podium.tasks import TaskRecord
 from podium.train import run_data as grading
 from podium.train import run_data as use
-from podium.train.run_data import ByRubric, ByTasks, grade_runs
+from podium.train.run_data import RubricGrader, TaskGrader, grade_runs
 from podium.workers import ScriptedWorker
 from support.runs_on_record import NOON, kept_run
 
@@ -45,7 +45,7 @@ async def scores(store: RunStore) -> dict[str, tuple[float, str]]:
 
 async def test_runs_are_graded_by_the_task_that_asks_the_same(store: RunStore) -> None:
     await store.finish(*(kept_run(number) for number in range(3)))
-    graded = await grade_runs(store, ByTasks([task(0, "Answer 0."), task(1, "No.")]), limit=9)
+    graded = await grade_runs(store, TaskGrader([task(0, "Answer 0."), task(1, "No.")]), limit=9)
     assert (graded.right, graded.wrong, graded.left_out) == (1, 1, {})
     assert await scores(store) == {
         kept_run(0).id: (1.0, "exact"),
@@ -60,7 +60,7 @@ async def test_a_question_longer_than_a_summary_is_still_known(store: RunStore) 
     question = "Why? " * 200
     await store.finish(kept_run(0, question=question), kept_run(1, question=f"{question}Really?"))
     record = TaskRecord(id="t", question=question, answer="Answer 0.", grader="exact")
-    graded = await grade_runs(store, ByTasks([record]), limit=9)
+    graded = await grade_runs(store, TaskGrader([record]), limit=9)
     assert (graded.right, graded.wrong) == (1, 0)
 
 
@@ -69,11 +69,11 @@ async def test_what_was_judged_is_not_graded_again_unless_a_grader_did_it(store:
     said = Feedback(run_id=kept_run(0).id, score=0.5, given_at=NOON)
     await feedback_in(store).save(said)
     both = [task(0, "Answer 0."), task(1, "No.")]
-    await grade_runs(store, ByTasks(both), limit=9)
-    again = await grade_runs(store, ByTasks(both), limit=9)
+    await grade_runs(store, TaskGrader(both), limit=9)
+    again = await grade_runs(store, TaskGrader(both), limit=9)
     assert (again.right, again.wrong, again.left_out) == (0, 0, {grading.JUDGED_BEFORE: 2})
     corrected = [task(0, "Answer 0."), task(1, "Answer 1.")]
-    anew = await grade_runs(store, ByTasks(corrected), limit=9, again=True)
+    anew = await grade_runs(store, TaskGrader(corrected), limit=9, again=True)
     assert (anew.right, anew.left_out) == (1, {grading.JUDGED_BEFORE: 1})
     assert await scores(store) == {
         kept_run(0).id: (0.5, ""),
@@ -100,7 +100,7 @@ async def test_a_judge_is_shown_nothing_that_is_kept_from_it_or_from_training(
         kept_run(3, exclude=("openai",)),
     )
     sage = judge(RIGHT)
-    graded = await grade_runs(store, ByRubric(sage, "Is it polite?"), limit=9)
+    graded = await grade_runs(store, RubricGrader(sage, "Is it polite?"), limit=9)
     assert (graded.right, graded.left_out) == (1, {use.KEPT_OUT: 1, grading.NOT_FOR_THE_JUDGE: 2})
     (request,) = sage.requests
     assert "Question 3?" in request.messages[-1].text
@@ -114,24 +114,24 @@ async def test_a_judge_is_asked_about_no_question_that_does_not_stand_by_itself(
     told = (system("Answer briefly."),)
     await store.finish(kept_run(0, history=chat), kept_run(1, history=told))
     sage = judge(RIGHT)
-    graded = await grade_runs(store, ByRubric(sage, "Is it true?"), limit=9)
+    graded = await grade_runs(store, RubricGrader(sage, "Is it true?"), limit=9)
     assert (graded.right, graded.left_out) == (1, {use.NOT_BY_ITSELF: 1})
     assert list(await scores(store)) == [kept_run(1).id]
-    by_word = await grade_runs(store, ByTasks([task(0, "Answer 0.")], judge=sage), limit=9)
+    by_word = await grade_runs(store, TaskGrader([task(0, "Answer 0.")], judge=sage), limit=9)
     assert (by_word.right, by_word.left_out) == (1, {})
 
 
 async def test_no_more_runs_are_graded_than_wanted_the_newest_first(store: RunStore) -> None:
     await store.finish(*(kept_run(number) for number in range(12)))
     sage = judge(WRONG)
-    graded = await grade_runs(store, ByRubric(sage, "Is it true?"), limit=10)
+    graded = await grade_runs(store, RubricGrader(sage, "Is it true?"), limit=10)
     assert (graded.wrong, len(sage.requests)) == (10, 10)
     assert set(await scores(store)) == {kept_run(number).id for number in range(2, 12)}
 
 
 async def test_a_judge_without_a_verdict_has_not_graded(store: RunStore) -> None:
     await store.finish(kept_run())
-    graded = await grade_runs(store, ByRubric(judge("Hm."), "Is it true?"), limit=1)
+    graded = await grade_runs(store, RubricGrader(judge("Hm."), "Is it true?"), limit=1)
     assert (graded.right, graded.wrong, graded.left_out) == (0, 0, {grading.NOT_GRADED: 1})
     assert "gave no verdict" in graded.problem
     assert not await scores(store)

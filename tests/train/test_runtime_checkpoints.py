@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError, StoreError
-from podium.train.runtime import DIRECTORY, STATE_FILE, last_checkpoint, where_room_may_run_out
+from podium.train.runtime import DIRECTORY, STATE_FILE, explain_out_of_space, last_checkpoint
 
 
 def write(output: Path, name: str, state: str | None = "{}") -> None:
@@ -52,11 +52,11 @@ def test_what_was_only_half_written_is_no_checkpoint(tmp_path: Path, state: str 
 )
 def test_a_full_disk_is_said_in_words_whoever_was_writing(tmp_path: Path, error: Exception) -> None:
     nothing_yet = pytest.raises(StoreError, match="no room in .*no checkpoint is whole.*--resume")
-    with nothing_yet, where_room_may_run_out(tmp_path, fewer="sft.batch"):
+    with nothing_yet, explain_out_of_space(tmp_path, fewer="sft.batch"):
         raise error
     write(tmp_path, "checkpoint-20")
     something = pytest.raises(StoreError, match="the checkpoint of step 20 is whole")
-    with something as raised, where_room_may_run_out(tmp_path, fewer="sft.batch"):
+    with something as raised, explain_out_of_space(tmp_path, fewer="sft.batch"):
         raise error
     assert raised.value.__cause__ is error
 
@@ -65,7 +65,7 @@ def test_other_faults_stay_what_they_are(tmp_path: Path) -> None:
     for error in (OSError(errno.EACCES, "no"), RuntimeError("CUDA error"), ValueError("x")):
         with (
             pytest.raises(type(error)) as raised,
-            where_room_may_run_out(tmp_path, fewer="sft.batch"),
+            explain_out_of_space(tmp_path, fewer="sft.batch"),
         ):
             raise error
         assert raised.value is error
@@ -74,7 +74,7 @@ def test_other_faults_stay_what_they_are(tmp_path: Path) -> None:
 def test_a_card_without_memory_is_said_in_words(tmp_path: Path) -> None:
     write(tmp_path, "checkpoint-20")
     told = pytest.raises(ConfigError, match="card is full, and the checkpoint of step 20 is whole")
-    with told as raised, where_room_may_run_out(tmp_path, fewer="sft.batch"):
+    with told as raised, explain_out_of_space(tmp_path, fewer="sft.batch"):
         raise RuntimeError("CUDA out of memory. Tried to allocate 96.00 MiB. GPU 0 has a total of")
     assert "(CUDA out of memory); end what" in str(raised.value)
     assert str(raised.value).endswith("with less at a time: sft.batch")

@@ -274,7 +274,7 @@ async def test_accepting_is_graded_by_the_plan_behind_the_answer() -> None:
 async def test_a_graded_plan_is_carried_out_where_another_round_goes_on_from_it() -> None:
     graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: plan == ONE)
     solver = saying("solver", "Hello yourself.")
-    earned = partial(scored, task=graded, reward=Reward(needless=0.2, hasty=0.2))
+    earned = partial(scored, task=graded, reward=Reward(replan_penalty=0.2, accept_penalty=0.2))
     two = Workflow((*ONE.steps, Step("solver", "Again", (0,))))
     for first, accepted, again in ((ONE, 1.0, 0.8), (two, 0.3, 1.0)):
         run = (await earned(first, solver, is_followed=True)).run
@@ -292,10 +292,10 @@ async def test_a_graded_plan_is_carried_out_where_another_round_goes_on_from_it(
 @pytest.mark.parametrize(
     ("reward", "reply", "again", "accepted"),
     [
-        (Reward(needless=0.2), "42", 0.8, 1.0),
-        (Reward(needless=0.2), "41", 0.5, 0.5),
-        (Reward(hasty=0.2), "42", 1.0, 1.0),
-        (Reward(hasty=0.2), "41", 0.5, 0.3),
+        (Reward(replan_penalty=0.2), "42", 0.8, 1.0),
+        (Reward(replan_penalty=0.2), "41", 0.5, 0.5),
+        (Reward(accept_penalty=0.2), "42", 1.0, 1.0),
+        (Reward(accept_penalty=0.2), "41", 0.5, 0.3),
     ],
     ids=[
         "needless after a right answer",

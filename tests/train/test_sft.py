@@ -18,9 +18,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.train import sft
-from podium.train.examples import UNLABELLED, Example
+from podium.train.examples import UNLABELLED, TokenExample
 from podium.train.runtime import last_checkpoint
-from podium.train.sft import EachByItself, SideBySide, Taught, collate, own_share, recite
+from podium.train.sft import (
+    ClipPerAdapter,
+    MultiAdapterModel,
+    MultiAdapterTrainer,
+    collate,
+    evaluate_examples,
+    own_share,
+)
 from podium.train.trainer_setup import silence
 from podium.workers.local import pretrained
 from podium.workers.local.lora import NO_ADAPTER, AdapterStack, LoraShape
@@ -32,8 +39,8 @@ __all__ = ["base"]
 SHAPE = LoraShape(rank=2, alpha=4.0, targets=("q_proj", "v_proj"))
 
 
-def example(prompt: Sequence[int], reply: Sequence[int], adapter: int = 1) -> Example:
-    return Example(list(prompt), list(reply), list(reply), adapter)
+def example(prompt: Sequence[int], reply: Sequence[int], adapter: int = 1) -> TokenExample:
+    return TokenExample(list(prompt), list(reply), list(reply), adapter)
 
 
 A = [example([10, 11, 12 + i], [40 + i, 41, 2], 1) for i in range(4)]
@@ -62,12 +69,12 @@ def test_prompts_and_padding_have_no_labels() -> None:
 
 def test_the_loss_is_that_of_the_replies_tokens_alone(base: Path) -> None:
     loaded = pretrained.load(str(base))
-    given = Example([10, 11, 12], [40, 41, 2], [40, UNLABELLED, 2], NO_ADAPTER)
+    given = TokenExample([10, 11, 12], [40, 41, 2], [40, UNLABELLED, 2], NO_ADAPTER)
     with torch.no_grad():
         chances = loaded.model(torch.tensor([[10, 11, 12, 40, 41, 2]])).logits.log_softmax(-1)
         expected = -(chances[0, 2, 40] + chances[0, 4, 2]) / 2
-        loss = Taught(loaded.model, None)(**collate([given], 0))["loss"]
-        longer = Taught(loaded.model, None)(**collate([given, given], 0))["loss"]
+        loss = MultiAdapterModel(loaded.model, None)(**collate([given], 0))["loss"]
+        longer = MultiAdapterModel(loaded.model, None)(**collate([given, given], 0))["loss"]
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert longer.item() == pytest.approx(expected.item(), rel=1e-5)  # a mean over tokens
 
@@ -75,10 +82,10 @@ def test_the_loss_is_that_of_the_replies_tokens_alone(base: Path) -> None:
 def test_every_adapter_counts_the_same_however_long_its_replies_are(base: Path) -> None:
     loaded = pretrained.load(str(base))
     stack = AdapterStack.fresh(loaded.model, ("a", "b"), SHAPE)
-    taught = Taught(loaded.model, stack)
+    taught = MultiAdapterModel(loaded.model, stack)
     with torch.no_grad():
         both = taught(**collate([A[0], B[0]], 0))["loss"]
-        plain = Taught(loaded.model, None)
+        plain = MultiAdapterModel(loaded.model, None)
         alone = [plain(**collate([one._replace(adapter=NO_ADAPTER)], 0)) for one in (A[0], B[0])]
     total = sum(one["loss"].item() for one in alone)
     assert both.item() == pytest.approx(total, rel=1e-5)  # new adapters add nothing yet
@@ -100,7 +107,7 @@ def test_adapters_side_by_side_learn_what_each_would_learn_alone(
 
 
 def trained_stack(
-    base: Path, output: Path, plan: list[list[Example]], begin: int = 1
+    base: Path, output: Path, plan: list[list[TokenExample]], begin: int = 1
 ) -> AdapterStack:
     """Adapters after that plan; the first of them began as adapter `begin` of a stack of two."""
     recipe = tiny_recipe(LESSONS, base, output, "sft.max_grad_norm=0.01")
@@ -114,12 +121,12 @@ def trained_stack(
         drawn = torch.randn(2, *layer.down.shape[1:])
         with torch.no_grad():
             layer.down[1:] = drawn[begin - 1 :][: len(names)]
-    trainer = SideBySide(
-        Taught(loaded.model, stack),
+    trainer = MultiAdapterTrainer(
+        MultiAdapterModel(loaded.model, stack),
         plan,
         0,
         args=sft._arguments(recipe, 1),
-        callbacks=[EachByItself(stack, recipe.sft.max_grad_norm)],
+        callbacks=[ClipPerAdapter(stack, recipe.sft.max_grad_norm)],
     )
     with silence(trainer):
         trainer.train()
@@ -132,7 +139,7 @@ def test_a_gradient_is_bounded_by_its_own_adapters_norm(base: Path) -> None:
     for matrix, gradient in zip(stack.parameters(), gradients, strict=True):
         gradient[1], gradient[2] = 100.0, 1e-6
         matrix.grad = gradient
-    EachByItself(stack, 1.0).on_pre_optimizer_step(None, None, None)
+    ClipPerAdapter(stack, 1.0).on_pre_optimizer_step(None, None, None)
     squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
     assert squares.sum(0).sqrt()[1].item() == pytest.approx(1.0, rel=1e-3)
     assert all((gradient[2] == 1e-6).all() for gradient in gradients)
@@ -174,11 +181,13 @@ def test_a_whole_model_is_taught_where_no_adapter_is_asked_for(base: Path, tmp_p
     lines = ('{"prompt": "Say yes.", "reply": "yes"}\n', '{"prompt": "Say no.", "reply": "no"}\n')
     (tmp_path / "own.jsonl").write_text("".join(lines), "utf-8")
     text = LESSONS.replace(LORA, "").replace('kind = "etudes"', 'kind = "file"\n')
-    text = text.replace('teach = "lessons"', 'teach = "file"').replace('["words", "lists"]', "[]")
+    text = text.replace('dataset = "specialists"', 'dataset = "file"').replace(
+        '["words", "lists"]', "[]"
+    )
     settings = ('data.file.path="own.jsonl"', "sft.steps=30", "run.eval_every=30")
     recipe = tiny_recipe(text, base, tmp_path, *settings)
     sft.train(recipe)
-    assert [line["recited/conductor"] for line in metrics(recipe) if "loss" not in line] == [1.0]
+    assert [line["eval/conductor"] for line in metrics(recipe) if "loss" not in line] == [1.0]
     taught = pretrained.load(str(recipe.output / "model"))
     prompt = taught.encode([{"role": "user", "content": "Say yes."}])
     said = taught.model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False)
@@ -230,9 +239,9 @@ def test_a_training_that_broke_goes_on_to_the_same_weights(
         asked.append(1)
         if len(asked) == 4:
             raise RuntimeError("the machine is on fire")
-        return recite(*arguments)
+        return evaluate_examples(*arguments)
 
-    monkeypatch.setattr(sft, "recite", breaking)
+    monkeypatch.setattr(sft, "evaluate_examples", breaking)
     with pytest.raises(RuntimeError, match="on fire"):
         sft.train(broken)
     assert [line["step"] for line in metrics(broken)] == [1, 2, 3]

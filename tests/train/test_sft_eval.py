@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.train import sft as recital
-from podium.train.examples import Example
-from podium.train.sft import Mistake, recite
+from podium.train.examples import TokenExample
+from podium.train.sft import Mistake, evaluate_examples
 from podium.workers.local import pretrained
 from podium.workers.local.decoding import Completion, Sampling
 
@@ -62,18 +62,18 @@ def memory(base: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
     return memory
 
 
-def example(memory: Memory, prompt: str, reply: str, adapter: int) -> Example:
+def example(memory: Memory, prompt: str, reply: str, adapter: int) -> TokenExample:
     tokens = [*memory.tokens(reply), memory.loaded.turn_end]
-    return Example(memory.tokens(prompt), tokens, tokens, adapter)
+    return TokenExample(memory.tokens(prompt), tokens, tokens, adapter)
 
 
-def recited(memory: Memory, **options: Any) -> list[recital.Recital]:
+def recited(memory: Memory, **options: Any) -> list[recital.SftEval]:
     stack: Any = object()
     examples = {
         "sums": [example(memory, "12 + 3?", "15", 1), example(memory, "2 + 2?", "4", 1)],
         "german": [example(memory, "2 + 2?", "vier", 2)],
     }
-    return recite(memory.loaded, stack, examples, **options)
+    return evaluate_examples(memory.loaded, stack, examples, **options)
 
 
 def test_accuracy_is_the_share_that_is_right_to_the_letter_and_mistakes_are_kept(
@@ -91,7 +91,7 @@ def test_a_reply_that_is_only_begun_is_compared_as_far_as_it_goes(memory: Memory
     begun = whole._replace(reply=whole.reply[:-1], is_whole=False)
     memory.replies[("12 + 3?", 1)] = "1 and more"
     for one, accuracy in ((whole, 0.0), (begun, 1.0)):
-        (sums,) = recite(memory.loaded, stack, {"sums": [one]})
+        (sums,) = evaluate_examples(memory.loaded, stack, {"sums": [one]})
         assert sums.accuracy == accuracy
 
 

@@ -14,13 +14,13 @@ from podium.core.errors import ConfigError
 from podium.train import shared_prompts
 from podium.train.shared_prompts import (
     GRAIN,
-    Row,
+    SharedRow,
     as_tensors,
-    in_passes,
-    likelihoods,
+    attention_mask,
+    completion_logprobs,
+    completion_rows,
+    pack_rows,
     shared_rows,
-    teaching,
-    visible,
 )
 from podium.workers.local import pretrained
 from support.recipes import GRPO, make_recipe
@@ -59,10 +59,10 @@ def by_itself(model: Any, prompt: list[int], plan: list[int]) -> Any:
 def test_every_plan_is_as_likely_as_by_itself(base: Path, most_tokens: int) -> None:
     model = pretrained.load(str(base)).model
     found: dict[tuple[int, int], tuple[float, float]] = {}
-    for part in in_passes(shared_rows(*as_batch()), most_tokens):
+    for part in pack_rows(shared_rows(*as_batch()), most_tokens):
         one = as_tensors(part, CPU)
         with torch.no_grad():
-            logps, entropies = likelihoods(model, one, 1.0)
+            logps, entropies = completion_logprobs(model, one, 1.0)
         places = zip(one.owners.tolist(), one.offsets.tolist(), strict=True)
         found |= dict(
             zip(places, zip(logps.tolist(), entropies.tolist(), strict=True), strict=True)
@@ -79,7 +79,7 @@ def test_a_prompt_stands_once_before_all_of_its_plans() -> None:
     first, second = shared_rows(*as_batch())
     assert first.prompt == (5, 6, 7, 8)
     assert first.plans == ((0, [11, 12, 2]), (2, [14, 2]), (3, [11, 15, 16, 2]))
-    assert second == Row((9, 10), ((1, [13, 2]), (4, [17])))
+    assert second == SharedRow((9, 10), ((1, [13, 2]), (4, [17])))
 
 
 def test_a_plan_that_teaches_nothing_is_left_out() -> None:
@@ -91,16 +91,16 @@ def test_a_plan_that_teaches_nothing_is_left_out() -> None:
 
 def test_only_plans_that_earned_more_or_less_than_others_teach_something() -> None:
     advantages = torch.tensor([0.0, 1.2, 0.0, -0.4])
-    assert teaching(advantages, torch.ones(4, 2)).tolist() == [False, True, False, True]
+    assert completion_rows(advantages, torch.ones(4, 2)).tolist() == [False, True, False, True]
     cut_off = torch.tensor([[1, 1], [0, 0], [1, 0], [1, 1]])
-    assert teaching(advantages, cut_off).tolist() == [False, False, False, True]
+    assert completion_rows(advantages, cut_off).tolist() == [False, False, False, True]
 
 
 def test_where_none_teaches_one_is_read_so_that_there_is_a_gradient() -> None:
-    assert teaching(torch.zeros(3), torch.ones(3, 2)).tolist() == [True, False, False]
+    assert completion_rows(torch.zeros(3), torch.ones(3, 2)).tolist() == [True, False, False]
     cut_off = torch.tensor([[0, 0], [1, 0], [1, 1]])
-    assert teaching(torch.zeros(3), cut_off).tolist() == [False, True, False]
-    assert not teaching(torch.zeros(3), torch.zeros(3, 2)).any()
+    assert completion_rows(torch.zeros(3), cut_off).tolist() == [False, True, False]
+    assert not completion_rows(torch.zeros(3), torch.zeros(3, 2)).any()
 
 
 def test_a_row_that_would_be_too_long_begins_again_with_the_prompt(
@@ -113,17 +113,17 @@ def test_a_row_that_would_be_too_long_begins_again_with_the_prompt(
 
 
 def test_a_pass_holds_no_more_than_it_may() -> None:
-    rows = [Row((1,), ((place, [2] * (place + 1)),)) for place in range(40)]
-    for part in in_passes(rows, 200):
+    rows = [SharedRow((1,), ((place, [2] * (place + 1)),)) for place in range(40)]
+    for part in pack_rows(rows, 200):
         one = as_tensors(part, CPU)
         assert one.tokens.numel() <= 200
         assert one.tokens.shape[1] % GRAIN == 0
-    assert sum(len(part) for part in in_passes(rows, 200)) == 40
+    assert sum(len(part) for part in pack_rows(rows, 200)) == 40
 
 
 def test_plans_see_the_prompt_and_themselves_alone() -> None:
-    one = as_tensors([Row((7, 8), ((0, [1, 2]), (1, [3])))], CPU)
-    seen = [row.nonzero()[:, 0].tolist() for row in visible(one.segments)[0, 0]]
+    one = as_tensors([SharedRow((7, 8), ((0, [1, 2]), (1, [3])))], CPU)
+    seen = [row.nonzero()[:, 0].tolist() for row in attention_mask(one.segments)[0, 0]]
     assert seen[:5] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4]]
     assert one.positions[0, :5].tolist() == [0, 1, 2, 3, 2]
 

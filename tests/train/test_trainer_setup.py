@@ -11,7 +11,7 @@ from support.recipes import make_recipe
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from podium.train.trainer_setup import trl_arguments
+from podium.train.trainer_setup import grpo_config
 
 pytestmark = pytest.mark.torch
 
@@ -22,7 +22,7 @@ def test_a_trainer_is_told_of_the_optimiser_the_checkpoints_and_where_metrics_go
     told = ["grpo.learning_rate=0.002", "grpo.warmup_ratio=0.25", "grpo.steps=12"]
     kept = ["run.save_every=3", "run.keep=2", "run.seed=5", 'run.log=["jsonl", "tensorboard"]']
     recipe = make_recipe(tmp_path, overrides=[*told, *kept])
-    arguments = trl_arguments(recipe)
+    arguments = grpo_config(recipe)
     assert (arguments.learning_rate, arguments.max_steps, arguments.warmup_steps) == (0.002, 12, 3)
     assert (arguments.save_steps, arguments.save_total_limit, arguments.seed) == (3, 2, 5)
     assert arguments.output_dir == str(recipe.output / "checkpoints")
@@ -31,5 +31,5 @@ def test_a_trainer_is_told_of_the_optimiser_the_checkpoints_and_where_metrics_go
 
 @pytest.mark.parametrize(("seed", "known"), [(7, 7), (-1, 2**32 - 1), (2**32 + 7, 7)])
 def test_any_whole_number_is_a_seed(tmp_path: Path, seed: int, known: int) -> None:
-    arguments = trl_arguments(make_recipe(tmp_path, overrides=[f"run.seed={seed}"]))
+    arguments = grpo_config(make_recipe(tmp_path, overrides=[f"run.seed={seed}"]))
     assert (arguments.seed, arguments.data_seed) == (known, known)

@@ -13,7 +13,7 @@ from support.trainings import REWARD, base, tiny_recipe
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from podium.train.trainer_setup import rows_of_this_process, trl_arguments
+from podium.train.trainer_setup import grpo_config, rows_per_process
 
 pytestmark = pytest.mark.torch
 
@@ -25,15 +25,15 @@ def test_rollouts_are_divided_among_processes_by_whole_questions_or_parts_of_one
 ) -> None:
     for processes, rows in ((1, 256), (2, 128), (4, 64), (8, 32)):
         monkeypatch.setenv("WORLD_SIZE", str(processes))
-        assert rows_of_this_process(4, 64) == rows
+        assert rows_per_process(4, 64) == rows
     for processes, questions, rollouts in ((2, 3, 4), (3, 4, 4), (8, 1, 4)):
         monkeypatch.setenv("WORLD_SIZE", str(processes))
         with pytest.raises(ConfigError, match=f"cannot be divided among {processes} processes"):
-            rows_of_this_process(questions, rollouts)
+            rows_per_process(questions, rollouts)
 
 
 def test_a_step_may_go_through_the_model_in_several_passes(base: Path, tmp_path: Path) -> None:
-    arguments = trl_arguments(tiny_recipe(REWARD, base, tmp_path, "grpo.micro_batch=2"))
+    arguments = grpo_config(tiny_recipe(REWARD, base, tmp_path, "grpo.micro_batch=2"))
     assert arguments.per_device_train_batch_size == 2
     assert arguments.gradient_accumulation_steps == 4
     assert arguments.generation_batch_size == 8
@@ -50,10 +50,10 @@ def test_the_share_of_a_question_that_a_process_has_must_do_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: list[str], told: str
 ) -> None:
     recipe = make_recipe(tmp_path, overrides=["grpo.questions=1", *settings])
-    trl_arguments(recipe)  # alone it has all of them
+    grpo_config(recipe)  # alone it has all of them
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="each of 2 processes has") as refused:
-        trl_arguments(recipe)
+        grpo_config(recipe)
     assert told in str(refused.value)
 
 
@@ -63,4 +63,4 @@ def test_several_processes_do_not_share_prompts(
     monkeypatch.setenv("WORLD_SIZE", "2")
     recipe = make_recipe(tmp_path, overrides=["grpo.max_tokens=1000"])
     with pytest.raises(ConfigError, match="grpo.max_tokens is for one process"):
-        trl_arguments(recipe)
+        grpo_config(recipe)

@@ -11,7 +11,7 @@ from support.recipes import RECIPES
 
 torch = pytest.importorskip("torch")
 
-from podium.train.trainer_setup import computing, held_as, mixed
+from podium.train.trainer_setup import autocast, autocast_dtype, parameter_dtype
 
 pytestmark = pytest.mark.torch
 
@@ -38,7 +38,7 @@ def test_an_update_at_the_papers_learning_rate_changes_a_whole_model() -> None:
     recipe = recipe_of("conductor-7b")
     assert recipe.grpo is not None
     weight = torch.full((4,), 0.02)
-    held = weight.to(held_as(recipe))
+    held = weight.to(parameter_dtype(recipe))
     assert not torch.equal(updated(held.clone(), recipe.grpo.learning_rate), held)
     rounded = weight.to(torch.bfloat16)
     assert torch.equal(updated(rounded.clone(), recipe.grpo.learning_rate), rounded)
@@ -47,11 +47,11 @@ def test_an_update_at_the_papers_learning_rate_changes_a_whole_model() -> None:
 @pytest.mark.usefixtures("card")
 def test_a_base_under_an_adapter_is_held_and_a_whole_model_computed_as_the_recipe_says() -> None:
     adapter, whole = recipe_of("etudes"), recipe_of("conductor-7b")
-    assert held_as(adapter) is torch.bfloat16
-    assert held_as(whole) is torch.float32
-    assert mixed(adapter) is mixed(whole) is torch.bfloat16
-    assert mixed(recipe_of("conductor-7b", "model.dtype=float32")) is None
-    with computing(adapter):
+    assert parameter_dtype(adapter) is torch.bfloat16
+    assert parameter_dtype(whole) is torch.float32
+    assert autocast_dtype(adapter) is autocast_dtype(whole) is torch.bfloat16
+    assert autocast_dtype(recipe_of("conductor-7b", "model.dtype=float32")) is None
+    with autocast(adapter):
         assert not torch.is_autocast_enabled("cuda")
 
 
@@ -59,7 +59,7 @@ def test_on_a_processor_everything_has_32_bits() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a graphics card")
     for name in ("etudes", "conductor-7b"):
-        assert held_as(recipe_of(name)) is torch.float32
-        assert mixed(recipe_of(name)) is None
-        with computing(recipe_of(name)):
+        assert parameter_dtype(recipe_of(name)) is torch.float32
+        assert autocast_dtype(recipe_of(name)) is None
+        with autocast(recipe_of(name)):
             assert not torch.is_autocast_enabled("cuda")

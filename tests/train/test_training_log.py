@@ -15,7 +15,7 @@ from podium.train import training_log as module
 from podium.train.diagnostics import Rollout, StepDiagnostics, diagnose
 from podium.train.recipe import Recipe
 from podium.train.score import Score
-from podium.train.training_log import Logbook
+from podium.train.training_log import TrainingLog
 from support.recipes import GRPO, LESSONS, make_recipe
 
 POOL = Pool((WorkerProfile(name="one"), WorkerProfile(name="two")))
@@ -74,15 +74,15 @@ def heard(console: Console) -> str:
 def test_every_step_is_a_line_of_numbers_with_what_its_parts_took(
     recipe: Recipe, clock: Clock
 ) -> None:
-    with Logbook(recipe) as logbook:
-        logbook.spent("sampling", 1.5)
-        logbook.spent("sampling", 0.5)
-        logbook.step(seen())
+    with TrainingLog(recipe) as training_log:
+        training_log.spent("sampling", 1.5)
+        training_log.spent("sampling", 0.5)
+        training_log.step(seen())
         clock.now += 4
-        logbook.updated(1)
-        logbook.step(seen(0.5))
+        training_log.updated(1)
+        training_log.step(seen(0.5))
         clock.now += 2
-        logbook.updated(2)
+        training_log.updated(2)
     first, second = lines(recipe)
     assert (first["step"], first["seconds"], first["seconds/sampling"]) == (1, 4.0, 2.0)
     assert (first["reward"], first["accuracy"], first["rollouts"]) == (1.0, 1.0, 4.0)
@@ -91,17 +91,17 @@ def test_every_step_is_a_line_of_numbers_with_what_its_parts_took(
 
 
 def test_an_update_that_saw_no_new_rollouts_has_no_line(recipe: Recipe) -> None:
-    with Logbook(recipe) as logbook:
-        logbook.step(seen())
-        logbook.updated(1)
-        logbook.updated(2)
+    with TrainingLog(recipe) as training_log:
+        training_log.step(seen())
+        training_log.updated(1)
+        training_log.updated(2)
     assert [line["step"] for line in lines(recipe)] == [1]
 
 
 def test_plans_are_kept_to_look_at(recipe: Recipe) -> None:
-    with Logbook(recipe) as logbook:
-        logbook.step(seen(text="one\u2028line"))
-        logbook.updated(3)
+    with TrainingLog(recipe) as training_log:
+        training_log.step(seen(text="one\u2028line"))
+        training_log.updated(3)
     samples = lines(recipe, "samples.jsonl")
     assert {sample["step"] for sample in samples} == {3}
     assert samples[0]["text"] == "one\u2028line"
@@ -111,14 +111,14 @@ def test_plans_are_kept_to_look_at(recipe: Recipe) -> None:
 def test_a_measurement_is_a_line_of_its_own_and_its_time_is_no_steps(
     recipe: Recipe, clock: Clock
 ) -> None:
-    with Logbook(recipe) as logbook:
-        logbook.step(seen())
-        logbook.updated(1)
+    with TrainingLog(recipe) as training_log:
+        training_log.step(seen())
+        training_log.updated(1)
         clock.now += 60
-        logbook.measured(1, seen(0.5), everyday=0.75)
-        logbook.step(seen())
+        training_log.measured(1, seen(0.5), everyday=0.75)
+        training_log.step(seen())
         clock.now += 3
-        logbook.updated(2)
+        training_log.updated(2)
     _, measured, second = lines(recipe)
     assert (measured["step"], measured["held_out/accuracy"]) == (1, 0.0)
     assert measured["held_out/everyday"] == 0.75
@@ -126,11 +126,11 @@ def test_a_measurement_is_a_line_of_its_own_and_its_time_is_no_steps(
 
 
 def test_the_summary_says_how_far_it_came_and_how_fast(recipe: Recipe, clock: Clock) -> None:
-    with Logbook(recipe) as logbook:
+    with TrainingLog(recipe) as training_log:
         for step in (1, 2):
-            logbook.step(seen())
+            training_log.step(seen())
             clock.now += 30
-            logbook.updated(step)
+            training_log.updated(step)
         assert summary(recipe) == {
             "step": 2,
             "seconds": 60.0,
@@ -138,15 +138,15 @@ def test_the_summary_says_how_far_it_came_and_how_fast(recipe: Recipe, clock: Cl
             "rollouts": 8,
             "rollouts_per_second": 0.1,
         }
-        logbook.finish({"cache_hits": 3})
+        training_log.finish({"cache_hits": 3})
     assert (summary(recipe)["finished"], summary(recipe)["cache_hits"]) == (True, 3)
 
 
 def test_learning_by_example_tells_its_loss_and_what_is_recited(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, LESSONS)
     console = listening()
-    with Logbook(recipe, console=console) as logbook:
-        logbook.taught(10, 2.5)
+    with TrainingLog(recipe, console=console) as training_log:
+        training_log.taught(10, 2.5)
         assert summary(recipe)["step"] == 10
     assert lines(recipe)[0]["loss"] == 2.5
     assert "step 10/10" in heard(console)
@@ -155,9 +155,9 @@ def test_learning_by_example_tells_its_loss_and_what_is_recited(tmp_path: Path) 
 def test_what_later_rounds_came_to_is_told(recipe: Recipe) -> None:
     console = listening()
     accepted = Score(1.0, right=True, was_right=True)
-    with Logbook(recipe, console=console) as logbook:
-        logbook.step(diagnose([Rollout(0, accepted, 5, POOL)]))
-        logbook.updated(1)
+    with TrainingLog(recipe, console=console) as training_log:
+        training_log.step(diagnose([Rollout(0, accepted, 5, POOL)]))
+        training_log.updated(1)
     assert "accepted right 1.00" in heard(console)
     assert lines(recipe)[0]["later/accepted_right"] == 1.0
 
@@ -165,16 +165,16 @@ def test_what_later_rounds_came_to_is_told(recipe: Recipe) -> None:
 def test_a_collapse_is_said_in_words(recipe: Recipe) -> None:
     console = listening()
     malformed = Score(0.0, valid=False, text="[bold]no plan[/]", problem="no list")
-    with Logbook(recipe, console=console) as logbook:
-        logbook.step(diagnose([Rollout(n, malformed, 5, POOL) for n in range(32)]))
+    with TrainingLog(recipe, console=console) as training_log:
+        training_log.step(diagnose([Rollout(n, malformed, 5, POOL) for n in range(32)]))
     assert "warning: only 0% of the texts are plans; warm the policy up" in heard(console)
     assert heard(console).count("\n") == 2  # one line for each warning, however narrow the window
 
 
 def test_words_are_never_taken_for_markup(recipe: Recipe) -> None:
     console = listening()
-    with Logbook(recipe, console=console) as logbook:
-        logbook.warn("step 0 (one): [/red] refused [bold]")
+    with TrainingLog(recipe, console=console) as training_log:
+        training_log.warn("step 0 (one): [/red] refused [bold]")
     assert heard(console) == "warning: step 0 (one): [/red] refused [bold]\n"
 
 
@@ -182,20 +182,20 @@ def test_words_are_never_taken_for_markup(recipe: Recipe) -> None:
 
 
 def first_stretch(recipe: Recipe, clock: Clock, steps: int) -> None:
-    with Logbook(recipe) as logbook:
+    with TrainingLog(recipe) as training_log:
         for step in range(1, steps + 1):
-            logbook.step(seen())
+            training_log.step(seen())
             clock.now += 60
-            logbook.updated(step)
+            training_log.updated(step)
 
 
 def test_what_goes_on_keeps_what_came_before_the_checkpoint_and_writes_the_rest_anew(
     recipe: Recipe, clock: Clock
 ) -> None:
     first_stretch(recipe, clock, 5)
-    with Logbook(recipe, after=3) as logbook:
-        logbook.step(seen(0.5))
-        logbook.updated(4)
+    with TrainingLog(recipe, after=3) as training_log:
+        training_log.step(seen(0.5))
+        training_log.updated(4)
     assert [(line["step"], line["reward"]) for line in lines(recipe)] == [
         (1, 1.0),
         (2, 1.0),
@@ -209,11 +209,11 @@ def test_what_goes_on_keeps_what_came_before_the_checkpoint_and_writes_the_rest_
 def test_time_and_rollouts_are_those_of_all_stretches(recipe: Recipe, clock: Clock) -> None:
     first_stretch(recipe, clock, 5)
     clock.now += 10_000  # nobody trains meanwhile
-    with Logbook(recipe, after=3) as logbook:
-        assert logbook.seconds == 0.0
-        logbook.step(seen())
+    with TrainingLog(recipe, after=3) as training_log:
+        assert training_log.seconds == 0.0
+        training_log.step(seen())
         clock.now += 60
-        logbook.updated(4)
+        training_log.updated(4)
     assert summary(recipe)["train_minutes"] == 6.0
     assert summary(recipe)["rollouts"] == 24
     assert summary(recipe)["rollouts_per_second"] == round(24 / 360, 1)
@@ -221,9 +221,9 @@ def test_time_and_rollouts_are_those_of_all_stretches(recipe: Recipe, clock: Clo
 
 def test_what_begins_anew_forgets_what_was_there(recipe: Recipe, clock: Clock) -> None:
     first_stretch(recipe, clock, 5)
-    with Logbook(recipe) as logbook:
-        logbook.step(seen())
-        logbook.updated(1)
+    with TrainingLog(recipe) as training_log:
+        training_log.step(seen())
+        training_log.updated(1)
     assert [line["step"] for line in lines(recipe)] == [1]
     assert summary(recipe)["rollouts"] == 4
 
@@ -246,9 +246,9 @@ def test_a_line_that_a_kill_broke_off_is_left_out(
     first_stretch(recipe, clock, 2)
     with (recipe.output / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(broken)
-    with Logbook(recipe, after=2) as logbook:
-        logbook.step(seen())
-        logbook.updated(3)
+    with TrainingLog(recipe, after=2) as training_log:
+        training_log.step(seen())
+        training_log.updated(3)
     assert [line["step"] for line in lines(recipe)] == [1, 2, 3]
 
 
@@ -267,16 +267,16 @@ def test_a_broken_summary_costs_no_more_than_its_numbers(
 ) -> None:
     first_stretch(recipe, clock, 2)
     (recipe.output / "summary.json").write_text(broken, "utf-8")
-    with Logbook(recipe, after=2) as logbook:
-        logbook.step(seen())
-        logbook.updated(3)
+    with TrainingLog(recipe, after=2) as training_log:
+        training_log.step(seen())
+        training_log.updated(3)
     assert summary(recipe)["rollouts"] == 4
 
 
 def test_a_training_that_stopped_says_how_to_go_on(recipe: Recipe) -> None:
     console = listening()
-    with Logbook(recipe, console=console) as logbook:
-        logbook.stopped(4)
+    with TrainingLog(recipe, console=console) as training_log:
+        training_log.stopped(4)
     assert heard(console) == (
         "stopped after step 4 of 10, with a checkpoint; --resume goes on from there\n"
     )
@@ -290,11 +290,11 @@ def test_only_the_first_process_keeps_a_logbook(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    with Logbook(recipe) as logbook:
-        logbook.step(seen())
-        logbook.updated(1)
-        logbook.measured(1, seen())
-        logbook.warn("of nothing")
-        logbook.finish({})
+    with TrainingLog(recipe) as training_log:
+        training_log.step(seen())
+        training_log.updated(1)
+        training_log.measured(1, seen())
+        training_log.warn("of nothing")
+        training_log.finish({})
     assert not recipe.output.exists()
     assert capsys.readouterr().err == ""

@@ -13,7 +13,7 @@ from podium.core.request import Reply, Request, user
 from podium.core.worker import Worker
 from podium.train import worker_set as module
 from podium.train.recipe import Recipe
-from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, make_cast
+from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, connect_workers
 from podium.workers import Endpoint, Http
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.vocabulary import UNSURE
@@ -47,7 +47,7 @@ ADAPTERS = ETUDES.replace(
 
 @asynccontextmanager
 async def on_stage(recipe: Recipe) -> AsyncIterator[WorkerSet]:
-    cast = make_cast(recipe, Http())
+    cast = connect_workers(recipe, Http())
     yield cast
     await cast.close()
 
@@ -153,7 +153,9 @@ async def test_forgetful_workers_forget_before_their_replies_are_kept(tmp_path: 
     always = make_recipe(tmp_path, ORACLE, ["pool.flaky=1.0", "data.etudes.later_round_share=0.5"])
     async with on_stage(always) as cast:
         assert cast.cache is not None
-        assert {(await worker.reply(ask("hello"))).text for worker in cast.forgetful} == {UNSURE}
+        assert {(await worker.reply(ask("hello"))).text for worker in cast.flaky_workers} == {
+            UNSURE
+        }
         assert cast.cache.misses == 0
         said = {worker.profile.name: await worker.reply(ask("hello")) for worker in cast.workers}
     assert said["misleading"].text == "7"
@@ -161,7 +163,7 @@ async def test_forgetful_workers_forget_before_their_replies_are_kept(tmp_path: 
 
 async def test_no_worker_forgets_where_the_recipe_does_not_say_so(tmp_path: Path) -> None:
     async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
-        assert cast.forgetful == cast.workers
+        assert cast.flaky_workers == cast.workers
 
 
 async def test_workers_that_hold_a_model_let_go_of_it(

@@ -21,18 +21,18 @@ from __future__ import annotations
 
 from podium_lab.etudes.etude import Etude, Etudes, EtudeStep, held_out, make_etude
 from podium_lab.etudes.oracle import oracle_reply
-from podium_lab.etudes.plan_examples import Opening, openings
+from podium_lab.etudes.plan_examples import PlanExample, make_plan_examples
 from podium_lab.etudes.second_rounds import (
-    LaterSituation,
-    Practice,
-    later_openings,
-    later_situations,
-    training_situations,
+    SecondRound,
+    TrainingContext,
+    make_second_round_examples,
+    make_second_rounds,
+    make_training_contexts,
 )
 from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES, Family
-from podium_lab.etudes.specialist_examples import Lesson, lessons
-from podium_lab.etudes.tasks import everyday, grade, sensible
+from podium_lab.etudes.specialist_examples import SpecialistExample, make_specialist_examples
+from podium_lab.etudes.tasks import everyday_questions, grade, is_direct_plan
 from podium_lab.etudes.vocabulary import UNSURE
 from podium_lab.etudes.workers import (
     GENERALIST,
@@ -58,22 +58,22 @@ __all__ = [
     "Etudes",
     "Family",
     "FlakyWorker",
-    "LaterSituation",
-    "Lesson",
-    "Opening",
-    "Practice",
+    "PlanExample",
+    "SecondRound",
+    "SpecialistExample",
     "Split",
+    "TrainingContext",
     "descriptions",
-    "everyday",
+    "everyday_questions",
     "grade",
     "held_out",
-    "later_openings",
-    "later_situations",
-    "lessons",
+    "is_direct_plan",
     "make_etude",
-    "openings",
+    "make_plan_examples",
+    "make_second_round_examples",
+    "make_second_rounds",
+    "make_specialist_examples",
+    "make_training_contexts",
     "oracle_reply",
     "pool_profiles",
-    "sensible",
-    "training_situations",
 ]

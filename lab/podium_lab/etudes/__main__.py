@@ -21,7 +21,7 @@ TEST: Final = 2_000
 
 
 @dataclass(slots=True)
-class Census:
+class EtudeStatistics:
     """Counts over études, and what of them must not occur in the other split."""
 
     shapes: Counter[str] = field(default_factory=Counter)
@@ -35,7 +35,7 @@ class Census:
     operands: set[str] = field(default_factory=set)
     signatures: set[str] = field(default_factory=set)
 
-    def take(self, etudes: Iterable[Etude]) -> Census:
+    def take(self, etudes: Iterable[Etude]) -> EtudeStatistics:
         """Count these too."""
         for etude in etudes:
             self.shapes[etude.shape] += 1
@@ -57,7 +57,7 @@ class Census:
         return self.shapes.total()
 
 
-def common(train: Census, test: Census) -> dict[str, int]:
+def common(train: EtudeStatistics, test: EtudeStatistics) -> dict[str, int]:
     """How much of the test set occurs in training, by what it is; all of it must be none."""
     both: dict[str, AbstractSet[object]] = {
         "questions": train.questions & test.questions,
@@ -72,9 +72,9 @@ def common(train: Census, test: Census) -> dict[str, int]:
 
 def report(seed: int, train_size: int = TRAIN, test_size: int = TEST) -> Iterator[str]:
     """The statistics of both splits, line by line, and the check between them."""
-    train = Census().take(islice(Etudes(seed, "train").stream(), train_size))
+    train = EtudeStatistics().take(islice(Etudes(seed, "train").stream(), train_size))
     longer = held_out(test_size // 10, seed, dict.fromkeys(TEST_ONLY, 1.0))
-    test = Census().take(held_out(test_size, seed, USUAL)).take(longer)
+    test = EtudeStatistics().take(held_out(test_size, seed, USUAL)).take(longer)
     for name, census in (("train", train), ("test", test)):
         yield f"{name}: {census.size} études, {len(census.questions)} distinct questions"
         yield f"  distinct questions  {len(census.questions) / census.size:.3f}"

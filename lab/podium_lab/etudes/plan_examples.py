@@ -30,7 +30,7 @@ from podium.core.workflow import Access, Step, Workflow
 from podium_lab.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium_lab.etudes.phrasing import wording
 from podium_lab.etudes.shapes import EtudeShape
-from podium_lab.etudes.tasks import everyday
+from podium_lab.etudes.tasks import everyday_questions
 from podium_lab.etudes.workers import ROLES, descriptions, pool_profiles
 
 SHAPES: Final = MappingProxyType(
@@ -63,7 +63,7 @@ ORDER: Final[plan.Order] = "step-by-step"
 SAME_MODELS: Final = MappingProxyType({role: role for role in ROLES})
 
 
-class Opening(NamedTuple):
+class PlanExample(NamedTuple):
     """A situation, and a plan for it that is well-formed and random. `is_assigned` says that the
     question itself names who is to do what; otherwise the plan's workers are nobody's choice,
     and nothing is to be learned from them."""
@@ -73,7 +73,7 @@ class Opening(NamedTuple):
     is_assigned: bool = False
 
 
-def openings(
+def make_plan_examples(
     seed: int,
     models: Mapping[str, str] = SAME_MODELS,
     *,
@@ -85,7 +85,7 @@ def openings(
     true_access: float = TRUE_ACCESS,
     drop: float = DROP,
     order: plan.Order = ORDER,
-) -> Iterator[Opening]:
+) -> Iterator[PlanExample]:
     """Opening after opening, over pools as `pool_profiles` makes them.
 
     `true_clauses` counts among the questions of several steps, and `true_access` among those
@@ -98,7 +98,7 @@ def openings(
         point = rng.random()
         is_assigned = everyday_share <= point < everyday_share + assigned_share
         if point < everyday_share:
-            question = rng.choice(everyday("train"))
+            question = rng.choice(everyday_questions("train"))
             workflow = Workflow((Step(rng.choice(pool.names), question),))
         else:
             (shape,) = rng.choices(names, weights)
@@ -112,7 +112,7 @@ def openings(
             )
             question = _assigned(rng, pool, workflow) if is_assigned else etude.question
         context = PlanningContext(question=question, pool=pool)
-        yield Opening(context, plan.write(workflow, pool, order=order), is_assigned)
+        yield PlanExample(context, plan.write(workflow, pool, order=order), is_assigned)
 
 
 def any_workflow(

@@ -30,15 +30,15 @@ from podium_lab.etudes.plan_examples import (
     ORDER,
     SAME_MODELS,
     SHAPES,
-    Opening,
+    PlanExample,
     any_workflow,
     random_access,
 )
 from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES
-from podium_lab.etudes.tasks import everyday, grade
+from podium_lab.etudes.tasks import everyday_questions, grade
 from podium_lab.etudes.vocabulary import UNSURE
-from podium_lab.etudes.workers import GENERALIST, is_forgotten, pool_profiles
+from podium_lab.etudes.workers import GENERALIST, is_declined, pool_profiles
 
 FLAKY: Final = 0.15
 """How often a worker does not know what it should."""
@@ -57,7 +57,7 @@ Voice = Callable[[str, str], str]
 """What a worker, called by its role, says to a message."""
 
 
-class LaterSituation(NamedTuple):
+class SecondRound(NamedTuple):
     """An étude after a first round, and whether that came to the right answer."""
 
     etude: Etude
@@ -65,7 +65,7 @@ class LaterSituation(NamedTuple):
     is_right: bool
 
 
-def later_situations(
+def make_second_rounds(
     rng: Random,
     split: Split = "train",
     models: Mapping[str, str] = SAME_MODELS,
@@ -76,14 +76,14 @@ def later_situations(
     flaky_seed: int = 0,
     drop: float = DROP,
     order: plan.Order = ORDER,
-) -> Iterator[LaterSituation]:
+) -> Iterator[SecondRound]:
     """Situation after situation, as a good conductor's first round has left it; in half of them
     the answer is right.
 
     What the workers forgot, `FlakyWorker` of the same share and seed forgets again: repeating a
     request word by word is of no use.
     """
-    voice = flaky_voice(flaky_share, flaky_seed)
+    voice = flaky_replies(flaky_share, flaky_seed)
     names, weights = list(shapes), list(shapes.values())
     while True:
         wanted = rng.random() < 0.5
@@ -98,7 +98,7 @@ def later_situations(
             round_ = carry_out(workflow, pool, voice, order=order)
             if grade(round_.steps[-1].reply, etude) is wanted:
                 context = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
-                yield LaterSituation(etude, context, wanted)
+                yield SecondRound(etude, context, wanted)
                 break
         else:
             raise UsageError(
@@ -107,7 +107,7 @@ def later_situations(
             )
 
 
-def later_openings(
+def make_second_round_examples(
     seed: int,
     models: Mapping[str, str] = SAME_MODELS,
     *,
@@ -117,11 +117,11 @@ def later_openings(
     flaky_share: float = FLAKY,
     drop: float = DROP,
     order: plan.Order = ORDER,
-) -> Iterator[Opening]:
+) -> Iterator[PlanExample]:
     """Opening after opening for a second round: the answer is accepted, or there is another
     plan for no one in particular, whatever the first round came to."""
     rng = Random(f"{seed}/later openings")  # noqa: S311 - repeatable, not secret
-    voice = flaky_voice(flaky_share, seed)
+    voice = flaky_replies(flaky_share, seed)
     names, weights = list(shapes), list(shapes.values())
     while True:
         (shape,) = rng.choices(names, weights)
@@ -136,7 +136,9 @@ def later_openings(
             text = plan.write_acceptance(order)
         else:
             text = plan.write(_second(rng, etude, pool, round_), pool, order=order)
-        yield Opening(PlanningContext(question=etude.question, pool=pool, rounds=(round_,)), text)
+        yield PlanExample(
+            PlanningContext(question=etude.question, pool=pool, rounds=(round_,)), text
+        )
 
 
 # ---- carrying a round out
@@ -183,11 +185,11 @@ def carry_out(
     return Round(index, workflow, tuple(steps), plan_text=plan.write(workflow, pool, order=order))
 
 
-def flaky_voice(share: float, seed: int) -> Voice:
+def flaky_replies(share: float, seed: int) -> Voice:
     """Perfect specialists that forget as a `FlakyWorker` does; the others guess."""
 
     def voice(worker: str, message: str) -> str:
-        if is_forgotten(worker, message, share, seed):
+        if is_declined(worker, message, share, seed):
             return UNSURE
         return oracle_reply(worker, message) if worker in FAMILIES else _guess(worker, message)
 
@@ -249,7 +251,7 @@ def _going_on(rng: Random, reads: tuple[int, ...], start: int) -> Access:
     return tuple(read - start for read in reads) if min(reads) >= start else "all"
 
 
-class Practice(NamedTuple):
+class TrainingContext(NamedTuple):
     """What is asked, an étude or an everyday question in its own words, and the situation in
     which a plan for it is to be written."""
 
@@ -257,7 +259,7 @@ class Practice(NamedTuple):
     context: PlanningContext
 
 
-def training_situations(
+def make_training_contexts(
     seed: int,
     shapes: Mapping[EtudeShape, float] = USUAL,
     models: Mapping[str, str] = SAME_MODELS,
@@ -270,7 +272,7 @@ def training_situations(
     flaky_share: float = FLAKY,
     flaky_seed: int = 0,
     order: plan.Order = ORDER,
-) -> Iterator[Practice]:
+) -> Iterator[TrainingContext]:
     """Situation after situation, of shapes as frequent as their weights say.
 
     Workers are described at random and shuffled, and each is left out with the chance `drop`;
@@ -280,7 +282,7 @@ def training_situations(
     """
     rng = Random(f"{seed}/situations")  # noqa: S311 - repeatable, not secret
     names, weights = list(shapes), list(shapes.values())
-    later = later_situations(
+    later = make_second_rounds(
         rng,
         "train",
         models,
@@ -295,15 +297,15 @@ def training_situations(
         point = rng.random()
         if point < later_share:
             etude, context, _ = next(later)
-            yield Practice(etude, context)
+            yield TrainingContext(etude, context)
             continue
         asked: Etude | str
         if point < later_share + everyday_share:
-            asked = question = rng.choice(everyday("train"))
+            asked = question = rng.choice(everyday_questions("train"))
             needed: tuple[str, ...] = (GENERALIST,)
         else:
             (shape,) = rng.choices(names, weights)
             asked = make_etude(rng, "train", shape, nested_share=nested_share)
             question, needed = asked.question, asked.families
         pool = pool_profiles(rng, models, keep=needed if keep_needed else (), drop=drop)
-        yield Practice(asked, PlanningContext(question=question, pool=pool))
+        yield TrainingContext(asked, PlanningContext(question=question, pool=pool))

@@ -70,28 +70,28 @@ _SHAPES: Final[dict[Role, tuple[EtudeShape, ...]]] = {
 others."""
 
 
-class Lesson(NamedTuple):
+class SpecialistExample(NamedTuple):
     """A message to a specialist, and what it should reply."""
 
     prompt: str
     reply: str
 
 
-def lessons(
+def make_specialist_examples(
     family: str, seed: int, split: Split = "train", *, unsure_share: float = UNSURE_SHARE
-) -> Iterator[Lesson]:
+) -> Iterator[SpecialistExample]:
     """Lesson after lesson; the hard ones among the skills of the family more often."""
     if family not in FAMILIES:
         raise UsageError(f"no family is called {family!r}; there is {', '.join(FAMILIES)}")
     rng = Random(f"{seed}/lessons/{family}/{split}")  # noqa: S311 - repeatable, not secret
     while True:
         if rng.random() < unsure_share:
-            yield Lesson(_not_for(rng, family, split), UNSURE)
+            yield SpecialistExample(_not_for(rng, family, split), UNSURE)
         else:
             yield _own(rng, family, split)
 
 
-def _own(rng: Random, family: str, split: Split) -> Lesson:
+def _own(rng: Random, family: str, split: Split) -> SpecialistExample:
     skills = _skills(family)
     (skill,) = rng.choices(skills, [WEIGHTS.get(skill.name, 1.0) for skill in skills])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
@@ -144,7 +144,7 @@ def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Op
 # ---- how they reach the worker
 
 
-def _taught(rng: Random, split: Split, operations: Sequence[Operation]) -> Lesson:
+def _taught(rng: Random, split: Split, operations: Sequence[Operation]) -> SpecialistExample:
     """The lesson on the last operation."""
     subtasks, subtask = _subtasks(rng, split, operations)
     shown = _pairs(operations, subtasks)
@@ -153,7 +153,7 @@ def _taught(rng: Random, split: Split, operations: Sequence[Operation]) -> Lesso
     else:
         pairs = _in_one_round(rng, split, operations, shown, subtask)
     prompt = compose(subtask, question=None, pairs=pairs, is_final=False)
-    return Lesson(prompt, operations[-1].answer.text)
+    return SpecialistExample(prompt, operations[-1].answer.text)
 
 
 def _with_an_unknown(rng: Random, split: Split, operations: Sequence[Operation]) -> str:

@@ -120,12 +120,12 @@ def _names() -> frozenset[str]:
 
 
 @cache
-def everyday(split: Split) -> tuple[str, ...]:
+def everyday_questions(split: Split) -> tuple[str, ...]:
     """The questions of that split; none of them is in the other."""
     return tuple(read_table("everyday.toml")[split])
 
 
-def sensible(workflow: Workflow, question: str) -> bool:
+def is_direct_plan(workflow: Workflow, question: str) -> bool:
     """Whether the plan hands the question, as it is, to the generalist, or to a specialist who
     knows the answer; workers are named by their roles, as `pool_profiles` names them."""
     if len(workflow) != 1 or workflow.steps[0].subtask != question:
@@ -153,7 +153,7 @@ def everyday_suite(split: str = "test") -> list[Task]:
     (`train`)."""
     for known in SPLITS:
         if split == known:
-            return [everyday_task(question) for question in everyday(known)]
+            return [everyday_task(question) for question in everyday_questions(known)]
     raise ConfigError(f"everyday questions have no split {split!r}; they have {', '.join(SPLITS)}")
 
 
@@ -162,7 +162,7 @@ async def _never_graded(answer: str) -> bool:
 
 
 def _leaves_alone(question: str, workflow: Workflow) -> bool:
-    return sensible(workflow, question)
+    return is_direct_plan(workflow, question)
 
 
 LONGER: Final[Mapping[EtudeShape, float]] = MappingProxyType(dict.fromkeys(sorted(TEST_ONLY), 1.0))

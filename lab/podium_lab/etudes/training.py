@@ -21,20 +21,20 @@ from podium.core.task import Task
 from podium.core.usage import FREE
 from podium.core.workflow import Workflow
 from podium.train.ablations import in_every_place, under_one_name
-from podium.train.examples import CONDUCTOR, Written
+from podium.train.examples import CONDUCTOR, TextExample
 from podium.train.exercises import Exercise, Fits, limit_context, take_fitting
 from podium.train.recipe import Recipe
 from podium_lab.etudes.etude import Etude, held_out
-from podium_lab.etudes.plan_examples import SHAPES, Opening, openings
+from podium_lab.etudes.plan_examples import SHAPES, PlanExample, make_plan_examples
 from podium_lab.etudes.second_rounds import (
-    LaterSituation,
-    later_openings,
-    later_situations,
-    training_situations,
+    SecondRound,
+    make_second_round_examples,
+    make_second_rounds,
+    make_training_contexts,
 )
 from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
-from podium_lab.etudes.specialist_examples import lessons
-from podium_lab.etudes.tasks import etude_task, everyday, everyday_task
+from podium_lab.etudes.specialist_examples import make_specialist_examples
+from podium_lab.etudes.tasks import etude_task, everyday_questions, everyday_task
 from podium_lab.etudes.workers import ROLES, descriptions, pool_profiles
 
 PARTS: Final = 16
@@ -50,15 +50,15 @@ FEW: Final = 5_000
 
 
 def etude_examples(
-    recipe: Recipe, teach: str, split: Split, count: int
-) -> dict[str, list[Written]]:
+    recipe: Recipe, dataset: str, split: Split, count: int
+) -> dict[str, list[TextExample]]:
     """Make `count` examples for every adapter that the recipe trains, by its name."""
     assert recipe.sft is not None
-    makers: Mapping[str, Callable[[int, int], list[Written]]]
-    if teach == "lessons":
+    makers: Mapping[str, Callable[[int, int], list[TextExample]]]
+    if dataset == "specialists":
         unsure = recipe.data.etudes.unsure_share
         makers = {name: _Lessons(name, split, unsure) for name in sorted(recipe.sft.adapters)}
-    elif teach == "openings":
+    elif dataset == "plans":
         makers = {CONDUCTOR: _Openings(recipe, split)}
     else:
         makers = {CONDUCTOR: _Decisions(recipe, split)}
@@ -73,10 +73,12 @@ class _Lessons:
     split: Split
     unsure_share: float
 
-    def __call__(self, seed: int, count: int) -> list[Written]:
-        stream = lessons(self.family, seed, self.split, unsure_share=self.unsure_share)
+    def __call__(self, seed: int, count: int) -> list[TextExample]:
+        stream = make_specialist_examples(
+            self.family, seed, self.split, unsure_share=self.unsure_share
+        )
         return [
-            Written([{"role": "user", "content": lesson.prompt}], lesson.reply)
+            TextExample([{"role": "user", "content": lesson.prompt}], lesson.reply)
             for lesson in islice(stream, count)
         ]
 
@@ -90,13 +92,13 @@ class _Openings:
     recipe: Recipe
     split: Split
 
-    def __call__(self, seed: int, count: int) -> list[Written]:
+    def __call__(self, seed: int, count: int) -> list[TextExample]:
         data, asked = self.recipe.data.etudes, self.recipe.prompt
         prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
         models = dict.fromkeys(ROLES, "")
         shapes = _shapes(self.recipe, SHAPES)
         if self.split == "test":
-            told = openings(
+            told = make_plan_examples(
                 seed + 500,
                 models,
                 shapes=shapes,
@@ -107,7 +109,7 @@ class _Openings:
             )
             return [_as_conversation(prompt, opening) for opening in islice(told, count)]
         later = round(count * data.later_round_share)
-        first = openings(
+        first = make_plan_examples(
             seed,
             models,
             shapes=shapes,
@@ -119,7 +121,7 @@ class _Openings:
             drop=self.recipe.pool.drop,
             order=prompt.order,
         )
-        second = later_openings(
+        second = make_second_round_examples(
             seed,
             models,
             shapes=shapes,
@@ -140,16 +142,16 @@ class _Decisions:
     recipe: Recipe
     split: Split
 
-    def __call__(self, seed: int, count: int) -> list[Written]:
+    def __call__(self, seed: int, count: int) -> list[TextExample]:
         asked, pool = self.recipe.prompt, self.recipe.pool
         prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
-        drawn = later_situations(
+        drawn = make_second_rounds(
             Random(f"{seed}/decisions"),  # noqa: S311 - repeatable, not secret
             self.split,
             dict.fromkeys(ROLES, ""),
             shapes=_shapes(self.recipe, USUAL),
             nested_share=self.recipe.data.etudes.nested_share,
-            flaky_share=pool.forgetful,
+            flaky_share=pool.flaky_workers,
             flaky_seed=self.recipe.run.seed,
             drop=pool.drop,
             order=prompt.order,
@@ -165,24 +167,26 @@ def _shapes(recipe: Recipe, usual: Mapping[EtudeShape, float]) -> Mapping[EtudeS
     return {EtudeShape(name): weight for name, weight in stages[-1].shapes.items()}
 
 
-def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
+def _as_conversation(prompt: Prompt, opening: PlanExample) -> TextExample:
     """An opening as the conversation that asks for it, and its plan. Where nobody said who is to
     do what, the plan's ids are given, not learned; how many there are of them still is."""
     messages = prompt.messages(opening.context)
     unlearned = () if opening.is_assigned else tuple(_places_of_ids(opening.plan))
-    return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned)
+    return TextExample(
+        [{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned
+    )
 
 
-def _as_decision(prompt: Prompt, later: LaterSituation) -> Written:
+def _as_decision(prompt: Prompt, later: SecondRound) -> TextExample:
     """What follows a first round: the acceptance of its answer, or how another plan begins, as
     far as every plan begins alike."""
     messages = [{"role": m.role, "content": m.text} for m in prompt.messages(later.context)]
     if later.is_right:
-        return Written(messages, plan.write_acceptance(prompt.order))
+        return TextExample(messages, plan.write_acceptance(prompt.order))
     (first,) = later.context.rounds
     begun, key, _ = first.plan_text.partition(_FIRST_KEY)
     assert key, f"a plan in this form has {_FIRST_KEY} in it"
-    return Written(messages, begun + key, is_whole=False)
+    return TextExample(messages, begun + key, is_whole=False)
 
 
 def _places_of_ids(text: str) -> Iterator[tuple[int, int]]:
@@ -190,8 +194,8 @@ def _places_of_ids(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _in_parts(
-    makers: Mapping[str, Callable[[int, int], list[Written]]], seed: int, count: int
-) -> dict[str, list[Written]]:
+    makers: Mapping[str, Callable[[int, int], list[TextExample]]], seed: int, count: int
+) -> dict[str, list[TextExample]]:
     """So many examples of every maker, made by all processors."""
     share = -(-count // PARTS)
     seeds = [seed * 1_000 + part for part in range(PARTS)]
@@ -202,7 +206,7 @@ def _in_parts(
         with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as processes:
             waiting = [processes.submit(maker, part, share) for _, maker, part in jobs]
             made = [future.result() for future in waiting]
-    examples: dict[str, list[Written]] = {name: [] for name in makers}
+    examples: dict[str, list[TextExample]] = {name: [] for name in makers}
     for (name, _, _), part in zip(jobs, made, strict=True):
         examples[name] += part
     return {name: group[:count] for name, group in examples.items()}
@@ -215,14 +219,14 @@ def etude_exercises(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
     assert training is not None
     data, questions = recipe.data.etudes, training.questions
     make = partial(
-        training_situations,
+        make_training_contexts,
         models=dict.fromkeys(recipe.pool.roles, ""),
         everyday_share=data.everyday_share if recipe.grpo is not None else 0.0,  # graded by plans
         later_share=data.later_round_share,
         nested_share=data.nested_share,
         drop=recipe.pool.drop,
         keep_needed=recipe.pool.keep_needed,
-        flaky_share=recipe.pool.forgetful,
+        flaky_share=recipe.pool.flaky_workers,
         flaky_seed=recipe.run.seed,
     )
     stages: Sequence[tuple[int | None, Mapping[EtudeShape, float]]] = [
@@ -293,5 +297,5 @@ def held_out_everyday_exercises(recipe: Recipe) -> list[Exercise]:
             PlanningContext(question=question, pool=pool_profiles(rng, models, split="test")),
             "test",
         )
-        for question in everyday("test")[: recipe.run.eval_tasks]
+        for question in everyday_questions("test")[: recipe.run.eval_tasks]
     ]

@@ -57,10 +57,10 @@ class FlakyWorker:
             yield piece
 
     def _fails(self, request: Request) -> bool:
-        return is_forgotten(self.profile.name, request.text, self._share, self._seed)
+        return is_declined(self.profile.name, request.text, self._share, self._seed)
 
 
-def is_forgotten(worker: str, text: str, share: float, seed: int) -> bool:
+def is_declined(worker: str, text: str, share: float, seed: int) -> bool:
     """Whether a worker that fails in that share of all cases fails at this text."""
     digest = blake2b(f"{seed}\0{worker}\0{text}".encode(), digest_size=4).digest()
     return int.from_bytes(digest) < share * _PARTS

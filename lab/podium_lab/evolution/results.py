@@ -28,7 +28,7 @@ COORDINATOR: Final = "coordinator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evolved:
+class EvolvedResult:
     """A coordinator as a training left it. `settings` is the table `[evolve]` of its recipe, and
     `steps` after how many steps it was kept."""
 
@@ -53,7 +53,7 @@ class Evolved:
         return self.steps >= self.planned
 
 
-def read_evolved(output: Path) -> Evolved:
+def read_evolved(output: Path) -> EvolvedResult:
     """What the training in that directory left; an error says what is missing or damaged."""
     evolve = _evolve_table(output)
     steps = evolve.steps
@@ -66,7 +66,7 @@ def read_evolved(output: Path) -> Evolved:
                 f"`podium train evolve` make a step at least"
             )
         directory, steps = kept.path / COORDINATOR, kept.step
-    return Evolved(
+    return EvolvedResult(
         coordinator=directory,
         described=read_description(directory),
         settings=evolve,

@@ -37,7 +37,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class SearchSpace:
     """What is searched for the coordinator that is described; `directions` are the rows of a
     matrix, and without them every number is free."""
 
@@ -65,7 +65,7 @@ class Space:
             np.save(directory / FILE, self.directions, allow_pickle=False)
 
 
-def read_space(described: Description, count: int, directory: Path) -> Space:
+def read_space(described: Description, count: int, directory: Path) -> SearchSpace:
     """What was kept in that directory, for a coordinator whose search has so many directions."""
     path = directory / FILE
     found = read_floats(path, ANEW)
@@ -77,7 +77,7 @@ def read_space(described: Description, count: int, directory: Path) -> Space:
         )
     if not np.isfinite(found).all():
         raise ConfigError(f"{path}: some numbers are infinite or none at all; {ANEW}")
-    return Space(described, found.astype(np.float64))
+    return SearchSpace(described, found.astype(np.float64))
 
 
 def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int) -> Matrix:
@@ -126,7 +126,9 @@ class Search(Protocol):
         ...
 
 
-def begin(method: Method, start: Vector, *, sigma: float, population: int, seed: int) -> Search:
+def start_search(
+    method: Method, start: Vector, *, sigma: float, population: int, seed: int
+) -> Search:
     """A search that begins at `start` and first looks about `sigma` far around it."""
     made = SeparableCma if method == "cma-es" else _AtRandom
     return made(start, sigma, population, seed)

@@ -39,17 +39,23 @@ from podium.train.runtime import (
     DIRECTORY,
     STATE_FILE,
     Checkpoint,
+    explain_out_of_space,
     last_checkpoint,
-    where_room_may_run_out,
 )
 from podium.train.schema import EvolveTable
-from podium.train.training_log import Logbook
-from podium.train.worker_set import WorkerSet, make_cast
+from podium.train.training_log import TrainingLog
+from podium.train.worker_set import WorkerSet, connect_workers
 from podium.workers import Http
 from podium.workers.local.hidden_states import HiddenReader
 from podium_lab.evolution.results import COORDINATOR
-from podium_lab.evolution.search import Space, begin, principal_directions, read_space
-from podium_lab.evolution.trials import Candidates, Readings, Trial, earned, seen_in
+from podium_lab.evolution.search import SearchSpace, principal_directions, read_space, start_search
+from podium_lab.evolution.trials import (
+    CachedReader,
+    Trial,
+    TrialRunner,
+    diagnose_trials,
+    mean_reward,
+)
 
 LOOKED_AT: Final = 256
 """The questions by whose hidden states directions are found."""
@@ -59,15 +65,15 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Evolve the recipe's coordinator, from the beginning or from its last checkpoint."""
     begun = last_checkpoint(recipe.output) if resume else None
     with (
-        where_room_may_run_out(recipe.output, fewer="evolve.questions or evolve.population"),
-        Logbook(recipe, after=begun.step if begun else 0) as logbook,
+        explain_out_of_space(recipe.output, fewer="evolve.questions or evolve.population"),
+        TrainingLog(recipe, after=begun.step if begun else 0) as training_log,
     ):
-        asyncio.run(_train(recipe, logbook, begun))
+        asyncio.run(_train(recipe, training_log, begun))
 
 
-async def _train(recipe: Recipe, logbook: Logbook, begun: Checkpoint | None) -> None:
+async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | None) -> None:
     """Evolve, with everything on one event loop, where the workers live."""
-    cast = make_cast(recipe, Http())
+    cast = connect_workers(recipe, Http())
     try:
         evolve = recipe.evolve
         assert evolve is not None, "checked as it was read"
@@ -77,14 +83,14 @@ async def _train(recipe: Recipe, logbook: Logbook, begun: Checkpoint | None) -> 
             tryouts = _Tryouts(evolve, cast, reader)
             questions = _questions(recipe, cast.pool)
             space = await _space(evolve, described, tryouts, questions.training, begun)
-            evolution = _Evolution(recipe, evolve, tryouts, questions, space, logbook)
+            evolution = _Evolution(recipe, evolve, tryouts, questions, space, training_log)
             if begun is not None:
                 evolution.go_on_from(begun)
             if await evolution.all_steps():
                 evolution.coordinator.save(recipe.output / COORDINATOR)
-                logbook.finish({"parameters": space.size, **_kept(cast)})
+                training_log.finish({"parameters": space.size, **_kept(cast)})
             else:
-                logbook.stopped(evolution.step)
+                training_log.stopped(evolution.step)
         finally:
             await reader.close()
     finally:
@@ -130,15 +136,15 @@ async def _space(
     tryouts: _Tryouts,
     tasks: Sequence[Task],
     begun: Checkpoint | None,
-) -> Space:
+) -> SearchSpace:
     """What is to be searched. Directions are those of the hidden states that a coordinator meets
     which prefers nobody; a training that goes on has kept them."""
     if evolve.directions is None:
-        return Space(described)
+        return SearchSpace(described)
     if begun is not None:
         return read_space(described, evolve.directions, begun.path)
     states = await tryouts.states_met(Coordinator.blank(described), tasks[:LOOKED_AT])
-    return Space(described, principal_directions(states, evolve.directions))
+    return SearchSpace(described, principal_directions(states, evolve.directions))
 
 
 def _kept(cast: WorkerSet) -> dict[str, float]:
@@ -153,7 +159,7 @@ class _Tryouts:
     def __init__(self, evolve: EvolveTable, cast: WorkerSet, reader: HiddenReader) -> None:
         self._matrices = evolve.matrices
         self._reader = reader
-        self._candidates = Candidates(cast.forgetful, cast.pool, turns=evolve.turns)
+        self._candidates = TrialRunner(cast.flaky_workers, cast.pool, turns=evolve.turns)
 
     async def try_out(
         self,
@@ -162,9 +168,9 @@ class _Tryouts:
         seed: Sequence[int] | None = None,
     ) -> list[list[Trial]]:
         """The runs of each. Where no matrix is scaled, all share what was read."""
-        readings = Readings(self._reader)
+        readings = CachedReader(self._reader)
         readers = [
-            Readings(self._reader.with_scales(self._matrices, coordinator.scales))
+            CachedReader(self._reader.with_scales(self._matrices, coordinator.scales))
             if self._matrices
             else readings
             for coordinator in coordinators
@@ -174,7 +180,7 @@ class _Tryouts:
 
     async def states_met(self, coordinator: Coordinator, tasks: Sequence[Task]) -> list[Vector]:
         """The hidden states that a coordinator meets which draws its choices, each of them once."""
-        readings = Readings(self._reader)
+        readings = CachedReader(self._reader)
         await self._candidates.try_out([(coordinator, readings)], tasks, seed=(0,))
         return await readings.states()
 
@@ -188,19 +194,19 @@ class _Evolution:
         evolve: EvolveTable,
         tryouts: _Tryouts,
         questions: _Questions,
-        space: Space,
-        logbook: Logbook,
+        space: SearchSpace,
+        training_log: TrainingLog,
     ) -> None:
         self._recipe = recipe
         self._evolve = evolve
-        self._logbook = logbook
+        self._training_log = training_log
         self._tryouts = tryouts
         self._questions = questions
         self._space = space
         self._blank = Coordinator.blank(space.described)
         self._seed = normalize_seed(recipe.run.seed)
         self._population = evolve.population or default_population(space.size)
-        self._search = begin(
+        self._search = start_search(
             evolve.method,
             np.zeros(space.size),
             sigma=evolve.sigma,
@@ -244,7 +250,7 @@ class _Evolution:
         minutes = self._recipe.run.minutes
         while self.step < self._evolve.steps:
             await self._one_step()
-            is_over = minutes is not None and self._logbook.seconds > minutes * 60
+            is_over = minutes is not None and self._training_log.seconds > minutes * 60
             if is_over and self.step < self._evolve.steps:
                 return False
         return True
@@ -255,19 +261,19 @@ class _Evolution:
         candidates = [self._made(chosen) for chosen in self._search.ask()]
         trials = await self._tryouts.try_out(candidates, tasks, seed=(self._seed, number))
         rewards = rewards_of(trials)
-        self._logbook.tried(
-            seen_in(
+        self._training_log.tried(
+            diagnose_trials(
                 [trial for own in trials for trial in own],
                 best=max(rewards),
                 sigma=self._search.sigma,
             )
         )
         self._tell(rewards)
-        self._logbook.updated(self.step)
+        self._training_log.updated(self.step)
         every = self._recipe.run.eval_every
         if every and self.step % every == 0:
             (measured,) = await self._tryouts.try_out([self.coordinator], self._questions.held_out)
-            self._logbook.measured(self.step, seen_in(measured))
+            self._training_log.measured(self.step, diagnose_trials(measured))
         self._keep()
 
     def _tell(self, rewards: Sequence[float]) -> None:
@@ -312,7 +318,7 @@ def kept_rewards(begun: Checkpoint, population: int) -> list[list[float]]:
 def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:
     """What each candidate earned. One whose every run failed by a worker's fault says nothing, and
     counts as much as the others do on average."""
-    found = [earned(own) for own in trials]
+    found = [mean_reward(own) for own in trials]
     known = [reward for reward in found if reward is not None]
     if not known:
         why = next((trial.fault for own in trials for trial in own), "there are no runs")

@@ -32,8 +32,8 @@ from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.engine import CallPolicy
 from podium.engine.runner import Options, Runner
-from podium.train.diagnostics import Sample
-from podium.train.score import fault
+from podium.train.diagnostics import RolloutSample
+from podium.train.score import worker_fault
 
 SAMPLES: Final = 2
 """So many right runs and so many wrong ones are kept to look at."""
@@ -41,8 +41,7 @@ SAMPLES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of a coordinator for one task. `fault` is what a worker must mend, in words, where
-    the run says nothing about who led it."""
+    """One run of a coordinator for one task; `fault` is the worker's error that makes it void."""
 
     task: Task
     run: Run
@@ -78,7 +77,7 @@ class TurnDiagnostics:
     workers: Mapping[str, float]
     roles: Mapping[str, float]
     tokens: float | None
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[RolloutSample, ...] = ()
 
     def as_metrics(self) -> dict[str, float]:
         """Everything that is a number, under flat names; what is unknown is left out."""
@@ -111,7 +110,7 @@ class TurnDiagnostics:
         )
 
 
-def seen_in(
+def diagnose_trials(
     trials: Sequence[Trial], *, best: float | None = None, sigma: float | None = None
 ) -> TurnDiagnostics:
     """What these runs show."""
@@ -154,12 +153,12 @@ def _share(right: Iterable[bool]) -> float | None:
     return fmean(counted) if counted else None
 
 
-def _sample(trial: Trial) -> Sample:
+def _sample(trial: Trial) -> RolloutSample:
     told = [
         f"{step.worker} as {role}: {step.reply}"
         for role, step in zip(_roles(trial), trial.run.steps, strict=True)
     ]
-    return Sample(
+    return RolloutSample(
         question=trial.task.question,
         text="\n".join(told),
         answer=trial.run.answer or "",
@@ -170,7 +169,7 @@ def _sample(trial: Trial) -> Sample:
     )
 
 
-class Readings:
+class CachedReader:
     """What one reader makes of transcripts, each of which is read once."""
 
     def __init__(self, reader: Reader) -> None:
@@ -190,7 +189,7 @@ class Readings:
         return await asyncio.gather(*self._read.values())
 
 
-class Candidates:
+class TrialRunner:
     """Tries coordinators out over one pool of workers."""
 
     def __init__(self, workers: Sequence[Worker], pool: Pool, *, turns: int) -> None:
@@ -235,10 +234,10 @@ class Candidates:
 
 def _fault(run: Run) -> str:
     """What a worker must mend before the run says anything about who led it, or nothing."""
-    return next((found for round_ in run.rounds if (found := fault(round_))), "")
+    return next((found for round_ in run.rounds if (found := worker_fault(round_))), "")
 
 
-def earned(trials: Sequence[Trial]) -> float | None:
+def mean_reward(trials: Sequence[Trial]) -> float | None:
     """The share of right answers, of those that say something; None where none does."""
     told = [trial.right for trial in trials if not trial.fault]
     return sum(told) / len(told) if told else None

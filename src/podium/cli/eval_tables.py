@@ -25,7 +25,7 @@ from podium.cli.settings import Choice
 if TYPE_CHECKING:
     from podium.evals.tables.evolved import Learner
     from podium.tasks.agreement import Agreement
-    from podium_lab.evolution.results import Evolved
+    from podium_lab.evolution.results import EvolvedResult
 
 USUAL: Final = (
     "math500",
@@ -268,7 +268,7 @@ def shortest_tail(place: Path, places: Sequence[Path]) -> Path:
     return place
 
 
-def _learner(name: str, directory: Path, left: Evolved) -> Learner:
+def _learner(name: str, directory: Path, left: EvolvedResult) -> Learner:
     from podium.evals.tables.evolved import Learner
     from podium.evals.tables.training import read_trainings
 
@@ -281,7 +281,7 @@ def _learner(name: str, directory: Path, left: Evolved) -> Learner:
     )
 
 
-def _departures(left: Evolved, first: Evolved) -> Iterator[str]:
+def _departures(left: EvolvedResult, first: EvolvedResult) -> Iterator[str]:
     """What is otherwise than in the first one's recipe, in words where it is an ablation."""
     ours, theirs = (one.settings.model_dump(mode="json") for one in (left, first))
     for key, value in sorted(ours.items()):

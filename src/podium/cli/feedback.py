@@ -32,7 +32,7 @@ from podium.workers import Http
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.core.worker import Worker
     from podium.tasks import TaskRecord
-    from podium.train.run_data import Graded
+    from podium.train.run_data import GradingResult
 
 USUAL_LIMIT: Final = 100
 
@@ -166,23 +166,23 @@ def grade(
         choice = Choice(pool=pool, config=config, offline=offline)
         settings = _worker(asyncio.run(settings_for(choice, os.environ)), judge)
 
-    async def graded(store: RunStore) -> Graded:
-        from podium.train.run_data import ByRubric, ByTasks, Examiner, grade_runs
+    async def graded(store: RunStore) -> GradingResult:
+        from podium.train.run_data import RubricGrader, RunGrader, TaskGrader, grade_runs
 
         wanted = RunFilter(status="answered", since=since and since.astimezone())
         async with AsyncExitStack() as stack:
             worker = None if settings is None else await _opened(settings, stack, offline=offline)
-            examiner: Examiner
+            examiner: RunGrader
             if worker is not None and rubric is not None:
-                examiner = ByRubric(worker, rubric)
+                examiner = RubricGrader(worker, rubric)
             else:
-                examiner = ByTasks(_records(tasks, worker), worker)
+                examiner = TaskGrader(_records(tasks, worker), worker)
             return await grade_runs(store, examiner, wanted=wanted, limit=limit, again=again)
 
     _tell(with_store(config, graded, pool), json=json)
 
 
-def _tell(graded: Graded, *, json: bool) -> None:
+def _tell(graded: GradingResult, *, json: bool) -> None:
     done = graded.right + graded.wrong
     if json:
         say_json(asdict(graded))

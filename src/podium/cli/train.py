@@ -30,7 +30,7 @@ from podium.core.errors import ConfigError, UsageError
 from podium.train import exercises as pools
 from podium.train import preflight
 from podium.train.curves import write_curves
-from podium.train.exercises import problems
+from podium.train.exercises import load_problems
 from podium.train.preflight import Estimate, calls_a_run, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
 from podium.train.router import read_router_recipe
@@ -234,9 +234,9 @@ def router(
 
     for package in read.packages:
         optional(package, "training a router", extra="router")
-    from podium.train.router import learned_from, train_router
+    from podium.train.router import load_outcomes, train_router
 
-    evidence = learned_from(read)  # nothing is fetched for a log that teaches nothing
+    evidence = load_outcomes(read)  # nothing is fetched for a log that teaches nothing
     if read.router.encoder == "minilm":
         from podium.conductors.routing.embedding import MODEL
 
@@ -302,7 +302,7 @@ def data(
         )
     from podium.tasks import save_suite  # it loads the graders
 
-    found = problems(read_recipe(recipe, set_ or ()))
+    found = load_problems(read_recipe(recipe, set_ or ()))
     save_suite(output, found.train)
     say(f"{counted(len(found.train), 'task')} in {output}")
 
@@ -412,7 +412,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     if is_main_process():
         preflight.check_output(recipe, resume=resume)
         if recipe.data.kind != "etudes" and recipe.kind != "sft":
-            problems(recipe)
+            load_problems(recipe)
         if recipe.pool.file is not None:
             asyncio.run(pools.check_pool(pools.pool_settings(recipe), os.environ))
         preflight.claim_output(recipe)

@@ -24,7 +24,7 @@ from podium.store import RunStore, audit_in
 from podium.store.audit import local_event
 
 if TYPE_CHECKING:  # it loads the graders, and help must be quick
-    from podium.train.run_data import Harvest
+    from podium.train.run_data import RunDataset
 
 _UNFIT: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 """What JSON allows as it is, and some readers take for the end of a line or no file can hold."""
@@ -89,11 +89,11 @@ def write_use(sources: Sources, files: Files, length: Length, *, json: bool) -> 
     _tell(wanted, counts, harvest, left_out, json=json)
 
 
-def _gathered(sources: Sources, length: Length) -> tuple[Harvest, Counter[str]]:
+def _gathered(sources: Sources, length: Length) -> tuple[RunDataset, Counter[str]]:
     from podium.evals.written import judged_samples
-    from podium.train.run_data import Harvest, judged_runs
+    from podium.train.run_data import RunDataset, judged_runs
 
-    harvest, left_out = Harvest(Prompt(length=length)), Counter[str]()
+    harvest, left_out = RunDataset(Prompt(length=length)), Counter[str]()
 
     async def gather(store: RunStore) -> None:
         async for judged in judged_runs(store, left_out):
@@ -111,7 +111,7 @@ async def _note(store: RunStore, written: Mapping[str, int]) -> None:
     await audit_in(store).add(local_event("training data written", details=dict(written)))
 
 
-def _nothing(kind: str, harvest: Harvest, left_out: Counter[str], sources: Sources) -> str:
+def _nothing(kind: str, harvest: RunDataset, left_out: Counter[str], sources: Sources) -> str:
     """Why there is nothing of that kind to write, and what to do."""
     from podium.train.run_data import NOT_SERVED
 
@@ -148,7 +148,7 @@ def _escaped(found: re.Match[str]) -> str:
 def _tell(
     wanted: Mapping[str, Path],
     written: Mapping[str, int],
-    harvest: Harvest,
+    harvest: RunDataset,
     left_out: Counter[str],
     *,
     json: bool,

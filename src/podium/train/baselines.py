@@ -3,7 +3,7 @@
 Both are measured once, before training begins, on the questions that progress is measured by (or
 on those that are trained on, where none are held out), with the same workers and graders. They
 are written to `references.json` beside the metrics, where a training that is resumed finds them
-again. Whether it is measured at all is the recipe's `run.references`: every worker is asked every
+again. Whether it is measured at all is the recipe's `run.baselines`: every worker is asked every
 question, which costs money where workers do. Needs no torch.
 """
 
@@ -25,10 +25,10 @@ from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.train.diagnostics import References
+from podium.train.diagnostics import StepBaselines
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
-from podium.train.score import Score, Scorer, Scoring
+from podium.train.score import PlanScorer, Score, Scorer
 
 if TYPE_CHECKING:
     from podium_lab.etudes import Etude
@@ -45,7 +45,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Baselines:
     """What was measured before training: every worker alone, and ideal plans where such are
     known. A worker whose every call failed is not among `workers`."""
 
@@ -58,11 +58,11 @@ class Measured:
         """The worker that is best alone, the first of those that are equally good."""
         return max(self.workers, key=lambda name: self.workers[name].overall, default="")
 
-    def references(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> References:
+    def references(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> StepBaselines:
         """The same for the diagnostics of a step, kind by kind: training may draw the kinds in
         other proportions than were measured. The best worker is the best over all kinds."""
         best = self.workers.get(self.best)
-        return References(
+        return StepBaselines(
             best_single=best.by_kind if best else None,
             ceiling=self.ceiling.by_kind if self.ceiling else None,
             multi_step_kinds=None if multi_step_kinds is None else frozenset(multi_step_kinds),
@@ -82,8 +82,8 @@ def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
 
 
 async def measure_baselines(
-    recipe: Recipe, scorer: Scoring, pool: Pool, exercises: Sequence[Exercise]
-) -> Measured:
+    recipe: Recipe, scorer: PlanScorer, pool: Pool, exercises: Sequence[Exercise]
+) -> Baselines:
     """Give every worker that takes part each of the questions as it is, and carry out ideal plans
     for the études among them. `pool` is that of all workers, and `scorer` a plain one of theirs."""
     tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
@@ -95,7 +95,7 @@ async def measure_baselines(
         _ceiling(recipe, stage), *(stage.accuracy(tasks, partial(_alone, name)) for name in names)
     )
     found = zip(names, alone, strict=True)
-    return Measured(len(tasks), {name: own for name, own in found if own is not None}, ceiling)
+    return Baselines(len(tasks), {name: own for name, own in found if own is not None}, ceiling)
 
 
 async def _ceiling(recipe: Recipe, stage: _Stage) -> Accuracy | None:
@@ -128,7 +128,7 @@ def _ideal(etude: Etude, pool: Pool) -> Workflow:
 class _Stage:
     """Where plans are carried out that nobody wrote."""
 
-    scorer: Scoring
+    scorer: PlanScorer
     pool: Pool
 
     async def accuracy(
@@ -161,18 +161,18 @@ def _share(tasks: Sequence[Task], scores: Sequence[Score]) -> Accuracy | None:
 # ---- the file
 
 
-def write_baselines(output: Path, measured: Measured) -> None:
+def write_baselines(output: Path, measured: Baselines) -> None:
     """Keep them below the output."""
     document = {"best_single": measured.best, **asdict(measured)}
     write_whole(output / BASELINES_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_baselines(output: Path) -> Measured | None:
+def read_baselines(output: Path) -> Baselines | None:
     """Those that were measured for the training in that directory, if they can be read."""
     try:
         document = json.loads((output / BASELINES_FILE).read_text("utf-8"))
         ceiling = document["ceiling"]
-        return Measured(
+        return Baselines(
             document["tasks"],
             {name: _read_accuracy(entry) for name, entry in document["workers"].items()},
             None if ceiling is None else _read_accuracy(ceiling),

@@ -32,7 +32,7 @@ from podium.train.exercises import pool_settings
 from podium.train.recipe import Recipe
 from podium.train.runtime import process_count
 from podium.train.score import Score, Scorer
-from podium.train.worker_set import CACHE_FILE, make_cast
+from podium.train.worker_set import CACHE_FILE, connect_workers
 from podium.workers import Http
 from podium.workers.cached import LEAST_BYTES
 
@@ -46,7 +46,7 @@ Manner = Literal["recipe", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class RemoteSetup:
     """What it takes to have the same workers elsewhere; `settings` are those of the pool's file,
     where it has one, so that every machine has the same."""
 
@@ -55,7 +55,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ScoreRequest:
     """A plan that was written for a task, and all that its score depends on."""
 
     text: str
@@ -67,7 +67,7 @@ class Written:
     is_followed: bool
 
 
-class HandedOver(NamedTuple):
+class ScoreResult(NamedTuple):
     """What a seat has scored, and how many replies it found kept and had to ask for since it last
     said so."""
 
@@ -76,16 +76,16 @@ class HandedOver(NamedTuple):
     misses: int
 
 
-class Seat:
+class ScoringActor:
     """A process on some machine of the cluster. Its workers are connected with the first plan."""
 
-    def __init__(self, opening: Opening, library: Any) -> None:
+    def __init__(self, opening: RemoteSetup, library: Any) -> None:
         self._opening = opening
         self._replies = BorrowedReplies(library)
         self._scorers: dict[Manner, Scorer] = {}
         self._told = (0, 0)
 
-    async def perform(self, manner: Manner, written: Written) -> HandedOver:
+    async def perform(self, manner: Manner, written: ScoreRequest) -> ScoreResult:
         """Have the plan carried out, and score it."""
         if not self._scorers:
             self._open()
@@ -100,16 +100,16 @@ class Seat:
         )
         hits, misses = self._told
         self._told = (self._replies.hits, self._replies.misses)
-        return HandedOver(score, self._told[0] - hits, self._told[1] - misses)
+        return ScoreResult(score, self._told[0] - hits, self._told[1] - misses)
 
     def _open(self) -> None:
         recipe, settings = self._opening.recipe, self._opening.settings
-        cast = make_cast(recipe, Http(), cache=self._replies, settings=settings)
-        self._scorers["recipe"] = recipe_scorer(recipe, cast.workers, cast.forgetful)
+        cast = connect_workers(recipe, Http(), cache=self._replies, settings=settings)
+        self._scorers["recipe"] = recipe_scorer(recipe, cast.workers, cast.flaky_workers)
         self._scorers["plain"] = plain_scorer(recipe, cast.workers)
 
 
-class SpreadScorer:
+class RayScorer:
     """Scores plans on the seats of a cluster, as a `Scorer` does here. `replies` counts those that
     all of them found kept (`hits`) and had to ask for (`misses`), in whatever manner."""
 
@@ -126,9 +126,9 @@ class SpreadScorer:
         return len(self._seats)
 
     @property
-    def plain(self) -> SpreadScorer:
+    def plain(self) -> RayScorer:
         """The same seats, by no recipe's rules."""
-        return SpreadScorer(self._seats, "plain", self.replies)
+        return RayScorer(self._seats, "plain", self.replies)
 
     async def score(
         self,
@@ -142,14 +142,14 @@ class SpreadScorer:
         is_followed: bool = False,
     ) -> Score:
         """Score the text as a plan for the task over that pool."""
-        written = Written(text, task, pool, rounds, ended, completion_tokens, is_followed)
-        done: HandedOver = await self._seats.perform(self._manner, written)
+        written = ScoreRequest(text, task, pool, rounds, ended, completion_tokens, is_followed)
+        done: ScoreResult = await self._seats.perform(self._manner, written)
         self.replies += Counter(hits=done.hits, misses=done.misses)
         return done.score
 
 
 @contextmanager
-def spread(recipe: Recipe, *, seats: int | None = None) -> Iterator[SpreadScorer]:
+def ray_scorer(recipe: Recipe, *, seats: int | None = None) -> Iterator[RayScorer]:
     """Take seats in the cluster that the recipe names, one for each of its CPUs or GPUs, or as many
     as are wanted, and leave them at the end. Where several processes train together, each takes
     its part of the seats."""
@@ -157,15 +157,15 @@ def spread(recipe: Recipe, *, seats: int | None = None) -> Iterator[SpreadScorer
     settings = pool_settings(recipe) if recipe.pool.file is not None else None
     with taken(
         recipe.run.ray,
-        Seat,
-        Opening(recipe, settings),
+        ScoringActor,
+        RemoteSetup(recipe, settings),
         _replies(recipe),
         on_cards=_is_on_cards(recipe, settings),
         lost=WHAT_IS_LEFT,
         wanted=seats,
         sharers=process_count(),
     ) as found:
-        yield SpreadScorer(found)
+        yield RayScorer(found)
 
 
 def _replies(recipe: Recipe) -> Replies:

@@ -35,7 +35,7 @@ _BEGINNING: Final = re.compile(r'\n|(?=\{"step")')
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TrainingHistory:
     """How one training went: its series by name, each by step. `left_out` counts lines that were
     no metrics."""
 
@@ -44,7 +44,7 @@ class Course:
     left_out: int = 0
 
 
-def read_courses(paths: Sequence[Path]) -> list[Course]:
+def read_histories(paths: Sequence[Path]) -> list[TrainingHistory]:
     """Each training under a name of its own: its directory's, or the path where two are alike."""
     short = [_short_name(path) for path in paths]
     return [
@@ -60,7 +60,7 @@ def _short_name(path: Path) -> str:
     return path.parent.name if path.name == METRICS else path.stem
 
 
-def _read(path: Path, name: str) -> Course:
+def _read(path: Path, name: str) -> TrainingHistory:
     file = path / METRICS if path.is_dir() else path
     try:
         text = file.read_text("utf-8", errors="replace")
@@ -77,7 +77,7 @@ def _read(path: Path, name: str) -> Course:
         raise ConfigError(
             f"{file} holds no step of a training yet; wait for the first, or name another training"
         )
-    return Course(name, series, entries.count(None))
+    return TrainingHistory(name, series, entries.count(None))
 
 
 def _entry(piece: str) -> tuple[int, dict[str, float]] | None:
@@ -135,7 +135,7 @@ ONE_EACH: Final[Mapping[str, str]] = {
     "accuracy/": "accuracy by kind",
     STEPS: "share of plans by their steps",
     "role/": "share of turns by role",
-    "recited/": "accuracy of recitals",
+    "eval/": "accuracy of recitals",
 }
 """What has many lines, all of them shares: the beginning of their names, and the title."""
 
@@ -187,11 +187,11 @@ class Plot:
         return TOP + HEIGHT + BOTTOM + rows * KEY_ROW
 
 
-def write_curves(paths: Sequence[Path], output: Path) -> list[Course]:
+def write_curves(paths: Sequence[Path], output: Path) -> list[TrainingHistory]:
     """Draw the trainings in these directories, or of these files of metrics, into one file."""
     if output.suffix != ".svg":
         raise ConfigError(f"curves are drawn as SVG; name a file that ends in .svg, not {output}")
-    courses = read_courses(paths)
+    courses = read_histories(paths)
     picture = draw(courses)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def write_curves(paths: Sequence[Path], output: Path) -> list[Course]:
 # ---- what is drawn
 
 
-def plots(courses: Sequence[Course]) -> list[Plot]:
+def plots(courses: Sequence[TrainingHistory]) -> list[Plot]:
     """The plots for which there is anything to show."""
     drawn = [
         Plot(title, _shared_lines(courses, name), top) for name, (title, top) in SHARED.items()
@@ -217,7 +217,7 @@ def plots(courses: Sequence[Course]) -> list[Plot]:
     return [plot for plot in drawn if plot.lines]
 
 
-def _shared_lines(courses: Sequence[Course], name: str) -> list[Line]:
+def _shared_lines(courses: Sequence[TrainingHistory], name: str) -> list[Line]:
     lines = []
     for colour, course in enumerate(courses):
         if values := course.series.get(name):
@@ -228,7 +228,7 @@ def _shared_lines(courses: Sequence[Course], name: str) -> list[Line]:
     return lines
 
 
-def _own_lines(course: Course, beginning: str, colours: Mapping[str, int]) -> list[Line]:
+def _own_lines(course: TrainingHistory, beginning: str, colours: Mapping[str, int]) -> list[Line]:
     """A line for every name that begins so. A length that no plan of a step had is not written
     down there, and its share was nothing."""
     named = {
@@ -242,7 +242,7 @@ def _own_lines(course: Course, beginning: str, colours: Mapping[str, int]) -> li
     return [Line(label, _thinned(values), colours[label]) for label, values in named.items()]
 
 
-def _colours(courses: Sequence[Course], beginning: str) -> dict[str, int]:
+def _colours(courses: Sequence[TrainingHistory], beginning: str) -> dict[str, int]:
     """The same colour for the same label in all plots, held-out or not."""
     name = beginning.removeprefix(HELD_OUT)
     labels = {
@@ -271,7 +271,7 @@ def _in_rows(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
 # ---- drawing
 
 
-def draw(courses: Sequence[Course]) -> str:
+def draw(courses: Sequence[TrainingHistory]) -> str:
     """The picture, as the text of an SVG file."""
     small = plots(courses)
     if not small:
@@ -299,7 +299,7 @@ def draw(courses: Sequence[Course]) -> str:
 
 
 def _heading(
-    courses: Sequence[Course], small: Sequence[Plot], width: int
+    courses: Sequence[TrainingHistory], small: Sequence[Plot], width: int
 ) -> tuple[list[str], float]:
     """Which colour is which training, and what the dots are, in as many rows as it takes; and
     where the plots begin below."""

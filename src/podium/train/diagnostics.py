@@ -33,7 +33,7 @@ class Rollout(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class References:
+class StepBaselines:
     """What a step of training is held against; None is unknown.
 
     `best_single` is the accuracy of the best worker when it is given every question as it is,
@@ -48,11 +48,11 @@ class References:
     max_tokens: int | None = None
 
 
-NO_REFERENCES: Final = References()
+NO_REFERENCES: Final = StepBaselines()
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RolloutSample:
     """A rollout to look at."""
 
     question: str
@@ -101,8 +101,8 @@ class StepDiagnostics:
     most_tokens: int
     at_the_limit: float | None
     later: Mapping[str, float]
-    samples: tuple[Sample, ...] = ()
-    references: References = NO_REFERENCES
+    samples: tuple[RolloutSample, ...] = ()
+    references: StepBaselines = NO_REFERENCES
 
     @property
     def largest_worker(self) -> tuple[str, float]:
@@ -149,7 +149,7 @@ class StepDiagnostics:
 
 
 def diagnose(
-    rollouts: Sequence[Rollout], references: References = NO_REFERENCES, *, samples: int = 2
+    rollouts: Sequence[Rollout], references: StepBaselines = NO_REFERENCES, *, samples: int = 2
 ) -> StepDiagnostics:
     """What these rollouts show, with that many of the best and of the worst to look at."""
     if not rollouts:
@@ -234,7 +234,7 @@ def _shortfall(
     return None if accuracy is None else reference - accuracy
 
 
-def _samples(graded: Sequence[Rollout], count: int) -> tuple[Sample, ...]:
+def _samples(graded: Sequence[Rollout], count: int) -> tuple[RolloutSample, ...]:
     """The best and the worst, each of another group as far as there are enough."""
     ranked = sorted(graded, key=lambda rollout: rollout.score.reward or 0.0, reverse=True)
     best = _one_of_each_group(ranked)[:count]
@@ -249,9 +249,9 @@ def _one_of_each_group(rollouts: Sequence[Rollout]) -> list[Rollout]:
     return list(first.values())
 
 
-def _sample(rollout: Rollout) -> Sample:
+def _sample(rollout: Rollout) -> RolloutSample:
     score = rollout.score
-    return Sample(
+    return RolloutSample(
         question=score.question,
         text=score.text,
         answer=(score.run.answer if score.run is not None else None) or "",
@@ -282,7 +282,7 @@ LITTLE_SPREAD: Final = 0.1
 MANY_DROPPED: Final = 0.2
 
 
-class Watch:
+class CollapseDetector:
     """Remembers the last `window` steps, and tells each warning once in so many."""
 
     def __init__(self, window: int = 20) -> None:
@@ -295,7 +295,7 @@ class Watch:
 
     def see(self, step: StepDiagnostics) -> tuple[str, ...]:
         """Take the next step, and return what is new to warn of."""
-        warnings = warnings_of(step, tuple(self.history))
+        warnings = collapse_warnings(step, tuple(self.history))
         self.history.append(step)
         self._steps += 1
         fresh = [
@@ -307,7 +307,9 @@ class Watch:
         return tuple(warnings[name] for name in fresh)
 
 
-def warnings_of(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics] = ()) -> dict[str, str]:
+def collapse_warnings(
+    seen: StepDiagnostics, earlier: Sequence[StepDiagnostics] = ()
+) -> dict[str, str]:
     """What shows a collapse, in words, each under a short name of its own. `earlier` are
     the steps just before this one, for what can only be seen by comparison."""
     if seen.rollouts < LEAST_ROLLOUTS:

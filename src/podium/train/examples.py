@@ -35,7 +35,7 @@ UNLABELLED: Final = -100
 """The label of a token that is not to be learned, as torch has it."""
 
 
-class Written(NamedTuple):
+class TextExample(NamedTuple):
     """An example in words. `unlearned` are the places of the reply, from and to which character,
     that are given and not to be learned; one that is not whole is only how the reply begins."""
 
@@ -59,7 +59,7 @@ class _OwnExample(BaseModel):
     reply: str
 
 
-class Example(NamedTuple):
+class TokenExample(NamedTuple):
     """An example in tokens; `labels` are those of the reply, or `UNLABELLED` where nothing is to
     be learned, and `adapter` is the one that learns it. A reply that is whole ends its turn."""
 
@@ -75,14 +75,14 @@ class Example(NamedTuple):
         return len(self.prompt) + len(self.reply)
 
 
-def taught_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[Written]]:
+def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[TextExample]]:
     """So many examples of that split for every adapter that the recipe teaches, by its name."""
     sft = recipe.sft
     assert sft is not None, "only learning by example has examples"
-    if sft.teach != "file":
+    if sft.dataset != "file":
         with lab_extra():
             from podium_lab.etudes.training import etude_examples
-        return etude_examples(recipe, sft.teach, split, count)
+        return etude_examples(recipe, sft.dataset, split, count)
     assert recipe.data.file is not None, "checked as it was read"
     examples = file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]
     kept_apart = min(recipe.run.eval_tasks, len(examples) // 10) if recipe.run.eval_every else 0
@@ -90,7 +90,7 @@ def taught_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[
     return {CONDUCTOR: test or train[:count] if split == "test" else train}
 
 
-def file_examples(path: Path) -> list[Written]:
+def file_examples(path: Path) -> list[TextExample]:
     """A user's own: JSON lines with `prompt` (a text, or messages) and `reply`."""
     lines = enumerate(path.read_text("utf-8").split("\n"), start=1)
     examples = [_own_example(path, number, line) for number, line in lines if line.strip()]
@@ -99,7 +99,7 @@ def file_examples(path: Path) -> list[Written]:
     return examples
 
 
-def _own_example(path: Path, number: int, line: str) -> Written:
+def _own_example(path: Path, number: int, line: str) -> TextExample:
     try:
         entry = _OwnExample.model_validate_json(line)
     except ValidationError as error:
@@ -111,11 +111,13 @@ def _own_example(path: Path, number: int, line: str) -> Written:
         ) from error
     prompt = entry.prompt
     if isinstance(prompt, str):
-        return Written([{"role": "user", "content": prompt}], entry.reply)
-    return Written([message.model_dump() for message in prompt], entry.reply)
+        return TextExample([{"role": "user", "content": prompt}], entry.reply)
+    return TextExample([message.model_dump() for message in prompt], entry.reply)
 
 
-def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> list[Example]:
+def encode(
+    pretrained: Pretrained, written: Sequence[TextExample], adapter: int
+) -> list[TokenExample]:
     """The examples in tokens; every reply that is whole ends its turn."""
     tokenizer = pretrained.tokenizer
     prompts = tokenizer.apply_chat_template(
@@ -136,7 +138,7 @@ def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> 
             for token, place in zip(reply, places, strict=True)
         ]
         end = [pretrained.turn_end] if one.is_whole else []
-        examples.append(Example(prompt, reply + end, labels + end, adapter, one.is_whole))
+        examples.append(TokenExample(prompt, reply + end, labels + end, adapter, one.is_whole))
     return examples
 
 
@@ -145,12 +147,12 @@ def _is_learned(place: tuple[int, int], unlearned: Sequence[tuple[int, int]]) ->
 
 
 def batches(
-    groups: Sequence[Sequence[Example]],
+    groups: Sequence[Sequence[TokenExample]],
     rows: int,
     steps: int,
     seed: int,
     most_tokens: int | None = None,
-) -> Iterator[list[Example]]:
+) -> Iterator[list[TokenExample]]:
     """So many batches, each with so many rows of every group, of about one length; what would
     have more tokens, padding included, comes as several smaller ones."""
     rng = Random(seed)  # noqa: S311 - repeatable, not secret
@@ -169,8 +171,8 @@ def batches(
 
 
 def _in_bounds(
-    batch: list[list[Example]], most_tokens: int | None
-) -> Iterator[list[list[Example]]]:
+    batch: list[list[TokenExample]], most_tokens: int | None
+) -> Iterator[list[list[TokenExample]]]:
     """The batch, or its halves or quarters where it has more tokens than that."""
     rows = len(batch[0])
     width = max(example.length for group in batch for example in group)
@@ -181,6 +183,6 @@ def _in_bounds(
         yield from _in_bounds([group[half] for group in batch], most_tokens)
 
 
-def _endless(group: Sequence[Example], rng: Random) -> Iterator[Example]:
+def _endless(group: Sequence[TokenExample], rng: Random) -> Iterator[TokenExample]:
     while True:
         yield from rng.sample(group, len(group))

@@ -82,11 +82,11 @@ def pool_settings(recipe: Recipe) -> Settings:
     return settings
 
 
-def wants_references(recipe: Recipe, pool: Pool) -> bool:
+def needs_baselines(recipe: Recipe, pool: Pool) -> bool:
     """Whether the workers are measured alone before training: as the recipe says, else where
     that costs nothing."""
-    if recipe.run.references is not None:
-        return recipe.run.references
+    if recipe.run.baselines is not None:
+        return recipe.run.baselines
     return all(worker.price is not None and worker.price.is_free for worker in pool)
 
 
@@ -97,8 +97,8 @@ async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None
         stack.push_async_callback(http.close)
         assembly = assemble(settings, environment, http)
         stack.push_async_callback(assembly.close)
-        problems = await asyncio.gather(*(_problem(worker) for worker in assembly.workers))
-    told = [problem for problem in problems if problem is not None]
+        load_problems = await asyncio.gather(*(_problem(worker) for worker in assembly.workers))
+    told = [problem for problem in load_problems if problem is not None]
     if told:
         raise Unavailable(f"{settings.source}: no answer from {'; '.join(told)}")
 
@@ -122,13 +122,13 @@ class Problems(NamedTuple):
     held_out: tuple[TaskRecord, ...] = ()
 
 
-def problems(recipe: Recipe) -> Problems:
+def load_problems(recipe: Recipe) -> Problems:
     """The tasks of the recipe, each of which is known to have an answer that can be graded."""
     data = recipe.data
     if data.mix is not None:
         path = Path(data.mix.path) if data.mix.path else None
         sources = sorted(data.mix.sources)
-        mix = paper_mix(sources, data=path, each=data.mix.each, seed=data.mix.seed)
+        mix = paper_mix(sources, data=path, each=data.mix.per_source, seed=data.mix.seed)
         return Problems(_graded(mix.train), mix.validation)
     if data.suite is not None:
         path = Path(data.suite.path) if data.suite.path else None
@@ -179,7 +179,7 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
             from podium_lab.etudes.training import etude_exercises
         return list(etude_exercises(recipe, fits))
     rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
-    tasks = [record.to_task() for record in problems(recipe).train]
+    tasks = [record.to_task() for record in load_problems(recipe).train]
     endless = _endless(recipe, tasks, _stood_in(recipe, pool), rng)
     return list(islice(take_fitting(endless, fits), count))
 
@@ -191,7 +191,7 @@ def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
             from podium_lab.etudes.training import held_out_etude_exercises
         return held_out_etude_exercises(recipe)
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
-    tasks = [record.to_task() for record in problems(recipe).held_out[: recipe.run.eval_tasks]]
+    tasks = [record.to_task() for record in load_problems(recipe).held_out[: recipe.run.eval_tasks]]
     pool = _stood_in(recipe, pool)
     return [Exercise(task, _situation(recipe, task, pool, rng)) for task in tasks]
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 ITS_BASE: Final = "name the model that the adapter was trained on"
 
 
-class Pair(NamedTuple):
+class LoraPair(NamedTuple):
     """What an adapter adds to one matrix: `b @ a`, times alpha over the rank."""
 
     a: Matrix
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class GgufBase:
     """What an adapter must fit: a model's family, the heads of its attention, and each matrix's
     number of inputs and outputs."""
 
@@ -71,7 +71,7 @@ class Base:
     key_heads: int
     sizes: Mapping[str, tuple[int, int]]
 
-    def check(self, path: Path, tensor: str, pair: Pair) -> None:
+    def check(self, path: Path, tensor: str, pair: LoraPair) -> None:
         """Refuse what an adapter in that file adds to a tensor, if it does not fit there."""
         if tensor not in self.sizes:
             raise ConfigError(
@@ -89,15 +89,15 @@ class Base:
                 f"model it has {size[0]} by {size[1]}; {ITS_BASE}"
             )
 
-    def turned(self, tensor: str, pair: Pair) -> Pair:
+    def turned(self, tensor: str, pair: LoraPair) -> LoraPair:
         """The pair with its rows in the order of llama.cpp."""
         heads = self._heads(tensor)
-        return Pair(pair.a, _interleaved(pair.b, heads)) if heads else pair
+        return LoraPair(pair.a, _interleaved(pair.b, heads)) if heads else pair
 
-    def turned_back(self, tensor: str, pair: Pair) -> Pair:
+    def turned_back(self, tensor: str, pair: LoraPair) -> LoraPair:
         """The pair with its rows in the order of transformers."""
         heads = self._heads(tensor)
-        return Pair(pair.a, _in_halves(pair.b, heads)) if heads else pair
+        return LoraPair(pair.a, _in_halves(pair.b, heads)) if heads else pair
 
     def _heads(self, tensor: str) -> int | None:
         """How many heads a matrix has whose rows are in another order; None for the others."""
@@ -108,7 +108,7 @@ class Base:
         return self.key_heads if tensor.endswith(".attn_k.weight") else None
 
 
-def read_base(base: str | Path) -> Base:
+def read_base(base: str | Path) -> GgufBase:
     """The model of that name, or in that GGUF file."""
     model = weights.find(str(base))
     if not model.present:
@@ -126,7 +126,7 @@ def read_base(base: str | Path) -> Base:
             f"{model.path} does not say how many heads its attention has, so it is no whole model; "
             f"{ITS_BASE}"
         )
-    return Base(
+    return GgufBase(
         architecture=architecture,
         heads=heads,
         key_heads=int(value_of(reader, f"{architecture}.attention.head_count_kv") or heads),
@@ -204,7 +204,7 @@ def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
     return output
 
 
-def _read_pairs(file: Path, reader: GGUFReader, base: Base) -> dict[str, Pair]:
+def _read_pairs(file: Path, reader: GGUFReader, base: GgufBase) -> dict[str, LoraPair]:
     sides: dict[str, dict[str, Matrix]] = {}
     for stored in reader.tensors:
         found = _NAME.fullmatch(stored.name)
@@ -214,7 +214,7 @@ def _read_pairs(file: Path, reader: GGUFReader, base: Base) -> dict[str, Pair]:
                 f"matrices of layers alone, in half precision"
             )
         sides.setdefault(found["tensor"], {})[found["side"]] = stored.data
-    whole = {tensor: Pair(**both) for tensor, both in sides.items() if len(both) == 2}
+    whole = {tensor: LoraPair(**both) for tensor, both in sides.items() if len(both) == 2}
     if not whole or len(whole) < len(sides):
         raise ConfigError(f"{file} holds no whole adapter; {_ADVICE}")
     for tensor, pair in whole.items():
@@ -222,7 +222,7 @@ def _read_pairs(file: Path, reader: GGUFReader, base: Base) -> dict[str, Pair]:
     return whole
 
 
-def _shape(file: Path, reader: GGUFReader, pairs: Mapping[str, Pair]) -> LoraShape:
+def _shape(file: Path, reader: GGUFReader, pairs: Mapping[str, LoraPair]) -> LoraShape:
     alpha = value_of(reader, "adapter.lora.alpha")
     ranks = {pair.a.shape[0] for pair in pairs.values()}
     if not isinstance(alpha, float) or len(ranks) != 1:
@@ -292,7 +292,7 @@ def _alpha(config: AdapterConfig) -> float:
     return config.scale(config.rank) * config.rank
 
 
-def _read_pairs_export(path: Path, base: Base) -> dict[str, Pair]:
+def _read_pairs_export(path: Path, base: GgufBase) -> dict[str, LoraPair]:
     """What is added to each tensor of the base, by the tensor's name, in order."""
     sides: dict[str, dict[str, Matrix]] = {}
     for key, matrix in _read_matrices(path):
@@ -330,10 +330,10 @@ def _read_matrices(path: Path) -> Iterator[tuple[str, Matrix]]:
         yield key, matrix.astype(np.float16)
 
 
-def _pair(path: Path, tensor: str, sides: Mapping[str, Matrix], base: Base) -> Pair:
+def _pair(path: Path, tensor: str, sides: Mapping[str, Matrix], base: GgufBase) -> LoraPair:
     if len(sides) != 2:
         raise ConfigError(f"{path} has only one half of what it adds to {tensor}; save it again")
-    pair = Pair(sides["A"], sides["B"])
+    pair = LoraPair(sides["A"], sides["B"])
     base.check(path, tensor, pair)
     return base.turned(tensor, pair)
 
@@ -341,7 +341,7 @@ def _pair(path: Path, tensor: str, sides: Mapping[str, Matrix], base: Base) -> P
 # ---- the file
 
 
-def _write(path: Path, architecture: str, alpha: float, pairs: Mapping[str, Pair]) -> None:
+def _write(path: Path, architecture: str, alpha: float, pairs: Mapping[str, LoraPair]) -> None:
     from gguf import GGUFType, GGUFWriter, Keys
 
     writer = GGUFWriter(path, architecture)

@@ -39,38 +39,38 @@ from podium.conductors.routing.arrays import normalize_seed
 from podium.core.pool import Pool
 from podium.train.ablations import recipe_scorer
 from podium.train.baselines import (
-    Measured,
+    Baselines,
     measure_baselines,
     plain_scorer,
     read_baselines,
     write_baselines,
 )
-from podium.train.cluster import SpreadScorer, spread
-from podium.train.diagnostics import References, diagnose
+from podium.train.cluster import RayScorer, ray_scorer
+from podium.train.diagnostics import StepBaselines, diagnose
 from podium.train.exercises import (
     Exercise,
     everyday_exercises,
     exercises,
     held_out_exercises,
-    wants_references,
+    needs_baselines,
 )
 from podium.train.policy import ONLY_THE_ADAPTER, Policy
 from podium.train.recipe import Recipe
-from podium.train.rollouts import Asking, Rollouts
+from podium.train.rollouts import PlanPrompts, Rollouts
 from podium.train.runtime import (
+    explain_out_of_space,
     is_main_process,
     last_checkpoint,
     process_count,
     process_index,
     wait_for_everyone,
-    where_room_may_run_out,
 )
-from podium.train.score import Scoring
+from podium.train.score import PlanScorer
 from podium.train.sft import MODEL
-from podium.train.shared_prompts import SharingTrainer
-from podium.train.trainer_setup import StopInTime, silence, trl_arguments
-from podium.train.training_log import Logbook
-from podium.train.worker_set import WorkerSet, make_cast
+from podium.train.shared_prompts import SharedPromptTrainer
+from podium.train.trainer_setup import StopAfterMinutes, grpo_config, silence
+from podium.train.training_log import TrainingLog
+from podium.train.worker_set import WorkerSet, connect_workers
 from podium.workers import Http
 
 T = TypeVar("T")
@@ -89,33 +89,33 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Train the recipe's conductor, from the beginning or from its last checkpoint."""
     assert recipe.grpo is not None, "checked as it was read"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    arguments = trl_arguments(recipe)
+    arguments = grpo_config(recipe)
     wait_for_everyone()  # the first one has made sure of the output before anybody writes
     torch.manual_seed(normalize_seed(recipe.run.seed))
     with (
-        where_room_may_run_out(recipe.output, fewer=FEWER),
-        nullcontext() if recipe.run.ray is None else spread(recipe) as cluster,
+        explain_out_of_space(recipe.output, fewer=FEWER),
+        nullcontext() if recipe.run.ray is None else ray_scorer(recipe) as cluster,
     ):
         _train(recipe, arguments, cluster, resume=resume)
 
 
 def _train(
-    recipe: Recipe, arguments: GRPOConfig, cluster: SpreadScorer | None, *, resume: bool
+    recipe: Recipe, arguments: GRPOConfig, cluster: RayScorer | None, *, resume: bool
 ) -> None:
     """Train, with plans scored on the cluster where there is one, and else in this process."""
     assert recipe.grpo is not None
-    cast = make_cast(recipe, Http())
+    cast = connect_workers(recipe, Http())
     policy = Policy(recipe)
-    asking = Asking(recipe, policy)
+    asking = PlanPrompts(recipe, policy)
     practice = exercises(recipe, cast.pool, asking.fits)
-    scorer = cluster or recipe_scorer(recipe, cast.workers, cast.forgetful)
+    scorer = cluster or recipe_scorer(recipe, cast.workers, cast.flaky_workers)
     rollouts = Rollouts(recipe, policy, scorer, practice)
     begun = last_checkpoint(recipe.output) if resume else None
-    with Logbook(recipe, after=begun.step if begun else 0) as logbook:
-        loop = _Loop(recipe, rollouts, logbook, held_out_exercises(recipe, cast.pool))
+    with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:
+        loop = _Loop(recipe, rollouts, training_log, held_out_exercises(recipe, cast.pool))
         trainer = loop.trainer(policy, practice, arguments)
         if asking.left_out:
-            logbook.warn(_left_out(asking.left_out, recipe))
+            training_log.warn(_left_out(asking.left_out, recipe))
         try:
             plain = cluster.plain if cluster else plain_scorer(recipe, cast.workers)
             loop.find_references(plain, cast.pool, practice, resume=begun is not None)
@@ -124,13 +124,13 @@ def _train(
         finally:
             loop.close(cast)
         if trainer.state.global_step < recipe.grpo.steps:
-            logbook.stopped(trainer.state.global_step)
+            training_log.stopped(trainer.state.global_step)
             return
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
         if is_main_process():
             name = CONDUCTOR if recipe.model.lora is not None else MODEL
             policy.save(recipe.output / name, weights)
-        logbook.finish(_kept(cast, cluster))
+        training_log.finish(_kept(cast, cluster))
 
 
 def _left_out(count: int, recipe: Recipe) -> str:
@@ -141,7 +141,7 @@ def _left_out(count: int, recipe: Recipe) -> str:
     )
 
 
-def _kept(cast: WorkerSet, cluster: SpreadScorer | None) -> dict[str, float]:
+def _kept(cast: WorkerSet, cluster: RayScorer | None) -> dict[str, float]:
     if cast.cache is None:
         return {}
     asked = Counter(hits=cast.cache.hits, misses=cast.cache.misses)
@@ -156,17 +156,17 @@ class _Loop:
         self,
         recipe: Recipe,
         rollouts: Rollouts,
-        logbook: Logbook,
+        training_log: TrainingLog,
         held_out: list[Exercise],
     ) -> None:
         assert recipe.grpo is not None
         self._recipe = recipe
         self._grpo = recipe.grpo
         self._rollouts = rollouts
-        self._logbook = logbook
+        self._training_log = training_log
         self._held_out = held_out
         self._everyday = everyday_exercises(recipe)
-        self._references = self._held_against(Measured(0, {}))
+        self._references = self._held_against(Baselines(0, {}))
         self._trainer: Any = None
         self._is_scored = False
 
@@ -178,7 +178,7 @@ class _Loop:
             {"prompt": f"exercise {number}", "number": number} for number in range(len(practice))
         ]
         most_tokens = self._grpo.max_tokens
-        made = partial(SharingTrainer, most_tokens=most_tokens) if most_tokens else GRPOTrainer
+        made = partial(SharedPromptTrainer, most_tokens=most_tokens) if most_tokens else GRPOTrainer
         self._trainer = made(
             model=policy.model,
             args=arguments,
@@ -186,7 +186,10 @@ class _Loop:
             train_dataset=Dataset.from_list(rows),
             reward_funcs=self.reward,
             rollout_func=self.completions,
-            callbacks=[_EachStep(self), StopInTime(self._recipe.run.minutes, self._logbook)],
+            callbacks=[
+                _EachStep(self),
+                StopAfterMinutes(self._recipe.run.minutes, self._training_log),
+            ],
         )
         if self._recipe.model.lora is not None:
             # Otherwise a checkpoint would hold the reference too, and transformers, going on from
@@ -195,20 +198,20 @@ class _Loop:
         return self._trainer
 
     def find_references(
-        self, scorer: Scoring, pool: Pool, practice: Sequence[Exercise], *, resume: bool
+        self, scorer: PlanScorer, pool: Pool, practice: Sequence[Exercise], *, resume: bool
     ) -> None:
         """Measure what every step is held against, or read it where a training goes on."""
-        if not wants_references(self._recipe, pool) or not is_main_process():
+        if not needs_baselines(self._recipe, pool) or not is_main_process():
             return
         found = read_baselines(self._recipe.output) if resume else None
         if found is None:
             asked = self._held_out or practice[: self._recipe.run.eval_tasks]
             found = self._await(measure_baselines(self._recipe, scorer, pool, asked))
             write_baselines(self._recipe.output, found)
-        self._logbook.note(str(found))
+        self._training_log.note(str(found))
         self._references = self._held_against(found)
 
-    def _held_against(self, measured: Measured) -> References:
+    def _held_against(self, measured: Baselines) -> StepBaselines:
         kinds = {exercise.task.kind for exercise in self._held_out}
         return measured.references(
             kinds - ONE_SKILL if self._recipe.data.kind == "etudes" else None,
@@ -249,13 +252,13 @@ class _Loop:
         with self._whole_model():
             attempts = self._rollouts.sample(numbers, trainer.async_loop)
         if self._rollouts.too_long > too_long:
-            self._logbook.warn(
+            self._training_log.warn(
                 f"{self._rollouts.too_long - too_long} plans have no second round: its prompt "
                 f"would be longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
             )
         at_work = self._rollouts.seconds_at_work - at_work
-        self._logbook.spent("workers", at_work)
-        self._logbook.spent("sampling", time.monotonic() - began - at_work)
+        self._training_log.spent("workers", at_work)
+        self._training_log.spent("sampling", time.monotonic() - began - at_work)
         return {
             "prompt_ids": [attempt.prompt for attempt in attempts],
             "completion_ids": [attempt.tokens for attempt in attempts],
@@ -268,7 +271,7 @@ class _Loop:
         """What the plans of the batch earned, once all of them were carried out."""
         began = time.monotonic()
         rewards = await self._rollouts.rewards()
-        self._logbook.spent("workers", time.monotonic() - began)
+        self._training_log.spent("workers", time.monotonic() - began)
         self._is_scored = True
         if self._trainer.args.report_to:
             seen = diagnose(self._rollouts.rollouts(), self._references)
@@ -283,7 +286,7 @@ class _Loop:
 
     def warn(self, words: str) -> None:
         """Tell whoever watches."""
-        self._logbook.warn(words)
+        self._training_log.warn(words)
 
     def ended(self, step: int) -> None:
         """Write down what the rollouts of the step showed, those of all processes together; a
@@ -291,9 +294,9 @@ class _Loop:
         if self._is_scored:
             rollouts = gather_object(self._rollouts.rollouts())
             found = sum(gather_object([self._rollouts.found]))
-            self._logbook.step(diagnose(rollouts, self._references), found=found)
+            self._training_log.step(diagnose(rollouts, self._references), found=found)
             self._is_scored = False
-        self._logbook.updated(step)
+        self._training_log.updated(step)
 
     def measure(self, step: int) -> None:
         """How the policy does on what it is not trained on, each process with its share of it.
@@ -305,7 +308,7 @@ class _Loop:
         found = gather_object(measured)
         left_alone = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
         asked = [rollout for rollout in found if rollout.kind != EVERYDAY]
-        self._logbook.measured(
+        self._training_log.measured(
             step,
             diagnose(asked, self._references),
             everyday=fmean(left_alone) if left_alone else None,

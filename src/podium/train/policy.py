@@ -22,7 +22,7 @@ from peft.tuners.lora import LoraLayer
 from podium._util.files import whole_directory
 from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
-from podium.train.trainer_setup import computing, held_as
+from podium.train.trainer_setup import autocast, parameter_dtype
 from podium.workers.local import pretrained
 from podium.workers.local.captured import GROUPED_ATTENTION
 from podium.workers.local.decoding import Completion, Decoder, Sampling
@@ -45,7 +45,7 @@ class Policy:
     """A conductor in training."""
 
     def __init__(self, recipe: Recipe) -> None:
-        held = held_as(recipe)
+        held = parameter_dtype(recipe)
         loaded = pretrained.load(recipe.model.base, dtype=held)
         self._loaded = loaded
         self.tokenizer: Any = loaded.tokenizer
@@ -63,7 +63,7 @@ class Policy:
             padding=self.tokenizer.pad_token_id,
             seed=None,
         )
-        self._computing = partial(computing, recipe)
+        self._computing = partial(autocast, recipe)
 
     def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
         """The conversation as tokens, up to where the plan begins."""

@@ -21,8 +21,8 @@ from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError, installing
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import Usage
-from podium.train.exercises import wants_references
-from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, idle_keys, is_path
+from podium.train.exercises import needs_baselines
+from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, is_path, keys_without_effect
 from podium.train.runtime import last_checkpoint
 from podium.train.schema import EvolveTable, GrpoTable, SftTable
 from podium.workers.local.sources import read_config, source
@@ -91,7 +91,7 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     tried = questions * (grpo.explore_tries or grpo.explore)
     workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
     calls = round((rollouts + measured) * recipe.estimate.steps)
-    if wants_references(recipe, pool):
+    if needs_baselines(recipe, pool):
         calls += recipe.run.eval_tasks * len(workers)
     return replace(
         _called(recipe, workers, calls, more=round(tried * recipe.estimate.steps)),
@@ -335,7 +335,7 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
     """Every value of the recipe that has an effect, as JSON can hold it."""
     values: dict[str, Any] = json.loads(json.dumps(recipe.model_dump(), default=sorted))
     values["reward"] |= asdict(recipe.reward.reward())
-    for key, _ in idle_keys(recipe):
+    for key, _ in keys_without_effect(recipe):
         *tables, last = key.split(".")
         table: Any = values
         for name in tables:

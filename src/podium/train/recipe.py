@@ -2,9 +2,8 @@
 
     recipe = read_recipe(Path("recipes/etudes.toml"), overrides=["prompt.few_shot=false"])
 
-The form of the file is `schema` and `method`, what its keys mean together `misfits`; here it is
-read, and overridden from the command line. Whether the world around it fits (paths, disk, pool)
-is `preflight`. Needs no torch.
+`podium.train.schema` has its tables. Whether files, disk and pool are there is checked by
+`podium.train.preflight`. Needs no torch.
 """
 
 from __future__ import annotations
@@ -68,19 +67,19 @@ ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
 """The keys of `[pool]` that go with each way of naming workers."""
 
 ETUDE_KEYS: Final = {
-    "unsure_share": ("lessons",),
-    "assigned_share": ("openings",),
-    "true_clauses": ("openings",),
-    "true_access": ("openings",),
-    "accepted_share": ("openings",),
-    "everyday_share": ("openings", "reward"),
-    "later_round_share": ("openings", "reward"),
-    "nested_share": ("openings", "decisions", "reward"),
-    "stage": ("openings", "decisions", "reward"),
+    "unsure_share": ("specialists",),
+    "assigned_share": ("plans",),
+    "true_clauses": ("plans",),
+    "true_access": ("plans",),
+    "accepted_share": ("plans",),
+    "everyday_share": ("plans", "reward"),
+    "later_round_share": ("plans", "reward"),
+    "nested_share": ("plans", "decisions", "reward"),
+    "stage": ("plans", "decisions", "reward"),
 }
 """The keys of `[data.etudes]`, and what teaches by each of them."""
 
-DESCRIBED: Final = ("openings", "decisions")
+DESCRIBED: Final = ("plans", "decisions")
 """What is taught over pools that are only described."""
 
 
@@ -90,20 +89,20 @@ NOT_FOR_EVOLUTION: Final = (
     "model.gradient_checkpointing",
     *("pool.subset", "pool.shuffle", "pool.drop", "pool.keep_needed"),
     *("data.etudes.everyday_share", "data.etudes.later_round_share"),
-    *("run.save_every", "run.eval_temperature", "run.references", "run.ray", "run.log"),
+    *("run.save_every", "run.eval_temperature", "run.baselines", "run.ray", "run.log"),
 )
 """What has no effect where a coordinator is evolved: it writes no plans, every question has the
 whole pool, and every step leaves a checkpoint."""
 
 
-def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
+def recipe_problems(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
     """What is wrong with the tables beside each other."""
     if [recipe.sft, recipe.grpo, recipe.evolve].count(None) != 2:
         yield "a recipe has one of the tables [sft], [grpo] and [evolve], and says so how it trains"
         return
     if kind is not None and recipe.kind != kind:
         yield f"this is a recipe for podium train {recipe.kind}: it has no [{kind}] table"
-    for key, reason in idle_keys(recipe):
+    for key, reason in keys_without_effect(recipe):
         if _is_written(recipe, key):
             yield f"{key} has no effect {reason}; drop it"
     if recipe.model.adapter is not None and recipe.model.lora is None:
@@ -128,22 +127,22 @@ def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
         yield str(error)
 
 
-def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
     """The keys and tables that have no effect in this recipe, each with the reason."""
     data, sft = recipe.data, recipe.sft
     for kind in ("etudes", "mix", "file", "suite"):
         if kind != data.kind:
             yield f"data.{kind}", f'with data.kind = "{data.kind}"'
-    teach = sft.teach if sft is not None else "reward"
+    dataset = sft.dataset if sft is not None else "reward"
     for key, teachers in ETUDE_KEYS.items():
-        if teach not in teachers:
-            yield f"data.etudes.{key}", f"where {teach} teach"
+        if dataset not in teachers:
+            yield f"data.etudes.{key}", f'with sft.dataset = "{dataset}"'
     if sft is not None:
         described = [f"pool.{key}" for key in NOT_FOR_DESCRIPTIONS]
         described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
-        if teach == "openings":
+        if dataset == "plans":
             described.append("pool.flaky")
-        unused = described if teach in DESCRIBED else ["prompt", "pool"]
+        unused = described if dataset in DESCRIBED else ["prompt", "pool"]
         yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
         return
     if recipe.evolve is not None:
@@ -153,7 +152,10 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield "grpo.micro_batch", "with grpo.max_tokens"
         if recipe.recursion is None and not data.etudes.later_round_share:
             without = "without [recursion] or data.etudes.later_round_share"
-            yield from ((key, without) for key in ("reward.needless", "reward.hasty", "pool.flaky"))
+            yield from (
+                (key, without)
+                for key in ("reward.replan_penalty", "reward.accept_penalty", "pool.flaky")
+            )
     pool = recipe.pool
     for other, keys in POOL_KEYS.items():
         if not getattr(pool, other):
@@ -181,19 +183,19 @@ def _data_misfits(data: DataTable) -> Iterator[str]:
 
 
 def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
-    wanted = "file" if sft.teach == "file" else "etudes"
+    wanted = "file" if sft.dataset == "file" else "etudes"
     if recipe.data.kind != wanted:
-        yield f'sft.teach = "{sft.teach}" needs data.kind = "{wanted}"'
-    if (sft.teach == "lessons") != bool(sft.adapters):
-        yield 'sft.adapters names the specialists where sft.teach = "lessons", and only there'
+        yield f'sft.dataset = "{sft.dataset}" needs data.kind = "{wanted}"'
+    if (sft.dataset == "specialists") != bool(sft.adapters):
+        yield 'sft.adapters names the specialists where sft.dataset = "specialists", and only there'
     if sft.adapters and recipe.model.lora is None:
         yield "sft.adapters needs a table [model.lora]; write one"
-    if sft.teach in DESCRIBED:
+    if sft.dataset in DESCRIBED:
         if recipe.prompt.access == "binary" and _is_written(recipe, "prompt.access"):
-            yield f'{sft.teach} name the steps that are read; write prompt.access = "index"'
+            yield f'{sft.dataset} name the steps that are read; write prompt.access = "index"'
         if not recipe.prompt.mask_names:
-            yield f"{sft.teach} have no names for workers; write prompt.mask_names = true"
-    if sft.teach == "decisions" and recipe.prompt.length != "trained":
+            yield f"{sft.dataset} have no names for workers; write prompt.mask_names = true"
+    if sft.dataset == "decisions" and recipe.prompt.length != "trained":
         yield 'decisions have the form of trained conductors; write prompt.length = "trained"'
 
 
@@ -231,7 +233,7 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
             f"rollouts of a step cannot be divided by it"
         )
-    yield from group_misfits(recipe, grpo, grpo.rollouts)
+    yield from group_problems(recipe, grpo, grpo.rollouts)
     if grpo.explore_tries is not None and not 0 < grpo.explore <= grpo.explore_tries:
         yield (
             f"grpo.explore_tries is {grpo.explore_tries}, and {grpo.explore} of them are to be "
@@ -262,7 +264,7 @@ def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
         )
 
 
-def group_misfits(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[str]:
+def group_problems(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[str]:
     """What is wrong where so many rollouts of a question are sampled together: all of them, or the
     share of one process."""
     recursion = recipe.recursion
@@ -468,7 +470,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None 
         recipe = Recipe.model_validate(document)
     except ValidationError as error:
         raise validation_problem(source, error, Recipe) from None
-    for problem in (*misfits(recipe, kind), *unknown_names(recipe)):
+    for problem in (*recipe_problems(recipe, kind), *unknown_names(recipe)):
         raise ConfigError(f"{source}: {problem}")
     return recipe.anchored(path.absolute().parent)
 

@@ -20,7 +20,7 @@ from podium.workers.catalogue import Table
 _MADE: Final = "made by python -m podium.train.reference, not by hand"
 
 
-def updated(page: str) -> str:
+def update_page(page: str) -> str:
     """The page with what is between its marks brought up to date."""
     forms: tuple[tuple[str, type[Table]], ...] = (("recipe", Recipe), ("router", RouterRecipe))
     parts = {name: reference(form) for name, form in forms if f"<!-- {name}: {_MADE}" in page}
@@ -30,7 +30,7 @@ def updated(page: str) -> str:
 def main() -> None:
     """Bring the page named on the command line up to date."""
     page = Path(sys.argv[1])
-    page.write_text(updated(page.read_text("utf-8")), "utf-8")
+    page.write_text(update_page(page.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,4 @@
-"""What a rollout earns: by its outcome, less what it cost.
-
-    PAPER       0 for a malformed plan, 0.5 for a well-formed one that was wrong, 1 for a right one
-    RELEASED    0 / 0.5 / 1.5, as the paper's authors released their code
-
-Only numbers live here. How a plan comes to its outcome is `podium.train.score`.
-"""
+"""Rewards: the value of each outcome of a plan, in parts that add up."""
 
 from __future__ import annotations
 
@@ -17,31 +11,25 @@ from podium.core.errors import ConfigError
 from podium.core.run import StepRecord
 from podium.core.usage import add
 
-_COSTS: Final = (
+_PENALTIES: Final = (
     "per_usd",
     "per_1000_worker_tokens",
     "per_completion_token",
     "per_extra_step",
-    "needless",
-    "hasty",
+    "replan_penalty",
+    "accept_penalty",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """The value of each outcome, what is added for coming near, and what is taken off.
+    """The reward of each outcome. Everything below `right` is 0 in the paper.
 
-    `milestones` is what a plan with a wrong answer earns for all the results that lie on the way
-    to the right one, and in proportion for some of them; 0 in the paper. It must not make a
-    wrong answer worth as much as a right one.
-    `per_usd` and `per_1000_worker_tokens` are taken off for what the workers used,
-    `per_completion_token` for the length of what the conductor wrote, and `per_extra_step` for
-    every step beyond the first. `needless` is taken off for a plan that follows a right answer:
-    where workers answer the same request alike, the same plan once more comes to the same answer,
-    and nothing else tells it from accepting. `hasty` is taken off for accepting a wrong answer:
-    to mend one succeeds now and then, and otherwise trying would be worth no more than giving up.
-    All of these are 0 in the paper. What is taken off never makes a well-formed plan worth less
-    than a malformed one: otherwise a dear plan would teach the conductor to write none.
+    `milestones` is added to a wrong answer for the intermediate results that were right, in
+    proportion. `replan_penalty` is subtracted from a plan that follows a right answer: the same
+    plan again would earn as much as accepting it. `accept_penalty` is subtracted for accepting a
+    wrong answer. Penalties never make a valid plan worth less than a malformed one: otherwise the
+    policy would learn to write no plan.
     """
 
     malformed: float = 0.0
@@ -52,31 +40,30 @@ class Reward:
     per_1000_worker_tokens: float = 0.0
     per_completion_token: float = 0.0
     per_extra_step: float = 0.0
-    needless: float = 0.0
-    hasty: float = 0.0
+    replan_penalty: float = 0.0
+    accept_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         values = (self.malformed, self.wrong, self.right)
         if not all(map(math.isfinite, values)) or not self.malformed <= self.wrong < self.right:
             raise ConfigError(
-                f"the reward is {self.malformed:g} for a malformed plan, {self.wrong:g} for a "
-                f"wrong answer and {self.right:g} for a right one; they must ascend, and a right "
-                f"answer must earn the most"
+                f"reward.malformed is {self.malformed:g}, reward.wrong {self.wrong:g} and "
+                f"reward.right {self.right:g}; they must ascend, and right must be the highest"
             )
         if not 0 <= self.milestones < self.right - self.wrong:
             raise ConfigError(
-                f"reward.milestones is {self.milestones:g}; it must be from 0 up, and less than "
-                f"the {self.right - self.wrong:g} that lie between a wrong answer and a right one"
+                f"reward.milestones is {self.milestones:g}; expected a number from 0 to less than "
+                f"{self.right - self.wrong:g}, the difference of right and wrong"
             )
-        for name in _COSTS:
+        for name in _PENALTIES:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(
-                    f"reward.{name} is {getattr(self, name)}; it is what is taken off, "
-                    f"so give a number from 0 up"
+                    f"reward.{name} is {getattr(self, name)}; expected a number from 0 up, which "
+                    f"is subtracted"
                 )
 
     def of_malformed(self, completion_tokens: int = 0) -> Mapping[str, float]:
-        """What a text earns that is no plan, part by part."""
+        """Return the parts of a malformed plan's reward."""
         return _nonzero(
             {"format": self.malformed, "length": -self.per_completion_token * completion_tokens},
             "format",
@@ -90,42 +77,30 @@ class Reward:
         cost: float = 0.0,
         completion_tokens: int = 0,
         reached: float = 0.0,
-        is_needless: bool = False,
-        is_hasty: bool = False,
+        replans_right_answer: bool = False,
+        accepts_wrong_answer: bool = False,
     ) -> Mapping[str, float]:
-        """What a well-formed plan earns, part by part; `cost` is what `cost_of` made of it,
-        `reached` the share of the milestones that it came by. `is_needless` says that the answer
-        there was is right and the plan does not accept it, and `is_hasty` that it is wrong and
-        the plan does.
+        """Return the parts of a valid plan's reward.
 
-        `format` is for being a plan at all, `answer` for being right, `milestones` for coming
-        near, `cost`, `length`, `needless` and `hasty` are what is taken off, and `floor` gives
-        back what would be too much of that.
+        `cost` is the result of `cost_of`, `reached` the share of milestones that were reached.
+        The part `floor` gives back penalties that would go below a malformed plan's reward.
         """
         length = self.per_completion_token * completion_tokens
         length += self.per_extra_step * max(0, steps - 1)
-        answer = self.right - self.wrong if right else 0.0
-        near = 0.0 if right else self.milestones * reached
-        needless = self.needless if is_needless else 0.0
-        hasty = self.hasty if is_hasty else 0.0
-        total = self.wrong + answer + near - cost - length - needless - hasty
-        return _nonzero(
-            {
-                "format": self.wrong,
-                "answer": answer,
-                "milestones": near,
-                "cost": -cost,
-                "length": -length,
-                "needless": -needless,
-                "hasty": -hasty,
-                "floor": max(0.0, self.malformed - total),
-            },
-            "format",
-            "answer",
-        )
+        parts = {
+            "format": self.wrong,
+            "answer": self.right - self.wrong if right else 0.0,
+            "milestones": 0.0 if right else self.milestones * reached,
+            "cost": -cost,
+            "length": -length,
+            "replan_penalty": -self.replan_penalty if replans_right_answer else 0.0,
+            "accept_penalty": -self.accept_penalty if accepts_wrong_answer else 0.0,
+        }
+        parts["floor"] = max(0.0, self.malformed - sum(parts.values()))
+        return _nonzero(parts, "format", "answer")
 
     def cost_of(self, steps: tuple[StepRecord, ...]) -> float | None:
-        """What is taken off for the workers' part in these steps; None where that is unknown."""
+        """Return the penalty for the workers' cost and tokens; None if either is unknown."""
         total: float | None = 0.0
         for step in steps:
             if self.per_usd:
@@ -146,18 +121,17 @@ RELEASED: Final = Reward(right=1.5)
 
 
 def combine_rounds(first: float | None, second: float | None, discount: float) -> float | None:
-    """What a plan earns that another round followed: `(1 - discount) * first + discount * second`.
+    """Return `(1 - discount) * first + discount * second`, the reward of a plan with a next round.
 
-    A rollout that was dropped (None) teaches nothing: without the first there is no reward, and
-    without the second the first stands as it is.
+    A dropped rollout is None: without the first there is no reward, without the second the first
+    stands alone.
     """
     if not 0 <= discount <= 1:
-        raise ConfigError(f"the discount is {discount}; it is a share, from 0 to 1")
+        raise ConfigError(f"recursion.discount is {discount}; expected a share from 0 to 1")
     if first is None or second is None:
         return first
     return (1 - discount) * first + discount * second
 
 
 def _nonzero(parts: Mapping[str, float], *always: str) -> Mapping[str, float]:
-    """The parts that contribute something, and those that are always told."""
     return {name: value for name, value in parts.items() if value or name in always}

@@ -33,7 +33,7 @@ from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
 from podium.train.schema import Scale
-from podium.train.score import Score, Scoring
+from podium.train.score import PlanScorer, Score
 from podium.workers.local.decoding import Sampling
 
 
@@ -65,7 +65,7 @@ LEAST_DEVIATION: Final = 1e-4
 
 
 @dataclass(slots=True)
-class Attempt:
+class SampledPlan:
     """One plan for one exercise: what was asked, what was written, and what it came to."""
 
     number: int
@@ -75,7 +75,7 @@ class Attempt:
     text: str
     ended: bool
     score: Score | None = None
-    later: Attempt | None = None
+    later: SampledPlan | None = None
     is_followed: bool = False
     is_explored: bool = False
 
@@ -85,7 +85,7 @@ class Attempt:
         return len(self.exercise.context.rounds)
 
 
-class Asking:
+class PlanPrompts:
     """How the policy is asked for a plan: the recipe's prompt, in the policy's tokens."""
 
     def __init__(self, recipe: Recipe, policy: Policy) -> None:
@@ -125,7 +125,7 @@ class Rollouts:
     out while others waited to be sampled."""
 
     def __init__(
-        self, recipe: Recipe, policy: Policy, scorer: Scoring, exercises: Sequence[Exercise]
+        self, recipe: Recipe, policy: Policy, scorer: PlanScorer, exercises: Sequence[Exercise]
     ) -> None:
         assert recipe.grpo is not None
         self._recipe = recipe
@@ -133,13 +133,13 @@ class Rollouts:
         self._policy = policy
         self._scorer = scorer
         self._exercises = exercises
-        self._asking = Asking(recipe, policy)
+        self._asking = PlanPrompts(recipe, policy)
         self._counts_tokens = bool(recipe.reward.reward().per_completion_token)
         self.seconds_at_work = 0.0
-        self.drawn: list[Attempt] = []
-        self.batch: list[Attempt] = []
+        self.drawn: list[SampledPlan] = []
+        self.batch: list[SampledPlan] = []
 
-    def sample(self, numbers: Sequence[int], loop: asyncio.AbstractEventLoop) -> list[Attempt]:
+    def sample(self, numbers: Sequence[int], loop: asyncio.AbstractEventLoop) -> list[SampledPlan]:
         """Plans for the exercises of these numbers, one for each time a number is named; those
         of one exercise stand together. Where the recipe has recursion, the last of each are
         second rounds of the first."""
@@ -215,7 +215,7 @@ class Rollouts:
         await self._score_all(attempts)
         return _as_rollouts(attempts)
 
-    def _first_rounds(self, groups: Sequence[int], copies: int) -> list[list[Attempt]]:
+    def _first_rounds(self, groups: Sequence[int], copies: int) -> list[list[SampledPlan]]:
         exercises = [self._exercises[number] for number in groups]
         prompts = [self._asking.tokens(exercise) for exercise in exercises]
         completions = self._policy.sample(prompts, self._sampling, copies)
@@ -229,7 +229,9 @@ class Rollouts:
             )
         ]
 
-    def _second_rounds(self, first: Sequence[Sequence[Attempt]], count: int) -> list[list[Attempt]]:
+    def _second_rounds(
+        self, first: Sequence[Sequence[SampledPlan]], count: int
+    ) -> list[list[SampledPlan]]:
         """For each group as many attempts that go on from its first ones. One whose plan was no
         plan has nothing to go on from, and one may have had its rounds, or have come to so much
         that its prompt would be too long: these are tried again from the beginning."""
@@ -247,7 +249,9 @@ class Rollouts:
             attempt.later = next_one if next_one.round > attempt.round else None
         return [later[place : place + count] for place in range(0, len(later), count)]
 
-    def _tried(self, group: Sequence[Attempt], others: Sequence[Attempt]) -> list[Attempt]:
+    def _tried(
+        self, group: Sequence[SampledPlan], others: Sequence[SampledPlan]
+    ) -> list[SampledPlan]:
         """Variations of the best of a group, where none is right of it or of the others in the
         same round; one whose workers failed says nothing about its plan. Where the best is no
         plan, because it accepts an answer or is malformed, the plan behind that is varied."""
@@ -269,7 +273,9 @@ class Rollouts:
             for one in variations(workflow, pool, count, rng, is_later=bool(rounds))
         ]
 
-    def _explored(self, group: Sequence[Attempt], tried: Sequence[Attempt]) -> list[Attempt]:
+    def _explored(
+        self, group: Sequence[SampledPlan], tried: Sequence[SampledPlan]
+    ) -> list[SampledPlan]:
         """The group, the last of which make room for those that earned most of what was tried.
         Nothing follows these, so that all of the group are compared by their own round alone."""
         if not tried:
@@ -281,9 +287,9 @@ class Rollouts:
         made = sorted(tried, key=_earned, reverse=True)[: self._grpo.explore]
         return [best, *others[: len(group) - 1 - len(made)], *made]
 
-    def _instead(self, attempt: Attempt, text: str) -> Attempt:
+    def _instead(self, attempt: SampledPlan, text: str) -> SampledPlan:
         tokens = self._policy.tokens_of(text)
-        return Attempt(
+        return SampledPlan(
             attempt.number,
             attempt.exercise,
             attempt.prompt,
@@ -298,7 +304,7 @@ class Rollouts:
         grpo = self._grpo
         return Sampling(grpo.max_completion_tokens, grpo.temperature, grpo.top_p, grpo.top_k)
 
-    def _going_on(self, attempt: Attempt) -> Exercise:
+    def _going_on(self, attempt: SampledPlan) -> Exercise:
         """The exercise of the next round; the same once more where there cannot be one."""
         recursion, score = self._recipe.recursion, attempt.score
         task, context = attempt.exercise
@@ -311,12 +317,14 @@ class Rollouts:
 
     def _attempt(
         self, number: int, exercise: Exercise, prompt: list[int], completion: Any
-    ) -> Attempt:
+    ) -> SampledPlan:
         text = self._asking.opener(exercise) + self._policy.decode(completion.tokens)
-        return Attempt(number, exercise, prompt, list(completion.tokens), text, completion.ended)
+        return SampledPlan(
+            number, exercise, prompt, list(completion.tokens), text, completion.ended
+        )
 
     def _score_now(
-        self, groups: Sequence[Sequence[Attempt]], loop: asyncio.AbstractEventLoop
+        self, groups: Sequence[Sequence[SampledPlan]], loop: asyncio.AbstractEventLoop
     ) -> None:
         """Have all of them scored in that loop, from another thread, and wait for it."""
         began = time.monotonic()
@@ -325,7 +333,7 @@ class Rollouts:
             asyncio.run_coroutine_threadsafe(self._score_all(attempts), loop).result()
         self.seconds_at_work += time.monotonic() - began
 
-    async def _score_all(self, attempts: Sequence[Attempt]) -> None:
+    async def _score_all(self, attempts: Sequence[SampledPlan]) -> None:
         """Score those that are not scored yet; the same plan for the same exercise only once."""
         waiting = [attempt for attempt in attempts if attempt.score is None]
         followed_last = sorted(waiting, key=lambda attempt: attempt.is_followed)
@@ -340,14 +348,14 @@ class Rollouts:
         for attempt in waiting:
             attempt.score = scores[self._plan_for(attempt)]
 
-    def _plan_for(self, attempt: Attempt) -> Hashable:
+    def _plan_for(self, attempt: SampledPlan) -> Hashable:
         """The same for attempts that come to the same: of one plan, for one exercise, and as long
         where length costs. Attempts that were sampled for a question share their exercise, and each
         that goes on has one of its own."""
         tokens = len(attempt.tokens) if self._counts_tokens else 0
         return (attempt.number, id(attempt.exercise), attempt.text, attempt.ended, tokens)
 
-    async def _score(self, attempt: Attempt) -> Score:
+    async def _score(self, attempt: SampledPlan) -> Score:
         task, context = attempt.exercise
         return await self._scorer.score(
             attempt.text,
@@ -359,7 +367,7 @@ class Rollouts:
             is_followed=attempt.is_followed,
         )
 
-    def _reward(self, attempt: Attempt) -> float | None:
+    def _reward(self, attempt: SampledPlan) -> float | None:
         assert attempt.score is not None
         earned = attempt.score.reward
         if attempt.later is None or self._recipe.recursion is None:
@@ -368,15 +376,15 @@ class Rollouts:
         return combine_rounds(earned, attempt.later.score.reward, self._recipe.recursion.discount)
 
 
-def _is_wrong(attempt: Attempt) -> bool:
+def _is_wrong(attempt: SampledPlan) -> bool:
     return attempt.score is not None and not (attempt.score.right or attempt.score.dropped)
 
 
-def _earned(attempt: Attempt) -> float:
+def _earned(attempt: SampledPlan) -> float:
     return 0.0 if attempt.score is None else attempt.score.reward or 0.0
 
 
-def _as_rollouts(attempts: Sequence[Attempt]) -> list[Rollout]:
+def _as_rollouts(attempts: Sequence[SampledPlan]) -> list[Rollout]:
     return [
         Rollout(
             attempt.number,

@@ -115,7 +115,7 @@ def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecip
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedRouter:
     """The router that was written, what it learned from, and how it came about."""
 
     path: Path
@@ -145,14 +145,14 @@ class Trained:
         ]
 
 
-def learned_from(recipe: RouterRecipe) -> RewardTable:
+def load_outcomes(recipe: RouterRecipe) -> RewardTable:
     """What the recipe's logs tell; refused where it is too little to learn from."""
     evidence = read_log([Path(path) for path in recipe.router.logs]).evidence(recipe.costs.usd)
     evidence.check(LEAST_QUESTIONS)
     return evidence
 
 
-def train_router(recipe: RouterRecipe, evidence: RewardTable) -> Trained:
+def train_router(recipe: RouterRecipe, evidence: RewardTable) -> TrainedRouter:
     """Learn from that evidence as the recipe says, and write the router."""
     table = recipe.router
     evolution = Evolution(
@@ -171,7 +171,7 @@ def train_router(recipe: RouterRecipe, evidence: RewardTable) -> Trained:
     found = fit_router(evidence, _encoder(recipe, evidence), teaching, source=source)
     path = Path(table.output)
     found.router.save(path)
-    return Trained(path, evidence, found)
+    return TrainedRouter(path, evidence, found)
 
 
 def _encoder(recipe: RouterRecipe, evidence: RewardTable) -> Encoder:

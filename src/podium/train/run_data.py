@@ -131,7 +131,7 @@ class _Word(NamedTuple):
 
 
 @dataclass(slots=True)
-class Harvest:
+class RunDataset:
     """What comes of judged runs, taken one by one. `without` counts, for each kind of data, the
     runs that give none of it, by the reason."""
 
@@ -155,7 +155,7 @@ class Harvest:
             self.without["outcomes"][SEVERAL_STEPS] += 1
         elif any(worker.provider == ORACLE for worker in judged.run.pool):
             self.without["outcomes"][NOT_SERVED] += 1
-        elif is_in_conversation(judged.run):
+        elif has_conversation(judged.run):
             self.without["outcomes"][NOT_BY_ITSELF] += 1
         else:
             self.outcomes.append(outcome)
@@ -166,7 +166,7 @@ class Harvest:
         run, without = judged.run, self.without["tasks"]
         if judged.excludes:
             without[EXCLUDING] += 1
-        elif run.history or is_in_conversation(run):
+        elif run.history or has_conversation(run):
             without[NOT_BY_ITSELF] += 1
         else:
             named = _named_task(judged)
@@ -189,7 +189,7 @@ class Harvest:
             self.plans.append(example)
 
 
-def is_in_conversation(run: Run) -> bool:
+def has_conversation(run: Run) -> bool:
     """Whether the question needs what came before it, or with it, to be understood. Instructions
     of the application alone do not make a conversation."""
     spoken = any(message.role != "system" for message in run.history)
@@ -289,7 +289,7 @@ NOT_FOR_THE_JUDGE: Final = "that the judge must not see"
 NOT_GRADED: Final = "that could not be graded"
 
 
-class Exam(NamedTuple):
+class GradingTask(NamedTuple):
     """What an answer is graded by: the grader, its name, its task where there is one, and the
     worker who is shown question and answer, where one is."""
 
@@ -299,19 +299,19 @@ class Exam(NamedTuple):
     judge: WorkerProfile | None = None
 
 
-class Examiner(Protocol):
+class RunGrader(Protocol):
     """Knows what runs are to be graded by."""
 
     def may_know(self, opening: str) -> bool:
         """Whether a question that begins so may be one that it has a grader for."""
         ...
 
-    def exam(self, question: str) -> Exam | None:
+    def exam(self, question: str) -> GradingTask | None:
         """What answers to that question are graded by; None where it has nothing."""
         ...
 
 
-class ByTasks:
+class TaskGrader:
     """Grades the answers to questions that are in a list of tasks."""
 
     def __init__(self, records: Sequence[TaskRecord], judge: Worker | None = None) -> None:
@@ -323,7 +323,7 @@ class ByTasks:
         """Whether one of the tasks begins so."""
         return opening.strip() in self._openings or len(opening) >= SUMMARY_CHARACTERS
 
-    def exam(self, question: str) -> Exam | None:
+    def exam(self, question: str) -> GradingTask | None:
         """The grader of the task that asks this."""
         record = self._records.get(question.strip())
         if record is None:
@@ -331,12 +331,12 @@ class ByTasks:
         task = record.to_task(self._worker)
         written = json.dumps(record.to_json(), ensure_ascii=False)
         if task.judge is None or self._worker is None:
-            return Exam(task.grader, record.grader, written)
+            return GradingTask(task.grader, record.grader, written)
         name = f"{record.grader} {task.judge}"
-        return Exam(task.grader, name, written, self._worker.profile)
+        return GradingTask(task.grader, name, written, self._worker.profile)
 
 
-class ByRubric:
+class RubricGrader:
     """Has a worker judge the answers to all questions by one rubric."""
 
     def __init__(self, judge: Worker, rubric: str) -> None:
@@ -347,15 +347,15 @@ class ByRubric:
         """It has an opinion on everything."""
         return True
 
-    def exam(self, question: str) -> Exam | None:
+    def exam(self, question: str) -> GradingTask | None:
         """The judge, with its rubric."""
         grader = Judge(question, self._worker, rubric=self._rubric)
         judge = self._worker.profile
-        return Exam(grader, f"{JUDGE} {judge.name}", judge=judge)
+        return GradingTask(grader, f"{JUDGE} {judge.name}", judge=judge)
 
 
 @dataclass(slots=True)
-class Graded:
+class GradingResult:
     """How many answers were right and wrong, and how many runs were left out, by the reason.
     `judged_by_graders` is how many of those could be graded again, and `problem` is the last one
     that a grader had."""
@@ -369,17 +369,17 @@ class Graded:
 
 async def grade_runs(
     store: RunStore,
-    examiner: Examiner,
+    examiner: RunGrader,
     *,
     wanted: RunFilter | None = None,
     limit: int,
     again: bool = False,
-) -> Graded:
+) -> GradingResult:
     """Grade the newest wanted runs that the examiner has something for, so many at most, and keep
     what comes of it as their feedback. With `again`, also those that a grader has judged."""
-    graded = Graded()
+    graded = GradingResult()
     examined = _examined(store, examiner, wanted or RunFilter(status="answered"), again, graded)
-    batch: list[tuple[Run, Exam]] = []
+    batch: list[tuple[Run, GradingTask]] = []
     async for each in examined:
         batch.append(each)
         if len(batch) == min(AT_ONCE, limit):
@@ -393,8 +393,8 @@ async def grade_runs(
 
 
 async def _examined(
-    store: RunStore, examiner: Examiner, wanted: RunFilter, again: bool, graded: Graded
-) -> AsyncIterator[tuple[Run, Exam]]:
+    store: RunStore, examiner: RunGrader, wanted: RunFilter, again: bool, graded: GradingResult
+) -> AsyncIterator[tuple[Run, GradingTask]]:
     """The runs that are to be graded, the newest first, each with what it is graded by."""
     rules = await rules_by_key(store)
     feedback = feedback_in(store)
@@ -433,10 +433,10 @@ def _why_not(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) 
         return reason
     if excluded_by(run, rules) & {judge.name, judge.provider}:
         return NOT_FOR_THE_JUDGE
-    return NOT_BY_ITSELF if is_in_conversation(run) else None
+    return NOT_BY_ITSELF if has_conversation(run) else None
 
 
-async def _grade(store: RunStore, run: Run, exam: Exam, graded: Graded) -> None:
+async def _grade(store: RunStore, run: Run, exam: GradingTask, graded: GradingResult) -> None:
     try:
         is_right = await exam.grader(run.answer or "")
     except PodiumError as error:  # nobody could grade it, which says nothing of the answer

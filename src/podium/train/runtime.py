@@ -88,7 +88,7 @@ def _is_whole(path: Path) -> bool:
 
 
 @contextmanager
-def where_room_may_run_out(output: Path, *, fewer: str) -> Iterator[None]:
+def explain_out_of_space(output: Path, *, fewer: str) -> Iterator[None]:
     """Say in words that there is no room on the disk, whoever was writing, or in the memory of a
     graphics card, and what is left; `fewer` are the keys of a recipe that need less memory where
     they are lower."""

@@ -95,19 +95,19 @@ class EtudesTable(Table):
         description="how many of several steps are one phrase inside another",
     )
     accepted_share: Share = Field(
-        default=0.4, description="openings: how many of these accept the answer"
+        default=0.4, description="`plans`: how many of these accept the answer"
     )
     assigned_share: Share = Field(
-        default=0.35, description="openings: how many questions say who is to do what"
+        default=0.35, description="`plans`: how many questions say who is to do what"
     )
     true_clauses: Share = Field(
-        default=0.65, description="openings: how many split a question into its clauses"
+        default=0.65, description="`plans`: how many split a question into its clauses"
     )
     true_access: Share = Field(
-        default=0.5, description="openings: how many of these have the right access"
+        default=0.5, description="`plans`: how many of these have the right access"
     )
     unsure_share: Share = Field(
-        default=0.1, description="lessons: how many are not for the specialist"
+        default=0.1, description="`specialists`: how many are not for the specialist"
     )
 
 
@@ -117,7 +117,7 @@ class MixTable(Table):
     sources: Names = Field(
         description="the benchmarks, each with a split where one is wanted: `mmlu:auxiliary_train`"
     )
-    each: Count | None = Field(
+    per_source: Count | None = Field(
         default=None, description="problems of each; left out: as many as the smallest has"
     )
     path: Name | None = Field(
@@ -194,7 +194,7 @@ class PoolTable(Table):
     )
 
     @property
-    def forgetful(self) -> float:
+    def flaky_workers(self) -> float:
         """How often a worker did not know in the first rounds that études come with, though the
         workers themselves may always know."""
         with lab_extra():
@@ -259,10 +259,10 @@ class RewardTable(Table):
     per_extra_step: Weight = Field(
         default=0.0, description="taken off for each step beyond the first"
     )
-    needless: Weight = Field(
+    replan_penalty: Weight = Field(
         default=0.0, description="taken off for another plan where the answer there is is right"
     )
-    hasty: Weight = Field(
+    accept_penalty: Weight = Field(
         default=0.0, description="taken off for accepting the answer there is where it is wrong"
     )
 
@@ -335,13 +335,13 @@ class OptimiserTable(Table):
 class SftTable(OptimiserTable):
     """Learning by example: `podium train sft`."""
 
-    teach: Literal["lessons", "openings", "decisions", "file"] = Field(
-        description="`lessons` for the études' specialists, `openings` for a conductor, "
+    dataset: Literal["specialists", "plans", "decisions", "file"] = Field(
+        description="`specialists` for the études' specialists, `plans` for a conductor, "
         "`decisions` whether it accepts an answer, or the examples of `data.file`"
     )
     adapters: Names = Field(
         default=frozenset(),
-        description="the specialists that are taught side by side, by family; with `lessons`",
+        description="the specialists that are taught side by side, by family; with `specialists`",
     )
     batch: Count = Field(default=64, description="examples a step, of each adapter")
     examples: Count = Field(default=50_000, description="how many different ones, of each adapter")
@@ -462,7 +462,7 @@ class RunTable(Table):
     eval_temperature: Temperature = Field(
         default=0.2, description="with which plans are sampled in these; 0 is greedy"
     )
-    references: bool | None = Field(
+    baselines: bool | None = Field(
         default=None,
         description="before training, give every worker alone the held-out questions, and carry "
         "out the ideal plans of études, so that each step tells how far it is from these; left "

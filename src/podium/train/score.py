@@ -84,7 +84,7 @@ class _Read(NamedTuple):
     tokens: int
 
 
-class Scoring(Protocol):
+class PlanScorer(Protocol):
     """Whoever scores plans: a `Scorer` here, or many elsewhere (`podium.train.cluster`)."""
 
     async def score(
@@ -194,7 +194,7 @@ class Scorer:
         """Carry the plan out and grade what it came to."""
         task, run = read.task, await self._run(read)
         done = run.rounds[-1]
-        failed = fault(done)
+        failed = worker_fault(done)
         cost = self.reward.cost_of(done.steps)
         if failed or cost is None:
             problem = failed or "a worker did not say what it used, and this reward counts it"
@@ -227,8 +227,8 @@ class Scorer:
             cost=cost,
             completion_tokens=read.tokens,
             reached=reached,
-            is_needless=workflow is not None and was_right is True,
-            is_hasty=workflow is None and was_right is False,
+            replans_right_answer=workflow is not None and was_right is True,
+            accepts_wrong_answer=workflow is None and was_right is False,
         )
         return Score(
             sum(parts.values()),
@@ -264,7 +264,7 @@ class Scorer:
     async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
         """Whether the answer that could have been accepted is right, where it counts; its plan
         speaks for it where plans are graded."""
-        counts = self.reward.needless or self.reward.hasty
+        counts = self.reward.replan_penalty or self.reward.accept_penalty
         before = best_so_far(rounds) if counts else None
         if before is None:
             return None
@@ -331,7 +331,7 @@ def _refuse_conductors(pool: Pool) -> None:
             )
 
 
-def fault(round_: Round) -> str:
+def worker_fault(round_: Round) -> str:
     """What a worker must mend before the round's plan can be judged, in words; or nothing.
 
     A worker that was asked again and answered is no fault, so only its last call counts.

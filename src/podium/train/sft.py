@@ -23,19 +23,25 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from podium._util.files import whole_directory
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
-from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
+from podium.train.examples import UNLABELLED, TokenExample, batches, encode, load_examples
 from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
 from podium.train.runtime import (
+    explain_out_of_space,
     is_main_process,
     last_checkpoint,
     process_count,
     process_index,
     wait_for_everyone,
-    where_room_may_run_out,
 )
-from podium.train.trainer_setup import StopInTime, held_as, mixed, silence, trainer_arguments
-from podium.train.training_log import Logbook
+from podium.train.trainer_setup import (
+    StopAfterMinutes,
+    autocast_dtype,
+    parameter_dtype,
+    silence,
+    trainer_arguments,
+)
+from podium.train.training_log import TrainingLog
 from podium.workers.local import pretrained
 from podium.workers.local.decoding import Decoder, Sampling
 from podium.workers.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
@@ -52,7 +58,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class Recital:
+class SftEval:
     """How well an adapter says what it was taught: the share of replies that are right to the
     letter, as far as they are taught, and those that were not."""
 
@@ -61,13 +67,13 @@ class Recital:
     mistakes: tuple[Mistake, ...]
 
 
-def recite(
+def evaluate_examples(
     pretrained: Pretrained,
     stack: AdapterStack | None,
-    examples: Mapping[str, Sequence[Example]],
+    examples: Mapping[str, Sequence[TokenExample]],
     *,
     rows: int = 1024,
-) -> list[Recital]:
+) -> list[SftEval]:
     """Ask every adapter for the replies to its examples, and compare."""
     decoder = Decoder(
         pretrained.model,
@@ -96,7 +102,7 @@ def recite(
                 mistakes[name].append(Mistake(prompt, wanted, said))
     pretrained.model.train(was_training)
     return [
-        Recital(name, 1 - len(mistakes[name]) / len(group), tuple(mistakes[name]))
+        SftEval(name, 1 - len(mistakes[name]) / len(group), tuple(mistakes[name]))
         for name, group in examples.items()
     ]
 
@@ -110,7 +116,7 @@ MODEL: Final = "model"
 """The directory below the output in which a whole model lies that was trained."""
 
 
-class Taught(nn.Module):
+class MultiAdapterModel(nn.Module):
     """A model under its adapters, or without any, whose output is the loss on the replies alone.
 
     Logits are computed only where there are labels: a vocabulary's worth for every token of
@@ -142,11 +148,17 @@ class Taught(nn.Module):
         return {"loss": (losses / count[owner]).sum()}
 
 
-class SideBySide(Trainer):
+class MultiAdapterTrainer(Trainer):
     """Trainer whose batches hold the rows of every adapter, and whose checkpoints hold no more
     than what is trained."""
 
-    def __init__(self, taught: Taught, plan: Sequence[list[Example]], padding: int, **rest: Any):
+    def __init__(
+        self,
+        taught: MultiAdapterModel,
+        plan: Sequence[list[TokenExample]],
+        padding: int,
+        **rest: Any,
+    ):
         super().__init__(model=taught, **rest)
         self._taught = taught
         self._plan = plan
@@ -176,14 +188,14 @@ class SideBySide(Trainer):
                 matrix.copy_(value)
 
 
-def trained_by(taught: Taught) -> list[nn.Parameter]:
+def trained_by(taught: MultiAdapterModel) -> list[nn.Parameter]:
     """The parameters that change."""
     if taught.stack is not None:
         return taught.stack.parameters()
     return list(taught.model.parameters())
 
 
-class EachByItself(TrainerCallback):
+class ClipPerAdapter(TrainerCallback):
     """Bounds the gradient of each adapter by its own norm, so that they stay independent."""
 
     def __init__(self, stack: AdapterStack, bound: float) -> None:
@@ -199,7 +211,7 @@ class EachByItself(TrainerCallback):
             gradient.mul_(scale[:, None, None])
 
 
-def collate(rows: Sequence[Example], padding: int) -> dict[str, Tensor]:
+def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
     """A batch, padded on the right; only replies have labels."""
     width = max(row.length for row in rows)
     tokens = torch.full((len(rows), width), padding)
@@ -215,7 +227,7 @@ def collate(rows: Sequence[Example], padding: int) -> dict[str, Tensor]:
 def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Teach what the recipe names, and write it below the output: adapters by their names, or
     the whole model."""
-    with where_room_may_run_out(recipe.output, fewer="sft.micro_batch or sft.max_tokens"):
+    with explain_out_of_space(recipe.output, fewer="sft.micro_batch or sft.max_tokens"):
         _train(recipe, resume=resume)
 
 
@@ -225,10 +237,10 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     parts = _parts_of_a_step(recipe)
     arguments = _arguments(recipe, parts)
     wait_for_everyone()  # the first one has made sure of the output before anybody writes
-    written = taught_examples(recipe, "train", sft.examples)
-    tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
+    written = load_examples(recipe, "train", sft.examples)
+    tested = load_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
     torch.manual_seed(normalize_seed(recipe.run.seed))
-    loaded = pretrained.load(recipe.model.base, dtype=held_as(recipe))
+    loaded = pretrained.load(recipe.model.base, dtype=parameter_dtype(recipe))
     stack = _stacked(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:
         loaded.model.gradient_checkpointing_enable()
@@ -239,13 +251,13 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_tokens)
     plan = [own_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
-    with Logbook(recipe, after=begun.step if begun else 0) as logbook:
+    with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:
         watchers = [
-            _EachStep(recipe, logbook, lambda: recite(loaded, stack, test)),
-            StopInTime(recipe.run.minutes, logbook),
+            _EachStep(recipe, training_log, lambda: evaluate_examples(loaded, stack, test)),
+            StopAfterMinutes(recipe.run.minutes, training_log),
         ]
-        trainer = SideBySide(
-            Taught(loaded.model, stack),
+        trainer = MultiAdapterTrainer(
+            MultiAdapterModel(loaded.model, stack),
             plan,
             loaded.tokenizer.pad_token_id,
             args=arguments,
@@ -254,20 +266,20 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         with silence(trainer):
             trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         if trainer.state.global_step < sft.steps:
-            logbook.stopped(trainer.state.global_step)
+            training_log.stopped(trainer.state.global_step)
             return
         if is_main_process():
             _write(recipe, loaded, stack)
-        logbook.finish({})
+        training_log.finish({})
 
 
 def _bounds(stack: AdapterStack | None, bound: float) -> list[TrainerCallback]:
     """What bounds gradients; 0 leaves them as they are, and the trainer itself does so where
     there are no adapters."""
-    return [EachByItself(stack, bound)] if stack is not None and bound else []
+    return [ClipPerAdapter(stack, bound)] if stack is not None and bound else []
 
 
-def own_share(batch: Sequence[Example], adapters: int) -> list[Example]:
+def own_share(batch: Sequence[TokenExample], adapters: int) -> list[TokenExample]:
     """The rows of a batch that are for this process: as many of each adapter as every other has."""
     rows = len(batch) // adapters
     share, left = divmod(rows, process_count())
@@ -342,30 +354,32 @@ class _EachStep(TrainerCallback):
     """Writes down the loss, and from time to time how well everything is recited."""
 
     def __init__(
-        self, recipe: Recipe, logbook: Logbook, recitals: Callable[[], list[Recital]]
+        self, recipe: Recipe, training_log: TrainingLog, recitals: Callable[[], list[SftEval]]
     ) -> None:
         self._every = recipe.run.eval_every
-        self._logbook = logbook
+        self._training_log = training_log
         self._recitals = recitals
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if "loss" in (logs or {}):
-            self._logbook.taught(state.global_step, float(logs["loss"]))
+            self._training_log.taught(state.global_step, float(logs["loss"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         is_last = state.global_step == state.max_steps
         is_due = self._every and (is_last or state.global_step % self._every == 0)
         if is_due and is_main_process():
-            self._logbook.note(
+            self._training_log.note(
                 f"step {state.global_step}: everything is recited, which takes a while"
             )
-            self._logbook.recited(state.global_step, self._recitals())
+            self._training_log.recited(state.global_step, self._recitals())
 
 
 def _arguments(recipe: Recipe, parts: int) -> TrainingArguments:
     sft = recipe.sft
     assert sft is not None
-    computed = mixed(recipe) if recipe.model.lora is None else None  # adapters see to it themselves
+    computed = (
+        autocast_dtype(recipe) if recipe.model.lora is None else None
+    )  # adapters see to it themselves
     return TrainingArguments(
         **trainer_arguments(recipe, sft),
         gradient_accumulation_steps=parts,

@@ -36,7 +36,7 @@ PROMPT: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SharedRow:
     """A prompt and some of the plans that were written to it, each with its place in the batch."""
 
     prompt: Sequence[int]
@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ForwardPass:
     """Rows side by side as tensors. `sources` are the places, in all rows one after another, at
     which the `targets` are foretold; `owners` and `offsets` say which token of which plan each
     of these is."""
@@ -63,7 +63,7 @@ class Pass:
     offsets: Tensor
 
 
-class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
+class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, for which prompts are shared. `most_tokens` go through the model at once."""
 
     def __init__(self, *, most_tokens: int, **rest: Any) -> None:
@@ -75,7 +75,7 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
         """What TRL asks for every batch."""
         only_by_advantage = self.beta == 0.0 and self.args.entropy_coef == 0.0
         if only_by_advantage and inputs.get("old_per_token_logps") is None:
-            self._is_read = teaching(inputs["advantages"], inputs["completion_mask"])
+            self._is_read = completion_rows(inputs["advantages"], inputs["completion_mask"])
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
         finally:
@@ -100,11 +100,11 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._is_read is not None:
             attention_mask = attention_mask * self._is_read[:, None]
         rows = shared_rows(input_ids.tolist(), attention_mask.tolist(), logits_to_keep)
-        for part in in_passes(rows, self._most_tokens):
+        for part in pack_rows(rows, self._most_tokens):
             one = as_tensors(part, input_ids.device)
             with self.accelerator.autocast():
                 found, spread = checkpoint(
-                    likelihoods, base, one, self.temperature, use_reentrant=False
+                    completion_logprobs, base, one, self.temperature, use_reentrant=False
                 )
             where = (one.owners, one.offsets)
             logps = logps.index_put(where, found)
@@ -116,7 +116,7 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
         return logps if rows else logps + nothing(base), entropies, None
 
 
-def teaching(advantages: Tensor, mask: Tensor) -> Tensor:
+def completion_rows(advantages: Tensor, mask: Tensor) -> Tensor:
     """Which plans move the policy. Where none does, it is the first that has a token to be read, so
     that there is a gradient and an entropy."""
     has_tokens = mask.any(1)
@@ -133,7 +133,7 @@ def nothing(model: Any) -> Tensor:
 
 def shared_rows(
     tokens: Sequence[Sequence[int]], mask: Sequence[Sequence[int]], plan_width: int
-) -> list[Row]:
+) -> list[SharedRow]:
     """The batch as rows, in which equal prompts stand once. The last `plan_width` columns are
     plans, padded on the right; what is before them is prompts, padded on the left."""
     by_prompt: dict[tuple[int, ...], list[tuple[int, Sequence[int]]]] = {}
@@ -148,22 +148,22 @@ def shared_rows(
 
 def _within_bounds(
     prompt: Sequence[int], plans: Sequence[tuple[int, Sequence[int]]]
-) -> Iterator[Row]:
+) -> Iterator[SharedRow]:
     taken: list[tuple[int, Sequence[int]]] = []
     length = len(prompt)
     for place, plan in plans:
         if taken and length + len(plan) > LONGEST_ROW:
-            yield Row(prompt, tuple(taken))
+            yield SharedRow(prompt, tuple(taken))
             taken, length = [], len(prompt)
         taken.append((place, plan))
         length += len(plan)
-    yield Row(prompt, tuple(taken))
+    yield SharedRow(prompt, tuple(taken))
 
 
-def in_passes(rows: Sequence[Row], most_tokens: int) -> Iterator[list[Row]]:
+def pack_rows(rows: Sequence[SharedRow], most_tokens: int) -> Iterator[list[SharedRow]]:
     """Rows of about one length together, no more at a time than that; a row that is longer comes
     alone."""
-    taken: list[Row] = []
+    taken: list[SharedRow] = []
     for row in sorted(rows, key=lambda row: row.length):
         if taken and (len(taken) + 1) * _rounded(row.length) > most_tokens:
             yield taken
@@ -173,7 +173,7 @@ def in_passes(rows: Sequence[Row], most_tokens: int) -> Iterator[list[Row]]:
         yield taken
 
 
-def as_tensors(rows: Sequence[Row], device: torch.device) -> Pass:
+def as_tensors(rows: Sequence[SharedRow], device: torch.device) -> ForwardPass:
     """The rows side by side, padded on the right."""
     width = _rounded(max(row.length for row in rows))
     tokens: list[list[int]] = []
@@ -199,7 +199,7 @@ def as_tensors(rows: Sequence[Row], device: torch.device) -> Pass:
         tokens.append(told + [0] * missing)
         positions.append(at + [0] * missing)
         segments.append(part + [PADDING] * missing)
-    return Pass(
+    return ForwardPass(
         *(
             torch.tensor(values, device=device)
             for values in (tokens, positions, segments, sources, targets, owners, offsets)
@@ -207,7 +207,7 @@ def as_tensors(rows: Sequence[Row], device: torch.device) -> Pass:
     )
 
 
-def visible(segments: Tensor) -> Tensor:
+def attention_mask(segments: Tensor) -> Tensor:
     """Which token sees which: those before it in its own plan, and the prompt; and itself, so
     that padding sees something."""
     seen, seeing = segments[:, None, :], segments[:, :, None]
@@ -216,12 +216,12 @@ def visible(segments: Tensor) -> Tensor:
     return (allowed | itself)[:, None]
 
 
-def likelihoods(base: Any, one: Pass, temperature: float) -> tuple[Tensor, Tensor]:
+def completion_logprobs(base: Any, one: ForwardPass, temperature: float) -> tuple[Tensor, Tensor]:
     """The log-probability of every target, and the entropy of what could have stood there."""
     hidden = base.model(
         input_ids=one.tokens,
         position_ids=one.positions,
-        attention_mask=visible(one.segments),
+        attention_mask=attention_mask(one.segments),
         use_cache=False,
     ).last_hidden_state
     logits = base.lm_head(hidden.flatten(0, 1)[one.sources]).float() / temperature

@@ -15,25 +15,25 @@ from trl import GRPOConfig
 
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
-from podium.train.recipe import Recipe, group_misfits
+from podium.train.recipe import Recipe, group_problems
 from podium.train.runtime import DIRECTORY, process_count
 from podium.train.schema import OptimiserTable
-from podium.train.training_log import Logbook
+from podium.train.training_log import TrainingLog
 from podium.workers.local.pretrained import data_type
 
 
-class StopInTime(TrainerCallback):
+class StopAfterMinutes(TrainerCallback):
     """Stops with a checkpoint once the minutes are over, all processes after the same step."""
 
-    def __init__(self, minutes: float | None, logbook: Logbook) -> None:
+    def __init__(self, minutes: float | None, training_log: TrainingLog) -> None:
         self._minutes = minutes
-        self._logbook = logbook
+        self._training_log = training_log
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Look at the clock; what one process sees counts for all."""
         if self._minutes is None:
             return control
-        is_over = self._logbook.seconds > self._minutes * 60
+        is_over = self._training_log.seconds > self._minutes * 60
         if any(gather_object([is_over])):
             control.should_save = True
             control.should_training_stop = True
@@ -76,11 +76,11 @@ def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, An
     }
 
 
-def trl_arguments(recipe: Recipe) -> GRPOConfig:
+def grpo_config(recipe: Recipe) -> GRPOConfig:
     """All that TRL is told."""
     grpo = recipe.grpo
     assert grpo is not None
-    rows = rows_of_this_process(grpo.questions, grpo.rollouts)
+    rows = rows_per_process(grpo.questions, grpo.rollouts)
     micro_batch = grpo.micro_batch or rows
     if grpo.max_tokens is not None and process_count() > 1:
         raise ConfigError(
@@ -93,7 +93,7 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
         )
     together = min(rows, grpo.rollouts)
     if together < grpo.rollouts:
-        for problem in group_misfits(recipe, grpo, together):
+        for problem in group_problems(recipe, grpo, together):
             raise ConfigError(
                 f"each of {process_count()} processes has {together} of the {grpo.rollouts} "
                 f"rollouts of a question: {problem}"
@@ -124,8 +124,8 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
         mask_truncated_completions=grpo.mask_truncated,
         num_iterations=grpo.num_iterations,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
-        bf16=mixed(recipe) is torch.bfloat16,
-        fp16=mixed(recipe) is torch.float16,
+        bf16=autocast_dtype(recipe) is torch.bfloat16,
+        fp16=autocast_dtype(recipe) is torch.float16,
         shuffle_dataset=False,
         data_seed=normalize_seed(recipe.run.seed),
         logging_steps=1,
@@ -133,7 +133,7 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
     )
 
 
-def rows_of_this_process(questions: int, rollouts: int) -> int:
+def rows_per_process(questions: int, rollouts: int) -> int:
     """How many rollouts of a step each process has: all those of some questions, or as many as
     the others of one."""
     rows, left = divmod(questions * rollouts, process_count())
@@ -146,24 +146,24 @@ def rows_of_this_process(questions: int, rollouts: int) -> int:
     return rows
 
 
-def held_as(recipe: Recipe) -> torch.dtype:
+def parameter_dtype(recipe: Recipe) -> torch.dtype:
     """The width in which the model's own parameters are held; adapters have 32 bits anyway."""
     if recipe.model.lora is None or not torch.cuda.is_available():
         return torch.float32
     return data_type(recipe.model.dtype)
 
 
-def mixed(recipe: Recipe) -> torch.dtype | None:
+def autocast_dtype(recipe: Recipe) -> torch.dtype | None:
     """The width in which a model is computed that is held in another, if there is one."""
     dtype = data_type(recipe.model.dtype)
     is_mixed = torch.cuda.is_available() and dtype is not torch.float32
     return dtype if is_mixed else None
 
 
-def computing(recipe: Recipe) -> AbstractContextManager[Any]:
+def autocast(recipe: Recipe) -> AbstractContextManager[Any]:
     """For as long as this lasts, a model whose every parameter is trained is computed in the
     recipe's width."""
-    dtype = mixed(recipe)
+    dtype = autocast_dtype(recipe)
     if dtype is None or recipe.model.lora is not None:
         return nullcontext()
     return torch.autocast("cuda", dtype)

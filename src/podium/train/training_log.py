@@ -25,12 +25,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 from rich.console import Console
 
 from podium._util.files import write_whole
-from podium.train.diagnostics import MANY_DROPPED, StepDiagnostics, Watch
+from podium.train.diagnostics import MANY_DROPPED, CollapseDetector, StepDiagnostics
 from podium.train.recipe import Recipe
 from podium.train.runtime import is_main_process
 
 if TYPE_CHECKING:
-    from podium.train.sft import Recital
+    from podium.train.sft import SftEval
     from podium_lab.evolution.trials import TurnDiagnostics
 
 METRICS: Final = "metrics.jsonl"
@@ -39,7 +39,7 @@ SUMMARY: Final = "summary.json"
 MISTAKES_SHOWN: Final = 20
 
 
-class Logbook:
+class TrainingLog:
     """The record of one training, which goes on `after` a step; 0 begins it anew."""
 
     def __init__(self, recipe: Recipe, *, after: int = 0, console: Console | None = None) -> None:
@@ -49,7 +49,7 @@ class Logbook:
             self._output.mkdir(parents=True, exist_ok=True)
         self._console = console or Console(stderr=True, quiet=not self._is_kept)
         self._steps_in_all = recipe.training.steps
-        self._watch = Watch()
+        self._watch = CollapseDetector()
         earlier = _summary(self._output) if after else {}
         self._seconds_before = earlier.get("seconds", 0.0)
         self._rollouts = int(earlier.get("rollouts", 0))
@@ -162,10 +162,10 @@ class Logbook:
         self._print(f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}")
         self._summarise(step)
 
-    def recited(self, step: int, recitals: Sequence[Recital]) -> None:
+    def recited(self, step: int, recitals: Sequence[SftEval]) -> None:
         """How well adapters say what they were taught, and where they go wrong."""
         accuracies = {recital.adapter: round(recital.accuracy, 4) for recital in recitals}
-        line = {f"recited/{name}": accuracy for name, accuracy in accuracies.items()}
+        line = {f"eval/{name}": accuracy for name, accuracy in accuracies.items()}
         self._write(self._metrics, {"step": step, "seconds": round(self.seconds, 1), **line})
         for recital in recitals:
             for mistake in recital.mistakes[:MISTAKES_SHOWN]:

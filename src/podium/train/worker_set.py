@@ -31,12 +31,15 @@ MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is
 
 @dataclass(frozen=True, slots=True)
 class WorkerSet:
-    """Who is led, and the pool as data. `forgetful` are the same workers, who now and then do not
-    know where the recipe says so. First rounds are not for them, or luck would say what a plan is
-    worth. `connected` are the workers themselves, behind what was put before them."""
+    """The workers of a training and their pool.
+
+    `flaky_workers` are the same workers, failing as often as `pool.flaky` says; first rounds do
+    not use them, or luck would decide what a plan is worth. `connected` are the workers without
+    cache and without failures.
+    """
 
     workers: tuple[Worker, ...]
-    forgetful: tuple[Worker, ...]
+    flaky_workers: tuple[Worker, ...]
     pool: Pool
     cache: ReplyCache | None
     http: Http
@@ -60,7 +63,7 @@ class _Connected(NamedTuple):
     options: Mapping[str, Any]
 
 
-def make_cast(
+def connect_workers(
     recipe: Recipe,
     http: Http,
     *,
@@ -84,15 +87,15 @@ def make_cast(
             CachedWorker(one.asked, cache, fingerprint=_fingerprint(one.options))
             for one in connected
         ]
-    forgetful = workers
+    flaky_workers = workers
     if recipe.pool.flaky:
         with lab_extra():
             from podium_lab.etudes import FlakyWorker
         share, seed = recipe.pool.flaky, recipe.run.seed
-        forgetful = [FlakyWorker(worker, share, seed) for worker in workers]
+        flaky_workers = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
     pool = settings.pool if settings is not None else recipe_pool(recipe)
-    return WorkerSet(tuple(workers), tuple(forgetful), pool, cache, http, behind)
+    return WorkerSet(tuple(workers), tuple(flaky_workers), pool, cache, http, behind)
 
 
 def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
@@ -106,7 +109,7 @@ def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterato
         yield from _filed(recipe, http, settings or pool_settings(recipe))
 
 
-class AskedAs(Worker):
+class FixedOptionsWorker(Worker):
     """A worker that is asked as the recipe says, whoever asks."""
 
     def __init__(self, worker: Worker, max_tokens: int, temperature: float) -> None:
@@ -156,5 +159,5 @@ def _filed(recipe: Recipe, http: Http, settings: Settings) -> Iterator[_Connecte
     asking = recipe.workers
     workers = assemble(settings, os.environ, http).workers
     for worker, filed in zip(workers, settings.workers, strict=True):
-        asked = AskedAs(worker, asking.max_tokens, asking.temperature)
+        asked = FixedOptionsWorker(worker, asking.max_tokens, asking.temperature)
         yield _Connected(worker, asked, filed.options)

@@ -32,10 +32,10 @@ async def test_a_store_that_keeps_less_than_there_was_is_found(
 ) -> None:
     finish = SqlRunStore.finish
 
-    async def forgetful(self: SqlRunStore, *runs: Run) -> None:
+    async def flaky_workers(self: SqlRunStore, *runs: Run) -> None:
         await finish(self, *(replace(run, rounds=()) for run in runs))
 
-    monkeypatch.setattr(SqlRunStore, "finish", forgetful)
+    monkeypatch.setattr(SqlRunStore, "finish", flaky_workers)
     row = await measure_faults(3, seed=3)
     assert row.lost == 3
     assert not row.holds

@@ -12,7 +12,7 @@ from podium.config import load
 from podium.config.sources import EMBEDDED_POOL, discover_settings
 from podium.core.errors import ConfigError, UsageError
 from podium.workers.local import weights
-from podium_lab.etudes import everyday
+from podium_lab.etudes import everyday_questions
 
 np = pytest.importorskip("numpy")
 
@@ -66,7 +66,7 @@ def test_the_page_says_what_of_the_embedded_router_is_assumed_and_that_its_worke
     None
 ):
     page = " ".join(PAGE.split())
-    assert f"Those of the {len(everyday('train'))} everyday questions are assumed" in page
+    assert f"Those of the {len(everyday_questions('train'))} everyday questions are assumed" in page
     document = json.loads(shipped_router("etude-router").read_text("utf-8"))
     assert {worker["cost"] for worker in document["workers"]} == {0.0}
     assert "All its workers cost nothing, so the quality bias changes no choice" in page

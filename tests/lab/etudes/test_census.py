@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 from podium_lab.etudes import Etude
-from podium_lab.etudes.__main__ import Census, common, report
+from podium_lab.etudes.__main__ import EtudeStatistics, common, report
 
 
 def test_nothing_of_the_test_split_occurs_in_training(
     train: list[Etude], test: list[Etude]
 ) -> None:
-    assert set(common(Census().take(train), Census().take(test)).values()) == {0}
+    assert set(common(EtudeStatistics().take(train), EtudeStatistics().take(test)).values()) == {0}
 
 
 def test_a_question_that_occurs_in_both_is_found(train: list[Etude], test: list[Etude]) -> None:
-    found = common(Census().take([*train, test[0]]), Census().take(test))
+    found = common(EtudeStatistics().take([*train, test[0]]), EtudeStatistics().take(test))
     assert found["questions"] == 1
     assert found["subtasks"] == len({step.subtask for step in test[0].steps})
 

@@ -8,24 +8,32 @@ import pytest
 
 from podium.conductors import plan
 from podium.core.workflow import Shape, Step, Workflow
-from podium_lab.etudes import FAMILIES, ROLES, Etudes, EtudeShape, Opening, descriptions, openings
+from podium_lab.etudes import (
+    FAMILIES,
+    ROLES,
+    Etudes,
+    EtudeShape,
+    PlanExample,
+    descriptions,
+    make_plan_examples,
+)
 from podium_lab.etudes.plan_examples import ASSIGNED, EVERYDAY, SHAPES, random_access
-from podium_lab.etudes.tasks import everyday
+from podium_lab.etudes.tasks import everyday_questions
 
 
 @pytest.fixture(scope="module")
-def sample() -> list[Opening]:
-    return list(islice(openings(7), 1500))
+def sample() -> list[PlanExample]:
+    return list(islice(make_plan_examples(7), 1500))
 
 
-def workflow_of(opening: Opening) -> Workflow:
+def workflow_of(opening: PlanExample) -> Workflow:
     parsed = plan.parse(opening.plan, opening.context.pool, strict=True)
     assert parsed.workflow is not None
     assert not parsed.warnings
     return parsed.workflow
 
 
-def test_every_opening_is_well_formed(sample: list[Opening]) -> None:
+def test_every_opening_is_well_formed(sample: list[PlanExample]) -> None:
     for opening in sample:
         workflow_of(opening).check(opening.context.pool.names)
 
@@ -33,7 +41,7 @@ def test_every_opening_is_well_formed(sample: list[Opening]) -> None:
 def test_plans_say_nothing_of_who_can_do_what() -> None:
     steps = [
         step
-        for opening in islice(openings(8, drop=0.0, true_clauses=1.0), 1500)
+        for opening in islice(make_plan_examples(8, drop=0.0, true_clauses=1.0), 1500)
         for step in workflow_of(opening).steps
         if "Esperanto" in step.subtask
     ]
@@ -41,14 +49,14 @@ def test_plans_say_nothing_of_who_can_do_what() -> None:
     assert by_its_worker / len(steps) == pytest.approx(1 / len(ROLES), abs=0.05)
 
 
-def test_joins_and_trees_are_as_frequent_as_chains(sample: list[Opening]) -> None:
+def test_joins_and_trees_are_as_frequent_as_chains(sample: list[PlanExample]) -> None:
     shapes = Counter(workflow.shape for workflow in map(workflow_of, sample) if len(workflow) > 2)
     branching = shapes[Shape.JOIN] + shapes[Shape.TREE] + shapes[Shape.MIXED]
     assert branching > shapes[Shape.CHAIN] > 0
     assert min(shapes[Shape.JOIN], shapes[Shape.TREE]) > 0.1 * shapes.total()
 
 
-def test_the_whole_question_often_goes_to_one_worker_unaltered(sample: list[Opening]) -> None:
+def test_the_whole_question_often_goes_to_one_worker_unaltered(sample: list[PlanExample]) -> None:
     whole = [
         opening
         for opening in sample
@@ -57,7 +65,7 @@ def test_the_whole_question_often_goes_to_one_worker_unaltered(sample: list[Open
     assert 0.25 < len(whole) / len(sample) < 0.5
 
 
-def test_pools_are_shuffled_and_differ_in_size(sample: list[Opening]) -> None:
+def test_pools_are_shuffled_and_differ_in_size(sample: list[PlanExample]) -> None:
     sizes = {len(opening.context.pool) for opening in sample}
     assert len(sizes) > 4
     workers = Counter(workflow_of(opening).steps[0].worker for opening in sample)
@@ -65,14 +73,14 @@ def test_pools_are_shuffled_and_differ_in_size(sample: list[Opening]) -> None:
 
 
 def test_a_plan_is_written_in_the_order_that_is_asked_for() -> None:
-    usual, other = next(openings(7)), next(openings(7, order="lists"))
+    usual, other = next(make_plan_examples(7)), next(make_plan_examples(7, order="lists"))
     assert usual.plan.startswith('{"steps": ')
     assert other.plan.startswith("model_id = ")
     assert workflow_of(usual) == workflow_of(other)
 
 
-def test_openings_are_repeatable(sample: list[Opening]) -> None:
-    assert list(islice(openings(7), 50)) == sample[:50]
+def test_openings_are_repeatable(sample: list[PlanExample]) -> None:
+    assert list(islice(make_plan_examples(7), 50)) == sample[:50]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
@@ -86,7 +94,7 @@ def test_random_access_is_always_valid(length: int) -> None:
 
 def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> None:
     in_the_pools_words = steps = 0
-    for opening in islice(openings(9, assigned_share=1.0, everyday_share=0.0), 400):
+    for opening in islice(make_plan_examples(9, assigned_share=1.0, everyday_share=0.0), 400):
         assert opening.is_assigned
         question, pool = opening.context.question, opening.context.pool
         for worker in pool:
@@ -101,7 +109,7 @@ def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> Non
 
 
 def test_an_assigned_worker_is_anyone_and_its_clause_says_nothing_of_it() -> None:
-    sample = islice(openings(10, assigned_share=1.0, everyday_share=0.0, drop=0.0), 1000)
+    sample = islice(make_plan_examples(10, assigned_share=1.0, everyday_share=0.0, drop=0.0), 1000)
     steps = [step for opening in sample for step in workflow_of(opening).steps]
     assert Counter(step.worker for step in steps).keys() == set(ROLES)
     esperanto = [step for step in steps if "Esperanto" in step.subtask]
@@ -110,17 +118,17 @@ def test_an_assigned_worker_is_anyone_and_its_clause_says_nothing_of_it() -> Non
 
 
 def test_an_everyday_question_goes_to_anyone_as_it_is() -> None:
-    sample = list(islice(openings(11, everyday_share=1.0), 300))
+    sample = list(islice(make_plan_examples(11, everyday_share=1.0), 300))
     for opening in sample:
-        assert opening.context.question in everyday("train")
+        assert opening.context.question in everyday_questions("train")
         (step,) = workflow_of(opening).steps
         assert step.subtask == opening.context.question
     assert {workflow_of(opening).steps[0].worker for opening in sample} == set(ROLES)
 
 
-def test_the_shares_of_the_kinds_are_parameters(sample: list[Opening]) -> None:
+def test_the_shares_of_the_kinds_are_parameters(sample: list[PlanExample]) -> None:
     questions = [opening.context.question for opening in sample]
-    assert sum(question in everyday("train") for question in questions) / len(
+    assert sum(question in everyday_questions("train") for question in questions) / len(
         sample
     ) == pytest.approx(EVERYDAY, abs=0.03)
     assigned = sum(opening.is_assigned for opening in sample)
@@ -130,7 +138,7 @@ def test_the_shares_of_the_kinds_are_parameters(sample: list[Opening]) -> None:
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape is not EtudeShape.ONE])
 def test_every_shape_has_plans_with_its_true_clauses_and_access(shape: EtudeShape) -> None:
     """With the right workers, these would be right: reward has something to find."""
-    plain = openings(12, shapes={shape: 1.0}, assigned_share=0.0, everyday_share=0.0)
+    plain = make_plan_examples(12, shapes={shape: 1.0}, assigned_share=0.0, everyday_share=0.0)
     shapes = Counter(workflow_of(opening).shape for opening in islice(plain, 200))
     wanted = Etudes(0).sample(1, {shape: 1.0})[0].topology
     assert shapes[wanted] > 0.25 * 200
@@ -138,11 +146,15 @@ def test_every_shape_has_plans_with_its_true_clauses_and_access(shape: EtudeShap
 
 def test_true_clauses_and_true_access_are_parameters() -> None:
     def lengths(true_clauses: float) -> list[int]:
-        sample = openings(8, true_clauses=true_clauses, assigned_share=0.0, everyday_share=0.0)
+        sample = make_plan_examples(
+            8, true_clauses=true_clauses, assigned_share=0.0, everyday_share=0.0
+        )
         return [len(workflow_of(opening)) for opening in islice(sample, 1000)]
 
     assert lengths(1.0).count(1) / 1000 == pytest.approx(SHAPES[EtudeShape.ONE], abs=0.04)
     assert lengths(0.0) != lengths(0.5) != lengths(1.0)
     only = {EtudeShape.JOIN_3: 1.0}
-    joins = openings(8, shapes=only, true_clauses=1.0, true_access=1.0, everyday_share=0.0)
+    joins = make_plan_examples(
+        8, shapes=only, true_clauses=1.0, true_access=1.0, everyday_share=0.0
+    )
     assert {workflow_of(opening).shape for opening in islice(joins, 50)} == {Shape.JOIN}

@@ -22,33 +22,33 @@ from podium_lab.etudes import (
     SPLITS,
     UNSURE,
     EtudeShape,
-    LaterSituation,
-    Opening,
+    PlanExample,
+    SecondRound,
     Split,
     descriptions,
     grade,
-    later_openings,
-    later_situations,
+    make_second_round_examples,
+    make_second_rounds,
 )
-from podium_lab.etudes.second_rounds import carry_out, flaky_voice
+from podium_lab.etudes.second_rounds import carry_out, flaky_replies
 
 
 @pytest.fixture(scope="module")
-def sample() -> list[LaterSituation]:
-    return list(islice(later_situations(Random(1)), 500))
+def sample() -> list[SecondRound]:
+    return list(islice(make_second_rounds(Random(1)), 500))
 
 
 @pytest.fixture(scope="module")
-def taught() -> list[Opening]:
-    return list(islice(later_openings(2), 500))
+def taught() -> list[PlanExample]:
+    return list(islice(make_second_round_examples(2), 500))
 
 
-def first_of(later: LaterSituation) -> Round:
+def first_of(later: SecondRound) -> Round:
     (first,) = later.context.rounds
     return first
 
 
-def test_about_half_of_the_first_rounds_are_right(sample: list[LaterSituation]) -> None:
+def test_about_half_of_the_first_rounds_are_right(sample: list[SecondRound]) -> None:
     for later in sample:
         assert later.context.answer is not None
         assert grade(later.context.answer, later.etude) is later.is_right
@@ -57,14 +57,14 @@ def test_about_half_of_the_first_rounds_are_right(sample: list[LaterSituation]) 
 
 
 def test_a_first_round_fails_at_its_end_in_its_middle_or_by_its_worker(
-    sample: list[LaterSituation],
+    sample: list[SecondRound],
 ) -> None:
     causes = Counter(_cause(later) for later in sample if not later.is_right)
     assert set(causes) == {"worker", "middle", "end"}
     assert min(causes.values()) > 0.1 * causes.total()
 
 
-def _cause(later: LaterSituation) -> str:
+def _cause(later: SecondRound) -> str:
     steps = first_of(later).steps
     if [step.worker for step in steps] != list(later.etude.families):
         return "worker"
@@ -72,14 +72,14 @@ def _cause(later: LaterSituation) -> str:
     return "middle" if any(step.reply == UNSURE for step in steps[:-1]) else "end"
 
 
-def test_a_right_first_round_is_a_good_conductors(sample: list[LaterSituation]) -> None:
+def test_a_right_first_round_is_a_good_conductors(sample: list[SecondRound]) -> None:
     for later in sample:
         if later.is_right:
             names = {family: family for family in later.etude.families}
             assert first_of(later).workflow == later.etude.ideal(names)
 
 
-def test_a_first_round_says_what_the_conductor_wrote(sample: list[LaterSituation]) -> None:
+def test_a_first_round_says_what_the_conductor_wrote(sample: list[SecondRound]) -> None:
     for later in sample:
         first = first_of(later)
         parsed = plan.parse(first.plan_text, later.context.pool, strict=True)
@@ -89,7 +89,7 @@ def test_a_first_round_says_what_the_conductor_wrote(sample: list[LaterSituation
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_etudes_and_descriptions_are_of_the_split_that_is_asked_for(split: Split) -> None:
-    for etude, context, _ in islice(later_situations(Random(3), split), 40):
+    for etude, context, _ in islice(make_second_rounds(Random(3), split), 40):
         assert etude.split == split
         assert all(w.description in descriptions(w.name, split) for w in context.pool)
         assert set(etude.families) <= set(context.pool.names)
@@ -99,11 +99,11 @@ def test_etudes_and_descriptions_are_of_the_split_that_is_asked_for(split: Split
 def test_workers_that_never_or_always_fail_are_refused(share: float, never: str) -> None:
     shapes = {EtudeShape.ONE: 1.0}
     with pytest.raises(UsageError, match=f"was {never}; give one between 0 and 1"):
-        list(islice(later_situations(Random(4), flaky_share=share, shapes=shapes), 20))
+        list(islice(make_second_rounds(Random(4), flaky_share=share, shapes=shapes), 20))
 
 
 def test_a_second_round_that_reads_the_first_mends_what_was_not_known(
-    sample: list[LaterSituation],
+    sample: list[SecondRound],
 ) -> None:
     """Only the steps from the first unknown one on are done again, and each reads everything."""
     failed = [later for later in sample if not later.is_right]
@@ -112,7 +112,7 @@ def test_a_second_round_that_reads_the_first_mends_what_was_not_known(
         first = first_of(later)
         start = next((s.index for s in first.steps if s.reply == UNSURE), 0)
         again = Workflow(tuple(Step(s.family, s.subtask, "all") for s in later.etude.steps[start:]))
-        second = carry_out(again, later.context.pool, flaky_voice(0.0, 0), before=first)
+        second = carry_out(again, later.context.pool, flaky_replies(0.0, 0), before=first)
         mended += grade(second.steps[-1].reply, later.etude)
     assert mended / len(failed) > 0.93
 
@@ -129,8 +129,8 @@ class TwoPlans:
         return Plan(self.plans[len(context.rounds)])
 
 
-async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[LaterSituation]) -> None:
-    voice = flaky_voice(0.15, 0)
+async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[SecondRound]) -> None:
+    voice = flaky_replies(0.15, 0)
 
     def worker(profile: WorkerProfile) -> ScriptedWorker:
         def say(request: Request) -> str:
@@ -152,19 +152,19 @@ async def test_rounds_are_as_the_engine_would_have_left_them(sample: list[LaterS
             ]
 
 
-def test_situations_are_repeatable(sample: list[LaterSituation]) -> None:
-    assert list(islice(later_situations(Random(1)), 30)) == sample[:30]
+def test_situations_are_repeatable(sample: list[SecondRound]) -> None:
+    assert list(islice(make_second_rounds(Random(1)), 30)) == sample[:30]
 
 
 # ---- openings
 
 
-def second_of(opening: Opening) -> Workflow | None:
+def second_of(opening: PlanExample) -> Workflow | None:
     pool = opening.context.pool
     return plan.parse(opening.plan, pool, strict=True, may_accept=True).workflow
 
 
-def test_every_second_plan_is_well_formed(taught: list[Opening]) -> None:
+def test_every_second_plan_is_well_formed(taught: list[PlanExample]) -> None:
     for opening in taught:
         workflow = second_of(opening)
         if workflow is not None:
@@ -172,7 +172,7 @@ def test_every_second_plan_is_well_formed(taught: list[Opening]) -> None:
 
 
 def test_acceptance_has_nothing_to_do_with_whether_the_answer_is_known(
-    taught: list[Opening],
+    taught: list[PlanExample],
 ) -> None:
     known: dict[bool, list[bool]] = {True: [], False: []}
     for opening in taught:
@@ -182,7 +182,7 @@ def test_acceptance_has_nothing_to_do_with_whether_the_answer_is_known(
         assert sum(accepted) / len(accepted) == pytest.approx(0.4, abs=0.12)
 
 
-def test_second_plans_come_in_every_form(taught: list[Opening]) -> None:
+def test_second_plans_come_in_every_form(taught: list[PlanExample]) -> None:
     plans = [workflow for opening in taught if (workflow := second_of(opening))]
     firsts = [opening.context.rounds[0] for opening in taught]
     accesses = Counter(workflow.steps[0].access for workflow in plans)
@@ -198,7 +198,7 @@ def test_second_plans_come_in_every_form(taught: list[Opening]) -> None:
 
 
 def test_second_plans_say_nothing_of_who_can_do_what() -> None:
-    sample = islice(later_openings(5, accepted_share=0.0, drop=0.0), 600)
+    sample = islice(make_second_round_examples(5, accepted_share=0.0, drop=0.0), 600)
     steps = [
         step
         for opening in sample
@@ -210,7 +210,7 @@ def test_second_plans_say_nothing_of_who_can_do_what() -> None:
     assert by_its_worker / len(steps) == pytest.approx(1 / len(ROLES), abs=0.06)
 
 
-def test_later_openings_are_repeatable_and_keep_to_their_shapes(taught: list[Opening]) -> None:
-    assert list(islice(later_openings(2), 20)) == taught[:20]
-    ones = islice(later_openings(2, shapes={EtudeShape.ONE: 1.0}), 50)
+def test_later_openings_are_repeatable_and_keep_to_their_shapes(taught: list[PlanExample]) -> None:
+    assert list(islice(make_second_round_examples(2), 20)) == taught[:20]
+    ones = islice(make_second_round_examples(2, shapes={EtudeShape.ONE: 1.0}), 50)
     assert {len(opening.context.rounds[0].steps) for opening in ones} == {1}

@@ -6,12 +6,22 @@ from itertools import islice
 import pytest
 
 from podium.core.errors import UsageError
-from podium_lab.etudes import FAMILIES, SPLITS, UNSURE, Lesson, Split, lessons, oracle_reply
+from podium_lab.etudes import (
+    FAMILIES,
+    SPLITS,
+    UNSURE,
+    SpecialistExample,
+    Split,
+    make_specialist_examples,
+    oracle_reply,
+)
 from podium_lab.etudes.oracle import read_message, readings
 
 
-def some(family: str, size: int = 400, split: Split = "train", **more: float) -> list[Lesson]:
-    return list(islice(lessons(family, 1, split, **more), size))
+def some(
+    family: str, size: int = 400, split: Split = "train", **more: float
+) -> list[SpecialistExample]:
+    return list(islice(make_specialist_examples(family, 1, split, **more), size))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -52,7 +62,7 @@ def test_what_is_hard_to_learn_is_taught_more_often() -> None:
     assert Counter(calendar)["day_after"] > 2 * Counter(calendar)["season"] > 0
 
 
-def oracle_skill(family: str, lesson: Lesson) -> str:
+def oracle_skill(family: str, lesson: SpecialistExample) -> str:
     """The skill that the lesson is on, "" where it is none of the family's."""
     subtask, _ = read_message(lesson.prompt)
     skills = {reading.skill for reading in readings(subtask)}
@@ -100,7 +110,7 @@ def test_nothing_else_is_shown_where_the_words_leave_open_how_many_are_meant(fam
 
 def test_lessons_are_repeatable_and_differ_by_seed_split_and_family() -> None:
     assert some("facts", 30) == some("facts", 30)
-    assert some("facts", 30) != list(islice(lessons("facts", 2), 30))
+    assert some("facts", 30) != list(islice(make_specialist_examples("facts", 2), 30))
     assert some("facts", 30) != some("facts", 30, "test")
     assert some("facts", 30) != some("words", 30)
 
@@ -112,4 +122,4 @@ def test_lessons_of_the_splits_share_no_message_with_a_subtask_of_its_own() -> N
 
 def test_an_unknown_family_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="'cooking'; there is arithmetic, lists"):
-        next(lessons("cooking", 0))
+        next(make_specialist_examples("cooking", 0))

@@ -7,7 +7,7 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.core.workflow import Step, Workflow
-from podium_lab.etudes import GENERALIST, everyday
+from podium_lab.etudes import GENERALIST, everyday_questions
 from podium_lab.etudes.tasks import everyday_suite, everyday_task
 
 QUESTION = "What is the capital of Japan?"
@@ -32,7 +32,7 @@ def test_a_question_has_the_same_id_in_every_process() -> None:
 def test_the_suite_is_a_hundred_questions_that_no_training_has_seen() -> None:
     tasks = everyday_suite()
     assert len({task.id for task in tasks}) == 100
-    assert not {task.question for task in tasks} & set(everyday("train"))
-    assert [task.question for task in everyday_suite("train")] == list(everyday("train"))
+    assert not {task.question for task in tasks} & set(everyday_questions("train"))
+    assert [task.question for task in everyday_suite("train")] == list(everyday_questions("train"))
     with pytest.raises(ConfigError, match="no split 'exam'; they have train, test"):
         everyday_suite("exam")

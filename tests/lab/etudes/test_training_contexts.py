@@ -10,43 +10,45 @@ from podium_lab.etudes import (
     ROLES,
     Etude,
     EtudeShape,
-    Practice,
+    TrainingContext,
     descriptions,
-    everyday,
-    training_situations,
+    everyday_questions,
+    make_training_contexts,
 )
 
 
 @pytest.fixture(scope="module")
-def sample() -> list[Practice]:
-    return list(islice(training_situations(3, everyday_share=0.2, later_share=0.2), 600))
+def sample() -> list[TrainingContext]:
+    return list(islice(make_training_contexts(3, everyday_share=0.2, later_share=0.2), 600))
 
 
-def test_shares_are_as_they_were_asked_for(sample: list[Practice]) -> None:
+def test_shares_are_as_they_were_asked_for(sample: list[TrainingContext]) -> None:
     questions = sum(isinstance(practice.asked, str) for practice in sample)
     later = sum(bool(practice.context.rounds) for practice in sample)
     assert questions / len(sample) == pytest.approx(0.2, abs=0.05)
     assert later / len(sample) == pytest.approx(0.2, abs=0.05)
 
 
-def test_the_question_is_what_is_asked(sample: list[Practice]) -> None:
+def test_the_question_is_what_is_asked(sample: list[TrainingContext]) -> None:
     for asked, context in sample:
         if isinstance(asked, Etude):
             assert context.question == asked.question
             assert asked.split == "train"
         else:
             assert context.question == asked
-            assert asked in everyday("train")
+            assert asked in everyday_questions("train")
 
 
-def test_who_is_needed_is_in_the_pool(sample: list[Practice]) -> None:
+def test_who_is_needed_is_in_the_pool(sample: list[TrainingContext]) -> None:
     for asked, context in sample:
         needed = set(asked.families) if isinstance(asked, Etude) else {GENERALIST}
         assert needed <= set(context.pool.names)
     assert len({len(practice.context.pool) for practice in sample}) > 3
 
 
-def test_pools_are_described_in_words_for_training_and_shuffled(sample: list[Practice]) -> None:
+def test_pools_are_described_in_words_for_training_and_shuffled(
+    sample: list[TrainingContext],
+) -> None:
     for _, context in sample:
         for worker in context.pool:
             assert worker.description in descriptions(worker.name, "train")
@@ -54,7 +56,7 @@ def test_pools_are_described_in_words_for_training_and_shuffled(sample: list[Pra
 
 
 def test_what_is_needed_may_be_missing_where_that_is_asked_for() -> None:
-    hard = training_situations(4, drop=0.5, keep_needed=False, everyday_share=0.0)
+    hard = make_training_contexts(4, drop=0.5, keep_needed=False, everyday_share=0.0)
     missing = [
         not set(asked.families) <= set(context.pool.names)
         for asked, context in islice(hard, 100)
@@ -65,7 +67,7 @@ def test_what_is_needed_may_be_missing_where_that_is_asked_for() -> None:
 
 def test_shapes_are_as_frequent_as_their_weights_say() -> None:
     shapes = {EtudeShape.JOIN_2: 3.0, EtudeShape.CHAIN_2: 1.0}
-    practices = islice(training_situations(5, shapes, everyday_share=0.0, later_share=0.3), 400)
+    practices = islice(make_training_contexts(5, shapes, everyday_share=0.0, later_share=0.3), 400)
     seen = Counter(asked.shape for asked, _ in practices if isinstance(asked, Etude))
     assert set(seen) == set(shapes)
     assert seen[EtudeShape.JOIN_2] / 400 == pytest.approx(0.75, abs=0.07)
@@ -76,7 +78,7 @@ def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
     shapes = {EtudeShape.JOIN_2: 1.0}
     nested = {}
     for share in (0.0, 1.0):
-        practices = training_situations(
+        practices = make_training_contexts(
             6, shapes, everyday_share=0.0, later_share=later_share, nested_share=share
         )
         asked = [practice.asked for practice in islice(practices, 100)]
@@ -85,8 +87,8 @@ def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
     assert nested[1.0] > 60  # some could be read in two ways, and are lined up
 
 
-def test_situations_are_repeatable_and_differ_by_seed(sample: list[Practice]) -> None:
-    again = training_situations(3, everyday_share=0.2, later_share=0.2)
+def test_situations_are_repeatable_and_differ_by_seed(sample: list[TrainingContext]) -> None:
+    again = make_training_contexts(3, everyday_share=0.2, later_share=0.2)
     assert list(islice(again, 60)) == sample[:60]
-    other = training_situations(6, everyday_share=0.2, later_share=0.2)
+    other = make_training_contexts(6, everyday_share=0.2, later_share=0.2)
     assert list(islice(other, 60)) != sample[:60]

@@ -19,7 +19,7 @@ from podium.core.run import Run
 from podium.core.task import Task
 from podium.train.curves import write_curves
 from podium.train.recipe import Recipe
-from podium.train.training_log import Logbook
+from podium.train.training_log import TrainingLog
 from podium.workers.local.hidden_states import HiddenReader
 from podium_lab.etudes import ROLES
 from podium_lab.evolution.trials import Trial
@@ -253,15 +253,15 @@ def test_what_was_to_be_measured_when_it_was_killed_is_measured_as_it_goes_on(
     settings = ("evolve.steps=3", "run.eval_every=1", "run.eval_tasks=2")
     whole = evolved(base, tmp_path / "whole", *settings)
     cut = tiny_recipe(EVOLVED, base, tmp_path / "cut", *settings)
-    measured = Logbook.measured
+    measured = TrainingLog.measured
 
-    def killed(logbook: Logbook, step: int, *arguments: Any, **rest: Any) -> None:
+    def killed(training_log: TrainingLog, step: int, *arguments: Any, **rest: Any) -> None:
         if step == 2:
             raise KeyboardInterrupt
-        measured(logbook, step, *arguments, **rest)
+        measured(training_log, step, *arguments, **rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Logbook, "measured", killed)
+        patch.setattr(TrainingLog, "measured", killed)
         with pytest.raises(KeyboardInterrupt):
             evolve.train(cut)
     evolve.train(cut, resume=True)

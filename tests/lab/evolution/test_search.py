@@ -11,7 +11,7 @@ pytest.importorskip("cmaes")
 
 from podium.conductors.routing.separable import Vector, default_population
 from podium.train.schema import Method
-from podium_lab.evolution.search import Search, begin
+from podium_lab.evolution.search import Search, start_search
 
 START = np.zeros(40)
 GOAL = np.linspace(-1, 1, 40)
@@ -34,7 +34,7 @@ def searched(
 
 
 def beginning(method: Method = "cma-es", seed: int = 42) -> Search:
-    return begin(method, START, sigma=0.3, population=12, seed=seed)
+    return start_search(method, START, sigma=0.3, population=12, seed=seed)
 
 
 @both

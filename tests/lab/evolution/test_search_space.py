@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from podium.core.errors import ConfigError
-from podium_lab.evolution.search import Space, principal_directions, read_space
+from podium_lab.evolution.search import SearchSpace, principal_directions, read_space
 from support.evolved import described
 
 STATES = [
@@ -22,8 +22,8 @@ STATES = [
 def test_every_number_is_free_where_nothing_else_is_said() -> None:
     about = described(("ann", "bob"), width=4)
     chosen = np.arange(float(about.size))
-    assert Space(about).size == about.size == 5 * 4
-    assert Space(about).parameters(chosen) is chosen
+    assert SearchSpace(about).size == about.size == 5 * 4
+    assert SearchSpace(about).parameters(chosen) is chosen
 
 
 def test_along_each_direction_states_are_equally_long() -> None:
@@ -35,7 +35,7 @@ def test_along_each_direction_states_are_equally_long() -> None:
 
 def test_shares_in_directions_stand_for_the_rows_of_a_head() -> None:
     about = described(("ann", "bob"), roles=(), width=4, matrices=("one",), ranks=(2,))
-    space = Space(about, principal_directions(STATES, 2))
+    space = SearchSpace(about, principal_directions(STATES, 2))
     assert space.size == 2 + 2 * 2
     made = space.parameters(np.array([0.5, 0.6, 3.0, 0.0, 0.0, 1.0]))
     assert made.shape == (about.size,)
@@ -52,7 +52,7 @@ def test_more_directions_than_states_differ_along_are_refused() -> None:
 
 def test_directions_that_were_kept_are_read_again(tmp_path: Path) -> None:
     about = described(("ann", "bob"), width=4)
-    space = Space(about, principal_directions(STATES, 2))
+    space = SearchSpace(about, principal_directions(STATES, 2))
     space.save(tmp_path)
     again = read_space(about, 2, tmp_path).directions
     assert again is not None

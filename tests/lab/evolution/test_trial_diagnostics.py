@@ -11,7 +11,7 @@ from podium.core.run_records import Attempt
 from podium.core.task import Task
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
-from podium_lab.evolution.trials import Trial, seen_in
+from podium_lab.evolution.trials import Trial, diagnose_trials
 
 POOL = Pool((WorkerProfile(name="ann"), WorkerProfile(name="bob")))
 
@@ -44,7 +44,7 @@ def turn(place: int, worker: str, role: TurnRole, tokens: int | None, reply: str
 
 
 def test_who_had_the_turns_and_in_which_roles() -> None:
-    seen = seen_in(
+    seen = diagnose_trials(
         [
             trial(("ann", "thinker"), ("bob", "worker"), ("bob", "verifier"), accepted=True),
             trial(("bob", "worker"), right=False),
@@ -64,35 +64,39 @@ def test_who_had_the_turns_and_in_which_roles() -> None:
 def test_a_verifier_accepts_in_the_last_turn_that_there_is() -> None:
     turns: tuple[tuple[str, TurnRole], ...] = (("ann", "worker"), ("bob", "verifier"))
     ended = [trial(*turns, reply=reply) for reply in ("ACCEPT", "REVISE")]
-    assert seen_in([*ended, trial(*turns, reply="ACCEPT", accepted=True)]).accepted == 2 / 3
+    assert diagnose_trials([*ended, trial(*turns, reply="ACCEPT", accepted=True)]).accepted == 2 / 3
 
 
 def test_accuracy_is_told_by_kind() -> None:
-    seen = seen_in([trial(("ann", "worker")), trial(("ann", "worker"), right=False, kind="two")])
+    seen = diagnose_trials(
+        [trial(("ann", "worker")), trial(("ann", "worker"), right=False, kind="two")]
+    )
     assert seen.accuracy_by_kind == {"one": 1.0, "two": 0.0}
     assert "best" not in str(seen)
 
 
 def test_a_workers_fault_is_neither_right_nor_wrong() -> None:
-    seen = seen_in([trial(("ann", "worker")), trial(("ann", "worker"), fault="no such model")])
+    seen = diagnose_trials(
+        [trial(("ann", "worker")), trial(("ann", "worker"), fault="no such model")]
+    )
     assert (seen.accuracy, seen.dropped, seen.dropped_for) == (1.0, 0.5, "no such model")
-    lost = seen_in([trial(("ann", "worker"), fault="no such model")])
+    lost = diagnose_trials([trial(("ann", "worker"), fault="no such model")])
     assert (lost.accuracy, lost.samples) == (None, ())
     assert "accuracy" not in lost.as_metrics()
 
 
 def test_tokens_that_nobody_told_are_unknown() -> None:
-    seen = seen_in([trial(("ann", "worker")), trial(("ann", "worker"), tokens=None)])
+    seen = diagnose_trials([trial(("ann", "worker")), trial(("ann", "worker"), tokens=None)])
     assert seen.tokens is None
 
 
 def test_samples_are_of_right_runs_and_of_wrong_ones() -> None:
     wrong = trial(("ann", "thinker"), ("bob", "worker"), right=False)
-    seen = seen_in([wrong, *[trial(("ann", "worker"))] * 5])
+    seen = diagnose_trials([wrong, *[trial(("ann", "worker"))] * 5])
     assert [sample.right for sample in seen.samples] == [True, True, False]
     assert seen.samples[-1].text == "ann as thinker: 4\nbob as worker: 4"
 
 
 def test_no_runs_show_nothing() -> None:
     with pytest.raises(UsageError, match="at least one"):
-        seen_in([])
+        diagnose_trials([])

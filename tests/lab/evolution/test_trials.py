@@ -14,7 +14,7 @@ from podium.core.errors import PlanError, RequestRefused
 from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker
-from podium_lab.evolution.trials import Candidates, Readings, Trial, earned
+from podium_lab.evolution.trials import CachedReader, Trial, TrialRunner, mean_reward
 from support.stage import Actor
 
 DESCRIBED = Description(workers=("ann", "bob"), base="tiny", width=2, roles=())
@@ -54,8 +54,8 @@ async def tried(
 ) -> list[list[Trial]]:
     workers = workers or actors()
     pool = Pool(tuple(worker.profile for worker in workers))
-    reader = Readings(Plain())
-    return await Candidates(workers, pool, turns=2).try_out(
+    reader = CachedReader(Plain())
+    return await TrialRunner(workers, pool, turns=2).try_out(
         [(coordinator, reader) for coordinator in coordinators],
         TASKS,
         seed=None if seed is None else (seed,),
@@ -69,7 +69,7 @@ def asked(trials: list[Trial]) -> list[str]:
 async def test_every_candidate_has_a_run_for_every_question() -> None:
     trials = await tried(ANN, BOB)
     assert [[trial.task for trial in own] for own in trials] == [TASKS, TASKS]
-    assert [earned(own) for own in trials] == [1.0, 0.0]
+    assert [mean_reward(own) for own in trials] == [1.0, 0.0]
     assert {trial.turns for own in trials for trial in own} == {2}
 
 
@@ -91,10 +91,10 @@ async def test_without_a_seed_the_most_preferred_is_taken() -> None:
 
 async def test_a_transcript_is_read_once_for_all_candidates() -> None:
     plain = Plain()
-    readings = Readings(plain)
+    readings = CachedReader(plain)
     workers = actors()
     pool = Pool(tuple(worker.profile for worker in workers))
-    await Candidates(workers, pool, turns=2).try_out(
+    await TrialRunner(workers, pool, turns=2).try_out(
         [(ANN, readings), (ANN, readings), (BOB, readings)], TASKS[:1], seed=(1,)
     )
     question = f"user: {TASKS[0].question}\n"
@@ -109,7 +109,7 @@ async def test_a_run_in_which_a_worker_failed_says_nothing_about_who_led_it() ->
     assert {trial.run.answer for trial in own} == {"4"}  # another stood in
     assert all("no such model" in trial.fault for trial in own)
     assert not any(trial.right for trial in own)
-    assert earned(own) is None
+    assert mean_reward(own) is None
 
 
 async def test_a_run_that_could_not_begin_is_no_wrong_answer() -> None:

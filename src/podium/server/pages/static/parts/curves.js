@@ -56,7 +56,7 @@ const FAMILIES = /** @type {[string, string][]} */ ([
   ['worker/', 'Share of steps by worker'],
   ['steps/', 'Share of plans by their steps'],
   ['shape/', 'Share of plans by shape'],
-  ['recited/', 'Accuracy of recitals'],
+  ['eval/', 'Accuracy on held-out examples'],
 ]);
 
 /** What is written down for held-out questions and means nothing there: each is tried once. */
