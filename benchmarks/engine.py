@@ -303,10 +303,10 @@ def engine(*, watched: bool) -> Chains:
         ledger = Ledger(budget)
         execution = Execution(
             Assignment(workflow=workflow, question=QUESTION, pool=pool, finished={}),
-            workers,
-            call_policy,
             Scope(
                 run_id="run_bench",
+                workers=workers,
+                call_policy=call_policy,
                 ledger=ledger,
                 emit=emit,
                 started=call_policy.clock(),
@@ -314,7 +314,7 @@ def engine(*, watched: bool) -> Chains:
             ),
             stream=False,
         )
-        await execution.carry_out()
+        await execution.run()
 
     return Chains("engine_watched" if watched else "engine", carry_out)
 

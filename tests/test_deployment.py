@@ -62,8 +62,11 @@ def ignored() -> list[str]:
 
 
 def test_what_the_image_installs_is_locked_with_hashes() -> None:
-    installing = re.findall(r"pip install (.*)", DOCKERFILE)
-    assert installing == ["--require-hashes --requirement requirements-serve.lock", "--no-deps ."]
+    install_command = re.findall(r"pip install (.*)", DOCKERFILE)
+    assert install_command == [
+        "--require-hashes --requirement requirements-serve.lock",
+        "--no-deps .",
+    ]
 
 
 def test_the_image_has_all_of_the_extras_that_its_page_names() -> None:

@@ -30,13 +30,13 @@ from benchmarks.chaos.checks import (
 from benchmarks.chaos.report import ChaosRow
 from podium.client.client import AsyncPodium
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import NotFound, PodiumError, WorkerError
 from podium.core.events import Event, StepDelta
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import Delta, Reply, Request, user
 from podium.core.run import Run
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, believable
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, plausible_usage
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine import RetryPolicy
@@ -85,7 +85,7 @@ class Witness:
                 self._note(usage)
 
     def _note(self, said: Usage) -> None:
-        usage = said if said is NO_USAGE else believable(said)
+        usage = said if said is NO_USAGE else plausible_usage(said)
         price = self.profile.price
         cost = 0.0 if usage is NO_USAGE else price.cost(usage) if price else None
         CALLS.get().append(Billed(self.profile.name, usage, cost))
@@ -142,13 +142,13 @@ def planned_run(index: int, seed: int) -> PlannedRun:
     )
 
 
-class RandomConductor:
+class RandomConductor(Conductor):
     """A conductor that plans at random, and sometimes calls a worker first."""
 
     name = "random"
 
     def __init__(self, worker: Worker, seed: int) -> None:
-        self.worker = worker
+        self.worker: Worker = worker
         self._seed = seed
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:

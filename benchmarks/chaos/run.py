@@ -22,7 +22,7 @@ from benchmarks.environment import Say
 from benchmarks.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans
 from benchmarks.postgres import programs
 from benchmarks.processes import inherited, run_on_fast_loop
-from podium.core.errors import ConfigError, PodiumError, installing
+from podium.core.errors import ConfigError, PodiumError, install_command
 
 LONGEST_SECONDS: Final = 3600.0
 LONGEST_SHOWN: Final = 300
@@ -152,7 +152,7 @@ def missing_for(part: Part) -> str:
     if part == "replicas" and programs() is None:
         lacks.append("Postgres (apt-get install postgresql)")
     if part == "replicas" and find_spec("asyncpg") is None:
-        lacks.append(f"the extra postgres ({installing('postgres')})")
+        lacks.append(f"the extra postgres ({install_command('postgres')})")
     if part == "soak" and not PROCESS_MEMORY.exists():
         lacks.append(f"Linux, which tells of a process in {PROCESS_MEMORY}")
     return f"needs {' and '.join(lacks)}" if lacks else ""

@@ -216,10 +216,10 @@ class Soak:
     """The library and the application, open in this process; made by `opened`."""
 
     def __init__(
-        self, library: AsyncPodium, journaling: AsyncPodium, app: FastAPI, directory: Path
+        self, library: AsyncPodium, journal_events: AsyncPodium, app: FastAPI, directory: Path
     ) -> None:
         self._library = library
-        self._journalled = journaling
+        self._journalled = journal_events
         self._app = app
         self._databases = [directory / name for name in DATABASES]
         self.done = 0
@@ -238,11 +238,11 @@ class Soak:
         buffered = BufferedRunStore(await open_store(directory / "library.db"))
         stack.push_async_callback(buffered.close)
         conductor = FixedConductor(read_workflow(WORKFLOW, settings.pool))
-        library, journaling = [
+        library, journal_events = [
             await stack.enter_async_context(AsyncPodium([_worker()], conductor, store=store))
             for store in (buffered, directory / "journal.db")
         ]
-        return cls(library, journaling, app, directory)
+        return cls(library, journal_events, app, directory)
 
     async def slice(self, runs: int) -> Gauge:
         """Run `runs` more questions, delete them, and read the gauge."""

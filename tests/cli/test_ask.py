@@ -407,7 +407,9 @@ def test_guardrails_of_the_configuration_hold_on_the_command_line(
     pool.write_text(blocking, "utf-8")
     blocked = podium("ask", "--pool", str(pool), "Who is ada@example.com?")
     assert blocked.code == 1
-    assert "the guardrail 'privacy' blocked the question: it holds 1 × e-mail" in blocked.complaint
+    assert (
+        "the guardrail 'privacy' blocked the question: it contains 1 × e-mail" in blocked.complaint
+    )
     assert "resume" not in blocked.complaint
 
 
@@ -418,10 +420,10 @@ def test_a_run_that_a_guardrail_blocked_is_not_gone_on_with(
     pool = vendor.pool("a", directory=tmp_path)
     text = pool.read_text("utf-8")
     guardrail = '[[guardrail]]\nkind = "redact"\nname = "no-mail"\naction = "block"\n'
-    pool.write_text(f'{guardrail}places = ["answer"]\n\n{text}', "utf-8")
+    pool.write_text(f'{guardrail}stages = ["answer"]\n\n{text}', "utf-8")
     blocked = podium("ask", "--json", "--pool", str(pool), "Who?")
     assert blocked.code == 1
-    error = "the guardrail 'no-mail' blocked the answer: it holds 1 × e-mail"
+    error = "the guardrail 'no-mail' blocked the answer: it contains 1 × e-mail"
     assert error in blocked.complaint
     assert blocked.json["error"] == error
     assert podium("runs", "show", "last", "--json").json["error"] == error

@@ -24,6 +24,7 @@ from podium import (
 )
 from podium.cli.live_tree import SPINNER, LiveTree, Scene, wrapped
 from podium.conductors import FixedConductor
+from podium.core.conductor import Conductor
 from podium.core.errors import Unavailable
 from podium.core.events import Event, RunDone, StepDelta, StepDone, StepRetried, StepStarted
 from podium.core.worker import Caller
@@ -33,7 +34,7 @@ from podium.engine.runner import ConductorWorker
 EVIL = "\x1b]0;owned\x07\x1b[2J[red]well[/red]"
 
 
-class TwoLevels:
+class TwoLevels(Conductor):
     """Plans a join over a conductor, which plans one step; and accepts in the second round."""
 
     name = "two-levels"

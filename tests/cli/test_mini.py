@@ -10,7 +10,7 @@ from cli.support import Podium
 from podium.cli import session
 from podium.conductors.plan import schema
 from podium.config import Settings
-from podium.core.structured_output import misfit
+from podium.core.json_schema import find_mismatch
 from support.routed_pool import WORKERS, routed
 
 __all__ = ["routed"]
@@ -126,7 +126,7 @@ def test_a_plan_as_json_has_the_decision_and_can_be_carried_out(
     planned = podium(
         "plan", "--pool", pool, "--tier", "mini", "--quality-bias", "1", "--json", PLAY
     )
-    assert misfit(planned.out, schema()) is None
+    assert find_mismatch(planned.out, schema()) is None
     routed = planned.json["routed"]
     assert (routed["worker"], routed["quality_bias"]) == ("dear", 1)
     file = tmp_path / "plan.json"

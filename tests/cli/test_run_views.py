@@ -5,8 +5,7 @@ from dataclasses import replace
 from podium.cli.run_views import account
 from podium.client.documents import run_document
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Attempt, Check
+from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.workflow import Step, Workflow
 
@@ -84,11 +83,13 @@ def test_a_nested_run_is_told_inside_its_step() -> None:
 
 
 def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> None:
-    redacted = Check(guardrail="privacy", place="question", deed="redacted", reason="1 × e-mail")
-    blocked = Check(
+    redacted = GuardrailCheck(
+        guardrail="privacy", stage="question", action="redacted", reason="1 × e-mail"
+    )
+    blocked = GuardrailCheck(
         guardrail="grounding",
-        place="answer",
-        deed="blocked",
+        stage="answer",
+        action="blocked",
         reason="made\x1b[31m up",
         step=0,
         worker="near",
@@ -110,5 +111,5 @@ def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> N
         ["privacy", "grounding"],
         "grounding",
     )
-    assert [check["deed"] for check in document["checks"]] == ["redacted", "blocked"]
+    assert [check["action"] for check in document["checks"]] == ["redacted", "blocked"]
     assert document["checks"][1]["cost_usd"] == 0.5

@@ -14,7 +14,7 @@ import pytest
 
 from cli.support import REPOSITORY, Podium
 from podium.config import Settings
-from podium.core.errors import Unavailable, installing
+from podium.core.errors import Unavailable, install_command
 from podium.train import exercises as pools
 from podium.train import preflight
 from podium.train.recipe import Recipe
@@ -180,7 +180,7 @@ def test_without_the_training_packages_the_extra_is_named(
     monkeypatch.setattr(preflight, "PACKAGES", ("no_such_package",))
     ended = podium("train", "grpo", recipe)
     assert ended.code == 2
-    assert installing("train") in ended.complaint
+    assert install_command("train") in ended.complaint
 
 
 def test_the_wrong_way_of_training_is_said(podium: Podium, recipe: Path) -> None:

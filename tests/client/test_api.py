@@ -477,7 +477,7 @@ async def test_a_watcher_that_fails_costs_a_warning_and_not_the_run(
     assert await store.load("last") == run
     [record] = caplog.records
     assert record.getMessage() == (
-        "the watcher of this run failed: ValueError('no room on the page')"
+        "a listener of this run failed: ValueError('no room on the page')"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from podium.conductors import (
+    Conductor,
     LearnedRouterConductor,
     ModelConductor,
     Plan,
@@ -14,8 +15,7 @@ from podium.conductors import (
 )
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import Image
-from podium.core.run import Round
-from podium.core.run_records import Routed
+from podium.core.run import Round, RoutingRecord
 from podium.core.usage import Price
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
@@ -36,7 +36,7 @@ PLANNED = Workflow((Step("small", "draft"), Step("strong", "polish", access=(0,)
 QUESTION = PlanningContext(question="Why?", pool=POOL)
 
 
-class Planner:
+class Planner(Conductor):
     name = "planner"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
@@ -53,7 +53,7 @@ async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobod
     plan = await conductor(ScriptedRouter(SCORES)).plan(QUESTION, nobody)
     assert plan.workflow == Workflow((Step("small", "Why?"),))
     assert plan.warnings == ()
-    assert plan.routed == Routed(
+    assert plan.routed == RoutingRecord(
         worker="small",
         confidence=0.9,
         scores=SCORES,
@@ -225,7 +225,7 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
 def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
     escalated: bool, words: str
 ) -> None:
-    routed = Routed(
+    routed = RoutingRecord(
         worker="small",
         confidence=0.9,
         scores=SCORES,

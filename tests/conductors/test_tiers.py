@@ -36,7 +36,7 @@ SIMPLE = "What is the capital of Japan?"
 HARD = "Implement a segmented sieve"
 
 
-class Tireless:
+class Tireless(Conductor):
     """Plans again in every round, so that a test sees who was asked."""
 
     name = "tireless"

@@ -48,18 +48,18 @@ def test_what_is_left_out_is_as_usual(tmp_path: Path) -> None:
         kind = "python"
         name = "mine"
         hook = "my_checks:look"
-        places = ["reply"]
+        stages = ["reply"]
         on_error = "pass"
         """,
     )
-    assert (redact.name, redact.places, redact.action) == (
+    assert (redact.name, redact.stages, redact.action) == (
         "redact",
         ("question", "reply", "answer"),
         "redact",
     )
     assert "ip" not in redact.finds
-    assert (grounding.places, grounding.action) == (("answer",), "block")
-    assert (own.name, own.places, own.action, own.on_error) == ("mine", ("reply",), None, "pass")
+    assert (grounding.stages, grounding.action) == (("answer",), "block")
+    assert (own.name, own.stages, own.action, own.on_error) == ("mine", ("reply",), None, "pass")
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_what_is_left_out_is_as_usual(tmp_path: Path) -> None:
     [
         ('kind = "redacts"', "guardrail[0].kind"),
         ('kind = "redact"\ncolour = 1', "guardrail[0].colour"),
-        ('kind = "redact"\nplaces = ["step"]', "guardrail[0].places"),
-        ('kind = "redact"\nplaces = []', "guardrail[0].places"),
+        ('kind = "redact"\nstages = ["step"]', "guardrail[0].stages"),
+        ('kind = "redact"\nstages = []', "guardrail[0].stages"),
         ('kind = "redact"\nfinds = ["names"]', "guardrail[0].finds"),
         ('kind = "redact"\nverifier = "judge"', 'has no effect with kind = "redact"'),
         ('kind = "redact"\naction = "replan"', "it is redact or block"),
         ('kind = "grounding"', "guardrail[0].verifier is missing"),
         ('kind = "grounding"\nverifier = "jugde"', "there is a, judge"),
         ('kind = "grounding"\nverifier = "nested"', "answers by itself"),
-        ('kind = "grounding"\nverifier = "judge"\nplaces = ["reply"]', 'of the "answer" alone'),
+        ('kind = "grounding"\nverifier = "judge"\nstages = ["reply"]', 'of the "answer" alone'),
         ('kind = "grounding"\nverifier = "judge"\naction = "replan"', "raise conductor.rounds"),
         ('kind = "python"', "expected a function as module:function"),
         ('kind = "python"\nhook = "os.system"', "expected a function as module:function"),
@@ -109,11 +109,11 @@ def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.syspath_prepend(tmp_path)
     own = GuardrailSettings(
-        name="own", kind="python", places=("answer",), hook="my_podium_checks:look"
+        name="own", kind="python", stages=("answer",), hook="my_podium_checks:look"
     )
     hook = build_guardrail(own).hook
     assert callable(hook)
-    checked = GuardrailInput(place="answer", text="", run_id="", question="")
+    checked = GuardrailInput(stage="answer", text="", run_id="", question="")
     assert hook(checked) == Pass()
     for wrong, why in (
         ("my_podium_checks:other", "is not a function"),
@@ -121,7 +121,7 @@ def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ):
         with pytest.raises(ConfigError, match=why):
             build_guardrail(
-                GuardrailSettings(name="own", kind="python", places=("answer",), hook=wrong)
+                GuardrailSettings(name="own", kind="python", stages=("answer",), hook=wrong)
             )
     sys.modules.pop("my_podium_checks")
 
@@ -135,7 +135,7 @@ def test_a_pool_file_adds_its_guardrails_or_replaces_those_of_the_file() -> None
 
 
 def test_the_fingerprint_shows_every_change() -> None:
-    one = GuardrailSettings(name="x", kind="redact", places=("answer",))
-    other = GuardrailSettings(name="x", kind="redact", places=("answer",), on_error="pass")
+    one = GuardrailSettings(name="x", kind="redact", stages=("answer",))
+    other = GuardrailSettings(name="x", kind="redact", stages=("answer",), on_error="pass")
     assert fingerprint([one]) == fingerprint([one])
     assert len({fingerprint([]), fingerprint([one]), fingerprint([other])}) == 3

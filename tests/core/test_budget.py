@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from podium.core.budget import Budget, Hold, Ledger, Spent, capped, estimated_input_tokens
+from podium.core.budget import (
+    Budget,
+    CallReservation,
+    Ledger,
+    Spent,
+    cap_output,
+    estimate_input_tokens,
+)
 from podium.core.errors import BudgetExhausted, ConfigError
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
 from podium.core.request import Image, Message, Request, Tool, ToolCall, ToolResult, user
@@ -15,7 +22,7 @@ ASK = Request((user("a question of about ten tokens"),), max_tokens=1000)
 DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))
 
 
-def taken(ledger: Ledger, profile: WorkerProfile = DEAR, request: Request = ASK) -> Hold:
+def taken(ledger: Ledger, profile: WorkerProfile = DEAR, request: Request = ASK) -> CallReservation:
     hold = ledger.hold(profile, request)
     assert hold is not None
     return hold
@@ -41,7 +48,7 @@ def test_the_use_of_a_tool_counts_as_a_call_and_costs_nothing_else() -> None:
 def test_output_is_cut_down_to_the_money_that_is_left() -> None:
     hold = taken(Ledger(Budget(usd=0.5)))
     assert hold.max_tokens == 500
-    assert capped(ASK, DEAR, hold).max_tokens == 500
+    assert cap_output(ASK, DEAR, hold).max_tokens == 500
 
 
 def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
@@ -78,28 +85,28 @@ def test_a_hold_that_was_not_used_gives_its_call_back() -> None:
 def test_output_never_passes_the_workers_own_limit_or_its_window() -> None:
     small = WorkerProfile(name="small", limits=Limits(max_output_tokens=500, context_window=300))
     hold = taken(Ledger(Budget()), small)
-    sent = capped(ASK, small, hold)
+    sent = cap_output(ASK, small, hold)
     assert sent.max_tokens is not None
     assert 270 < sent.max_tokens < 300
     roomy = replace(small, limits=Limits(max_output_tokens=500))
-    assert capped(ASK, roomy, hold).max_tokens == 500
-    assert capped(replace(ASK, max_tokens=5), roomy, hold).max_tokens == 5
+    assert cap_output(ASK, roomy, hold).max_tokens == 500
+    assert cap_output(replace(ASK, max_tokens=5), roomy, hold).max_tokens == 5
 
 
 def test_tools_results_and_pictures_count_as_input() -> None:
-    plain = estimated_input_tokens(ASK)
+    plain = estimate_input_tokens(ASK)
     long = "x" * 3000
     picture = Image(url="https://x/y")
     shown = ToolResult("1", "", images=(picture,))
     for part in (ToolResult("1", long), ToolCall("1", "f", long), picture, shown):
         request = Request((*ASK.messages, Message("user", (part,))))
-        assert estimated_input_tokens(request) >= plain + 1000
+        assert estimate_input_tokens(request) >= plain + 1000
     tool = Tool("f", long, {"type": "object"})
-    assert estimated_input_tokens(Request(ASK.messages, tools=(tool,))) >= plain + 1000
+    assert estimate_input_tokens(Request(ASK.messages, tools=(tool,))) >= plain + 1000
 
 
 def test_half_a_surrogate_pair_can_be_counted() -> None:
-    assert estimated_input_tokens(Request((user("\ud800"),))) == 2
+    assert estimate_input_tokens(Request((user("\ud800"),))) == 2
 
 
 def test_a_call_that_must_wait_for_others_to_settle_is_told_so() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import Unavailable
 from podium.core.pool import Limits
 from podium.core.request import Reply, Request, user
@@ -22,7 +22,7 @@ from podium.engine.runner import ConductorWorker, Options, Runner
 from support.stage import Actor
 
 
-class Chaos:
+class Chaos(Conductor):
     """A conductor that plans at random, asks a model to do so, and nests where it may."""
 
     name = "chaos"

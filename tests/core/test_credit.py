@@ -3,14 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from podium.core.run import Round
-from podium.core.task import Judged, outcome_of
+from podium.core.task import JudgedRun, worker_outcome
 from support.runs_on_record import attempt, kept_run, round_of, step_record
 
 
 def test_what_one_worker_did_alone_is_its_own_outcome() -> None:
     calls = (attempt("solver", error="busy", cost=9.0), attempt("solver", cost=0.25))
     run = kept_run(rounds=(round_of(step_record(0, attempts=calls)),))
-    outcome = outcome_of(Judged(run=run, reward=0.5, source="feedback"))
+    outcome = worker_outcome(JudgedRun(run=run, reward=0.5, source="feedback"))
     assert outcome is not None
     assert outcome.to_json() == {
         "question": "Question 0?",
@@ -25,13 +25,13 @@ def test_what_one_worker_did_alone_is_its_own_outcome() -> None:
 
 def test_an_answer_that_the_conductor_accepted_is_still_one_workers() -> None:
     run = kept_run(rounds=(round_of(step_record(0)), Round(1, None, accepted=True)))
-    assert outcome_of(Judged(run=run, reward=1.0, source="feedback")) is not None
+    assert worker_outcome(JudgedRun(run=run, reward=1.0, source="feedback")) is not None
 
 
 def test_the_reward_goes_to_who_answered_and_not_to_whom_it_fell_back_from() -> None:
     calls = (attempt("solver", error="away"), attempt("local", cost=None))
     run = kept_run(rounds=(round_of(step_record(0, attempts=calls, answered_by="local")),))
-    outcome = outcome_of(Judged(run=run, reward=1.0, source="feedback"))
+    outcome = worker_outcome(JudgedRun(run=run, reward=1.0, source="feedback"))
     assert outcome is not None
     assert (outcome.worker, outcome.cost) == ("local", None)
 
@@ -46,4 +46,7 @@ def test_what_several_steps_earned_is_no_single_workers() -> None:
         (),
     )
     for rounds in several:
-        assert outcome_of(Judged(run=kept_run(rounds=rounds), reward=1, source="feedback")) is None
+        assert (
+            worker_outcome(JudgedRun(run=kept_run(rounds=rounds), reward=1, source="feedback"))
+            is None
+        )

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from podium.core import errors
-from podium.core.errors import installing
+from podium.core.errors import install_command
 
 
 def test_an_optional_part_is_installed_from_the_clone_that_runs() -> None:
     clone = Path(__file__).parents[2]
-    assert installing("train").endswith(f"-m pip install -e '{clone}[train]'")
+    assert install_command("train").endswith(f"-m pip install -e '{clone}[train]'")
 
 
 def test_elsewhere_it_is_installed_by_its_name(
@@ -19,4 +19,4 @@ def test_elsewhere_it_is_installed_by_its_name(
     monkeypatch.setattr(
         errors, "__file__", str(tmp_path / "site-packages" / "podium" / "core" / "errors.py")
     )
-    assert installing("ray").endswith("-m pip install 'podium-conductor[ray]'")
+    assert install_command("ray").endswith("-m pip install 'podium-conductor[ray]'")

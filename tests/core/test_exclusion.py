@@ -3,19 +3,18 @@ from __future__ import annotations
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.core.exclusion import check_excluded, excludable
-from podium.core.pool import WorkerProfile
+from podium.core.pool import WorkerProfile, check_excluded, excludable_names
 
 WORKERS = (WorkerProfile(name="gpt", provider="openai"), WorkerProfile(name="mine"))
 
 
 def test_workers_providers_and_servers_of_tools_can_be_excluded() -> None:
-    assert excludable(WORKERS, ["search"]) == {"gpt", "openai", "mine", "mcp:search"}
+    assert excludable_names(WORKERS, ["search"]) == {"gpt", "openai", "mine", "mcp:search"}
 
 
 @pytest.mark.parametrize("name", ["opanai", "", "search", "mcp:"])
 def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(name: str) -> None:
-    known = excludable(WORKERS, ["search"])
+    known = excludable_names(WORKERS, ["search"])
     with pytest.raises(ConfigError, match="there is gpt, mcp:search, mine, openai"):
         check_excluded(frozenset({name, "gpt"}), known)
     assert check_excluded(frozenset({"gpt"}), known) == {"gpt"}

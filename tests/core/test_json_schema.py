@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from podium.core.json_schema import Flaw, flaw
+from podium.core.json_schema import SchemaProblem, find_schema_error
 
 
 class Leaf(BaseModel):
@@ -41,8 +41,8 @@ SCHEMAS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
-def test_a_schema_has_no_flaw(schema: dict[str, Any]) -> None:
-    assert flaw(schema) is None
+def test_a_valid_schema_has_no_error(schema: dict[str, Any]) -> None:
+    assert find_schema_error(schema) is None
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_schema_has_no_flaw(schema: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_keeps_it_from_being_a_schema_is_named(schema: dict[str, Any], path: str) -> None:
-    found = flaw(schema)
+def test_a_malformed_keyword_is_located(schema: dict[str, Any], path: str) -> None:
+    found = find_schema_error(schema)
     assert found is not None
     assert found.path == path
 
@@ -100,12 +100,12 @@ def test_what_keeps_it_from_being_a_schema_is_named(schema: dict[str, Any], path
         {"$anchor": "here", "$ref": "#here"},
     ],
 )
-def test_a_schema_that_leads_back_to_itself_without_end_is_flawed(schema: dict[str, Any]) -> None:
-    assert isinstance(flaw(schema), Flaw)
+def test_a_looping_schema_is_an_error(schema: dict[str, Any]) -> None:
+    assert isinstance(find_schema_error(schema), SchemaProblem)
 
 
-def test_what_a_reference_points_at_is_a_schema_too() -> None:
-    assert flaw({"$ref": "#/aside", "aside": {"type": "text"}}) is not None
+def test_the_target_of_a_reference_is_checked_too() -> None:
+    assert find_schema_error({"$ref": "#/aside", "aside": {"type": "text"}}) is not None
 
 
 KEYWORDS = st.sampled_from(
@@ -121,14 +121,17 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(KEYWORDS, VALUES, max_size=4))
-def test_anything_is_judged_and_nothing_is_raised(schema: dict[str, Any]) -> None:
-    found = flaw(schema)
+def test_no_input_raises(schema: dict[str, Any]) -> None:
+    found = find_schema_error(schema)
     assert found is None or (found.reason and isinstance(found.path, str))
 
 
-def test_a_large_schema_of_references_is_judged_quickly() -> None:
+def test_a_large_schema_of_references_is_checked_quickly() -> None:
     chain = {f"n{i}": {"allOf": [{"$ref": f"#/$defs/n{i + 1}"}]} for i in range(5000)}
     started = time.process_time()
-    assert flaw({"$ref": "#/$defs/n0", "$defs": {**chain, "n5000": {}}}) is None
-    assert flaw({"$ref": "#/$defs/n0", "$defs": {**chain, "n5000": {"$ref": "#"}}}) is not None
+    assert find_schema_error({"$ref": "#/$defs/n0", "$defs": {**chain, "n5000": {}}}) is None
+    assert (
+        find_schema_error({"$ref": "#/$defs/n0", "$defs": {**chain, "n5000": {"$ref": "#"}}})
+        is not None
+    )
     assert time.process_time() - started < 2

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
 
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Plain:
     c: tuple[int, ...] = ()
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Quick:
     a: int

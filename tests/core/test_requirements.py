@@ -8,11 +8,11 @@ from podium.core.errors import PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, ResponseOptions, Tool
 from podium.core.requirements import (
+    answer_capabilities,
     check_pool,
     check_response_options,
-    final_needs,
-    fitted,
-    needs_of_one,
+    fit_workflow,
+    sole_worker_capabilities,
 )
 from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
@@ -61,17 +61,17 @@ def chain(*names: str) -> Workflow:
 def test_what_the_final_worker_must_be_able_to_do(
     response_options: ResponseOptions, needs: Collection[Capability]
 ) -> None:
-    assert final_needs(response_options) == set(needs)
+    assert answer_capabilities(response_options) == set(needs)
 
 
 def test_whoever_answers_alone_must_also_see_and_call() -> None:
-    assert needs_of_one(ResponseOptions(tools=(LOOK,)), PICTURE) == {"tools", "vision"}
+    assert sole_worker_capabilities(ResponseOptions(tools=(LOOK,)), PICTURE) == {"tools", "vision"}
 
 
 def test_a_plan_that_can_do_what_is_needed_stays_as_it_is() -> None:
     pool = Pool((worker("a", "vision", "tools"), worker("b", "json")))
     response_options = ResponseOptions(schema={}, tools=(LOOK,))
-    assert fitted(chain("a", "b"), pool, response_options, PICTURE) == (chain("a", "b"), ())
+    assert fit_workflow(chain("a", "b"), pool, response_options, PICTURE) == (chain("a", "b"), ())
 
 
 def test_the_named_substitute_takes_over_before_anybody_else() -> None:
@@ -83,40 +83,40 @@ def test_the_named_substitute_takes_over_before_anybody_else() -> None:
             worker("d", "json", dollars=9),
         )
     )
-    workflow, said = fitted(chain("a"), pool, JSON, ())
+    workflow, said = fit_workflow(chain("a"), pool, JSON, ())
     assert workflow == chain("c")
     assert said == ("a cannot write JSON to a schema, so c answers in its place",)
 
 
 def test_without_a_substitute_the_best_worker_that_can_takes_over() -> None:
     pool = Pool((worker("a"), worker("b", "json", dollars=1), worker("c", "json", dollars=5)))
-    assert fitted(chain("b", "a"), pool, JSON, ())[0] == chain("b", "c")
+    assert fit_workflow(chain("b", "a"), pool, JSON, ())[0] == chain("b", "c")
 
 
 def test_images_that_nobody_would_see_are_given_to_the_final_step() -> None:
     pool = Pool((worker("a", "json"), worker("b", "vision"), worker("c", "vision", "json")))
-    workflow, said = fitted(chain("a", "a"), pool, JSON, PICTURE)
+    workflow, said = fit_workflow(chain("a", "a"), pool, JSON, PICTURE)
     assert workflow == chain("a", "c")
     assert said == ("a cannot see images, so c answers in its place",)
 
 
 def test_tools_that_nobody_could_call_are_given_to_the_final_step() -> None:
     pool = Pool((worker("a"), worker("b", "tools")))
-    assert fitted(chain("a"), pool, ResponseOptions(tools=(LOOK,)), ())[0] == chain("b")
-    assert fitted(chain("b", "a"), pool, ResponseOptions(tools=(LOOK,)), ())[1] == ()
+    assert fit_workflow(chain("a"), pool, ResponseOptions(tools=(LOOK,)), ())[0] == chain("b")
+    assert fit_workflow(chain("b", "a"), pool, ResponseOptions(tools=(LOOK,)), ())[1] == ()
 
 
 def test_a_plan_that_no_one_worker_can_save_is_refused() -> None:
     pool = Pool((worker("a", "json"), worker("b", "vision")))
     check_pool(pool, JSON, PICTURE)
     with pytest.raises(PlanError, match="a gives the answer but cannot see images"):
-        fitted(chain("a"), pool, JSON, PICTURE)
+        fit_workflow(chain("a"), pool, JSON, PICTURE)
 
 
 def test_a_conductor_can_do_what_those_can_whom_it_leads() -> None:
     lead = worker("lead", provider=CONDUCTOR_PROVIDER)
     pool = Pool((lead, worker("a", "json", "vision")))
-    assert fitted(chain("lead"), pool, JSON, PICTURE)[1] == ()
+    assert fit_workflow(chain("lead"), pool, JSON, PICTURE)[1] == ()
 
 
 def test_a_pool_without_anybody_who_can_is_refused_with_what_is_missing() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.core.roles import Role, read_role, roles
+from podium.core.roles import Role, infer_role, step_roles
 from podium.core.run import Round, Run
 from podium.core.workflow import Access, Step, Workflow
 
@@ -45,37 +45,37 @@ def workflow(*steps: tuple[str, Access]) -> Workflow:
     ],
 )
 def test_a_subtask_is_read_by_its_first_words(subtask: str, reads: int, role: Role) -> None:
-    assert read_role(subtask, reads=reads, is_last=False) is role
+    assert infer_role(subtask, reads=reads, is_last=False) is role
 
 
 def test_nobody_verifies_or_puts_together_what_they_cannot_read() -> None:
-    assert read_role("Check whether 91 is prime.", reads=0, is_last=False) is Role.SOLVE
-    assert read_role("Compare the two rivers.", reads=1, is_last=False) is Role.SOLVE
+    assert infer_role("Check whether 91 is prime.", reads=0, is_last=False) is Role.SOLVE
+    assert infer_role("Compare the two rivers.", reads=1, is_last=False) is Role.SOLVE
 
 
 def test_a_last_step_answers_and_does_not_plan() -> None:
-    assert read_role("Plan the journey.", reads=0, is_last=False) is Role.PLAN
-    assert read_role("Plan the journey.", reads=0, is_last=True) is Role.SOLVE
+    assert infer_role("Plan the journey.", reads=0, is_last=False) is Role.PLAN
+    assert infer_role("Plan the journey.", reads=0, is_last=True) is Role.SOLVE
 
 
 def test_the_question_itself_as_a_subtask_is_there_to_solve() -> None:
     asked = run_of(
         workflow(("Plan a week in Rome. ", ()), ("Check it", (0,))), question="plan a week in Rome."
     )
-    assert roles(asked) == (Role.SOLVE, Role.VERIFY)
+    assert step_roles(asked) == (Role.SOLVE, Role.VERIFY)
 
 
 def test_a_step_of_a_conductor_hands_planning_over_whatever_it_says() -> None:
     nested = Workflow((Step("leader", "Check it"), Step("bob", "Answer", (0,))))
-    assert roles(run_of(nested)) == (Role.HAND_OVER, Role.SOLVE)
+    assert step_roles(run_of(nested)) == (Role.HAND_OVER, Role.SOLVE)
 
 
 def test_from_the_second_round_on_all_means_the_round_before_as_well() -> None:
     first = workflow(("Multiply.", ()), ("Multiply again.", ()))
     second = workflow(("Compare the attempts and answer.", "all"))
-    assert roles(run_of(second)) == (Role.SOLVE,)
-    assert roles(run_of(first, second)) == (Role.SOLVE, Role.SOLVE, Role.AGGREGATE)
+    assert step_roles(run_of(second)) == (Role.SOLVE,)
+    assert step_roles(run_of(first, second)) == (Role.SOLVE, Role.SOLVE, Role.AGGREGATE)
 
 
 def test_a_round_that_accepts_has_no_steps_and_so_no_roles() -> None:
-    assert roles(run_of(workflow(("Multiply.", ())), None)) == (Role.SOLVE,)
+    assert step_roles(run_of(workflow(("Multiply.", ())), None)) == (Role.SOLVE,)

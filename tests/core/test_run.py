@@ -17,8 +17,7 @@ from podium.core.request import (
     ToolCall,
     ToolResult,
 )
-from podium.core.run import Round, Run, StepRecord, dump, load, spent_by
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Round, Run, StepRecord, dump, load, recorded_spending
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.workflow import Step, Workflow
 
@@ -65,7 +64,7 @@ def test_totals_are_the_sum_over_every_call_nested_ones_and_planning_included() 
     assert outer.usage == Usage(230, 55, 0, 0, 0)
     assert outer.orchestration == Usage(200, 40, 0, 0, 0)
     assert outer.cost_usd == pytest.approx(2.75)
-    assert spent_by(outer).calls == 5
+    assert recorded_spending(outer).calls == 5
 
 
 def test_one_call_of_unknown_usage_makes_the_totals_unknown() -> None:
@@ -114,7 +113,7 @@ def test_a_waiting_run_names_every_call_that_is_not_answered_also_those_of_neste
         replace(waiting(nested=(inner,)), index=1),
     )
     assert replace(outer, status="waiting").waiting_for == (second, third)
-    assert (outer.waiting_for, outer.left_waiting) == ((), (second, third))
+    assert (outer.waiting_for, outer.pending_tool_calls) == ((), (second, third))
 
 
 def test_calls_of_earlier_turns_are_not_waited_for() -> None:
@@ -122,7 +121,7 @@ def test_calls_of_earlier_turns_are_not_waited_for() -> None:
         Message("assistant", (ToolCall("1", "f", "{}"),)),
         Message("tool", (ToolResult("1", "42"),)),
     )
-    assert run(waiting(*turns)).left_waiting == ()
+    assert run(waiting(*turns)).pending_tool_calls == ()
 
 
 def test_the_final_finish_is_why_the_answer_ended() -> None:

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from podium.core.tags import unused_mark
+from podium.core.tags import unused_suffix
 
 TAGS = ("question", "reply")
 
 
 @pytest.mark.parametrize("harmless", ["", "a < b", "<b>bold</b>", "reply", "x</y>"])
 def test_texts_without_such_a_tag_leave_the_tags_plain(harmless: str) -> None:
-    assert unused_mark(TAGS, [harmless]) == ""
+    assert unused_suffix(TAGS, [harmless]) == ""
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,17 @@ def test_texts_without_such_a_tag_leave_the_tags_plain(harmless: str) -> None:
     ],
 )
 def test_a_text_with_such_a_tag_gets_a_mark_it_does_not_contain(hostile: str) -> None:
-    mark = unused_mark(TAGS, ["fine", hostile])
+    mark = unused_suffix(TAGS, ["fine", hostile])
     assert mark
     assert mark not in hostile
-    assert unused_mark(TAGS, ["fine", hostile]) == mark
+    assert unused_suffix(TAGS, ["fine", hostile]) == mark
 
 
 def test_finding_a_mark_takes_linear_time() -> None:
     def cpu_seconds(size: int) -> float:
         text = "<" * size + " " * size
         started = time.thread_time()  # what other programs do does not count
-        unused_mark(TAGS, [text])
+        unused_suffix(TAGS, [text])
         return time.thread_time() - started
 
     cpu_seconds(1000)

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from podium.core.usage import FREE, MOST_TOKENS, NO_USAGE, UNKNOWN_USAGE, Price, Usage, believable
+from podium.core.usage import (
+    FREE,
+    MOST_TOKENS,
+    NO_USAGE,
+    UNKNOWN_USAGE,
+    Price,
+    Usage,
+    plausible_usage,
+)
 
 
 def test_a_sum_with_an_unknown_part_is_unknown() -> None:
@@ -54,4 +62,4 @@ def test_a_long_input_is_priced_as_a_whole_at_the_higher_rate() -> None:
     ],
 )
 def test_counts_that_cannot_be_are_unknown(counted: Usage, kept: Usage) -> None:
-    assert believable(counted) == kept
+    assert plausible_usage(counted) == kept

@@ -56,7 +56,7 @@ def breakers(policy: BreakerPolicy = POLICY) -> tuple[Breakers, Time]:
 
 def fail(some: Breakers, times: int = 1, error: WorkerError | None = None) -> None:
     for _ in range(times):
-        some.failed("w", error or Unavailable("down"), tried=False)
+        some.failed("w", error or Unavailable("down"), is_probe=False)
 
 
 def switchboard(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
@@ -87,7 +87,8 @@ def test_it_opens_after_failures_in_a_row_and_says_why_and_until_when() -> None:
     assert refusal.retry_after == 4.0
     assert not refusal.billed
     assert str(refusal) == (
-        "w has failed too often of late and is not called for 4.0 s; its last failure: nonsense"
+        "circuit open for w: it failed too often and is not called for 4.0 s; "
+        "last failure: nonsense"
     )
     assert some.openings == {"w": 1}
 
@@ -96,10 +97,10 @@ def test_it_opens_when_a_share_of_the_last_calls_has_failed() -> None:
     some, _ = breakers()
     for _ in range(4):
         fail(some)
-        some.succeeded("w", tried=False)
+        some.succeeded("w", is_probe=False)
     fail(some)
     assert some.state("w") == "closed", "nine calls are no window of ten"
-    some.succeeded("w", tried=False)
+    some.succeeded("w", is_probe=False)
     fail(some)
     assert some.state("w") == "open"
 
@@ -125,20 +126,20 @@ def test_what_is_the_workers_fault_counts(error: WorkerError) -> None:
 def test_what_is_the_requests_own_fault_does_not_count(error: WorkerError) -> None:
     some, _ = breakers()
     fail(some, 50, error)
-    some.failed("w", asyncio.CancelledError(), tried=False)
+    some.failed("w", asyncio.CancelledError(), is_probe=False)
     assert some.state("w") == "closed"
-    assert not some.ailing
+    assert not some.failing
 
 
 def test_a_success_in_between_breaks_the_row_and_calls_that_go_well_are_forgotten() -> None:
     some, _ = breakers()
     fail(some, 2)
-    some.succeeded("w", tried=False)
+    some.succeeded("w", is_probe=False)
     fail(some, 1)
     assert some.state("w") == "closed"
     for _ in range(10):
-        some.succeeded("w", tried=False)
-    assert not some.ailing, "a worker that does well costs nothing"
+        some.succeeded("w", is_probe=False)
+    assert not some.failing, "a worker that does well costs nothing"
 
 
 def test_when_it_has_cooled_one_call_decides_and_others_are_refused_meanwhile() -> None:
@@ -151,7 +152,7 @@ def test_when_it_has_cooled_one_call_decides_and_others_are_refused_meanwhile() 
     refusal = some.refusal("w")
     assert refusal is not None
     assert refusal.retry_after == 1.0
-    some.succeeded("w", tried=True)
+    some.succeeded("w", is_probe=True)
     assert some.state("w") == "closed"
     assert some.refusal("w") is None
     assert not some.enter("w")
@@ -168,7 +169,7 @@ def test_each_try_in_vain_doubles_the_time_up_to_the_longest() -> None:
         waits.append(refusal.retry_after)
         time.now += refusal.retry_after
         assert some.enter("w")
-        some.failed("w", Unavailable("still down"), tried=True)
+        some.failed("w", Unavailable("still down"), is_probe=True)
     assert waits == [5, 10, 20, 40, 80, 120, 120]
     assert some.openings == {"w": 8}
 
@@ -186,10 +187,10 @@ def test_a_try_that_was_cancelled_leaves_the_next_one_to_decide() -> None:
     fail(some, 3)
     time.now = 5.0
     some.enter("w")
-    some.failed("w", asyncio.CancelledError(), tried=True)
+    some.failed("w", asyncio.CancelledError(), is_probe=True)
     assert some.refusal("w") is None
     assert some.enter("w")
-    some.failed("w", RequestRefused("not like this"), tried=True)
+    some.failed("w", RequestRefused("not like this"), is_probe=True)
     assert some.state("w") == "closed", "who refuses a request is there"
 
 
@@ -209,7 +210,7 @@ def test_calls_that_began_before_it_opened_change_nothing() -> None:
     fail(some, 3)
     time.now = 4.0
     fail(some, 10)
-    some.succeeded("w", tried=False)
+    some.succeeded("w", is_probe=False)
     assert some.state("w") == "open"
     time.now = 5.0
     assert some.refusal("w") is None
@@ -234,7 +235,7 @@ async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_
         await calls(worker, ASK)
     (attempt,) = calls.attempts
     assert (attempt.usage, attempt.cost_usd) == (NO_USAGE, 0.0)
-    assert "has failed too often" in (attempt.error or "")
+    assert "it failed too often" in (attempt.error or "")
     assert not attempt.was_made
     assert len(worker.asked) == 3
     assert ledger.spent.calls == 0
@@ -249,7 +250,7 @@ async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_a
     worker.behaviour = lambda request: "well again"
     time.now = 5.0
     assert [await outcome(call_policy, worker) for _ in range(2)] == ["well again"] * 2
-    assert not call_policy.breakers.ailing
+    assert not call_policy.breakers.failing
 
 
 async def test_of_many_calls_at_once_one_tries() -> None:
@@ -294,10 +295,10 @@ async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
 async def test_where_somebody_takes_over_nobody_waits_for_a_worker_that_is_left_alone() -> None:
     call_policy, time = switchboard(RetryPolicy(attempts=9, jitter=lambda: 1.0))
     worker = Actor("w", lambda request: Unavailable("down"))
-    assert await outcome(call_policy, worker, may_give_way=lambda: True) == "Unavailable"
+    assert await outcome(call_policy, worker, can_fall_back=lambda: True) == "Unavailable"
     assert len(worker.asked) == 3, "the third failure opened it"
     assert time.slept == [0.5, 1.0]
-    assert await outcome(call_policy, worker, may_give_way=lambda: True) == "CircuitOpen"
+    assert await outcome(call_policy, worker, can_fall_back=lambda: True) == "CircuitOpen"
     assert await outcome(call_policy, worker) == "CircuitOpen", (
         "who says nothing does not wait either"
     )
@@ -308,7 +309,7 @@ async def test_where_nobody_takes_over_the_call_is_made_when_the_worker_has_cool
     call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     ends = [Unavailable("down")] * 3
     worker = Actor("w", lambda request: ends.pop() if ends else "well again")
-    assert await outcome(call_policy, worker, may_give_way=lambda: False) == "well again"
+    assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "well again"
     assert time.slept == [0.5, 1.0, 5.0]
 
 
@@ -318,7 +319,7 @@ async def test_without_a_policy_there_are_no_breakers() -> None:
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(30):
         assert await outcome(call_policy, worker) == "Unavailable"
-    assert not call_policy.breakers.ailing
+    assert not call_policy.breakers.failing
 
 
 async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from podium.core.budget import Budget, Hold, Ledger, Left
+from podium.core.budget import Budget, CallReservation, Ledger, Remaining
 from podium.core.errors import (
     BadReply,
     BudgetExhausted,
-    BudgetUnseen,
+    BudgetUnavailable,
     ConfigError,
     RateLimited,
     RequestRefused,
@@ -210,7 +210,7 @@ async def test_a_call_cancelled_at_the_gate_gives_its_hold_back() -> None:
 
 
 async def test_a_gigantic_reply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_module, "LONGEST_REPLY", 100)
+    monkeypatch.setattr(calls_module, "MAX_REPLY_CHARS", 100)
     calls, _ = make_calls()
     with pytest.raises(BadReply, match="replied with 101 characters"):
         await calls(ReplyStream("x" * 101), ASK)
@@ -325,7 +325,7 @@ async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it()
 class Shared:
     """An account of which other processes took the rest, or that nobody can look at."""
 
-    left = Left(None, 1.0)
+    left = Remaining(None, 1.0)
     may_get_back = True
     is_shared = True
 
@@ -336,10 +336,10 @@ class Shared:
     def exhausted(self, cap: str) -> BudgetExhausted:
         return BudgetExhausted(cap, 1.0)
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: CallReservation) -> None:
         self.held += 1
 
-    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
         self.held -= 1
 
     async def change(self) -> None:
@@ -351,7 +351,7 @@ class Shared:
         return False
 
 
-@pytest.mark.parametrize("problem", [None, BudgetUnseen("the database is away")])
+@pytest.mark.parametrize("problem", [None, BudgetUnavailable("the database is away")])
 async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
     problem: Exception | None,
 ) -> None:
@@ -359,15 +359,15 @@ async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
     call_policy = CallPolicy()
     call_policy.bind()
     calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
-    assert await calls.beside(worker, ASK, None) is None
+    assert await calls.make_beside(worker, ASK, None) is None
     assert (account.held, calls.attempts) == (0, [])
 
 
 async def test_no_call_is_made_while_nobody_can_tell_what_is_left() -> None:
-    account, worker = Shared(BudgetUnseen("the database is away")), ReplyStream("yes")
+    account, worker = Shared(BudgetUnavailable("the database is away")), ReplyStream("yes")
     call_policy = CallPolicy()
     call_policy.bind()
     calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
-    with pytest.raises(BudgetUnseen, match="the database is away"):
+    with pytest.raises(BudgetUnavailable, match="the database is away"):
         await calls.make(worker, ASK)
     assert (account.held, calls.attempts) == (0, [])

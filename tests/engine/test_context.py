@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from podium.engine.context import Pair, compose
+from podium.engine.requests import Pair, compose
 
 
 def test_a_worker_that_gets_the_whole_question_is_asked_just_that() -> None:

@@ -43,7 +43,7 @@ async def test_a_step_starts_when_its_inputs_are_done_and_not_before() -> None:
     plan = Workflow(
         (Step("slow", "x"), Step("fast", "y"), Step("fast", "z", (1,)), Step("joiner", "w", "all"))
     )
-    task = asyncio.create_task(stage.prepare(plan, slow, fast, joiner).carry_out())
+    task = asyncio.create_task(stage.prepare(plan, slow, fast, joiner).run())
     await until(lambda: len(fast.asked) == 2)
     assert (slow.in_flight, joiner.asked) == (1, [])
     slow.gate.set()
@@ -54,7 +54,7 @@ async def test_a_step_starts_when_its_inputs_are_done_and_not_before() -> None:
 async def test_independent_steps_run_at_once() -> None:
     actor = Actor("a")
     actor.gate = asyncio.Event()
-    task = asyncio.create_task(Stage().prepare(workflow((), (), (), "all"), actor).carry_out())
+    task = asyncio.create_task(Stage().prepare(workflow((), (), (), "all"), actor).run())
     await until(lambda: actor.in_flight == 3)
     actor.gate.set()
     await task
@@ -65,7 +65,7 @@ async def test_a_workers_concurrency_limit_holds_within_a_workflow() -> None:
     actor = Actor("a", limits=Limits(concurrency=2))
     actor.gate = asyncio.Event()
     plan = workflow((), (), (), (), "all")
-    task = asyncio.create_task(Stage().prepare(plan, actor).carry_out())
+    task = asyncio.create_task(Stage().prepare(plan, actor).run())
     await until(lambda: actor.in_flight == 2)
     actor.gate.set()
     await task
@@ -146,7 +146,7 @@ async def test_an_empty_reply_is_a_failure_but_its_usage_is_kept() -> None:
     silent = Actor("a", lambda _: Reply(" ", Usage(3, 1, 0, 0, 0)))
     execution = await Stage().carry_out(workflow(()), silent)
     record = execution.records[0]
-    assert (record.status, record.error) == ("failed", "a replied without a word")
+    assert (record.status, record.error) == ("failed", "a returned an empty reply")
     assert record.usage.total_tokens == 4
 
 
@@ -154,7 +154,7 @@ async def test_steps_of_a_capped_run_still_run_at_once() -> None:
     actor = Actor("a", limits=Limits(max_output_tokens=100_000))
     actor.gate = asyncio.Event()
     stage = Stage(budget=Budget(tokens=5000))
-    task = asyncio.create_task(stage.prepare(workflow((), (), "all"), actor).carry_out())
+    task = asyncio.create_task(stage.prepare(workflow((), (), "all"), actor).run())
     await until(lambda: actor.in_flight == 2)
     actor.gate.set()
     await task
@@ -222,7 +222,7 @@ async def test_the_calls_of_a_cut_off_step_stay_on_its_record() -> None:
     actor = Actor("a")
     actor.gate = asyncio.Event()
     execution = stage.prepare(workflow(()), actor)
-    task = asyncio.create_task(execution.carry_out())
+    task = asyncio.create_task(execution.run())
     await until(lambda: actor.in_flight == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -241,7 +241,7 @@ async def test_cancellation_leaves_no_task_behind() -> None:
     stage = Stage()
     execution = stage.prepare(workflow((), (), (), (), "all"), actor)
     before = asyncio.all_tasks()
-    task = asyncio.create_task(execution.carry_out())
+    task = asyncio.create_task(execution.run())
     await until(lambda: actor.in_flight == 4)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -13,12 +13,11 @@ from podium.core.budget import Budget
 from podium.core.events import Event, StepDelta
 from podium.core.pool import Limits, WorkerProfile
 from podium.core.request import Delta, Reply, Request
-from podium.core.run import Run
-from podium.core.run_records import Attempt
-from podium.core.usage import NO_USAGE, Price, Usage, believable
+from podium.core.run import Attempt, Run
+from podium.core.usage import NO_USAGE, Price, Usage, plausible_usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
-from podium.engine.hedging import GAVE_WAY
+from podium.engine.hedging import LOST_RACE
 from podium.engine.runner import Options, Runner
 from podium.workers import Faults, FaultyWorker, ScriptedWorker
 from podium.workers.faulty import KINDS
@@ -136,7 +135,9 @@ def check_exact(runs: list[Run], worker: Observed) -> None:
 def check_replies(attempts: list[Attempt], worker: Observed) -> None:
     good = [attempt for attempt in attempts if attempt.error is None]
     key = str
-    assert sorted((a.usage for a in good), key=key) == sorted(map(believable, worker.said), key=key)
+    assert sorted((a.usage for a in good), key=key) == sorted(
+        map(plausible_usage, worker.said), key=key
+    )
     for attempt in good:
         assert attempt.cost_usd == PRICE.cost(attempt.usage)
         assert attempt.cost_usd is None or attempt.cost_usd > 0
@@ -201,7 +202,7 @@ async def test_hedged_runs_all_end_and_every_call_of_theirs_is_on_record(stream:
         attempts = attempts_of(runs, worker)
         check_replies(attempts, worker)
         assert len(attempts) == worker.worker.calls
-        given_up = [attempt for attempt in attempts if attempt.error == GAVE_WAY]
+        given_up = [attempt for attempt in attempts if attempt.error == LOST_RACE]
         assert all(attempt.cost_usd is None for attempt in given_up), "unknown is not zero"
         lost += len(given_up)
     assert lost > 20

@@ -45,13 +45,13 @@ def test_a_request_larger_than_the_allowance_waits_a_minute_not_for_ever() -> No
 async def test_tokens_that_were_not_used_are_given_back() -> None:
     time = Time()
     gate = Gate(Limits(tokens_per_minute=600), time, time.sleep)
-    async with gate.passing(600):
+    async with gate.enter(600):
         pass
     gate.correct(600, 100)
-    async with gate.passing(500):
+    async with gate.enter(500):
         pass
     assert time.slept == []
-    async with gate.passing(10):
+    async with gate.enter(10):
         pass
     assert time.slept == [1.0]
 
@@ -60,7 +60,7 @@ async def test_no_more_tokens_are_given_back_than_a_minute_has() -> None:
     time = Time()
     gate = Gate(Limits(tokens_per_minute=600), time, time.sleep)
     for _ in range(3):
-        async with gate.passing(3000):
+        async with gate.enter(3000):
             pass
         gate.correct(3000, 1200)
     assert time.slept == [120.0, 240.0]  # each took two minutes' worth, and no time goes by
@@ -73,7 +73,7 @@ async def test_no_more_calls_are_in_flight_than_the_limit_allows() -> None:
 
     async def call() -> None:
         nonlocal inside, most
-        async with gate.passing(1):
+        async with gate.enter(1):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_a_place_is_given_back_when_the_wait_for_it_is_cancelled() -> None
     inside: list[int] = []
 
     async def hold() -> None:
-        async with gate.passing(1):
+        async with gate.enter(1):
             inside.append(1)
             await asyncio.Event().wait()
 
@@ -115,11 +115,11 @@ async def test_who_gives_up_waiting_leaves_the_allowance_to_others() -> None:
         await asyncio.Event().wait()
 
     gate = Gate(Limits(requests_per_minute=60, tokens_per_minute=60), time, never)
-    async with gate.passing(60):
+    async with gate.enter(60):
         pass
 
     async def call() -> None:
-        async with gate.passing(30):
+        async with gate.enter(30):
             pass
 
     waiting = [asyncio.create_task(call()) for _ in range(10)]

@@ -11,13 +11,12 @@ from podium.core.errors import ConfigError, Unavailable
 from podium.core.events import Event, StepDelta
 from podium.core.pool import Limits, WorkerProfile
 from podium.core.request import Delta, Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
-from podium.core.run import Run
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Run
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
-from podium.engine.hedging import FEWEST, GAVE_WAY, Hedges
+from podium.engine.hedging import LOST_RACE, MIN_LATENCIES, Hedges
 from podium.engine.runner import Options, Runner
 
 PRICE = Price(input=1_000_000, output=1_000_000)
@@ -150,7 +149,7 @@ async def test_the_second_that_answers_first_wins_and_both_are_on_record() -> No
     assert run.rounds[0].steps[0].answered_by == "other"
     attempts = attempts_of(run)
     assert (attempts["other"].error, attempts["other"].cost_usd) == (None, 2.0)
-    assert (attempts["first"].error, attempts["first"].usage) == (GAVE_WAY, UNKNOWN_USAGE)
+    assert (attempts["first"].error, attempts["first"].usage) == (LOST_RACE, UNKNOWN_USAGE)
     assert (attempts["first"].cost_usd, run.cost_usd) == (None, None), "unknown is not zero"
     assert first.stopped == 1
     assert run.spent.calls == 2
@@ -165,7 +164,7 @@ async def test_the_first_may_still_win_and_the_second_is_stopped() -> None:
     first.ends.set()
     run = await scene.end()
     assert (run.answer, other.stopped) == ("from first", 1)
-    assert attempts_of(run)["other"].error == GAVE_WAY
+    assert attempts_of(run)["other"].error == LOST_RACE
 
 
 async def test_a_stream_that_has_begun_is_never_hedged() -> None:
@@ -258,7 +257,7 @@ async def test_a_second_that_breaks_off_in_mid_reply_is_gone_on_with_by_the_firs
     other.ends.set()
     run = await scene.end()
     assert run.answer == scene.told == "from first after all"
-    assert [attempt.error for attempt in run.calls] == [GAVE_WAY, "cut off", None]
+    assert [attempt.error for attempt in run.calls] == [LOST_RACE, "cut off", None]
 
 
 async def test_without_a_fallback_the_same_worker_is_asked_again() -> None:
@@ -297,7 +296,7 @@ async def test_a_second_whose_breaker_is_open_is_not_asked() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
     scene = Scene(first, other)
     for _ in range(8):
-        scene.call_policy.breakers.failed("other", Unavailable("down"), tried=False)
+        scene.call_policy.breakers.failed("other", Unavailable("down"), is_probe=False)
     await scene.lose_patience()
     assert other.calls == 0
     first.begins.set()
@@ -317,7 +316,7 @@ async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
     assert waiting.status == "waiting"
     first.outcome = Reply("from first", USAGE)
     first.begins.clear()
-    results = [ToolResult(call.id, "seen") for call in waiting.left_waiting]
+    results = [ToolResult(call.id, "seen") for call in waiting.pending_tool_calls]
     going_on = asyncio.create_task(scene.runner.resume(waiting, results=results))
     await scene.lose_patience()
     assert (first.calls, other.calls) == (2, 0)
@@ -350,22 +349,22 @@ async def test_a_run_that_is_cancelled_ends_both_calls_and_records_them() -> Non
 
 def test_a_percentile_counts_once_there_are_calls_enough() -> None:
     hedges = Hedges({"w": Hedge(after_seconds=9.0, after_percentile=90), "x": AFTER})
-    for number in range(FEWEST - 1):
-        hedges.began("w", number / 10)
-    assert hedges.patience("w") == 9.0
-    hedges.began("w", 1.9)
-    assert hedges.patience("w") == 1.8
-    assert hedges.patience("x") == 2.0
-    assert Hedges({"w": Hedge(after_percentile=90)}).patience("w") is None
+    for number in range(MIN_LATENCIES - 1):
+        hedges.record("w", number / 10)
+    assert hedges.delay("w") == 9.0
+    hedges.record("w", 1.9)
+    assert hedges.delay("w") == 1.8
+    assert hedges.delay("x") == 2.0
+    assert Hedges({"w": Hedge(after_percentile=90)}).delay("w") is None
 
 
 async def test_how_long_calls_take_to_begin_is_learned_from_them() -> None:
     first = Slow("first", at_once=True)
     scene = Scene(first, hedge=Hedge(after_percentile=50))
     await scene.end()
-    for _ in range(FEWEST):
+    for _ in range(MIN_LATENCIES):
         await scene.runner.run("q")
-    assert scene.call_policy.hedges.patience("first") is not None
+    assert scene.call_policy.hedges.delay("first") is not None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from podium.core.request import Reply, Request, ResponseOptions
 from podium.core.run import Round, Run, RunStatus
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker, Options, Runner
-from podium.engine.substitutes import reply_of, taken_up
+from podium.engine.step import nested_reply, reopen_last
 from support.stage import Actor
 
 
@@ -41,12 +41,12 @@ def test_a_nested_run_that_ended_goes_on_when_its_step_is_resumed(
     status: RunStatus, goes_on: RunStatus
 ) -> None:
     before = nested("failed")
-    assert taken_up((before, nested(status))) == (before, nested(goes_on))
-    assert taken_up(()) == ()
+    assert reopen_last((before, nested(status))) == (before, nested(goes_on))
+    assert reopen_last(()) == ()
 
 
 def test_the_answer_of_a_nested_run_is_the_reply_of_its_step() -> None:
-    assert reply_of(nested("answered", "so")) == Reply("so", finish="length")
+    assert nested_reply(nested("answered", "so")) == Reply("so", finish="length")
 
 
 @pytest.mark.parametrize(("too_long", "kind"), [(False, WorkerError), (True, PromptTooLong)])
@@ -55,7 +55,7 @@ def test_a_nested_run_without_an_answer_is_a_failure_of_its_kind(
 ) -> None:
     run = replace(nested("failed"), error="nobody was there", too_long=too_long)
     with pytest.raises(WorkerError, match="nobody was there") as raised:
-        reply_of(run)
+        nested_reply(run)
     assert type(raised.value) is kind
 
 

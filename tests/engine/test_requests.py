@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.core.budget import estimated_input_tokens
+from podium.core.budget import estimate_input_tokens
 from podium.core.pool import Capability, Limits, Pool, WorkerProfile
 from podium.core.request import (
     Image,
@@ -110,7 +110,7 @@ def test_what_is_told_fits_and_is_the_end_of_the_conversation(
     assert [m for m in told if m.role == "system"] == [m for m in history if m.role == "system"]
     if said:
         assert said[0].role == "user" or said == before
-        assert estimated_input_tokens(Request(told)) <= window
+        assert estimate_input_tokens(Request(told)) <= window
 
 
 def test_thinking_goes_only_to_the_model_that_did_it() -> None:

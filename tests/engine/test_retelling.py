@@ -25,7 +25,7 @@ from podium.core.run import Round, Run
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
-from podium.engine.requests import request_of
+from podium.engine.requests import replay_request
 from support.stage import Actor, Stage
 
 EVERY: tuple[Capability, ...] = ("tools", "json", "sampling", "reasoning", "vision")
@@ -86,7 +86,7 @@ async def carried_out(
 
 def retold(run: Run, index: int, toolbox: Drawer | None = None) -> Request:
     round_ = run.rounds[0]
-    request = request_of(run, round_, round_.steps[index], toolbox)
+    request = replay_request(run, round_, round_.steps[index], toolbox)
     assert request is not None
     return request
 
@@ -145,13 +145,13 @@ async def test_a_step_that_nobody_was_asked_to_do_has_no_request() -> None:
 
     run = await carried_out(Actor("a", refuses), Actor("b"))
     failed, skipped = run.steps
-    assert request_of(run, run.rounds[0], failed) is not None
+    assert replay_request(run, run.rounds[0], failed) is not None
     assert skipped.status == "skipped"
-    assert request_of(run, run.rounds[0], skipped) is None
+    assert replay_request(run, run.rounds[0], skipped) is None
 
 
 async def test_a_step_that_was_a_run_of_its_own_has_no_request() -> None:
     run = await carried_out(Actor("a"), Actor("b"))
     leader = WorkerProfile(name="a", provider=CONDUCTOR_PROVIDER)
     changed = replace(run, pool=Pool((leader, run.pool["b"])))
-    assert request_of(changed, changed.rounds[0], changed.steps[0]) is None
+    assert replay_request(changed, changed.rounds[0], changed.steps[0]) is None

@@ -8,7 +8,7 @@ import pytest
 
 from podium._util.process import this_process
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
     BudgetExhausted,
     ConfigError,
@@ -26,13 +26,13 @@ from podium.core.usage import FREE, NO_USAGE, Price
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
-from podium.engine.runner import NESTED, ConductorWorker, Options, Runner
+from podium.engine.runner import CONDUCTOR_PROFILE, ConductorWorker, Options, Runner
 from support.stage import Actor
 
 ONE = Workflow((Step("a", "do it"),))
 
 
-class Planner:
+class Planner(Conductor):
     """Writes the given plans in turn; None accepts."""
 
     name = "planner"
@@ -322,7 +322,9 @@ async def test_a_plan_that_would_nest_too_deep_is_told_so() -> None:
 async def test_a_nested_run_that_fails_falls_back() -> None:
     planner = Planner(Workflow((Step("conductor", "x"),)), MalformedPlan("plan", "no"))
     made = runner(
-        planner, Actor("a", lambda _: "saved"), ConductorWorker(replace(NESTED, fallback="a"))
+        planner,
+        Actor("a", lambda _: "saved"),
+        ConductorWorker(replace(CONDUCTOR_PROFILE, fallback="a")),
     )
     run = await made.run("why?")
     assert (run.status, run.answer) == ("answered", "saved")
@@ -474,7 +476,7 @@ async def test_an_answer_that_was_cut_off_says_so() -> None:
     cut = Actor("a", lambda _: Reply("half an ans", NO_USAGE, "length"))
     run = await runner(Planner(ONE), cut).run("why?")
     assert (run.status, run.answer) == ("answered", "half an ans")
-    assert run.error == "a reached the limit of its output, so the answer is cut off"
+    assert run.error == "a reached its output limit, so the answer is cut off"
 
 
 @pytest.mark.parametrize(

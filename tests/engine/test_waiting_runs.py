@@ -27,7 +27,7 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
-    unanswered,
+    unanswered_calls,
 )
 from podium.core.run import Run, dump, load
 from podium.core.usage import Usage
@@ -318,7 +318,7 @@ async def test_podiums_own_tools_answer_inside_the_step_and_every_use_is_kept() 
     assert (run.status, run.answer) == ("answered", "6")
     assert told(actor.requests[2]) == ["sum of 1", "sum of 2", "ValueError: no"]
     assert [m.role for m in run.steps[0].turns] == ["assistant", "tool", "assistant", "tool"]
-    assert unanswered(run.steps[0].turns) == ()
+    assert unanswered_calls(run.steps[0].turns) == ()
     assert run.spent.calls == 6
     assert len(list(run.calls)) == 3
     uses = [event for event in events if isinstance(event, ToolUsed)]
@@ -364,7 +364,7 @@ async def test_a_worker_that_uses_tools_without_end_has_failed() -> None:
     count = iter(range(1000))
     actor = Actor("a", lambda _: calling(f"{next(count)}", name="add"), can=TOOLS)
     run = await runner(ALONE, actor, toolbox=Box()).run("why?")
-    assert run.error == "step 0 (a) failed: a used tools 101 times and came to no end"
+    assert run.error == "step 0 (a) failed: a exceeded 100 tool turns"
 
 
 async def test_a_tool_of_the_client_may_not_be_named_like_one_of_podiums_own() -> None:

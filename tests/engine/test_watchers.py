@@ -13,13 +13,13 @@ import pytest
 
 from podium import AsyncPodium, ScriptedWorker, Step, Workflow
 from podium._util.process import this_process
-from podium.core.errors import Conflict, StoreError, TakenOver
+from podium.core.errors import Conflict, RunTakenOver, StoreError
 from podium.core.events import Event, RunStarted
 from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
 from podium.core.run import Round, Run
 from podium.core.usage import Usage
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass
-from podium.engine.sinks import journaling
+from podium.engine.sinks import journal_events
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import Heartbeat, NullStore
 from podium.store.sql.run_store import SqlRunStore
@@ -66,7 +66,7 @@ async def test_a_run_that_another_process_took_over_is_stopped_and_left_to_it(
     async with AsyncPodium([worker], store=here) as podium:
         with (
             caplog.at_level(logging.WARNING),
-            pytest.raises(TakenOver, match="by the process another-machine:1"),
+            pytest.raises(RunTakenOver, match="by the process another-machine:1"),
         ):
             await podium.run(WORKFLOW, "Why?")
     assert worker.calls <= 2, "what was under way when it was lost is all that is asked"
@@ -93,7 +93,7 @@ async def test_a_run_that_is_lost_at_its_very_end_is_not_told_as_if_it_were_kept
     here.__class__ = Ending
     async with AsyncPodium([ScriptedWorker("solo", "done")], store=here) as podium:
         async with asyncio.timeout(5):
-            with pytest.raises(TakenOver):
+            with pytest.raises(RunTakenOver):
                 await podium.run(WORKFLOW, "Why?")
     assert (await other.load("last")).status == "running"
 
@@ -129,7 +129,7 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
         if isinstance(event, RunStarted) and not keeps:
             keeper.do_not_store(event.run)
 
-    guardrail = Guardrail("slow", slow_at_results, places=("question",))
+    guardrail = Guardrail("slow", slow_at_results, stages=("question",))
     worker = Actor("solo", looking, can=("tools",))
     async with AsyncPodium([worker], store=keeper, guardrails=[guardrail]) as podium:
         waiting = await podium.ask(
@@ -153,7 +153,7 @@ async def test_the_pulse_beats_for_a_run_that_was_claimed_before_it_begins_again
         run = await podium.ask("Why?")
     pulse = Heartbeat(stores[0])
     claimed = await stores[0].claim(run.id, this_process())
-    async with journaling(stores[0], pulse, None, claimed=claimed):
+    async with journal_events(stores[0], pulse, None, claimed=claimed):
         assert [journal.run_id for journal in pulse._journals] == [run.id]
     assert await stores[1].load(run.id) == run, "it did not begin again"
 

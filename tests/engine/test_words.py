@@ -9,13 +9,13 @@ from podium.engine.reply_stream import ResumableText
 
 
 def hear(words: ResumableText, *pieces: str) -> str:
-    return "".join(words.hear(piece) for piece in pieces)
+    return "".join(words.receive(piece) for piece in pieces)
 
 
 def test_words_are_told_as_they_come() -> None:
     words = ResumableText()
-    assert [words.hear(piece) for piece in ("a ", "b")] == ["a ", "b"]
-    assert (words.told, words.whole("a b")) == ("a b", "a b")
+    assert [words.receive(piece) for piece in ("a ", "b")] == ["a ", "b"]
+    assert (words.sent, words.whole("a b")) == ("a b", "a b")
 
 
 def test_a_worker_that_goes_on_is_told_from_there() -> None:
@@ -30,7 +30,7 @@ def test_a_worker_that_begins_again_is_not_told_twice() -> None:
     words = ResumableText()
     hear(words, "one ", "two")
     words.break_off()
-    assert [words.hear(piece) for piece in ("one", " two", " three")] == ["", "", " three"]
+    assert [words.receive(piece) for piece in ("one", " two", " three")] == ["", "", " three"]
     assert words.whole("one two three") == "one two three"
 
 
@@ -62,5 +62,5 @@ def test_what_is_told_is_always_the_beginning_of_the_whole(
     told += hear(words, *after)
     whole = words.whole("".join(after))
     assert whole.startswith(told)
-    assert told == words.told
+    assert told == words.sent
     assert told.startswith("".join(before))

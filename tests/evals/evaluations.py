@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Round, Run, StepRecord
 from podium.core.task import Task
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Access, Step, Workflow

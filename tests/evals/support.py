@@ -57,7 +57,7 @@ def case_of(question: str, right: str, workers: Sequence[Worker]) -> Case:
     return Case(Task(id=question, question=question, grader=grader), pool_of(workers))
 
 
-class Knowing:
+class Knowing(Conductor):
     """Plans as one should, after one planning call. An answer that was declined is asked for
     again, by the same worker with the whole round before its eyes; any other is accepted."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from podium.core.errors import UsageError
 from podium.core.run import Run
-from podium.core.task import outcome_of
+from podium.core.task import worker_outcome
 from podium.evals.sample import Sample
 from podium.evals.written import FAULTY, SampleFiles, judged_samples
 from support.runs_on_record import kept_run
@@ -49,7 +49,7 @@ def test_every_sample_is_a_run_with_its_reward_but_those_that_failed(tmp_path: P
     judged = list(judged_samples(directory, left_out))
     assert [(each.reward, each.run) for each in judged] == [(1.0, kept_run(0)), (0.0, kept_run(1))]
     assert left_out == {FAULTY: 2}
-    outcome = outcome_of(judged[0])
+    outcome = worker_outcome(judged[0])
     assert outcome is not None
     assert outcome.source == "evaluation:mine/single:solver"
 

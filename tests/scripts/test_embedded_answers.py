@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from podium.config import load
-from podium.core.run import Round
-from podium.core.run_records import Routed
+from podium.core.run import Round, RoutingRecord
 from podium.core.task import Task
 from support.runs_on_record import kept_run
 
@@ -57,7 +56,7 @@ async def test_right_answers_are_counted(script: dict[str, Any], tmp_path: Path)
 def test_what_a_router_leaves_to_the_conductor_is_counted(
     script: dict[str, Any], escalated: bool
 ) -> None:
-    routed = Routed(
+    routed = RoutingRecord(
         worker="anna",
         confidence=0.4,
         scores={},

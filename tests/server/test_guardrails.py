@@ -157,7 +157,7 @@ async def test_what_is_blocked_is_told_as_refused_in_the_dialects_own_words(
     dialect: str, model: str, place: str
 ) -> None:
     echo = Echo()
-    guard = Guardrail("manners", no_swearing, places=(place,))  # type: ignore[arg-type]
+    guard = Guardrail("manners", no_swearing, stages=(place,))  # type: ignore[arg-type]
     app = application([echo], dialects=REAL, guardrails=[guard])
     async with serving(app) as served:
         whole = await ask(served, dialect, model, "damn it")
@@ -166,7 +166,7 @@ async def test_what_is_blocked_is_told_as_refused_in_the_dialects_own_words(
         assert (pieces, why) == ([], REFUSED[dialect])
         metrics = (await served.client.get("/metrics")).text
     assert bool(echo.asked) == (place != "question")
-    counted = f'{{guardrail="manners",place="{place}",deed="blocked"}} 2'
+    counted = f'{{guardrail="manners",stage="{place}",action="blocked"}} 2'
     assert f"podium_guardrails_total{counted}" in metrics
 
 
@@ -178,7 +178,7 @@ async def test_nothing_of_an_answer_reaches_the_client_before_it_was_checked(
     def redact(checked: GuardrailInput) -> Verdict:
         return Redact(checked.text.replace("secret", "[…]"), "a word")
 
-    guard = Guardrail("words", redact, places=("answer",))
+    guard = Guardrail("words", redact, stages=("answer",))
     app = application([Echo()], dialects=REAL, guardrails=[guard])
     async with serving(app) as served:
         pieces, _ = await stream(served, dialect, model, "a secret")
@@ -192,7 +192,7 @@ async def test_whoever_asks_gets_the_values_back_and_nobody_else_has_them(
     dialect: str, model: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     echo = Echo()
-    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
     store = await open_store(tmp_path / "runs.db")
     app = application(
         [echo],
@@ -231,7 +231,7 @@ async def test_a_single_workers_reply_is_looked_at_before_it_is_held_against_a_s
     path = "/v1/chat/completions"
     asked = {**body(path, "solo", "who?", stream=False), "response_format": form}
     solo = ScriptedWorker(profile, replies)
-    redact = Guardrail("privacy", Redaction(), places=("reply",))
+    redact = Guardrail("privacy", Redaction(), stages=("reply",))
     async with serving(application([solo], dialects=REAL, guardrails=[redact])) as served:
         response = await served.client.post(path, json=asked)
     assert response.status_code == 502
@@ -240,7 +240,7 @@ async def test_a_single_workers_reply_is_looked_at_before_it_is_held_against_a_s
     assert "[e-mail 1]" in repr(solo.requests[-1].messages)
 
     solo = ScriptedWorker(profile, replies)
-    block = Guardrail("no-mail", Redaction(found="block"), places=("answer",))
+    block = Guardrail("no-mail", Redaction(found="block"), stages=("answer",))
     async with serving(application([solo], dialects=REAL, guardrails=[block])) as served:
         response = await served.client.post(path, json=asked)
     assert finish_of(path, response.json()) == "content_filter"
@@ -261,7 +261,7 @@ async def test_a_single_workers_verifier_is_paid_for_and_obeys_exclusions() -> N
     def ask_judge(checked: GuardrailInput) -> Verdict:
         return Verify("judge", checked.text, lambda said: Block(said))
 
-    guard = Guardrail("judged", ask_judge, places=("answer",))
+    guard = Guardrail("judged", ask_judge, stages=("answer",))
     app = application([Echo(), judge], dialects=REAL, guardrails=[guard], options=Options())
     async with serving(app) as served:
         answer = await ask(served, "/v1/chat/completions", "echo", "hello")
@@ -288,7 +288,7 @@ async def test_tools_of_the_client_are_called_with_their_own_values(
         return Reply("", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
 
     profile = WorkerProfile(name="able", capabilities=frozenset({"tools"}))
-    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
     worker, store = ScriptedWorker(profile, act), await open_store(tmp_path / "runs.db")
     app = application([worker], dialects=REAL, guardrails=[guard], store=store)
     tools = [{"type": "function", "function": {"name": "send", "parameters": {}}}]
@@ -321,7 +321,7 @@ async def test_a_verifier_that_a_key_excludes_sees_nothing(model: str, tmp_path:
     await store.keys.add(made.key)
     workers: list[Worker] = [Echo(), judge]
     access = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
-    guard = Guardrail("judged", ask_judge, places=("answer",))
+    guard = Guardrail("judged", ask_judge, stages=("answer",))
     app = application(workers, dialects=REAL, guardrails=[guard], store=store, access=access)
     async with serving(app) as served:
         served.client.headers["Authorization"] = f"Bearer {made.token}"

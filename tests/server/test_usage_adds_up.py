@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.pool import Capability, Pool, WorkerProfile
 from podium.core.request import Delta, Reply, Request, ToolCall, user
@@ -126,14 +126,14 @@ class Upstream(Worker):
         return Usage(cached + written + plain, output, cached, dice.randint(0, output), written)
 
 
-class Restless:
+class Restless(Conductor):
     """Plans at random, asks a model to do so, and nests where it may."""
 
     name = "restless"
 
     def __init__(self, dice: random.Random, worker: Worker) -> None:
         self._dice = dice
-        self.worker = worker
+        self.worker: Worker = worker
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         dice = self._dice

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from podium.core.budget import Budget, Spent
 from podium.core.pool import CAPABILITIES, Limits, Pool, WorkerProfile
 from podium.core.request import Finish, Image, Message, Role, Text, Thinking, ToolCall, ToolResult
-from podium.core.run import Round, Run, RunStatus, StepRecord, StepStatus, Tier
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Round, Run, RunStatus, StepRecord, StepStatus, Tier
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Access, Step, Workflow
 from podium.store.base import RunStore

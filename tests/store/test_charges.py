@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from podium.core.budget import Spent
-from podium.core.run import Run
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Run
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.model_catalog import MODEL_NAMES
 from podium.store.keys import Amount

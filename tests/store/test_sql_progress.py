@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, event
 
 from podium._util.process import this_process
-from podium.core.errors import StoreError, TakenOver
+from podium.core.errors import RunTakenOver, StoreError
 from podium.core.run import Run
 from podium.store.sql.run_store import SqlRunStore
 from store.shared import ELSEWHERE, Two
@@ -67,7 +67,7 @@ async def test_a_run_that_another_took_over_costs_no_other_its_step(
     told = await asyncio.gather(
         *(store.save_step(run.id, run.steps[0]) for run in runs), return_exceptions=True
     )
-    assert [type(each) for each in told] == [type(None), TakenOver, type(None)]
+    assert [type(each) for each in told] == [type(None), RunTakenOver, type(None)]
     assert [len((await other.load(run.id)).steps) for run in runs] == [1, 0, 1]
 
 
@@ -78,7 +78,7 @@ async def test_a_run_that_another_has_begun_costs_no_other_its_beginning(
     runs = ended(make_run, 3)
     await other.begin(runs[1])
     told = await asyncio.gather(*map(store.begin, runs), return_exceptions=True)
-    assert [type(each) for each in told] == [type(None), TakenOver, type(None)]
+    assert [type(each) for each in told] == [type(None), RunTakenOver, type(None)]
     clock.second = 11
     assert [each.id for each in await store.list_abandoned(9)] == [runs[1].id], "it has the others"
 

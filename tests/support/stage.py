@@ -108,19 +108,21 @@ class Stage:
         )
         scope = Scope(
             run_id="run_test",
+            workers=workers,
+            call_policy=self.call_policy,
             ledger=self.ledger,
             emit=self.events.append if self.watch else None,
             started=self.call_policy.clock(),
             nest=_no_nesting,
             toolbox=self.toolbox,
         )
-        return Execution(assignment, workers, self.call_policy, scope, stream=self.watch)
+        return Execution(assignment, scope, stream=self.watch)
 
     async def carry_out(
         self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object
     ) -> Execution:
         execution = self.prepare(workflow, *actors, question=question, **more)
-        await execution.carry_out()
+        await execution.run()
         return execution
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.core.run import StepRecord
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, StepRecord
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.train.rewards import PAPER, RELEASED, Reward, combine_rounds
 

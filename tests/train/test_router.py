@@ -12,7 +12,7 @@ pytest.importorskip("cmaes")
 from podium.cli import main, train
 from podium.conductors.routing import LearnedRouter
 from podium.conductors.routing.embedding import QUICK_LAYERS
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 from podium.train.router import RouterTable, read_router_recipe
 from support.recipes import RECIPES
 from support.routing import PLAYS, SUMS, pool_of
@@ -132,7 +132,7 @@ def test_a_package_that_is_missing_is_told_before_weights_are_fetched(
     assert main(["train", "router", str(written(tmp_path)), "--set", "router.encoder=minilm"]) == 2
     told = capsys.readouterr().err
     assert f"training a router needs the package {package}" in told
-    assert installing("router") in told
+    assert install_command("router") in told
 
 
 def test_a_router_over_words_that_does_not_evolve_needs_numpy_alone(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ import pytest
 from podium.conductors.prompt import Prompt
 from podium.core.errors import ConfigError
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Tool, assistant, system, user
-from podium.core.run import Run
-from podium.core.run_records import Check
-from podium.core.task import Judged
+from podium.core.run import GuardrailCheck, Run
+from podium.core.task import JudgedRun
 from podium.server.access.tokens import make_key
 from podium.store import Feedback, RunStore, correction_task, feedback_in, keys_in, open_store
 from podium.store.keys import Rules
@@ -38,16 +37,16 @@ async def judge(store: RunStore, run: Run, score: float = 1.0, **more: Any) -> N
     await feedback_in(store).save(given)
 
 
-async def found_in(store: RunStore) -> tuple[list[Judged], Counter[str]]:
+async def found_in(store: RunStore) -> tuple[list[JudgedRun], Counter[str]]:
     left_out = Counter[str]()
     return [judged async for judged in judged_runs(store, left_out)], left_out
 
 
-def judged(run: Run, reward: float = 1.0, **more: Any) -> Judged:
-    return Judged(**{"run": run, "reward": reward, "source": "feedback", **more})
+def judged(run: Run, reward: float = 1.0, **more: Any) -> JudgedRun:
+    return JudgedRun(**{"run": run, "reward": reward, "source": "feedback", **more})
 
 
-def taken(*given: Judged) -> RunDataset:
+def taken(*given: JudgedRun) -> RunDataset:
     harvest = RunDataset()
     for each in given:
         harvest.take(each)
@@ -98,13 +97,13 @@ async def test_what_a_key_says_today_holds_for_the_runs_before(store: RunStore) 
         assert (len(found), left_out[use.KEPT_OUT]) == (int(allowed), int(not allowed))
 
 
-REDACTED = Check(guardrail="pii", place="reply", deed="redacted", step=0)
-NOTED = Check(guardrail="pii", place="reply", deed="noted", step=0)
+REDACTED = GuardrailCheck(guardrail="pii", stage="reply", action="redacted", step=0)
+NOTED = GuardrailCheck(guardrail="pii", stage="reply", action="noted", step=0)
 
 
 async def test_runs_that_failed_or_lost_words_to_a_guardrail_are_left_out(store: RunStore) -> None:
     await judge(store, kept_run(0, status="failed", answer=None), 0.0)
-    await judge(store, kept_run(1, checks=(replace(REDACTED, place="question", step=None),)))
+    await judge(store, kept_run(1, checks=(replace(REDACTED, stage="question", step=None),)))
     await judge(store, kept_run(2, rounds=(round_of(step_record(0, checks=(REDACTED,))),)))
     await judge(store, kept_run(3, rounds=(round_of(step_record(0, checks=(NOTED,))),)))
     found, left_out = await found_in(store)

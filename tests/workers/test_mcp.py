@@ -292,7 +292,7 @@ async def test_a_worker_is_offered_no_tool_of_a_server_that_the_run_excludes(
         opened(odd_server(tmp_path)) as box,
         AsyncPodium([actor], ALONE, toolbox=box) as podium,
     ):
-        assert "mcp:odd" in (await podium.open()).excludable
+        assert "mcp:odd" in (await podium.open()).excludable_names
         await podium.ask("Why?")
         await podium.ask("Why?", exclude=frozenset({"mcp:odd"}))
     assert [len(request.tools) for request in actor.requests] == [1, 0]

@@ -21,7 +21,7 @@ from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.core.run import Round, StepRecord
 from podium.core.workflow import Access, Step, Workflow
-from podium.engine.context import Pair, compose
+from podium.engine.requests import Pair, compose
 from podium_lab.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium_lab.etudes.oracle import ROUND_BEFORE, oracle_reply
 from podium_lab.etudes.plan_examples import (

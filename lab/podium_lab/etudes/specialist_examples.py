@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from podium.core.errors import UsageError
-from podium.engine.context import Pair, compose
+from podium.engine.requests import Pair, compose
 from podium_lab.etudes.composition import Operation, compose_operations, try_operations
 from podium_lab.etudes.etude import make_etude
 from podium_lab.etudes.oracle import ROUND_BEFORE

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 
 ETUDES: Final = "etudes"
 """The suite of études."""
@@ -31,5 +31,5 @@ def lab_extra() -> Iterator[None]:
             raise
         raise ConfigError(
             f"études and experiments need the extra 'lab' ({error.name} is not installed): "
-            f"{installing('lab')}"
+            f"{install_command('lab')}"
         ) from error

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,7 +80,7 @@ def new_figure(width: float, height: float) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError(f"charts need matplotlib: {installing('eval')}") from error
+        raise ConfigError(f"charts need matplotlib: {install_command('eval')}") from error
     figure = Figure(
         figsize=(width / UNITS_PER_INCH, height / UNITS_PER_INCH),
         dpi=UNITS_PER_INCH,

@@ -19,8 +19,7 @@ from podium.cli.showing import deliver, onlooker
 from podium.client.runtime import RunOptions
 from podium.core.errors import PodiumError
 from podium.core.request import Message, assistant, user
-from podium.core.run import Run
-from podium.core.run_records import total_cost, total_usage
+from podium.core.run import Run, total_cost, total_usage
 
 with suppress(ImportError):  # not everywhere
     import readline  # noqa: F401 - gives `input` line editing and a memory

@@ -27,7 +27,7 @@ from podium.cli.settings import Choice, settings_for
 from podium.client.assembly import assemble, load_router, router_problem
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.sources import find
-from podium.core.errors import ConfigError, PodiumError, installing
+from podium.core.errors import ConfigError, PodiumError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.usage import Usage
 from podium.store import default_url, open_store
@@ -103,7 +103,7 @@ def traces_line(address: str | None) -> str:
     if address is None:
         return "traces: none are sent; traces = true in [server] has podium serve send them"
     if find_spec("opentelemetry") is None:
-        return f"traces: podium serve needs the extra otel to send them: {installing('otel')}"
+        return f"traces: podium serve needs the extra otel to send them: {install_command('otel')}"
     return f"traces: podium serve sends them to {address}"
 
 

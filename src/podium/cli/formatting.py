@@ -6,8 +6,7 @@ import re
 from datetime import datetime
 from typing import Final
 
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Check, total_usage
+from podium.core.run import GuardrailCheck, Round, Run, StepRecord, total_usage
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Access, Step
 from podium.store import Feedback
@@ -145,14 +144,14 @@ def ending(record: StepRecord) -> str:
     return f"{record.status}: {record.error}"
 
 
-def check_line(check: Check) -> str:
+def check_line(check: GuardrailCheck) -> str:
     """What a guardrail did, and what its verifier took."""
     why = f": {check.reason}" if check.reason else ""
     by = ""
     if check.attempts:
         used = tokens_of(total_usage(iter(check.attempts)))
         by = f" (asked {check.attempts[-1].worker}: {used})"
-    return f"the guardrail {check.guardrail} {check.deed} the {check.place}{why}{by}"
+    return f"the guardrail {check.guardrail} {check.action} the {check.stage}{why}{by}"
 
 
 CUT_OFF: Final = "cut off"

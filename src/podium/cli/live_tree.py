@@ -39,8 +39,7 @@ from podium.core.events import (
     StepRetried,
     StepStarted,
 )
-from podium.core.run import Round, Run, StepRecord, StepStatus
-from podium.core.run_records import Check
+from podium.core.run import GuardrailCheck, Round, Run, StepRecord, StepStatus
 from podium.core.workflow import Step
 
 State = StepStatus | Literal["waiting", "running"]
@@ -80,7 +79,7 @@ class RunView:
     since: float
     parent: tuple[str, int] | None = None
     rounds: list[RoundView] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[GuardrailCheck] = field(default_factory=list)
     ended: bool = False
 
     @property
@@ -312,7 +311,7 @@ def wrapped(text: str, console: Console | None = None) -> str:
     return "\n".join(line.plain.rstrip() for line in lines)
 
 
-def _guarded(check: Check) -> Text:
+def _guarded(check: GuardrailCheck) -> Text:
     return _line(check_line(check), "yellow")
 
 

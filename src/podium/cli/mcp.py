@@ -24,10 +24,10 @@ from podium.cli.settings import Caps, Choice
 from podium.client.client import AsyncPodium
 from podium.client.documents import plan_document
 from podium.client.runtime import RunOptions
-from podium.core.errors import ConfigError, PodiumError, UsageError, installing
+from podium.core.errors import ConfigError, PodiumError, UsageError, install_command
 from podium.core.events import Event, Planned, StepDone, StepStarted
+from podium.core.json_schema import find_mismatch
 from podium.core.run import Round, Run, Tier
-from podium.core.structured_output import misfit
 from podium.engine.runner import Options
 from podium.workers.mcp import EXCLUDED
 
@@ -201,7 +201,7 @@ async def call_tool(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Return the result of a tool, errors included; `usual` caps limits and budget."""
-    problem = misfit(json.dumps(arguments), _SCHEMAS[tool])
+    problem = find_mismatch(json.dumps(arguments), _SCHEMAS[tool])
     if problem is not None:
         return _error_result(f"invalid arguments: {problem}")
     question = arguments["question"]
@@ -319,7 +319,7 @@ class McpServer:
             from mcp.server.lowlevel import Server
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"podium mcp needs the extra mcp; install it: {installing('mcp')}"
+                f"podium mcp needs the extra mcp; install it: {install_command('mcp')}"
             ) from error
         server: Server[Any] = Server(
             "podium",
@@ -372,7 +372,7 @@ class McpServer:
         """
         named = excluded if isinstance(excluded, list) else []
         names = frozenset(name for name in named if isinstance(name, str))
-        known = names & (await self._podium.open()).excludable if names else names
+        known = names & (await self._podium.open()).excludable_names if names else names
         if not known:
             return self._usual
         return {**self._usual, "exclude": self._usual.get("exclude", frozenset()) | known}

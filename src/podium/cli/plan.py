@@ -13,8 +13,7 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, check_quality_bias
 from podium.client.documents import plan_document
-from podium.core.run import Round
-from podium.core.run_records import total_cost, total_usage
+from podium.core.run import Round, total_cost, total_usage
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -29,8 +29,7 @@ from podium.cli.formatting import (
     total,
 )
 from podium.cli.output import say
-from podium.core.run import Round, Run, StepRecord, dump
-from podium.core.run_records import Attempt, Check
+from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord, dump
 
 
 def as_json(run: Run) -> str:
@@ -224,7 +223,7 @@ def _of_attempts(attempts: tuple[Attempt, ...], prompts: bool) -> Iterator[str]:
         yield f"{INDENT}attempt {number} by {one_line(attempt.worker)}: {one_line(how + used)}"
 
 
-def _of_checks(checks: tuple[Check, ...], indent: str) -> Iterator[str]:
+def _of_checks(checks: tuple[GuardrailCheck, ...], indent: str) -> Iterator[str]:
     for check in checks:
         yield indent + one_line(check_line(check))
 

@@ -31,7 +31,7 @@ from podium.config.sources import read
 from podium.core.errors import StoreError
 from podium.core.events import Event, RunDone
 from podium.core.run import Run
-from podium.engine.guardrails.redaction import restoring
+from podium.engine.guardrails.redaction import restore_events
 from podium.store import NullStore, RunStore, open_store
 
 Result = TypeVar("Result")
@@ -124,7 +124,7 @@ class Session:
         """Perform a run and show it meanwhile."""
         stage = _Stage(show)
         watched = RunOptions() if wishes is None else wishes.copy()
-        watched["emit"], watched["stream"] = restoring(stage.tell), True
+        watched["emit"], watched["stream"] = restore_events(stage.tell), True
         try:
             with show:
                 return self.wait_for(stage.perform(work(self.podium, watched)))

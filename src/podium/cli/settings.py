@@ -33,8 +33,7 @@ from podium.config.sources import CONFIG_VARIABLE, find
 from podium.config.workers import PROVIDERS
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
-from podium.core.exclusion import SERVER, excludable
-from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.pool import CONDUCTOR_PROVIDER, MCP_PREFIX, excludable_names
 from podium.core.run import Run, Tier
 from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS
@@ -139,7 +138,7 @@ def without(settings: Settings, excluded: Collection[str]) -> Settings:
         elif planner.profile.name in pool.names:
             planner = next(w for w in workers if w.profile.name == planner.profile.name)
         conductor = replace(conductor, worker=planner)
-    mcp = tuple(server for server in settings.mcp if f"{SERVER}{server.name}" not in excluded)
+    mcp = tuple(server for server in settings.mcp if f"{MCP_PREFIX}{server.name}" not in excluded)
     mini = settings.mini
     if mini is not None:
         mini = replace(mini, trained_for=mini.trained_for or settings.pool)
@@ -239,7 +238,7 @@ def excludable_in(settings: Settings) -> frozenset[str]:
     """The names that can be excluded, where these are the settings."""
     planner = settings.conductor.worker
     planning = () if planner is None else (planner.profile,)
-    return excludable((*settings.pool, *planning), (server.name for server in settings.mcp))
+    return excludable_names((*settings.pool, *planning), (server.name for server in settings.mcp))
 
 
 def _without_vendors(environment: Mapping[str, str]) -> Mapping[str, str]:

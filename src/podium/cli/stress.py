@@ -24,7 +24,7 @@ from podium.config import Settings
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import Delta, Reply, Request, ResponseOptions
 from podium.core.run import Run
-from podium.core.usage import Usage, believable
+from podium.core.usage import Usage, plausible_usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.workers import Faults, FaultyWorker, Http
@@ -107,7 +107,7 @@ class Heard:
     async def reply(self, request: Request) -> Reply:
         """The worker's reply."""
         reply = await self.worker.reply(request)
-        self.said[believable(reply.usage)] += 1
+        self.said[plausible_usage(reply.usage)] += 1
         return reply
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
@@ -115,7 +115,7 @@ class Heard:
         async with aclosing(self.worker.stream(request)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Reply):
-                    self.said[believable(piece.usage)] += 1
+                    self.said[plausible_usage(piece.usage)] += 1
                 yield piece
 
 

@@ -20,7 +20,7 @@ from podium.conductors.evolved.description import read_description
 from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.config.resolve import EVOLVED_PREFIX
-from podium.core.errors import ConfigError, MalformedPlan, UsageError, installing
+from podium.core.errors import ConfigError, MalformedPlan, UsageError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
 from podium.core.worker import Worker
@@ -228,7 +228,7 @@ def build_guardrail(settings: GuardrailSettings) -> Guardrail:
             hook = Grounding(settings.verifier, ungrounded=settings.action or "block")
         case "python":
             hook = _import_hook(settings)
-    return Guardrail(settings.name, hook, settings.places, settings.on_error, settings.seconds)
+    return Guardrail(settings.name, hook, settings.stages, settings.on_error, settings.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ def _read_router(wanted: RouterSettings) -> LearnedRouter:
     except ImportError as error:
         raise ConfigError(
             f"mini.router: {wanted.router} needs {error.name}, which is not here; install it by: "
-            f"{installing('router')}"
+            f"{install_command('router')}"
         ) from error
     name = wanted.shipped
     return LearnedRouter.load(shipped_router(name) if name else Path(wanted.router))

@@ -33,9 +33,9 @@ from podium.engine import (
     check_hedges,
 )
 from podium.engine.guardrails import Guardrail, Hook, as_guardrail
-from podium.engine.guardrails.redaction import restoring
+from podium.engine.guardrails.redaction import restore_events
 from podium.engine.runner import Options
-from podium.engine.sinks import telling
+from podium.engine.sinks import fan_out
 from podium.store import BEATS_PER_LEASE, LEASE_SECONDS, Heartbeat, NullStore, RunStore, open_store
 from podium.workers import Http
 from podium.workers.mcp import McpToolbox
@@ -206,7 +206,7 @@ class AsyncPodium:
 
         """
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        options["emit"] = telling(restoring(events.put_nowait), options.get("emit"))
+        options["emit"] = fan_out(restore_events(events.put_nowait), options.get("emit"))
         options["stream"] = True
         task = asyncio.create_task(self.ask(question, **options))
         task.add_done_callback(lambda _: events.put_nowait(None))

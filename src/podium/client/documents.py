@@ -11,8 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from podium.conductors.plan import workflow_document
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Check, total_cost, total_usage
+from podium.core.run import GuardrailCheck, Round, Run, StepRecord, total_cost, total_usage
 from podium.core.usage import Usage
 from podium.core.workflow import Access
 from podium.store import Feedback, RunSummary
@@ -51,12 +50,12 @@ def feedback_document(given: Feedback) -> dict[str, Any]:
     return {"object": "feedback", **told, "answer": given.answer}
 
 
-def check_document(check: Check) -> dict[str, Any]:
+def check_document(check: GuardrailCheck) -> dict[str, Any]:
     """What a guardrail did."""
     return {
         "guardrail": check.guardrail,
-        "place": check.place,
-        "deed": check.deed,
+        "stage": check.stage,
+        "action": check.action,
         "reason": check.reason,
         "round": check.round,
         "step": check.step,

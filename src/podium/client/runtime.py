@@ -18,14 +18,15 @@ from podium.conductors.names import FIXED
 from podium.core.budget import Account, Budget
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Emit
-from podium.core.exclusion import check_excluded, excludable
+from podium.core.pool import check_excluded, excludable_names
 from podium.core.request import Image, Message, ResponseOptions, ToolResult
 from podium.core.run import Round, Run, Tier
+from podium.core.worker import mcp_servers
 from podium.core.workflow import Workflow
-from podium.engine import CallPolicy, Toolbox, servers_of
+from podium.engine import CallPolicy, Toolbox
 from podium.engine.guardrails.chain import HookMemory
 from podium.engine.runner import Options, Runner
-from podium.engine.sinks import RunSink, journaling
+from podium.engine.sinks import RunSink, journal_events
 from podium.store import Heartbeat, RunStore
 
 
@@ -149,7 +150,7 @@ class Runtime:
         claimed = await self._claim(run, takeover=takeover)
         self.resuming.add(claimed.id)
         try:
-            async with journaling(
+            async with journal_events(
                 self.store,
                 self.heartbeat,
                 wanted.get("emit"),
@@ -170,16 +171,16 @@ class Runtime:
             self.resuming.discard(claimed.id)
 
     @property
-    def excludable(self) -> frozenset[str]:
+    def excludable_names(self) -> frozenset[str]:
         """Names that a run may exclude: workers, providers and MCP servers."""
-        planner = getattr(self.assembly.conductor, "worker", None)
+        planner = self.assembly.conductor.worker
         planning = () if planner is None else (planner.profile,)
-        return excludable((*self.assembly.pool, *planning), servers_of(self.toolbox))
+        return excludable_names((*self.assembly.pool, *planning), mcp_servers(self.toolbox))
 
     async def _execute(
         self, question: str, conductor: Conductor, options: Options, wanted: RunOptions
     ) -> Run:
-        async with journaling(self.store, self.heartbeat, wanted.get("emit")) as sink:
+        async with journal_events(self.store, self.heartbeat, wanted.get("emit")) as sink:
             return await self._runner(conductor, options.tier, sink).run(
                 question,
                 history=wanted.get("history", ()),
@@ -200,7 +201,7 @@ class Runtime:
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
             memory=self.memory,
-            on_record=sink.on_record if sink is not None else None,
+            persist=sink.persist if sink is not None else None,
         )
 
     def _resolve_options(self, wanted: RunOptions) -> Options:
@@ -212,7 +213,7 @@ class Runtime:
             budget=wanted.get("budget", usual.budget),
             account=wanted.get("account", usual.account),
             tier=wanted.get("tier", usual.tier),
-            exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable)),
+            exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable_names)),
             response_options=wanted.get("response_options", usual.response_options),
             owner=wanted.get("owner", usual.owner),
             run_id=wanted.get("run_id", ""),

@@ -20,8 +20,8 @@ from podium.client.client import CLOSED, AsyncPodium
 from podium.client.runtime import RunOptions
 from podium.core.errors import UsageError
 from podium.core.events import Event
-from podium.engine.guardrails.redaction import restoring
-from podium.engine.sinks import telling
+from podium.engine.guardrails.redaction import restore_events
+from podium.engine.sinks import fan_out
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -97,7 +97,7 @@ class Podium:
 
     def _events(self, question: str, options: RunOptions) -> Generator[Event]:
         events: SimpleQueue[Event | None] = SimpleQueue()
-        options["emit"] = telling(restoring(events.put), options.get("emit"))
+        options["emit"] = fan_out(restore_events(events.put), options.get("emit"))
         options["stream"] = True
         with _LoopTask(self._loop, lambda: self._podium.ask(question, **options)) as task:
             task.add_done_callback(lambda: events.put(None))

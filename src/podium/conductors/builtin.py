@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from podium.conductors.names import FIXED, ROUTER, RULES
-from podium.core.budget import estimated_input_tokens
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.budget import estimate_input_tokens
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.core.request import Message, Request, Text, pictures_in
-from podium.core.requirements import Needs, needs_of_one
+from podium.core.request import Message, Request, Text, images_in
+from podium.core.requirements import Capabilities, sole_worker_capabilities
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 
@@ -22,7 +22,7 @@ ANSWER_TOKENS: Final = 1024
 """Tokens that must be left in a worker's context window after reading the question."""
 
 
-class RouterConductor:
+class RouterConductor(Conductor):
     """Gives the unaltered question to one worker, by default the cheapest capable one."""
 
     def __init__(self, choose: Choose | None = None, *, name: str = ROUTER) -> None:
@@ -52,23 +52,23 @@ def capable_workers(context: PlanningContext) -> tuple[WorkerProfile, ...]:
     """
     message = Message("user", (*context.images, Text(context.question)))
     request = Request((*context.history, message), tools=context.response_options.tools)
-    demanded = needs_of_one(context.response_options, context.images)
+    demanded = sole_worker_capabilities(context.response_options, context.images)
     able = [worker for worker in context.pool if _has(worker, demanded)]
-    wanted = needs_of_one(context.response_options, pictures_in(request.messages))
+    wanted = sole_worker_capabilities(context.response_options, images_in(request.messages))
     capable = [worker for worker in able if _has(worker, wanted) and _fits(worker, request)]
     return tuple(replace(worker, fallback=None) for worker in capable or able or context.pool)
 
 
-def _has(worker: WorkerProfile, needs: Needs) -> bool:
+def _has(worker: WorkerProfile, needs: Capabilities) -> bool:
     return worker.provider != CONDUCTOR_PROVIDER and needs <= worker.capabilities
 
 
 def _fits(worker: WorkerProfile, request: Request) -> bool:
     window = worker.limits.context_window
-    return window is None or estimated_input_tokens(request) + ANSWER_TOKENS <= window
+    return window is None or estimate_input_tokens(request) + ANSWER_TOKENS <= window
 
 
-class FixedConductor:
+class FixedConductor(Conductor):
     """Plans the same workflow for every question, and accepts its answer."""
 
     def __init__(self, workflow: Workflow, *, name: str = FIXED) -> None:
@@ -124,7 +124,7 @@ PROOF_OF_CONCEPT: Final = RoleAssignment(
 """The proof of concept's assignment, for a pool that has all of its four workers."""
 
 
-class RulesConductor:
+class RulesConductor(Conductor):
     """Chooses one of three workflows by words in the question.
 
     These are the rules of the Conductor's public proof of concept, kept exactly: a baseline that a

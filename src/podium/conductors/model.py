@@ -11,7 +11,7 @@ from typing import Final
 from podium.conductors import plan
 from podium.conductors.names import model_conductor_name
 from podium.conductors.prompt import Form, Length, Prompt
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request
@@ -31,7 +31,7 @@ LONGEST_SUBTASK: Final[dict[Length, int]] = {"full": 200, "compact": 200, "train
 for workers that do not see the question."""
 
 
-class ModelConductor:
+class ModelConductor(Conductor):
     """Plans by asking a worker.
 
     Args:
@@ -61,17 +61,13 @@ class ModelConductor:
         fallback: str | None = None,
         name: str | None = None,
     ) -> None:
-        self.worker = worker
+        self.worker: Worker = worker
         self.name = name or model_conductor_name(worker.profile.name)
         self._prompt = Prompt(prompt, structured or form_for(worker.profile, prompt), few_shot)
+        self.prompt_hash = self._prompt.hash
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._fallback = fallback
-
-    @property
-    def prompt_hash(self) -> str:
-        """Fingerprint of the prompt files in use; every run keeps it."""
-        return self._prompt.hash
 
     @property
     def is_trained(self) -> bool:

@@ -33,9 +33,9 @@ from podium.core.conductor import PlanningContext
 from podium.core.errors import MalformedPlan, UsageError
 from podium.core.pool import Pool
 from podium.core.request import Message, assistant, system, user
-from podium.core.requirements import can
+from podium.core.requirements import is_capable
 from podium.core.run import Round, StepRecord
-from podium.core.tags import unused_mark
+from podium.core.tags import unused_suffix
 from podium.core.workflow import Workflow
 
 Length = Literal["full", "compact", "trained"]
@@ -312,7 +312,7 @@ def _images(context: PlanningContext) -> str:
     seeing = [
         str(index)
         for index, worker in enumerate(context.pool)
-        if can(worker, frozenset({"vision"}), context.pool)
+        if is_capable(worker, frozenset({"vision"}), context.pool)
     ]
     told = filled("images.txt", count=str(len(context.images)), models=", ".join(seeing) or "none")
     return f"\n\n{told}"
@@ -371,4 +371,4 @@ def _mark(context: PlanningContext) -> str:
     """A suffix for the tags of this prompt, such that no text inside can close them."""
     turns = [turn.text for turn in context.history]
     replies = [step.reply for round_ in context.rounds for step in round_.steps]
-    return unused_mark(TAGS, [context.question, *turns, *replies, context.objection])
+    return unused_suffix(TAGS, [context.question, *turns, *replies, context.objection])

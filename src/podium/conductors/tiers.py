@@ -25,9 +25,8 @@ from podium.conductors.names import tier_conductor_name
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.run import Tier
-from podium.core.run_records import Routed
-from podium.core.worker import Caller, Worker
+from podium.core.run import RoutingRecord, Tier
+from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 
 
@@ -142,13 +141,13 @@ class TierRouter:
         if known:
             await self.decide("Are you ready?", Pool(known), None)
 
-    async def decide(self, question: str, pool: Pool, quality_bias: float | None) -> Routed:
+    async def decide(self, question: str, pool: Pool, quality_bias: float | None) -> RoutingRecord:
         """Choose a worker of that pool, or escalate to the conductor."""
         bias = self.quality_bias if quality_bias is None else quality_bias
         decision = await asyncio.get_running_loop().run_in_executor(
             self._thread, self.router.decide, question, pool, bias, self.confidence
         )
-        return Routed(
+        return RoutingRecord(
             worker=decision.worker,
             confidence=decision.confidence,
             scores=dict(decision.scores),
@@ -160,22 +159,13 @@ class TierRouter:
         )
 
 
-class _WrappingConductor:
+class _WrappingConductor(Conductor):
     """A conductor that leaves planning to the configured one."""
 
     def __init__(self, configured: Conductor) -> None:
         self._configured = configured
-
-    @property
-    def worker(self) -> Worker | None:
-        """The worker that plans for the configured conductor, if any."""
-        worker: Worker | None = getattr(self._configured, "worker", None)
-        return worker
-
-    @property
-    def prompt_hash(self) -> str:
-        """The fingerprint of the configured conductor's prompts, if it has any."""
-        return str(getattr(self._configured, "prompt_hash", ""))
+        self.worker = configured.worker
+        self.prompt_hash = configured.prompt_hash
 
 
 class LearnedRouterConductor(_WrappingConductor):

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from podium.config.workers import Name, Seconds
-from podium.core.run_records import Place
-from podium.engine.guardrails.base import PLACES, SECONDS, OnError
+from podium.core.run import GuardrailStage
+from podium.engine.guardrails.base import SECONDS, STAGES, OnError
 from podium.engine.guardrails.redaction import USUAL_KINDS, Kind
 from podium.workers.catalogue import Table
 
@@ -46,8 +46,8 @@ class GuardrailSettings(Table):
         "worker checks the answer against the steps' replies; `python`: a function of your own"
     )
     name: Name = Field(default="", description="its name on runs; by default `kind`; unique")
-    places: Annotated[tuple[Place, ...], Field(strict=False, min_length=1)] = Field(
-        default=PLACES,
+    stages: Annotated[tuple[GuardrailStage, ...], Field(strict=False, min_length=1)] = Field(
+        default=STAGES,
         description="what it checks: `question`, `reply`, `answer`; by default all, and with "
         "`grounding` only the answer",
     )
@@ -83,8 +83,8 @@ class GuardrailSettings(Table):
         if kind not in ACTIONS:
             return data
         action = {"action": ACTIONS[kind][0]} if ACTIONS[kind] else {}
-        places = {"places": ("answer",)} if kind == "grounding" else {}
-        return {"name": kind, **action, **places, **data}
+        stages = {"stages": ("answer",)} if kind == "grounding" else {}
+        return {"name": kind, **action, **stages, **data}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -98,8 +98,8 @@ class GuardrailSettings(Table):
         if self.kind == "grounding":
             if not self.verifier:
                 raise ValueError("verifier is missing; name the worker that checks the answer")
-            if self.places != ("answer",):
-                raise ValueError('places: the grounding check is of the "answer" alone; drop it')
+            if self.stages != ("answer",):
+                raise ValueError('stages: the grounding check is of the "answer" alone; drop it')
         if self.kind == "python" and not _HOOK.fullmatch(self.hook):
             raise ValueError(
                 f"hook: expected a function as module:function, such as "

@@ -89,7 +89,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class CallReservation:
     """A reservation for one call. `max_tokens` is the most output it may ask for, if capped."""
 
     tokens: int = 0
@@ -97,10 +97,10 @@ class Hold:
     max_tokens: int | None = None
 
 
-_UNCAPPED: Final = Hold()
+_UNCAPPED: Final = CallReservation()
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """What is left of caps, besides what calls in flight hold. None is no cap."""
 
     tokens: int | None
@@ -111,7 +111,7 @@ class Account(Protocol):
     """What a run draws on besides its own budget, together with runs that it knows nothing of."""
 
     @property
-    def left(self) -> Left:
+    def left(self) -> Remaining:
         """What this run may still hold."""
         ...
 
@@ -124,11 +124,11 @@ class Account(Protocol):
         """The error that says whose `tokens` or `usd` are spent."""
         ...
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: CallReservation) -> None:
         """A call begins that may use so much."""
         ...
 
-    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
         """That call has ended, and this is what it counts for."""
         ...
 
@@ -171,7 +171,9 @@ class Ledger:
         self._holds = 0
         self._waiting: list[asyncio.Future[None]] = []
 
-    def hold(self, profile: WorkerProfile, request: Request, share: int = 1) -> Hold | None:
+    def hold(
+        self, profile: WorkerProfile, request: Request, share: int = 1
+    ) -> CallReservation | None:
         """Reserve one call, with the output cut down to one of `share` parts of what is left.
 
         Returns None when the call could be afforded only after calls now in flight have been
@@ -198,8 +200,8 @@ class Ledger:
         return hold
 
     async def secured(
-        self, hold: Hold | None, profile: WorkerProfile, request: Request, share: int = 1
-    ) -> Hold:
+        self, hold: CallReservation | None, profile: WorkerProfile, request: Request, share: int = 1
+    ) -> CallReservation:
         """The hold, once it is certain with all who draw on the same account; for None, the one
         that can be taken when what is missing has come back."""
         while True:
@@ -209,7 +211,7 @@ class Ledger:
                 return hold
             hold = self.hold(profile, request, share)
 
-    async def is_certain(self, hold: Hold) -> bool:
+    async def is_certain(self, hold: CallReservation) -> bool:
         """Whether the hold stands; it is given back where it does not."""
         if self._account is None:
             return True
@@ -227,12 +229,12 @@ class Ledger:
             raise BudgetExhausted("calls", self.budget.calls)
         self._calls += 1
 
-    def release(self, hold: Hold) -> None:
+    def release(self, hold: CallReservation) -> None:
         """Give a hold back whose call was never made."""
         self._calls -= 1
         self.settle(hold, NO_USAGE, 0.0)
 
-    def settle(self, hold: Hold, usage: Usage, cost: float | None) -> None:
+    def settle(self, hold: CallReservation, usage: Usage, cost: float | None) -> None:
         """Replace a hold by what the call really used."""
         total = usage.total_tokens
         if hold is _UNCAPPED:
@@ -274,14 +276,16 @@ class Ledger:
         """What has been used so far; holds in flight are not in it."""
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
-    def _affordable(self, profile: WorkerProfile, request: Request, share: int) -> Hold | None:
+    def _affordable(
+        self, profile: WorkerProfile, request: Request, share: int
+    ) -> CallReservation | None:
         """The largest hold that fits: output is cut down to its share of what is left. None where
         what is missing may come back."""
         budget, account = self.budget, self._account
         price = profile.price
         if budget.usd is not None and price is None and not budget.allow_unpriced:
             raise _unpriced([profile.name])
-        inputs = estimated_input_tokens(request)
+        inputs = estimate_input_tokens(request)
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         outputs, missing = _affordable_output(self._left, price, inputs, wanted, share)
         if missing:
@@ -294,12 +298,12 @@ class Ledger:
                 if account.may_get_back:
                     return None
                 raise account.exhausted(missing)
-        return Hold(inputs + outputs, self._usd_at_most(price, inputs, outputs), outputs)
+        return CallReservation(inputs + outputs, self._usd_at_most(price, inputs, outputs), outputs)
 
     @property
-    def _left(self) -> Left:
+    def _left(self) -> Remaining:
         tokens, usd = self.budget.tokens, self.budget.usd
-        return Left(
+        return Remaining(
             None if tokens is None else tokens - self._tokens - self._held_tokens,
             None if usd is None else usd - self._usd - self._held_usd,
         )
@@ -312,7 +316,7 @@ class Ledger:
 
 
 def _affordable_output(
-    left: Left, price: Price | None, inputs: int, wanted: int, share: int
+    left: Remaining, price: Price | None, inputs: int, wanted: int, share: int
 ) -> tuple[int, str]:
     """How much of the output that is wanted can be paid from what is left, and the cap that leaves
     too little for a call to be worth making, or nothing."""
@@ -340,7 +344,7 @@ def _unpriced(names: list[str]) -> ConfigError:
     )
 
 
-def estimated_input_tokens(request: Request) -> int:
+def estimate_input_tokens(request: Request) -> int:
     """Roughly how many tokens the request is, on the high side: words, pictures and tools."""
     tokens = 1
     for message in request.messages:
@@ -360,7 +364,7 @@ def _tokens_of(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_A_TOKEN)
 
 
-def capped(request: Request, profile: WorkerProfile, hold: Hold) -> Request:
+def cap_output(request: Request, profile: WorkerProfile, hold: CallReservation) -> Request:
     """The request with its output cut down to what the hold, the worker's limit and its window
     allow."""
     limits = profile.limits
@@ -369,6 +373,6 @@ def capped(request: Request, profile: WorkerProfile, hold: Hold) -> Request:
     caps = (request.max_tokens, limits.max_output_tokens, hold.max_tokens)
     most = min(cap for cap in caps if cap is not None)
     if limits.context_window is not None:
-        room = limits.context_window - estimated_input_tokens(request)
+        room = limits.context_window - estimate_input_tokens(request)
         most = min(most, max(room, LEAST_OUTPUT_TOKENS))
     return request if most == request.max_tokens else replace(request, max_tokens=most)

@@ -28,7 +28,7 @@
         └── UnreadableRun         a run on record that this Podium does not understand
 
 A message says what was expected, what came, and what to do; where an optional part is missing,
-`installing` says how to get it. Nothing here knows about HTTP,
+`install_command` says how to get it. Nothing here knows about HTTP,
 databases or terminals; the edges translate into this tree and out of it.
 """
 
@@ -68,7 +68,7 @@ class Conflict(UsageError):
     """A run cannot be taken up or deleted now, for somebody else is at work on it."""
 
 
-class TakenOver(Conflict):
+class RunTakenOver(Conflict):
     """A run was performed here until another process took it over, for this one was silent for
     too long. Nothing more is written of it here."""
 
@@ -182,14 +182,14 @@ class GuardrailBlocked(PodiumError):
     """A guardrail did not let a question, a reply or an answer through. Whoever asked must ask
     something else, or whoever set the guardrail must change it."""
 
-    def __init__(self, guardrail: str, place: str, reason: str) -> None:
-        super().__init__(f"the guardrail {guardrail!r} blocked the {place}: {reason}")
+    def __init__(self, guardrail: str, stage: str, reason: str) -> None:
+        super().__init__(f"the guardrail {guardrail!r} blocked the {stage}: {reason}")
         self.guardrail = guardrail
-        self.place = place
+        self.stage = stage
         self.reason = reason
 
 
-class ReplanDemanded(GuardrailBlocked):
+class ReplanRequested(GuardrailBlocked):
     """A guardrail wants the round planned again, with its reason told to the conductor."""
 
 
@@ -197,7 +197,7 @@ class StoreError(PodiumError):
     """The store cannot read or write: disk full, locked, or made by a newer Podium."""
 
 
-class BudgetUnseen(StoreError):
+class BudgetUnavailable(StoreError):
     """What is left of a budget that several processes share cannot be looked up, so nothing more
     is spent. Whoever asked may try again; whoever runs the database must act."""
 
@@ -206,7 +206,7 @@ class UnreadableRun(StoreError):
     """One run on record is damaged, or was written by a newer Podium. Others may be well."""
 
 
-def installing(extra: str) -> str:
+def install_command(extra: str) -> str:
     """The command that installs an optional part, for a message: into the Python that runs, and
     from the clone where this is one."""
     clone = Path(__file__).parents[3]

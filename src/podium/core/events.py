@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from podium.core.request import ToolCall, ToolResult
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Check
+from podium.core.run import GuardrailCheck, Round, Run, StepRecord
 from podium.core.workflow import Workflow
 
 
@@ -108,7 +107,7 @@ class GuardrailActed:
     plan. What was done to the question stands on the run as it begins."""
 
     run_id: str
-    check: Check
+    check: GuardrailCheck
 
 
 @dataclass(frozen=True, slots=True)

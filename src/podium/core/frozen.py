@@ -1,7 +1,7 @@
 """Frozen dataclasses that are quick to build.
 
 A frozen dataclass sets each field through `object.__setattr__`, at about 60 ns a field. The
-engine builds three wide values for every step, and that was a quarter of its time. `quick`
+engine builds three wide values for every step, and that was a quarter of its time. `fast_init`
 gives such a class an `__init__` that fills the fields while the instance is of an unfrozen twin
 class with the same layout, and then makes it what it is. Nothing else about the class changes:
 it is as frozen, comparable and hashable as before.
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 Value = TypeVar("Value")
 
 
-def quick(cls: type[Value]) -> type[Value]:
+def fast_init(cls: type[Value]) -> type[Value]:
     """Decorate a final `@dataclass(frozen=True, slots=True)` whose defaults are plain values."""
     parameters = []
     names: dict[str, Any] = {

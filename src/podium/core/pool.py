@@ -6,7 +6,7 @@ How to reach the worker is `podium.providers`; this module only describes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -156,3 +156,25 @@ class Pool:
             candidates or self.workers,
             key=lambda worker: worker.price.output if worker.price else float("inf"),
         )
+
+
+MCP_PREFIX: Final = "mcp:"
+"""What the name of a server of tools begins with."""
+
+
+def excludable_names(
+    profiles: Iterable[WorkerProfile], servers: Iterable[str] = ()
+) -> frozenset[str]:
+    """Every name that can be excluded, where these may work and those have tools."""
+    names = {name for profile in profiles for name in (profile.name, profile.provider)}
+    return frozenset(names - {""}) | {f"{MCP_PREFIX}{server}" for server in servers}
+
+
+def check_excluded(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
+    """The names; raises `ConfigError` for one that nobody has."""
+    for name in sorted(names - known):
+        raise ConfigError(
+            f"{name[:80]!r} is to be excluded, but no worker, provider or server of tools is "
+            f"called so; there is {', '.join(sorted(known))}"
+        )
+    return names

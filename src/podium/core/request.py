@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 from podium.core.usage import UNKNOWN_USAGE, Usage
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -105,14 +105,14 @@ def assistant(text: str) -> Message:
     return Message("assistant", (Text(text),))
 
 
-def pictures_in(messages: Sequence[Message]) -> tuple[Image, ...]:
+def images_in(messages: Sequence[Message]) -> tuple[Image, ...]:
     """Every picture of a conversation, those that tools showed included."""
     parts = [part for message in messages for part in message.parts]
     shown = (image for part in parts if isinstance(part, ToolResult) for image in part.images)
     return (*(part for part in parts if isinstance(part, Image)), *shown)
 
 
-def unanswered(turns: Sequence[Message]) -> tuple[ToolCall, ...]:
+def unanswered_calls(turns: Sequence[Message]) -> tuple[ToolCall, ...]:
     """The calls of the last assistant turn that no result after it answers."""
     answered: set[str] = set()
     for message in reversed(turns):
@@ -133,7 +133,7 @@ class Tool:
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Request:
     """Everything a worker is asked. A field left at its default is not sent to the provider.
@@ -184,7 +184,7 @@ class Reply:
     model: str = ""
     stop_sequence: str = ""
 
-    def with_one_call(self) -> Reply:
+    def with_first_call(self) -> Reply:
         """The reply with the first of its tool calls alone."""
         return replace(self, tool_calls=self.tool_calls[:1]) if self.tool_calls[1:] else self
 

@@ -16,7 +16,7 @@ from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, TOOL_CHOICES, Image, ResponseOptions
 from podium.core.workflow import Workflow
 
-Needs = frozenset[Capability]
+Capabilities = frozenset[Capability]
 
 _WORDS: Final[dict[Capability, str]] = {
     "vision": "see images",
@@ -26,7 +26,7 @@ _WORDS: Final[dict[Capability, str]] = {
 }
 
 
-def final_needs(response_options: ResponseOptions) -> Needs:
+def answer_capabilities(response_options: ResponseOptions) -> Capabilities:
     """What whoever gives the answer must be able to do.
 
     A temperature or top_p of 1 is how every model samples that is not told otherwise.
@@ -45,27 +45,29 @@ def final_needs(response_options: ResponseOptions) -> Needs:
     return frozenset(needs)
 
 
-def needs_of_one(response_options: ResponseOptions, images: tuple[Image, ...]) -> Needs:
+def sole_worker_capabilities(
+    response_options: ResponseOptions, images: tuple[Image, ...]
+) -> Capabilities:
     """What a worker must be able to do that answers all alone."""
-    needs = set(final_needs(response_options))
-    if offers_tools(response_options):
+    needs = set(answer_capabilities(response_options))
+    if has_callable_tools(response_options):
         needs.add("tools")
     if images:
         needs.add("vision")
     return frozenset(needs)
 
 
-def offers_tools(response_options: ResponseOptions) -> bool:
+def has_callable_tools(response_options: ResponseOptions) -> bool:
     """Whether the client's tools may be called."""
     return bool(response_options.tools) and response_options.tool_choice != "none"
 
 
-def before_the_end(response_options: ResponseOptions) -> ResponseOptions:
+def intermediate_options(response_options: ResponseOptions) -> ResponseOptions:
     """What of the terms holds for a step that does not give the answer."""
     if response_options is DEFAULT_RESPONSE_OPTIONS:
         return response_options
     return ResponseOptions(
-        tools=response_options.tools if offers_tools(response_options) else (),
+        tools=response_options.tools if has_callable_tools(response_options) else (),
         effort=response_options.effort,
         parallel_tools=response_options.parallel_tools,
         cache_key=response_options.cache_key,
@@ -77,12 +79,12 @@ def _forces_a_tool(response_options: ResponseOptions) -> bool:
     return bool(response_options.tools) and response_options.tool_choice not in ("", "auto", "none")
 
 
-def needs_in_words(needs: Needs) -> str:
+def describe_capabilities(needs: Capabilities) -> str:
     """What is needed, to stand after `cannot`."""
     return " or ".join(_WORDS[need] for need in sorted(needs))
 
 
-def can(worker: WorkerProfile, needs: Needs, pool: Pool) -> bool:
+def is_capable(worker: WorkerProfile, needs: Capabilities, pool: Pool) -> bool:
     """Whether the worker has all that is needed. A conductor can do what a worker can whom it
     may lead."""
     if worker.provider == CONDUCTOR_PROVIDER:
@@ -115,7 +117,7 @@ def check_response_options(response_options: ResponseOptions) -> None:
 
 def check_pool(pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]) -> None:
     """Raise `UsageError` where no worker of the pool can do what is needed."""
-    for need in sorted(needs_of_one(response_options, images)):
+    for need in sorted(sole_worker_capabilities(response_options, images)):
         if not any(need in worker.capabilities for worker in pool):
             raise UsageError(
                 f"no worker of the pool can {_WORDS[need]}, which this question needs; it has "
@@ -123,7 +125,7 @@ def check_pool(pool: Pool, response_options: ResponseOptions, images: tuple[Imag
             )
 
 
-def fitted(
+def fit_workflow(
     workflow: Workflow, pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]
 ) -> tuple[Workflow, tuple[str, ...]]:
     """The workflow, with its final step given to a worker that can do what is needed, and what
@@ -133,16 +135,19 @@ def fitted(
     that somebody can call the tools, is enough. `PlanError` where no one worker can do it all.
     """
     workers = [pool[step.worker] for step in workflow.steps]
-    needs = set(final_needs(response_options))
-    for need, is_there in (("vision", bool(images)), ("tools", offers_tools(response_options))):
-        wanted: Needs = frozenset((need,))  # type: ignore[arg-type]
-        if is_there and not any(can(worker, wanted, pool) for worker in workers):
+    needs = set(answer_capabilities(response_options))
+    for need, is_there in (
+        ("vision", bool(images)),
+        ("tools", has_callable_tools(response_options)),
+    ):
+        wanted: Capabilities = frozenset((need,))  # type: ignore[arg-type]
+        if is_there and not any(is_capable(worker, wanted, pool) for worker in workers):
             needs |= wanted
     final = workers[-1]
-    if not needs or can(final, frozenset(needs), pool):
+    if not needs or is_capable(final, frozenset(needs), pool):
         return workflow, ()
-    missing = needs_in_words(
-        frozenset(need for need in needs if not can(final, frozenset((need,)), pool))
+    missing = describe_capabilities(
+        frozenset(need for need in needs if not is_capable(final, frozenset((need,)), pool))
     )
     substitute = _substitute(final, frozenset(needs), pool)
     if substitute is None:
@@ -155,17 +160,17 @@ def fitted(
     return Workflow((*workflow.steps[:-1], last)), (said,)
 
 
-def _substitute(worker: WorkerProfile, needs: Needs, pool: Pool) -> WorkerProfile | None:
+def _substitute(worker: WorkerProfile, needs: Capabilities, pool: Pool) -> WorkerProfile | None:
     """Who takes over: the first of the worker's named substitutes that can, else the best one."""
     tried = [worker.name]
     while worker.fallback is not None and worker.fallback not in tried:
         worker = pool[worker.fallback]
         tried.append(worker.name)
-        if can(worker, needs, pool):
+        if is_capable(worker, needs, pool):
             return worker
     able = tuple(
         replace(other, fallback=None)
         for other in pool
-        if other.provider != CONDUCTOR_PROVIDER and can(other, needs, pool)
+        if other.provider != CONDUCTOR_PROVIDER and is_capable(other, needs, pool)
     )
     return pool[Pool(able).best.name] if able else None

@@ -65,7 +65,7 @@ _BEGINNING: Final = 160
 """So many letters tell what a subtask is; what follows is mostly about the thing itself."""
 
 
-def roles(run: Run) -> tuple[Role, ...]:
+def step_roles(run: Run) -> tuple[Role, ...]:
     """The role of every step that was planned, those of every round in order."""
     return tuple(_roles(run))
 
@@ -92,10 +92,10 @@ def _role(run: Run, workflow: Workflow, index: int, before: int) -> Role:
     if words == " ".join(run.question.casefold().split()):
         return Role.SOLVE
     reads = len(workflow.reads(index)) + (before if step.access == "all" else 0)
-    return read_role(words, reads=reads, is_last=index == len(workflow) - 1)
+    return infer_role(words, reads=reads, is_last=index == len(workflow) - 1)
 
 
-def read_role(subtask: str, *, reads: int, is_last: bool) -> Role:
+def infer_role(subtask: str, *, reads: int, is_last: bool) -> Role:
     """What a subtask reads like, whose step may read so many others. Planning is no last step:
     its reply is the answer."""
     beginning = subtask.casefold()[:_BEGINNING]

@@ -7,7 +7,7 @@ made from it. As JSON it carries `version`; `load` reads every version that was 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from podium.core.budget import Budget, Spent
 from podium.core.errors import PlanError, UnreadableRun, UsageError
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 from podium.core.pool import Pool
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
@@ -27,11 +27,105 @@ from podium.core.request import (
     ResponseOptions,
     Thinking,
     ToolCall,
-    unanswered,
+    unanswered_calls,
 )
-from podium.core.run_records import Attempt, Check, Routed, total_cost, total_usage
-from podium.core.usage import Usage
+from podium.core.usage import NO_USAGE, Usage, add
 from podium.core.workflow import Access, Workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingRecord:
+    """One decision. `scores` are what the router expected of each worker that could take the
+    question, `quality_bias` how much quality counted over cost (0 the cheapest, 1 the best), and
+    `router` the fingerprint of its file. What was `escalated` the conductor planned: for nobody the
+    confidence was as high as `needed`, and the `worker` is who came nearest."""
+
+    worker: str
+    confidence: float
+    scores: Mapping[str, float]
+    quality_bias: float
+    router: str
+    needed: float = 0.0
+    escalated: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The decision in words."""
+        others = sorted(self.scores.items(), key=lambda each: -each[1])
+        expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
+        if self.escalated:
+            verdict = (
+                f"chose nobody at quality bias {self.quality_bias:g}, so the conductor planned; "
+                f"it was surest of "
+                f"{self.worker}, with confidence {self.confidence:.2f} where {self.needed:.2f} is "
+                f"needed"
+            )
+        else:
+            verdict = (
+                f"chose {self.worker} with confidence {self.confidence:.2f} "
+                f"at quality bias {self.quality_bias:g}"
+            )
+        return f"the router {self.router} {verdict}; expected of each: {expected}"
+
+
+@final
+@fast_init
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One call to one worker, whether it succeeded or not. Times count from the run's start."""
+
+    worker: str
+    usage: Usage
+    cost_usd: float | None
+    started_ms: float
+    finished_ms: float
+    error: str | None = None
+
+    @property
+    def was_made(self) -> bool:
+        """Whether the worker was called at all: one that is left alone, for it has failed too
+        often, is refused in no time and for nothing."""
+        took_no_time = self.started_ms == self.finished_ms
+        return not (took_no_time and self.error is not None and self.usage == NO_USAGE)
+
+
+def total_usage(calls: Iterable[Attempt]) -> Usage:
+    """The sum of the calls' tokens."""
+    return sum((call.usage for call in calls), NO_USAGE)
+
+
+def total_cost(calls: Iterable[Attempt]) -> float | None:
+    """The sum of the calls' cost, unknown as soon as one is."""
+    total: float | None = 0.0
+    for call in calls:
+        total = add(total, call.cost_usd)
+    return total
+
+
+GuardrailStage = Literal["question", "reply", "answer"]
+"""Where guardrails look: at the question with the conversation before it, at each worker's reply,
+and at the answer."""
+
+GuardrailAction = Literal["passed", "noted", "redacted", "blocked", "replanned"]
+"""What a guardrail did. `replanned`: it demanded another plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardrailCheck:
+    """What a guardrail did in one place; one that let something through, and asked nobody, did
+    nothing and leaves none. `attempts` are its calls to a verifier. `round`, `step` and `worker`
+    say whose reply it was; of the question, and of an answer that no final step gave, `step` is
+    None. It stands on the step whose reply it was, else on the run."""
+
+    guardrail: str
+    stage: GuardrailStage
+    action: GuardrailAction
+    reason: str = ""
+    round: int = 0
+    step: int | None = None
+    worker: str = ""
+    attempts: tuple[Attempt, ...] = ()
+
 
 RUN_VERSION: Final = 4
 """Version 2 added terms, images, the owner, and steps that wait for the results of tools; version 3
@@ -54,7 +148,7 @@ carries out; with them it can be resumed."""
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """A step that has ended or waits: what was asked, what came back, and what it took.
@@ -88,7 +182,7 @@ class StepRecord:
     turns: tuple[Message, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     stop_sequence: str = ""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GuardrailCheck, ...] = ()
 
     @property
     def calls(self) -> Iterator[Attempt]:
@@ -114,7 +208,9 @@ class StepRecord:
         """The calls whose results this step, or the run nested in it, needs to go on."""
         if self.status != "waiting":
             return ()
-        return unanswered(self.turns) or (self.nested[-1].left_waiting if self.nested else ())
+        return unanswered_calls(self.turns) or (
+            self.nested[-1].pending_tool_calls if self.nested else ()
+        )
 
 
 TurnRole = Literal["thinker", "worker", "verifier"]
@@ -144,7 +240,7 @@ class Round:
     warnings: tuple[str, ...] = ()
     accepted: bool = False
     role: TurnRole | None = None
-    routed: Routed | None = None
+    routed: RoutingRecord | None = None
 
     @property
     def answers(self) -> bool:
@@ -152,7 +248,7 @@ class Round:
         return self.role in ANSWERING
 
     @property
-    def is_one_workers(self) -> bool:
+    def is_routed(self) -> bool:
         """Whether the round is left to the worker that a router chose, whose answer stands."""
         return self.routed is not None and not self.routed.escalated
 
@@ -175,7 +271,7 @@ class Round:
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A question, all its rounds, and how it ended.
@@ -217,7 +313,7 @@ class Run:
     refused: bool = False
     spent_cap: str = ""
     guardrails: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GuardrailCheck, ...] = ()
     blocked_by: str = ""
     quality_bias: float | None = None
     version: int = RUN_VERSION
@@ -238,7 +334,7 @@ class Run:
                 yield from step.calls
 
     @property
-    def all_checks(self) -> Iterator[Check]:
+    def all_checks(self) -> Iterator[GuardrailCheck]:
         """What guardrails did anywhere in the run, nested runs included."""
         yield from self.checks
         for step in self.steps:
@@ -265,10 +361,10 @@ class Run:
     def waiting_for(self) -> tuple[ToolCall, ...]:
         """The calls whose results the run needs to go on, over all steps that wait. One that has
         ended needs none, though steps of it were left waiting."""
-        return self.left_waiting if self.status == "waiting" else ()
+        return self.pending_tool_calls if self.status == "waiting" else ()
 
     @property
-    def left_waiting(self) -> tuple[ToolCall, ...]:
+    def pending_tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls of steps that wait, whether or not the run itself still does."""
         if not self.rounds:
             return ()
@@ -284,7 +380,7 @@ class Run:
             return "refused"
         if self.answer is None:
             return "stop"
-        step = told_best(self.rounds)
+        step = visible_answer_step(self.rounds)
         return step.finish if step is not None and step.status == "done" else "length"
 
     @property
@@ -292,7 +388,7 @@ class Run:
         """The client's stop sequence that ended the answer, where the worker said so."""
         if self.answer is None or self.status == "waiting":
             return ""
-        step = told_best(self.rounds)
+        step = visible_answer_step(self.rounds)
         return step.stop_sequence if step is not None else ""
 
 
@@ -304,7 +400,7 @@ def _planning_calls(run: Run) -> Iterator[Attempt]:
                 yield from _planning_calls(nested)
 
 
-def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
+def best_step(rounds: Sequence[Round]) -> StepRecord | None:
     """The step whose reply answers best: the last round's final one that is done, else a final
     one that was cut off in mid-answer, else the last step that is done."""
     finals = [step for round_ in rounds if (step := round_.final) is not None]
@@ -316,10 +412,10 @@ def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
     return begun[-1] if begun else done[-1] if done else None
 
 
-def told_best(rounds: Sequence[Round]) -> StepRecord | None:
+def visible_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
     """The step whose reply a reader is left with: a final one that is done, else one that broke
     off when some of it had been told, else the best so far."""
-    best = best_so_far(rounds)
+    best = best_step(rounds)
     if best is not None and any(best is round_.final for round_ in rounds):
         return best
     steps = [step for round_ in rounds for step in round_.steps]
@@ -327,14 +423,14 @@ def told_best(rounds: Sequence[Round]) -> StepRecord | None:
     return told[-1] if told else best
 
 
-def place_of(step: StepRecord, round_: Round) -> str:
+def step_label(step: StepRecord, round_: Round) -> str:
     """How a step is told of to those who read it in a later round."""
     if round_.role is None:
         return f"{step.index} of the round before"
     return f"{round_.role} of turn {round_.index + 1}"
 
 
-def spent_by(run: Run) -> Spent:
+def recorded_spending(run: Run) -> Spent:
     """What a run had used when it was cut off.
 
     What its budget counted stands on the run, unless its process died before that could be

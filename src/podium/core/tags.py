@@ -9,7 +9,7 @@ from functools import cache
 from typing import Final
 
 
-def unused_mark(tags: tuple[str, ...], texts: Iterable[str]) -> str:
+def unused_suffix(tags: tuple[str, ...], texts: Iterable[str]) -> str:
     """A suffix for the tags that no text can contain.
 
     It is empty as long as nobody writes such a tag; otherwise it is taken from the texts' own

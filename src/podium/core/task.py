@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from podium.core.run import Run, StepRecord
-from podium.core.run_records import total_cost, total_usage
+from podium.core.run import Run, StepRecord, total_cost, total_usage
 from podium.core.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedRun:
     """A run, and its reward from 0 to 1.
 
     `source` says who judged it, and `judged_at` when. `task` is what it was graded by, as JSON,
@@ -51,7 +50,7 @@ class Outcome:
         return asdict(self)
 
 
-def outcome_of(judged: Judged) -> Outcome | None:
+def worker_outcome(judged: JudgedRun) -> Outcome | None:
     """What one worker earned; None where the reward is not one worker's."""
     run = judged.run
     step = sole_step(run)

@@ -57,7 +57,7 @@ MOST_TOKENS: Final = 10**9
 """No call reads or writes more than this; whoever reports it is mistaken."""
 
 
-def believable(usage: Usage) -> Usage:
+def plausible_usage(usage: Usage) -> Usage:
     """The usage without counts that cannot be: such a count is unknown, not charged.
 
     Those are what is no whole number, below zero or beyond all measure, and parts that are more

@@ -1,7 +1,7 @@
-"""The engine: it carries a workflow out, and never plans."""
+"""The engine: it executes workflows and never plans."""
 
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
-from podium.core.toolbox import Toolbox, servers_of, toolbox_excluding
+from podium.core.worker import Toolbox
 from podium.engine.assignment import Assignment, Delegation, Nest, Scope
 from podium.engine.calls import CallPolicy, Calls
 from podium.engine.execution import Execution
@@ -19,6 +19,4 @@ __all__ = [
     "Scope",
     "Toolbox",
     "check_hedges",
-    "servers_of",
-    "toolbox_excluding",
 ]

@@ -1,4 +1,4 @@
-"""What an execution is given: the workflow and what it works on, and the run that it is for."""
+"""The inputs of an execution: the workflow with its question, and the run it belongs to."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from podium.core.events import Emit
 from podium.core.pool import Pool
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
 from podium.core.run import Round, Run, StepRecord
-from podium.core.toolbox import Toolbox
+from podium.core.worker import Toolbox, Worker
 from podium.core.workflow import Workflow
-from podium.engine.inspection import Inspection
+from podium.engine.calls import CallPolicy
+from podium.engine.guardrails.admission import Inspector
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """A step handed to a conductor: the question of the nested run, what it may read as the
-    conversation before it, which step it is, whether its answer is to be streamed, the nested run
-    that was begun before an interruption, if there was one, and what is demanded of the answer."""
+    """A step whose worker is a conductor, as the input of a nested run.
+
+    `history` holds what the step may read; `begun` is the nested run to continue, if any.
+    """
 
     question: str
     history: tuple[Message, ...]
@@ -30,40 +32,38 @@ class Delegation:
 
 
 Nest = Callable[[Delegation, Callable[[Run], None]], Awaitable[None]]
-"""Carries out a nested run. The second argument takes the run whenever it has got further, and
-as it ends, even when it ends by being cancelled; raises `BudgetExhausted` when the budget ended
-before the run had an answer."""
+"""Execute a nested run. The callback gets the run after every change and at its end, also when
+cancelled. Raises `BudgetExhausted` if the budget ends before there is an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The run that a workflow is carried out for.
+    """The run that a workflow is executed for.
 
-    `started` is when it began, by the switchboard's clock; `emit` is None when nobody watches;
-    `nest` answers a step whose worker is a conductor. `call_ids` are those of all tool calls so
-    far, in the run and in those around it: no two calls may share one. `inspection` is None where
-    no guardrail looks at replies.
+    `started` is the run's start on the call policy's clock. `call_ids` are the ids of all tool
+    calls so far, those of enclosing runs included: ids must be unique. `emit` is None without
+    listeners, `inspector` without guardrails on replies.
     """
 
     run_id: str
+    workers: Mapping[str, Worker]
+    call_policy: CallPolicy
     ledger: Ledger
     emit: Emit | None
     started: float
     nest: Nest
     toolbox: Toolbox | None = None
     call_ids: set[str] = field(default_factory=set)
-    inspection: Inspection | None = None
+    inspector: Inspector | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A workflow and what it works on.
+    """A workflow and the question it answers.
 
-    `previous` are rounds before, which a step with access to `all` may read too; `answers` says
-    whether the last step's reply is meant for the user. `finished`
-    are steps of this very workflow that were carried out before an interruption; those of them
-    that failed are tried again, unless `keeps_failures`. `images` belong to the question,
-    `response_options` are demanded of the answer.
+    `previous` are earlier rounds, readable with access to `all`. `answers` is False where the last
+    step's reply is not for the user. `finished` are this workflow's steps from before an
+    interruption; failed ones are retried unless `keeps_failures`.
     """
 
     workflow: Workflow

@@ -1,7 +1,7 @@
-"""One call to one worker, made well: budget, gate, time-out, retries, and a record of each try.
+"""Call a worker: budget, rate limits, timeout, retries, and a record of each attempt.
 
-Whatever a worker does wrong becomes a `WorkerError` here; nothing else leaves this module but
-`BudgetExhausted`, `BudgetUnseen` and cancellation.
+Whatever a worker does wrong becomes a `WorkerError` here; besides that, only `BudgetExhausted`,
+`BudgetUnavailable` and cancellation leave this module.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from podium.core.budget import Hold, Ledger, capped, estimated_input_tokens
+from podium.core.budget import CallReservation, Ledger, cap_output, estimate_input_tokens
 from podium.core.errors import (
     BadReply,
     BudgetExhausted,
-    BudgetUnseen,
+    BudgetUnavailable,
     PodiumError,
     RequestRefused,
     TimedOut,
@@ -26,35 +26,34 @@ from podium.core.errors import (
 )
 from podium.core.request import Delta, Reply, Request
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
-from podium.core.run_records import Attempt
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage, believable
+from podium.core.run import Attempt
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage, plausible_usage
 from podium.core.worker import Worker
 from podium.engine.hedging import Hedges
 from podium.engine.limits import Breakers, Clock, Deadlines, Gate, Sleep
 
-LONGEST_REPLY: Final = 2_000_000
-"""Characters, several times what any model says in one go. A longer reply is a fault of the worker,
-not an answer."""
+MAX_REPLY_CHARS: Final = 2_000_000
+"""Several times the longest output of any model; a longer reply is a fault."""
 
-LONGEST_BEGINNING: Final = 100_000
-"""Characters that a worker is asked to go on after. One that streamed more is not asked again: what
-was told stands, and would be most of what the next call costs."""
+MAX_RESUMED_CHARS: Final = 100_000
+"""A stream that broke off after more is not retried: the sent text would dominate the cost."""
 
-CHARACTERS_A_TOKEN: Final = 32
-CHARACTERS_TO_SPARE: Final = 10_000
-"""Of a reply that was asked to be short, a stream may bring so much, and then it is stopped: far
-more than any model says with these tokens, but not without end."""
+MAX_CHARS_PER_TOKEN: Final = 32
+SPARE_CHARS: Final = 10_000
+"""A stream with a token limit is stopped after `SPARE_CHARS + MAX_CHARS_PER_TOKEN * max_tokens`."""
 
 OnDelta = Callable[[Delta], None]
 OnRetry = Callable[[str, WorkerError, float], Request]
-"""Hears of a call that will be made again, and says what is to be asked then."""
-MayGiveWay = Callable[[], bool]
-"""Says whether somebody else would take over from this worker."""
+"""Called with worker, error and wait before a retry; returns the request to send."""
+CanFallBack = Callable[[], bool]
+"""True if a fallback would take over from this worker."""
 
 
 class CallPolicy:
-    """What all calls of a process share: the retry policy, the clock, each worker's gate, breaker
-    and hedge. Without a policy for them there are no breakers."""
+    """What all calls of a process share: retries, rate limits, circuit breakers, hedges, clock.
+
+    Without a breaker policy there are no breakers.
+    """
 
     deadlines: Deadlines
 
@@ -69,7 +68,7 @@ class CallPolicy:
     ) -> None:
         self.retry = retry or RetryPolicy()
         self.breakers = Breakers(breaker, clock)
-        self.ailing = self.breakers.ailing
+        self.failing = self.breakers.failing
         self.hedges = Hedges(hedges or {})
         self.clock = clock
         self.sleep = sleep
@@ -77,8 +76,10 @@ class CallPolicy:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def bind(self) -> None:
-        """Call before a run. What waits belongs to its event loop, so on another loop than
-        before the gates and deadlines start afresh."""
+        """Bind to the running event loop; call before a run.
+
+        Waiters belong to a loop, so on another loop the rate limits and deadlines start anew.
+        """
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
@@ -86,7 +87,7 @@ class CallPolicy:
             self.deadlines = Deadlines(loop)
 
     def gate(self, worker: Worker) -> Gate:
-        """The gate of that worker, made on first use."""
+        """Return the worker's rate limits, made on first use."""
         name = worker.profile.name
         gate = self._gates.get(name)
         if gate is None:
@@ -95,11 +96,10 @@ class CallPolicy:
 
 
 class Calls:
-    """The calls that one step, or one round's planning, makes. `attempts` records each.
+    """The calls of one step or of one round's planning, recorded in `attempts`.
 
-    Workers whose name or provider is in `excluded` are refused. That is for planning: the
-    workers of steps come from a pool that has been cleared of them already. `share` is among
-    how many the rest of the budget is to be divided, this call included.
+    Workers whose name or provider is in `excluded` are refused. The remaining budget is divided by
+    `share`: one part for this call, the others for steps still to come.
     """
 
     __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "share")
@@ -119,7 +119,7 @@ class Calls:
         self.share = 1
 
     async def __call__(self, worker: Worker, request: Request) -> Reply:
-        """Call the worker as often as the retry policy allows; raises the last error."""
+        """Call the worker, with retries; raise the last error."""
         return await self.make(worker, request)
 
     async def make(
@@ -128,7 +128,7 @@ class Calls:
         request: Request,
         on_delta: OnDelta | None = None,
         on_retry: OnRetry | None = None,
-        may_give_way: MayGiveWay | None = None,
+        can_fall_back: CanFallBack | None = None,
     ) -> Reply:
         """Call the worker, streaming when somebody listens for deltas. One whose breaker is open
         is waited for only by a caller who says that there is nobody to give way to."""
@@ -139,16 +139,16 @@ class Calls:
         attempt = 1
         while True:
             try:
-                if call_policy.ailing:
-                    self._heed_breaker(worker)
+                if call_policy.failing:
+                    self._check_breaker(worker)
                 hold = self._ledger.hold(worker.profile, request, self.share)
                 if hold is None or self._ledger.is_shared:
                     hold = await self._ledger.secured(hold, worker.profile, request, self.share)
                 if gate.is_open:
                     return await self._attempt(worker, request, hold, on_delta)
-                return await self._pass(gate, worker, request, hold, on_delta)
+                return await self._make_limited(gate, worker, request, hold, on_delta)
             except WorkerError as error:
-                wait = self._wait_before(attempt, error, worker, may_give_way)
+                wait = self._wait_before(attempt, error, worker, can_fall_back)
                 if wait is None:
                     raise
                 if on_retry is not None:
@@ -156,13 +156,15 @@ class Calls:
                 await call_policy.sleep(wait)
                 attempt += 1
 
-    async def beside(
+    async def make_beside(
         self, worker: Worker, request: Request, on_delta: OnDelta | None
     ) -> Reply | None:
-        """Call the worker once, beside another call that takes long; None where that cannot be
-        paid at once, or the worker's breaker is open."""
+        """Call the worker once, beside a slow call.
+
+        None if the budget does not allow it at once, or the worker's circuit is open.
+        """
         call_policy = self._call_policy
-        if call_policy.ailing and call_policy.breakers.refusal(worker.profile.name) is not None:
+        if call_policy.failing and call_policy.breakers.refusal(worker.profile.name) is not None:
             return None
         try:
             hold = self._ledger.hold(worker.profile, request, self.share)
@@ -170,30 +172,30 @@ class Calls:
                 return None
             if self._ledger.is_shared and not await self._ledger.is_certain(hold):
                 return None
-        except (BudgetExhausted, BudgetUnseen):
+        except (BudgetExhausted, BudgetUnavailable):
             return None
         gate = call_policy.gate(worker)
         if gate.is_open:
             return await self._attempt(worker, request, hold, on_delta)
-        return await self._pass(gate, worker, request, hold, on_delta)
+        return await self._make_limited(gate, worker, request, hold, on_delta)
 
     def _wait_before(
-        self, attempt: int, error: WorkerError, worker: Worker, may_give_way: MayGiveWay | None
+        self, attempt: int, error: WorkerError, worker: Worker, can_fall_back: CanFallBack | None
     ) -> float | None:
-        """Seconds until the worker is called again; None where it is not to be."""
+        """Return the seconds until the retry, or None to give up."""
         wait = self._call_policy.retry.wait_before(attempt, error)
-        if wait is None or not self._call_policy.ailing:
+        if wait is None or not self._call_policy.failing:
             return wait
         refusal = self._call_policy.breakers.refusal(worker.profile.name)
         if refusal is None:
             return wait
-        if may_give_way is None or may_give_way():
+        if can_fall_back is None or can_fall_back():
             return None
         until = self._call_policy.retry.wait_before(attempt, refusal)
         return None if until is None else max(wait, until)
 
-    def _heed_breaker(self, worker: Worker) -> None:
-        """Refuse to call a worker that has failed too often. It is on record, and costs nothing."""
+    def _check_breaker(self, worker: Worker) -> None:
+        """Refuse to call a worker whose circuit is open; the attempt is recorded as free."""
         refusal = self._call_policy.breakers.refusal(worker.profile.name)
         if refusal is not None:
             now = (self._call_policy.clock() - self._started) * 1000
@@ -206,20 +208,22 @@ class Calls:
             if name in self._excluded:
                 raise RequestRefused(f"{worker.profile.name}: {name} is excluded from this run")
 
-    async def _pass(
+    async def _make_limited(
         self,
         gate: Gate,
         worker: Worker,
         request: Request,
-        hold: Hold,
+        hold: CallReservation,
         on_delta: OnDelta | None,
     ) -> Reply:
-        """One try through the worker's gate. The hold was taken before: a call that waits for
-        money must not keep calls of other runs from the worker."""
-        estimate = estimated_input_tokens(request)
+        """Make one attempt within the worker's rate limits.
+
+        The budget was reserved before, so that a call waiting for budget holds no place here.
+        """
+        estimate = estimate_input_tokens(request)
         passed = False
         try:
-            async with gate.passing(estimate):
+            async with gate.enter(estimate):
                 passed = True
                 reply = await self._attempt(worker, request, hold, on_delta)
         except WorkerError as error:
@@ -232,47 +236,53 @@ class Calls:
         return reply
 
     async def _attempt(
-        self, worker: Worker, request: Request, hold: Hold, on_delta: OnDelta | None
+        self, worker: Worker, request: Request, hold: CallReservation, on_delta: OnDelta | None
     ) -> Reply:
-        """One try: call within the time limit, settle the hold, record."""
+        """Make one attempt: call within the time limit, settle the reservation, record."""
         call_policy = self._call_policy
-        tried = self._enter(worker, hold) if call_policy.ailing else False
+        is_probe = self._enter_breaker(worker, hold) if call_policy.failing else False
         began = call_policy.clock()
         task = call_policy.deadlines.start(worker.profile.limits.timeout_seconds)
         try:
             if on_delta is None:
-                reply = await worker.reply(capped(request, worker.profile, hold))
+                reply = await worker.reply(cap_output(request, worker.profile, hold))
             else:
-                reply = await _streamed(worker, capped(request, worker.profile, hold), on_delta)
-            reply = _checked(reply, worker)
+                reply = await _stream_reply(
+                    worker, cap_output(request, worker.profile, hold), on_delta
+                )
+            reply = _check_reply(reply, worker)
         except BaseException as error:
             timed_out = call_policy.deadlines.stop(task)
-            fault = _fault(error, worker, timed_out=timed_out, cancelled=task.cancelling() > 0)
+            fault = _as_worker_error(
+                error, worker, timed_out=timed_out, cancelled=task.cancelling() > 0
+            )
             unbilled = isinstance(fault, WorkerError) and not fault.billed
             usage = NO_USAGE if unbilled else UNKNOWN_USAGE
             self._record(worker, hold, usage, began, str(fault) or "cancelled")
-            call_policy.breakers.failed(worker.profile.name, fault, tried=tried)
+            call_policy.breakers.failed(worker.profile.name, fault, is_probe=is_probe)
             if fault is error:
                 raise
             raise fault from error
         call_policy.deadlines.stop(task)
         self._record(worker, hold, reply.usage, began, None)
-        if call_policy.ailing:
-            call_policy.breakers.succeeded(worker.profile.name, tried=tried)
+        if call_policy.failing:
+            call_policy.breakers.succeeded(worker.profile.name, is_probe=is_probe)
         return reply
 
-    def _enter(self, worker: Worker, hold: Hold) -> bool:
-        """Make the call known to the worker's breaker, which may have opened while the call waited
-        for its turn; whether the call decides about the worker."""
+    def _enter_breaker(self, worker: Worker, hold: CallReservation) -> bool:
+        """Register the call with the worker's breaker, which may have opened meanwhile.
+
+        True if the call is the probe that decides whether the circuit closes.
+        """
         try:
-            self._heed_breaker(worker)
+            self._check_breaker(worker)
         except WorkerError:
             self._ledger.release(hold)
             raise
         return self._call_policy.breakers.enter(worker.profile.name)
 
     def _record(
-        self, worker: Worker, hold: Hold, usage: Usage, began: float, error: str | None
+        self, worker: Worker, hold: CallReservation, usage: Usage, began: float, error: str | None
     ) -> None:
         profile = worker.profile
         if usage is NO_USAGE:
@@ -293,12 +303,12 @@ class Calls:
         )
 
 
-def _fault(
+def _as_worker_error(
     error: BaseException, worker: Worker, *, timed_out: bool, cancelled: bool
 ) -> BaseException:
-    """The border: whatever a worker raised, as a `WorkerError`; cancellation stays itself.
+    """Turn whatever a worker raised into a `WorkerError`; cancellation of this call stays itself.
 
-    But only if somebody cancelled this call: a worker may raise that error of its own accord.
+    A worker may raise `CancelledError` of its own accord, which is a fault.
     """
     profile = worker.profile
     if timed_out:
@@ -315,27 +325,26 @@ def _fault(
     return WorkerCrashed(f"{profile.name} raised {type(error).__name__}: {error}")
 
 
-def _checked(reply: object, worker: Worker) -> Reply:
-    """The reply, with what can be believed of its usage; refuses what is no reply, or far too
-    much of one."""
+def _check_reply(reply: object, worker: Worker) -> Reply:
+    """Return the reply with implausible usage removed; raise `BadReply` for anything else."""
     if not isinstance(reply, Reply) or not isinstance(reply.usage, Usage):
         what = reply.usage if isinstance(reply, Reply) else reply
         raise BadReply(
             f"{worker.profile.name} returned {type(what).__name__}, not a Reply with its Usage"
         )
-    if len(reply.text) > LONGEST_REPLY:
+    if len(reply.text) > MAX_REPLY_CHARS:
         raise BadReply(
             f"{worker.profile.name} replied with {len(reply.text):,} characters; "
-            f"the most that is taken is {LONGEST_REPLY:,}"
+            f"the limit is {MAX_REPLY_CHARS:,}"
         )
-    usage = believable(reply.usage)
+    usage = plausible_usage(reply.usage)
     return reply if usage is reply.usage else replace(reply, usage=usage)
 
 
-async def _streamed(worker: Worker, request: Request, on_delta: OnDelta) -> Reply:
-    length, longest = 0, LONGEST_REPLY
+async def _stream_reply(worker: Worker, request: Request, on_delta: OnDelta) -> Reply:
+    length, longest = 0, MAX_REPLY_CHARS
     if request.max_tokens is not None:
-        longest = min(longest, CHARACTERS_TO_SPARE + CHARACTERS_A_TOKEN * request.max_tokens)
+        longest = min(longest, SPARE_CHARS + MAX_CHARS_PER_TOKEN * request.max_tokens)
     async with aclosing(worker.stream(request)) as pieces:
         async for piece in pieces:
             if isinstance(piece, Reply):
@@ -344,7 +353,7 @@ async def _streamed(worker: Worker, request: Request, on_delta: OnDelta) -> Repl
             if length > longest:
                 raise BadReply(
                     f"{worker.profile.name} streamed more than {longest:,} characters",
-                    retryable=length <= LONGEST_BEGINNING,
+                    retryable=length <= MAX_RESUMED_CHARS,
                 )
             on_delta(piece)
     raise BadReply(f"{worker.profile.name} ended its stream without a reply")

@@ -1,89 +1,82 @@
-"""Carrying out one workflow: every step starts the moment the steps it may read are done.
+"""Execute one workflow: every step starts as soon as the steps it may read are done.
 
-The task that finishes a step goes on with the first step that this made ready, and starts new
-tasks only for the others; so a chain runs in one task, and a join costs one task a branch.
-A step that fails ends as a record, never as an exception. The one exception that passes through
-is cancellation, and then `records` holds what was finished before it, and what was cut off. A step
-that waits for the client's tools is a record as well, and holds up those that read it.
+The task that finishes a step continues with the first step this made ready, and starts new tasks
+only for the others: a chain runs in one task, a join costs one task a branch. A failing step ends
+as a record, never as an exception; only cancellation passes through.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
-from podium.core.errors import BudgetExhausted, GuardrailBlocked
+from podium.core.errors import (
+    AuthenticationFailed,
+    BudgetExhausted,
+    GuardrailBlocked,
+    PodiumError,
+    PromptTooLong,
+    RequestRefused,
+)
 from podium.core.events import StepDone, StepNoted
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS
-from podium.core.run import StepRecord, place_of
-from podium.core.worker import Worker
+from podium.core.run import StepRecord, step_label
 from podium.engine.assignment import Assignment, Scope
-from podium.engine.calls import CallPolicy
-from podium.engine.context import Pair
+from podium.engine.requests import Pair
 from podium.engine.step import StepRunner
 
 
 class Execution:
-    """One workflow being carried out."""
+    """Execute one workflow. Steps still missing in `records` at the end wait for tool results."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        workers: Mapping[str, Worker],
-        call_policy: CallPolicy,
-        scope: Scope,
-        *,
-        stream: bool,
-    ) -> None:
+    def __init__(self, assignment: Assignment, scope: Scope, *, stream: bool) -> None:
         self.records: dict[int, StepRecord] = {}
-        self.noted: dict[int, StepRecord] = {}
         self.exhausted: BudgetExhausted | None = None
         self.blocked: GuardrailBlocked | None = None
-        """What a guardrail did not let through. Steps that have not begun by then do not."""
+        """Set by a guardrail; steps that have not started are skipped then."""
         self.too_long = False
-        """Whether a step failed because its prompt did not fit into its worker's window."""
+        """True if a step failed because its prompt exceeded the context window."""
         self.refused = False
         """True if a step failed because a provider refused its API key or its request."""
         self.waits = False
-        """Whether a step waits for results of the client's tools."""
+        """True if a step waits for results of the client's tools."""
         self.assignment = assignment
-        self.workers = workers
-        self.call_policy = call_policy
         self.scope = scope
-        self.inspection = scope.inspection
-        self.hedges = call_policy.hedges.policies
+        self.hedges = scope.call_policy.hedges.policies
         self.stream = stream
-        self.last = len(assignment.workflow) - 1
+        self.last = len(assignment.workflow.steps) - 1
         self.final = self.last if assignment.answers else None
-        """The step whose reply is the answer, where one is."""
-        response_options = assignment.response_options
+        options = assignment.response_options
         self.is_plain = (
-            (
-                response_options is DEFAULT_RESPONSE_OPTIONS
-                or response_options == DEFAULT_RESPONSE_OPTIONS
-            )
+            (options is DEFAULT_RESPONSE_OPTIONS or options == DEFAULT_RESPONSE_OPTIONS)
             and scope.toolbox is None
             and not assignment.history
             and not assignment.images
         )
+        """True if a request holds the prompt alone."""
         self.cut_off: dict[int, StepRecord] = {}
         for index, record in assignment.finished.items():
-            (self.records if self._stays(record) else self.cut_off)[index] = record
+            (self.records if self._is_kept(record) else self.cut_off)[index] = record
             self.waits = self.waits or bool(record.waiting_for)
+        self._noted: dict[int, StepRecord] = {}
         self._reads = [assignment.workflow.reads(index) for index in range(self.last + 1)]
         self._readers: list[list[int]] = [[] for _ in self._reads]
         self._missing = [0 for _ in self._reads]
         for index, reads in enumerate(self._reads):
             if index in self.records:
-                continue  # whatever becomes of those that it might have read
+                continue
             for read in reads:
                 if read not in self.records or self.records[read].status == "waiting":
                     self._readers[read].append(index)
                     self._missing[index] += 1
 
-    async def carry_out(self) -> None:
-        """Run every step that has not been run yet; afterwards `records` is complete, unless
-        steps wait."""
+    def _is_kept(self, record: StepRecord) -> bool:
+        """True if a step from before an interruption is not run again now."""
+        if record.status == "done" or record.waiting_for:
+            return True
+        return self.assignment.keeps_failures and record.status in ("failed", "skipped")
+
+    async def run(self) -> None:
+        """Run every step that is not finished and does not wait."""
         ready = [
             index
             for index, missing in enumerate(self._missing)
@@ -91,15 +84,15 @@ class Execution:
         ]
         if ready:
             async with asyncio.TaskGroup() as group:
-                await self._go_on(ready, group)
+                await self._run_from(ready, group)
 
-    async def _go_on(self, ready: list[int], group: asyncio.TaskGroup) -> None:
-        """Take the first ready step, give the others to tasks of their own, and repeat."""
+    async def _run_from(self, ready: list[int], group: asyncio.TaskGroup) -> None:
+        """Run the first ready step here and the others in tasks, then what became ready."""
         while ready:
             for other in ready[1:]:
-                group.create_task(self._go_on([other], group))
+                group.create_task(self._run_from([other], group))
             index = ready[0]
-            await StepRunner(self, index).perform()
+            await self._run_step(index)
             ready = []
             if self.waits and self.records[index].status == "waiting":
                 return
@@ -108,42 +101,52 @@ class Execution:
                 if not self._missing[reader]:
                     ready.append(reader)
 
-    def _stays(self, record: StepRecord) -> bool:
-        """Whether a step of before is left as it is: finished, or not to be gone on with yet."""
-        if record.status == "done" or record.waiting_for:
-            return True
-        return self.assignment.keeps_failures and record.status in ("failed", "skipped")
+    async def _run_step(self, index: int) -> None:
+        """Run the step and keep its record, however it ends."""
+        step = StepRunner(self, index)
+        try:
+            obstacle = self._obstacle(index)
+            if obstacle is None:
+                record = await step.run(self._pairs(index))
+            else:
+                record = step.record("skipped", error=obstacle)
+        except BudgetExhausted as error:
+            self.exhausted = self.exhausted or error
+            record = step.broken_off("skipped", str(error))
+        except GuardrailBlocked as error:
+            self.blocked = self.blocked or error
+            record = step.record("failed", error=str(error))
+        except PodiumError as error:
+            self.too_long = self.too_long or isinstance(error, PromptTooLong)
+            self.refused = self.refused or isinstance(error, AuthenticationFailed | RequestRefused)
+            record = step.broken_off("failed", str(error))
+        except asyncio.CancelledError:
+            self._keep(step.broken_off("cancelled", "stopped before it was done"))
+            raise
+        self._keep(record)
 
-    @property
-    def remaining(self) -> int:
-        """How many steps are still to be finished."""
-        return self.last + 1 - len(self.records)
-
-    def note(self, record: StepRecord) -> None:
-        """Take what there is of a step that goes on."""
-        self.noted[record.index] = record
-        if self.scope.emit is not None:
-            self.scope.emit(StepNoted(self.scope.run_id, record))
-
-    def steps_so_far(self) -> tuple[StepRecord, ...]:
-        """What a resume would go on from: steps that have ended, what is noted of others, and what
-        there was of those that have not begun again."""
-        known = {**self.cut_off, **self.noted, **self.records}
-        return tuple(step for _, step in sorted(known.items()))
-
-    def done(self, record: StepRecord) -> None:
-        """Take the record of a step that has ended."""
+    def _keep(self, record: StepRecord) -> None:
         self.records[record.index] = record
         if record.status == "waiting":
             self.waits = True
         if self.scope.emit is not None:
             self.scope.emit(StepDone(self.scope.run_id, record))
 
-    def obstacle(self, index: int) -> str | None:
-        """Why the step cannot be carried out, if it cannot: it was to read something and nothing
-        of that is there, or the round is to end."""
+    def note(self, record: StepRecord) -> None:
+        """Save the progress of a step that is still running."""
+        self._noted[record.index] = record
+        if self.scope.emit is not None:
+            self.scope.emit(StepNoted(self.scope.run_id, record))
+
+    def steps_so_far(self) -> tuple[StepRecord, ...]:
+        """Return what a resumed run would continue from."""
+        known = {**self.cut_off, **self._noted, **self.records}
+        return tuple(step for _, step in sorted(known.items()))
+
+    def _obstacle(self, index: int) -> str | None:
+        """Return why the step cannot run, if it cannot."""
         reads = self._reads[index]
-        for read in reads:  # not `all`: a generator costs more than the look at one record
+        for read in reads:  # not `any`: a generator costs more than the look at one record
             if self.records[read].status == "done":
                 break
         else:
@@ -151,13 +154,13 @@ class Execution:
                 return "every step that this one may read has failed"
         return None if self.blocked is None else "a guardrail ended the round"
 
-    def pairs(self, index: int) -> list[Pair]:
-        """What the step may read: earlier steps of this round, and with `all` rounds before."""
+    def _pairs(self, index: int) -> list[Pair]:
+        """Return what the step may read: steps of this round and, with `all`, of earlier ones."""
         pairs = []
         previous = self.assignment.previous
         if previous and self.assignment.workflow.steps[index].access == "all":
             pairs = [
-                Pair(place_of(step, round_), step.subtask, step.reply)
+                Pair(step_label(step, round_), step.subtask, step.reply)
                 for round_ in previous
                 for step in round_.steps
                 if step.status == "done"

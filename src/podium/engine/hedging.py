@@ -1,8 +1,8 @@
-"""Hedging: a call that takes long gets a second one beside it, and the first that answers wins.
+"""Hedging: a slow call gets a second one beside it, and the first to answer wins.
 
-Both are calls like any other: within the budget, through the gates, on record, and paid for. The
-second is made only where it can be paid at once, and never when the first has begun to stream. The
-one that loses is cancelled; what that cost nobody knows, and so the run says.
+Both are ordinary calls: within the budget, rate limits and record, and both are paid. The second is
+made only if the budget allows it at once, and never after the first has begun to stream. The loser
+is cancelled; its cost is unknown, and the run says so.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from podium.core.retry import Hedge
 from podium.core.worker import Worker
 
 if TYPE_CHECKING:
-    from podium.engine.calls import CallPolicy, Calls, MayGiveWay, OnDelta, OnRetry
+    from podium.engine.calls import CallPolicy, Calls, CanFallBack, OnDelta, OnRetry
 
-FEWEST: Final = 20
-"""Calls that must have been seen before a percentile of them means anything."""
+MIN_LATENCIES: Final = 20
+"""A percentile needs so many calls."""
 
-REMEMBERED: Final = 200
-"""Calls that a percentile is taken of: the latest."""
+MAX_LATENCIES: Final = 200
+"""A percentile is taken of so many latest calls."""
 
-GAVE_WAY: Final = "given up, for another call answered first"
-"""What stands as the error of the call that lost."""
+LOST_RACE: Final = "cancelled: another call answered first"
+"""Error of the call that lost."""
 
 
 class Hedges:
-    """Who is hedged and how, by name, and how long their calls took to begin."""
+    """Hedge policies by worker, and the latest times to the first token."""
 
     def __init__(self, policies: Mapping[str, Hedge]) -> None:
         self.policies = dict(policies)
-        self._took: dict[str, deque[float]] = {}
+        self._latencies: dict[str, deque[float]] = {}
 
-    def patience(self, worker: str) -> float | None:
-        """Seconds to wait for that worker before another is asked; None while nobody can say."""
-        hedge, took = self.policies[worker], self._took.get(worker, ())
-        if hedge.after_percentile is None or len(took) < FEWEST:
+    def delay(self, worker: str) -> float | None:
+        """Return the seconds until a second call is made; None while that is unknown."""
+        hedge, latencies = self.policies[worker], self._latencies.get(worker, ())
+        if hedge.after_percentile is None or len(latencies) < MIN_LATENCIES:
             return hedge.after_seconds
-        return _percentile(sorted(took), hedge.after_percentile)
+        return _percentile(sorted(latencies), hedge.after_percentile)
 
-    def began(self, worker: str, seconds: float) -> None:
-        """A call of that worker took so long to its first word, or longer."""
-        self._took.setdefault(worker, deque(maxlen=REMEMBERED)).append(seconds)
+    def record(self, worker: str, seconds: float) -> None:
+        """Record how long a call took to its first token, or at least took."""
+        self._latencies.setdefault(worker, deque(maxlen=MAX_LATENCIES)).append(seconds)
 
 
 def _percentile(ordered: Sequence[float], percentile: float) -> float:
@@ -56,16 +56,15 @@ def _percentile(ordered: Sequence[float], percentile: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Whoever wants the reply: hears its pieces and of retries, and says who else could give it.
-    Without `on_delta` nothing is streamed."""
+    """Callbacks of the step that wants the reply. Without `on_delta` nothing is streamed."""
 
     on_delta: OnDelta | None
     on_retry: OnRetry
-    may_give_way: MayGiveWay
+    can_fall_back: CanFallBack
 
 
-class Won(NamedTuple):
-    """The reply, and the worker that gave it."""
+class HedgedReply(NamedTuple):
+    """The first reply, and its worker."""
 
     worker: Worker
     reply: Reply
@@ -77,17 +76,17 @@ class _Lane:
 
     worker: Worker
     task: asyncio.Task[Reply | None]
-    is_given_up: bool = False
+    is_cancelled: bool = False
 
-    def give_up(self, why: str | None = None) -> None:
+    def cancel(self, reason: str | None = None) -> None:
         """Cancel the call, once: a second time would cut short how it ends."""
-        if not self.is_given_up:
-            self.is_given_up = True
-            self.task.cancel(why)
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self.task.cancel(reason)
 
     @property
     def reply(self) -> Reply | None:
-        """What came of it, if anything did."""
+        """The reply, if there is one."""
         task = self.task
         if not task.done() or task.cancelled() or task.exception() is not None:
             return None
@@ -95,8 +94,10 @@ class _Lane:
 
 
 class Race:
-    """A call to one worker and, if it takes long, another beside it. `other` says whom to ask then,
-    and what; None where nobody can be."""
+    """Call a worker and, if it is slow, another beside it.
+
+    `other` returns the second worker and its request, or None.
+    """
 
     def __init__(
         self,
@@ -115,93 +116,96 @@ class Race:
         self._leader: _Lane | None = None
         self._began = call_policy.clock()
 
-    async def run(self, request: Request) -> Won:
-        """Whoever answers first; raises what the first call raised where neither does."""
-        first = self._enter(self._worker, lambda hear: self._make(request, hear))
-        timer = asyncio.create_task(self._lose_patience())
+    async def run(self, request: Request) -> HedgedReply:
+        """Return the first reply; raise the first call's error if neither replies."""
+        first = self._enter(self._worker, lambda on_delta: self._make(request, on_delta))
+        timer = asyncio.create_task(self._wait_for_delay())
         try:
             await asyncio.wait({first.task, timer}, return_when=asyncio.FIRST_COMPLETED)
             waits = self._leader is None and not first.task.done()
             other = self._other() if waits else None
             if other is None:
-                return self._won(first, await first.task)
-            worker, asked = other
-            second = self._enter(worker, lambda hear: self._calls.beside(worker, asked, hear))
-            return await self._decided(first, second)
+                return self._win(first, await first.task)
+            worker, second_request = other
+            second = self._enter(
+                worker,
+                lambda on_delta: self._calls.make_beside(worker, second_request, on_delta),
+            )
+            return await self._first_reply(first, second)
         finally:
             timer.cancel()
             await self._end()
 
-    async def _decided(self, first: _Lane, second: _Lane) -> Won:
+    async def _first_reply(self, first: _Lane, second: _Lane) -> HedgedReply:
         pending = {first.task, second.task}
         while pending:
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for lane in self._lanes:
                 if lane.reply is not None:
-                    return self._won(lane, lane.reply)
+                    return self._win(lane, lane.reply)
             if self._leader is second and second.task.done():
-                return await self._gone_on_with(first, second)
-        return self._won(first, await first.task)
+                return await self._continue_with(first, second)
+        return self._win(first, await first.task)
 
-    async def _gone_on_with(self, first: _Lane, second: _Lane) -> Won:
-        """The second had begun its reply, and failed: the first is asked to go on after that."""
+    async def _continue_with(self, first: _Lane, second: _Lane) -> HedgedReply:
+        """Ask the first worker to continue the reply that the second began and broke off."""
         try:
             await second.task
         except WorkerError as error:
             await asyncio.gather(first.task, return_exceptions=True)
             request = self._listener.on_retry(first.worker.profile.name, error, 0.0)
             reply = await self._make(request, self._listener.on_delta)
-            return Won(first.worker, reply)
+            return HedgedReply(first.worker, reply)
         raise AssertionError("a call that has ended without a reply has failed")
 
     async def _make(self, request: Request, on_delta: OnDelta | None) -> Reply:
         listener = self._listener
         return await self._calls.make(
-            self._worker, request, on_delta, listener.on_retry, listener.may_give_way
+            self._worker, request, on_delta, listener.on_retry, listener.can_fall_back
         )
 
-    async def _lose_patience(self) -> None:
-        patience = self._call_policy.hedges.patience(self._worker.profile.name)
-        if patience is None:
+    async def _wait_for_delay(self) -> None:
+        delay = self._call_policy.hedges.delay(self._worker.profile.name)
+        if delay is None:
             await asyncio.Event().wait()
         else:
-            await self._call_policy.sleep(patience)
+            await self._call_policy.sleep(delay)
 
     def _enter(
         self,
         worker: Worker,
         make: Callable[[OnDelta | None], Coroutine[Any, Any, Reply | None]],
     ) -> _Lane:
-        """Make a call. The first piece that comes of either decides, and the other call ends."""
+        """Start a call. The first piece of either decides, and the other call is cancelled."""
         on_delta = self._listener.on_delta
 
-        def hear(delta: Delta) -> None:
-            assert on_delta is not None, "nobody streams where nobody listens"
+        def receive(delta: Delta) -> None:
+            assert on_delta is not None, "streaming needs a listener"
             if self._leader is None:
                 self._lead(lane)
             if self._leader is lane:
                 on_delta(delta)
 
-        lane = _Lane(worker, asyncio.create_task(make(hear if on_delta is not None else None)))
+        lane = _Lane(worker, asyncio.create_task(make(receive if on_delta is not None else None)))
         self._lanes.append(lane)
         return lane
 
-    def _won(self, lane: _Lane, reply: Reply | None) -> Won:
+    def _win(self, lane: _Lane, reply: Reply | None) -> HedgedReply:
         assert reply is not None, "a call that wins has a reply"
         if self._leader is None:
             self._lead(lane)
-        return Won(lane.worker, reply)
+        return HedgedReply(lane.worker, reply)
 
     def _lead(self, lane: _Lane) -> None:
         self._leader = lane
-        took = self._call_policy.clock() - self._began
-        self._call_policy.hedges.began(self._worker.profile.name, took)
+        latency = self._call_policy.clock() - self._began
+        self._call_policy.hedges.record(self._worker.profile.name, latency)
         for other in self._lanes:
             if other is not lane:
-                other.give_up(GAVE_WAY)
+                other.cancel(LOST_RACE)
 
     async def _end(self) -> None:
-        """Cancel what still goes on, and wait until it is on record."""
+        """Cancel what is still running, and wait until it is recorded."""
         for lane in self._lanes:
-            lane.give_up()
+            lane.cancel()
         await asyncio.gather(*(lane.task for lane in self._lanes), return_exceptions=True)

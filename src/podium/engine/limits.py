@@ -1,6 +1,6 @@
-"""The gate in front of a worker: how many calls at once, how many a minute.
+"""Limits of calls to a worker: deadlines, circuit breakers, concurrency and rate limits.
 
-A gate belongs to a worker and is shared by every run of the process. It waits; it never refuses.
+They belong to a worker and are shared by every run of the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ AnyTask = asyncio.Task[Any]
 
 
 class Deadlines:
-    """The deadlines of the calls in flight on one event loop. A task makes one call at a time."""
+    """The deadlines of the calls in flight on one event loop, with one timer for all.
+
+    A task makes one call at a time. A timer per call costs more than the rest of the call.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -28,7 +31,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, seconds: float) -> AnyTask:
-        """Cancel the current task unless `stop` is called for it within that time."""
+        """Cancel the current task after that time, unless `stop` is called for it."""
         task = asyncio.current_task(self._loop)
         assert task is not None, "a call is always made inside a task"
         deadline = self._loop.time() + seconds
@@ -38,8 +41,10 @@ class Deadlines:
         return task
 
     def stop(self, task: AnyTask) -> bool:
-        """End the watch. True when the task was cancelled by its deadline and by nothing else:
-        the cancellation is then taken back, and the caller raises what it likes instead."""
+        """Remove the deadline. True if it, and nothing else, cancelled the task.
+
+        The cancellation is undone then, and the caller raises its own error.
+        """
         del self._deadlines[task]
         if task not in self._expired:
             return False
@@ -52,7 +57,7 @@ class Deadlines:
         self._timer = self._loop.call_at(deadline, self._wake)
 
     def _wake(self) -> None:
-        """Cancel what is overdue, and wake again for the next; with none left, stay asleep."""
+        """Cancel overdue tasks and set the timer for the next deadline."""
         self._timer = None
         now = self._loop.time()
         for task, deadline in self._deadlines.items():
@@ -66,17 +71,18 @@ class Deadlines:
 
 Clock = Callable[[], float]
 State = Literal["closed", "open", "half-open"]
+Sleep = Callable[[float], Awaitable[None]]
 
-TRYING_SECONDS: Final = 1.0
-"""After so long at most, it is worth asking again how the call that decides has gone."""
+PROBE_SECONDS: Final = 1.0
+"""While a probe is in flight, callers are told to retry after at most this."""
 
 
 class Breaker:
-    """The breaker of one worker that has failed of late."""
+    """The circuit breaker of one worker that has failed recently."""
 
     __slots__ = (
-        "_cooling",
-        "_is_trying",
+        "_cooldown",
+        "_is_probing",
         "_last",
         "_policy",
         "_recent",
@@ -90,77 +96,76 @@ class Breaker:
         self._policy = policy
         self._recent: deque[bool] = deque(maxlen=policy.window)
         self._streak = 0
-        self._cooling = 0.0
+        self._cooldown = 0.0
         self._until: float | None = None
-        self._is_trying = False
+        self._is_probing = False
         self._last = ""
 
     @property
-    def is_well(self) -> bool:
-        """Whether none of the calls that it knows of has failed."""
+    def is_healthy(self) -> bool:
+        """True if none of the recent calls failed."""
         return self._until is None and True not in self._recent
 
     def state(self, now: float) -> State:
-        """`half-open` is when the next call, or one that is on its way, decides."""
+        """Return the state; `half-open` while the next call, or a probe in flight, decides."""
         if self._until is None:
             return "closed"
-        return "half-open" if self._is_trying or now >= self._until else "open"
+        return "half-open" if self._is_probing or now >= self._until else "open"
 
     def refusal(self, now: float) -> CircuitOpen | None:
-        """What a caller is told in place of a reply; None when a call may be made."""
+        """Return the error for a caller, or None if a call may be made."""
         if self._until is None or now >= self._until:
             return None
         wait = self._until - now
-        if self._is_trying:
-            wait = min(wait, TRYING_SECONDS)
+        if self._is_probing:
+            wait = min(wait, PROBE_SECONDS)
         return CircuitOpen(
-            f"{self._worker} has failed too often of late and is not called for {wait:.1f} s; "
-            f"its last failure: {self._last}",
+            f"circuit open for {self._worker}: it failed too often and is not called for "
+            f"{wait:.1f} s; last failure: {self._last}",
             retry_after=wait,
         )
 
     def enter(self, now: float) -> bool:
-        """A call is made; whether it is one that decides. Should it hang, another may be made when
-        as much time has passed again."""
+        """Register a call; True if it is a probe. If it hangs, another follows a cooldown later."""
         if self._until is None:
             return False
-        self._is_trying = True
-        self._until = now + self._cooling
+        self._is_probing = True
+        self._until = now + self._cooldown
         return True
 
     def leave(self, now: float) -> None:
-        """The call that was to decide has ended without saying anything of the worker."""
-        self._is_trying = False
+        """End a probe that says nothing about the worker."""
+        self._is_probing = False
         self._until = now
 
-    def succeeded(self, *, tried: bool) -> None:
-        """A call went well."""
-        if tried:
-            self._is_trying, self._until, self._cooling = False, None, 0.0
+    def succeeded(self, *, is_probe: bool) -> None:
+        """Record a success."""
+        if is_probe:
+            self._is_probing, self._until, self._cooldown = False, None, 0.0
             self._recent.clear()
         self._streak = 0
         self._recent.append(False)
 
-    def failed(self, error: WorkerError, now: float, *, tried: bool) -> bool:
-        """A call failed; whether the breaker has opened with it."""
-        if self._until is not None and not tried:
-            return False  # it began before the breaker opened, and tells nothing new
+    def failed(self, error: WorkerError, now: float, *, is_probe: bool) -> bool:
+        """Record a failure; True if the circuit opens."""
+        if self._until is not None and not is_probe:
+            return False  # it began before the circuit opened
         self._last = str(error)
         self._streak += 1
         self._recent.append(True)
-        if not (tried or self._has_had_enough):
+        if not (is_probe or self._is_tripped):
             return False
         policy = self._policy
-        self._is_trying = False
-        self._cooling = min(
-            policy.longest_cooling_seconds, max(policy.cooling_seconds, 2 * self._cooling)
+        self._is_probing = False
+        self._cooldown = min(
+            policy.longest_cooling_seconds, max(policy.cooling_seconds, 2 * self._cooldown)
         )
-        wished = min(error.retry_after or 0.0, policy.longest_cooling_seconds)
-        self._until = now + max(self._cooling, wished)
+        requested = min(error.retry_after or 0.0, policy.longest_cooling_seconds)
+        self._until = now + max(self._cooldown, requested)
         return True
 
     @property
-    def _has_had_enough(self) -> bool:
+    def _is_tripped(self) -> bool:
         policy, recent = self._policy, self._recent
         if self._streak >= policy.failures:
             return True
@@ -168,69 +173,66 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of a process: `ailing` has one for each worker that has failed of late, by its
-    name. `openings` counts how often each has opened; `on_opening` hears of it, and of the last
-    failure."""
+    """The circuit breakers of a process; only workers in `failing` have one.
+
+    `openings` counts openings by worker; `on_opening` is called with the worker and its error.
+    """
 
     def __init__(self, policy: BreakerPolicy | None, clock: Clock) -> None:
         self.policy = policy if policy is not None and policy.on else None
         self.openings: Counter[str] = Counter()
         self.on_opening: Callable[[str, WorkerError], None] | None = None
         self._clock = clock
-        self.ailing: dict[str, Breaker] = {}
+        self.failing: dict[str, Breaker] = {}
 
     def state(self, worker: str) -> State:
-        """How the breaker of that worker stands."""
-        breaker = self.ailing.get(worker)
+        """Return the state of the worker's circuit."""
+        breaker = self.failing.get(worker)
         return "closed" if breaker is None else breaker.state(self._clock())
 
     def refusal(self, worker: str) -> CircuitOpen | None:
-        """What a caller of that worker is told in place of a reply; None when it may be called."""
-        breaker = self.ailing.get(worker)
+        """Return the error for a caller of that worker, or None if it may be called."""
+        breaker = self.failing.get(worker)
         return None if breaker is None else breaker.refusal(self._clock())
 
     def enter(self, worker: str) -> bool:
-        """The worker is called, which it may be; whether this call decides about it."""
-        breaker = self.ailing.get(worker)
+        """Register a call; True if it is a probe."""
+        breaker = self.failing.get(worker)
         return breaker is not None and breaker.enter(self._clock())
 
-    def succeeded(self, worker: str, *, tried: bool) -> None:
-        """A call went well."""
-        breaker = self.ailing.get(worker)
+    def succeeded(self, worker: str, *, is_probe: bool) -> None:
+        """Record a success."""
+        breaker = self.failing.get(worker)
         if breaker is not None:
-            breaker.succeeded(tried=tried)
-            if breaker.is_well:
-                del self.ailing[worker]
+            breaker.succeeded(is_probe=is_probe)
+            if breaker.is_healthy:
+                del self.failing[worker]
 
-    def failed(self, worker: str, error: BaseException, *, tried: bool) -> None:
-        """A call ended so; whatever is not the worker's own fault says nothing against it."""
+    def failed(self, worker: str, error: BaseException, *, is_probe: bool) -> None:
+        """Record a failed call; errors that are not the worker's fault do not count."""
         if self.policy is None:
             return
         if not isinstance(error, WorkerError):
-            breaker = self.ailing.get(worker)
-            if tried and breaker is not None:
+            breaker = self.failing.get(worker)
+            if is_probe and breaker is not None:
                 breaker.leave(self._clock())
         elif isinstance(error, RequestRefused):
-            if tried:
-                self.succeeded(worker, tried=True)
+            if is_probe:
+                self.succeeded(worker, is_probe=True)
         else:
-            breaker = self.ailing.get(worker)
+            breaker = self.failing.get(worker)
             if breaker is None:
-                breaker = self.ailing[worker] = Breaker(worker, self.policy)
-            if breaker.failed(error, self._clock(), tried=tried):
+                breaker = self.failing[worker] = Breaker(worker, self.policy)
+            if breaker.failed(error, self._clock(), is_probe=is_probe):
                 self.openings[worker] += 1
                 if self.on_opening is not None:
                     self.on_opening(worker, error)
 
 
-Sleep = Callable[[float], Awaitable[None]]
-
-
 class Allowance:
-    """A bucket that refills evenly: `per_minute` units a minute, at most that many at once.
+    """A token bucket of `per_minute` units that refills evenly.
 
-    Taking more than is left puts the bucket into debt and returns how long to wait, so that
-    callers are served in the order in which they came.
+    Taking more than is left goes into debt and returns the wait, so callers are served in order.
     """
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
@@ -241,7 +243,7 @@ class Allowance:
         self._refilled = clock()
 
     def take(self, amount: float) -> float:
-        """Take the amount, or all that a minute has, and return the seconds until it is there."""
+        """Take the amount, at most a minute's, and return the seconds until it is available."""
         now = self._clock()
         self._left = min(self._most, self._left + (now - self._refilled) * self._per_second)
         self._refilled = now
@@ -249,12 +251,12 @@ class Allowance:
         return max(0.0, -self._left / self._per_second)
 
     def give_back(self, taken: float, used: float = 0.0) -> None:
-        """Return what was taken and not used; where more was used, that is taken too."""
+        """Return what was not used, or take what was used beyond it."""
         self._left = min(self._most, self._left + min(taken, self._most) - used)
 
 
 class Gate:
-    """Holds calls back until the worker's limits allow them."""
+    """A worker's limits on concurrency, requests and tokens a minute; it waits, never refuses."""
 
     def __init__(self, limits: Limits, clock: Clock, sleep: Sleep) -> None:
         self._slots = asyncio.Semaphore(limits.concurrency) if limits.concurrency else None
@@ -268,19 +270,19 @@ class Gate:
         self.is_open = not (self._slots or self._requests or self._tokens)
 
     @asynccontextmanager
-    async def passing(self, estimated_tokens: int) -> AsyncIterator[None]:
-        """Wait for a place and for the allowances, and keep the place during the call."""
+    async def enter(self, estimated_tokens: int) -> AsyncIterator[None]:
+        """Wait for a slot and for the rate limits; the slot is held during the call."""
         if self._slots:
             await self._slots.acquire()
         try:
-            await self._allowed(estimated_tokens)
+            await self._wait_for_rate(estimated_tokens)
             yield
         finally:
             if self._slots:
                 self._slots.release()
 
-    async def _allowed(self, tokens: int) -> None:
-        """Wait until the allowances are there; who gives up waiting leaves them to others."""
+    async def _wait_for_rate(self, tokens: int) -> None:
+        """Wait for the rate limits; a cancelled wait returns what it took."""
         wait = max(
             self._requests.take(1) if self._requests else 0.0,
             self._tokens.take(tokens) if self._tokens else 0.0,
@@ -296,6 +298,6 @@ class Gate:
             raise
 
     def correct(self, estimated_tokens: int, used: int | None) -> None:
-        """Put an estimate right once the call's real tokens are known."""
+        """Correct an estimate once the call's real tokens are known."""
         if self._tokens and used is not None:
             self._tokens.give_back(estimated_tokens, used)

@@ -1,178 +1,159 @@
-"""What is told of the final step's reply while it comes, and what its reader has of it.
+"""Stream the final step's reply, across retries and tool turns.
 
-A reply may be made of several calls: one that broke off and the one that went on with it, and in
-between the use of tools. What was told stands, so the step's reply is what the pieces come to.
+A reply may span several calls: one that broke off, the one that continues it, tool turns between.
+What was sent stands, so the step's reply is the concatenation of what was sent.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from podium.core.events import StepDelta
 from podium.core.request import Delta, Reply
-from podium.engine.assignment import Scope
+from podium.engine.assignment import Assignment, Scope
 
-if TYPE_CHECKING:
-    from podium.engine.execution import Execution
+GAP: Final = "\n\n"
+"""Separates text before a tool call from text after it."""
 
 
 class ResumableText:
-    """What has been told of a reply, and what of it the calls before the present one told."""
+    """The text sent so far; `kept` is the part that earlier, failed calls sent."""
 
-    __slots__ = ("_held", "_may_repeat", "_told", "kept")
+    __slots__ = ("_may_repeat", "_pieces", "_repeated", "kept")
 
     def __init__(self) -> None:
-        self._told: list[str] = []
-        self._held = 0
+        self._pieces: list[str] = []
+        self._repeated = 0
         self._may_repeat = False
         self.kept = ""
 
     @property
-    def told(self) -> str:
-        """All that was told so far."""
-        return "".join(self._told)
+    def sent(self) -> str:
+        """All text sent so far."""
+        return "".join(self._pieces)
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything was told."""
-        return bool(self._told)
+        """True once anything was sent."""
+        return bool(self._pieces)
 
-    def hear(self, text: str) -> str:
-        """Take the next piece; what is to be told of it."""
+    def receive(self, text: str) -> str:
+        """Take the next piece and return what to send of it, without repeating `kept`."""
         if self._may_repeat:
-            if self.kept.startswith(text, self._held):
-                self._held += len(text)
+            if self.kept.startswith(text, self._repeated):
+                self._repeated += len(text)
                 return ""
-            text = (self.kept[: self._held] + text).removeprefix(self.kept)
+            text = (self.kept[: self._repeated] + text).removeprefix(self.kept)
             self._may_repeat = False
-        self._told.append(text)
+        self._pieces.append(text)
         return text
 
     def break_off(self) -> None:
-        """The present call has failed: the next one goes on with what was told."""
-        self.kept = self.told
+        """Prepare for another call that continues the text."""
+        self.kept = self.sent
         self._may_repeat = bool(self.kept)
-        self._held = 0
+        self._repeated = 0
 
     def whole(self, text: str) -> str:
-        """The whole reply, when the last call's is `text`."""
+        """Return the whole reply, given the text of the last call."""
         return text if text.startswith(self.kept) else self.kept + text
 
 
-GAP: Final = "\n\n"
-"""Stands between what was said before the use of tools and what is said after it."""
-
-
 class ReplyStream:
-    """The reply of one final step. It is told only if it `streams`; if it `must_fit` a schema,
-    then whole, once it does. Where guardrails look at replies, nothing is told before they have:
-    no thinking at all, and if they look at answers, nothing before the whole."""
+    """The reply of one final step, sent as `StepDelta` events if it `streams`.
+
+    A reply that must fit a schema is sent whole, once it does. With guardrails on replies, nothing
+    is sent before they pass, and no thinking; with guardrails on answers, only the whole is.
+    """
 
     __slots__ = (
-        "_held",
-        "_holds",
+        "_after_reply_check",
+        "_before_tools",
         "_index",
         "_must_fit",
         "_round",
         "_scope",
-        "_spoken",
-        "_words",
+        "_text",
+        "_whole_only",
         "streams",
     )
 
-    def __init__(
-        self, scope: Scope, round_: int, index: int, *, streams: bool, must_fit: bool
-    ) -> None:
-        self._holds = scope.inspection is not None
-        self._held = scope.inspection is not None and scope.inspection.answers
+    def __init__(self, scope: Scope, assignment: Assignment, index: int, *, streams: bool) -> None:
+        inspector = scope.inspector
+        self._after_reply_check = inspector is not None
+        self._whole_only = inspector is not None and inspector.answers
+        self._must_fit = assignment.response_options.schema is not None
         self._scope = scope
-        self._round = round_
+        self._round = assignment.round
         self._index = index
-        self._must_fit = must_fit
-        self._words = ResumableText()
-        self._spoken: tuple[str, ...] = ()
+        self._text = ResumableText()
+        self._before_tools: tuple[str, ...] = ()
         self.streams = streams
 
     @property
     def kept(self) -> str:
-        """How the reply begins, where a call broke off that had told so much of it."""
-        return self._words.kept
+        """The start of the reply that a failed call already sent."""
+        return self._text.kept
 
     @property
-    def so_far(self) -> str:
-        """What was told since the step began or was taken up."""
-        if self._held:
+    def sent(self) -> str:
+        """Everything sent since the step started or was resumed."""
+        if self._whole_only:
             return ""
-        return GAP.join(filter(None, (*self._spoken, self._words.told)))
+        return GAP.join(filter(None, (*self._before_tools, self._text.sent)))
 
-    def hear(self, delta: Delta) -> None:
-        """A piece of the reply has come."""
-        if self._holds:
+    def receive(self, delta: Delta) -> None:
+        """Take a piece from the worker."""
+        if self._after_reply_check:
             return
         if delta.kind == "thinking":
-            self._tell(delta.text, thinking=True)
+            self._emit(delta.text, thinking=True)
         elif not self._must_fit:
-            opening = GAP if self._spoken and not self._words.has_begun else ""
-            if text := self._words.hear(delta.text):
-                self._tell(opening + text)
+            opening = GAP if self._before_tools and not self._text.has_begun else ""
+            if text := self._text.receive(delta.text):
+                self._emit(opening + text)
 
     def break_off(self) -> None:
-        """The present call has failed; the next one goes on with what was told."""
-        self._words.break_off()
+        """Prepare for another call that continues the reply."""
+        self._text.break_off()
 
-    def completed(self, reply: Reply) -> Reply:
-        """The reply of the last call, with what earlier ones said of it; what was held back of
-        its words is told."""
-        if not self._words.kept:
+    def complete(self, reply: Reply) -> Reply:
+        """Return the last call's reply with what earlier ones sent, and send what is missing."""
+        if not self._text.kept:
             return reply
-        told, whole = self._words.told, self._words.whole(reply.text)
-        if len(whole) > len(told):
-            self._tell(whole[len(told) :])
+        sent, whole = self._text.sent, self._text.whole(reply.text)
+        if len(whole) > len(sent):
+            self._emit(whole[len(sent) :])
         return replace(reply, text=whole)
 
-    def say_before_tools(self, text: str, *, is_told: bool = False) -> None:
-        """Words that came with a call of tools have been said; others follow. A nested run has
-        told its own."""
+    def add_before_tools(self, text: str, *, is_sent: bool = False) -> None:
+        """Keep the text that came with a tool call; a nested run has sent its own."""
         if text and not self._must_fit:
-            if self._holds and not self._held and not is_told:
-                self._tell_now(GAP + text if self._spoken else text)
-            self._spoken += (text,)
-        self._words = ResumableText()
+            if self._after_reply_check and not self._whole_only and not is_sent:
+                self._send(GAP + text if self._before_tools else text)
+            self._before_tools += (text,)
+        self._text = ResumableText()
 
-    def concluded(self, reply: Reply) -> Reply:
-        """The whole reply, with what was said before the use of tools."""
-        if not self._spoken:
+    def conclude(self, reply: Reply) -> Reply:
+        """Return the whole reply, with the text from before tool calls."""
+        if not self._before_tools:
             return reply
-        return replace(reply, text=GAP.join((*self._spoken, reply.text)))
+        return replace(reply, text=GAP.join((*self._before_tools, reply.text)))
 
-    def tell_rest(self, text: str) -> None:
-        """Tell what was held back of the whole reply, now that it stands."""
-        if self._must_fit or self._held:
-            self._tell_now(text)
-        elif self._holds:
-            told = GAP.join(self._spoken)
-            self._tell_now(text[len(told) :])
+    def send_rest(self, text: str) -> None:
+        """Send what was held back, now that the whole reply stands."""
+        if self._must_fit or self._whole_only:
+            self._send(text)
+        elif self._after_reply_check:
+            sent = GAP.join(self._before_tools)
+            self._send(text[len(sent) :])
 
-    def _tell_now(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         if self.streams and text:
-            self._tell(text)
+            self._emit(text)
 
-    def _tell(self, text: str, *, thinking: bool = False) -> None:
+    def _emit(self, text: str, *, thinking: bool = False) -> None:
         if self._scope.emit is not None:
             event = StepDelta(self._scope.run_id, self._round, self._index, text, thinking)
             self._scope.emit(event)
-
-
-def begin_telling(execution: Execution, index: int) -> ReplyStream | None:
-    """What is told of that final step; None where nothing will be, nor said before the use of
-    tools."""
-    if execution.is_plain and not execution.stream:
-        return None
-    return ReplyStream(
-        execution.scope,
-        execution.assignment.round,
-        index,
-        streams=execution.stream,
-        must_fit=execution.assignment.response_options.schema is not None,
-    )

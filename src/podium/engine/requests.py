@@ -1,20 +1,24 @@
-"""What a worker is asked: the conversation as this very worker may have it, and the terms.
+"""Build the request for a worker: its prompt, the conversation before it, and the options.
 
-The words of a step's own message are `context`; here it is put after the conversation before it
-and before what was said in the step since. Each worker gets what it can take: thinking goes only
-to the model that did it, images only to those who can see, and where no tools are offered, what
-was done with tools is told in words.
+A worker sees the conversation, the question (unless the pool withholds it), the (subtask, reply)
+pairs its access names, and its own subtask. Text between tags is data that cannot close them.
+Each worker gets what it can take: thinking goes only to the model that produced it, images only
+to models with vision, and without tools, earlier tool calls become text.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib import resources
 from string import Template
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from podium.core.budget import estimated_input_tokens
+from podium.core.budget import estimate_input_tokens
 from podium.core.errors import BadReply, RequestRefused
+from podium.core.json_schema import find_mismatch_unquoted
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import (
     Image,
@@ -31,40 +35,95 @@ from podium.core.request import (
     assistant,
     user,
 )
-from podium.core.requirements import final_needs, needs_in_words, offers_tools
+from podium.core.requirements import (
+    answer_capabilities,
+    describe_capabilities,
+    has_callable_tools,
+)
 from podium.core.run import Round, Run, StepRecord
-from podium.core.structured_output import misfit_unquoted
-from podium.core.toolbox import Toolbox, toolbox_excluding
+from podium.core.tags import unused_suffix
+from podium.core.worker import Toolbox, exclude_servers
 from podium.engine.assignment import Assignment
-from podium.engine.context import prompt_text
 
-ROOM_FOR_AN_ANSWER: Final = 1024
-"""Tokens that are left for the reply where nobody says how long it may be, but never more than a
-quarter of the window."""
+TAGS: Final = ("question", "subtask", "reply")
 
-UNSEEN: Final = "[an image that you cannot see]"
+PROMPT_FILES: Final = ("step.txt", "final.txt", "continue.txt", "repair.txt")
+
+OUTPUT_RESERVE_TOKENS: Final = 1024
+"""Tokens left for the reply where no limit is known; at most a quarter of the window."""
+
+UNSEEN_IMAGE: Final = "[an image that you cannot see]"
 
 
-def require_able(profile: WorkerProfile, response_options: ResponseOptions) -> None:
-    """Refuse a worker that cannot do what the final step must."""
-    missing = final_needs(response_options) - profile.capabilities
+class Pair(NamedTuple):
+    """An earlier step as later workers see it."""
+
+    step: str
+    subtask: str
+    reply: str
+
+
+def compose(
+    subtask: str, *, question: str | None, pairs: Sequence[Pair] = (), is_final: bool
+) -> str:
+    """Write the prompt of one step; `question` is None where the pool withholds it.
+
+    A worker that gets the whole question alone, or must not know it, gets no instructions.
+    """
+    if question is None and not pairs:
+        return subtask
+    if is_final and not pairs and subtask == question:
+        return question
+    texts = [question or ""]
+    for pair in pairs:
+        texts += (pair.subtask, pair.reply)
+    suffix = unused_suffix(TAGS, texts)
+    results = [
+        f'<subtask{suffix} step="{step}">\n{done}\n</subtask{suffix}>\n'
+        f'<reply{suffix} step="{step}">\n{reply}\n</reply{suffix}>'
+        for step, done, reply in pairs
+    ]
+    if question is None:
+        return "\n\n".join([*results, subtask])
+    parts = [
+        prompt_text("step.txt"),
+        f"<question{suffix}>\n{question}\n</question{suffix}>",
+        *results,
+        f"Your subtask: {subtask}",
+    ]
+    if is_final:
+        parts.append(prompt_text("final.txt"))
+    return "\n\n".join(parts)
+
+
+@cache
+def prompt_hash() -> str:
+    """Return a fingerprint of the engine's prompt texts."""
+    texts = "\0".join(prompt_text(name) for name in PROMPT_FILES)
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
+
+
+@cache
+def prompt_text(name: str) -> str:
+    """Return one of the engine's prompt texts by its file name."""
+    return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()
+
+
+def require_capable(profile: WorkerProfile, options: ResponseOptions) -> None:
+    """Raise `RequestRefused` if the worker cannot do what the final step must."""
+    missing = answer_capabilities(options) - profile.capabilities
     if missing:
-        what = needs_in_words(missing)
+        what = describe_capabilities(missing)
         raise RequestRefused(f"{profile.name} cannot {what}, which the answer needs")
 
 
 def tools_for(
-    profile: WorkerProfile,
-    response_options: ResponseOptions,
-    toolbox: Toolbox | None,
-    *,
-    is_final: bool,
+    profile: WorkerProfile, options: ResponseOptions, toolbox: Toolbox | None, *, is_final: bool
 ) -> tuple[Tool, ...]:
-    """What the worker may call in its step. That tools are not to be called must be told to the
-    final step alone; the others are not offered them."""
+    """Return the tools a worker is offered. With tool_choice `none`, only the final step is."""
     if "tools" not in profile.capabilities:
         return ()
-    clients = response_options.tools if is_final or offers_tools(response_options) else ()
+    clients = options.tools if is_final or has_callable_tools(options) else ()
     return clients if toolbox is None else (*clients, *toolbox.tools)
 
 
@@ -78,124 +137,120 @@ def request_for(
     is_final: bool,
     kept: str = "",
 ) -> Request:
-    """The request for one step. `turns` is what was said in it so far; `kept` is how its reply
-    begins, where it was broken off and is to be gone on with."""
-    pictures = assignment.images if "vision" in profile.capabilities else ()
-    rest = (Message("user", (*pictures, Text(prompt))), *_heard(turns, profile, tools))
+    """Build the request for one step.
+
+    `turns` are the step's turns so far; `kept` is the start of a broken-off reply to continue.
+    """
+    images = assignment.images if "vision" in profile.capabilities else ()
+    rest = (Message("user", (*images, Text(prompt))), *_adapt(turns, profile, tools))
     if kept:
-        rest = (*rest, assistant(kept), user(prompt_text("go_on.txt")))
-    response_options = assignment.response_options
+        rest = (*rest, assistant(kept), user(prompt_text("continue.txt")))
+    options = assignment.response_options
     before = assignment.history
     if before:
-        room = _room(
-            profile, Request(rest, tools=tools), response_options.max_tokens if is_final else None
-        )
-        before = _newest(tuple(_heard(before, profile, tools)), room)
+        max_tokens = options.max_tokens if is_final else None
+        room = _room_for_history(profile, Request(rest, tools=tools), max_tokens)
+        before = _newest_turns(tuple(_adapt(before, profile, tools)), room)
     if not is_final:
         return Request(
             (*before, *rest),
             tools=tools,
-            effort=response_options.effort,
-            parallel_tools=response_options.parallel_tools,
-            cache_key=response_options.cache_key,
-            cache_time=response_options.cache_time,
+            effort=options.effort,
+            parallel_tools=options.parallel_tools,
+            cache_key=options.cache_key,
+            cache_time=options.cache_time,
         )
     return Request(
         (*before, *rest),
-        max_tokens=response_options.max_tokens,
-        temperature=response_options.temperature,
-        top_p=response_options.top_p,
-        seed=response_options.seed,
-        stop=response_options.stop,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        seed=options.seed,
+        stop=options.stop,
         tools=tools,
-        tool_choice=_tool_choice(response_options, turns) if tools else "",
-        schema=response_options.schema,
-        effort=response_options.effort,
-        parallel_tools=response_options.parallel_tools,
-        cache_key=response_options.cache_key,
-        cache_time=response_options.cache_time,
-        thinking_tokens=response_options.thinking_tokens,
+        tool_choice=_tool_choice(options, turns) if tools else "",
+        schema=options.schema,
+        effort=options.effort,
+        parallel_tools=options.parallel_tools,
+        cache_key=options.cache_key,
+        cache_time=options.cache_time,
+        thinking_tokens=options.thinking_tokens,
     )
 
 
-def _tool_choice(response_options: ResponseOptions, turns: Sequence[Message]) -> str:
-    """A worker that had to call a tool and did so is free to answer."""
+def _tool_choice(options: ResponseOptions, turns: Sequence[Message]) -> str:
+    """Return `auto` once a worker that had to call a tool has done so."""
     has_called = any(isinstance(part, ToolCall) for turn in turns for part in turn.parts)
-    return (
-        "auto"
-        if has_called and response_options.tool_choice != "none"
-        else response_options.tool_choice
-    )
+    return "auto" if has_called and options.tool_choice != "none" else options.tool_choice
 
 
 def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
-    """The reply as a turn to be handed back: thinking first, as the vendors want it, then the
-    words, then the calls."""
-    words = (Text(reply.text),) if reply.text else ()
-    return Message("assistant", (*reply.thinking, *words, *calls))
+    """Turn a reply into a message: thinking first, as vendors require, then text, then calls."""
+    text = (Text(reply.text),) if reply.text else ()
+    return Message("assistant", (*reply.thinking, *text, *calls))
 
 
-def asked_again(reply: Reply, problem: str) -> tuple[Message, Message]:
-    """The reply, which is not the JSON that was demanded, and the request to correct it."""
-    asked = Template(prompt_text("repair.txt")).substitute(problem=problem)
-    return turn_of(reply), user(asked)
+def repair_request(reply: Reply, problem: str) -> tuple[Message, Message]:
+    """Return the reply that does not fit its schema, and the request to correct it."""
+    prompt = Template(prompt_text("repair.txt")).substitute(problem=problem)
+    return turn_of(reply), user(prompt)
 
 
-def never_fitted(worker: str, reply: Reply, schema: Mapping[str, Any]) -> BadReply:
-    """The fault of a worker that was asked again in vain. It reaches whoever asked, so it does not
-    quote a reply that guardrails have not looked at as the answer."""
-    problem = misfit_unquoted(reply.text, schema)
+def schema_error(worker: str, reply: Reply, schema: Mapping[str, Any]) -> BadReply:
+    """Return the error of a worker whose corrected reply does not fit either; quotes nothing."""
+    problem = find_mismatch_unquoted(reply.text, schema)
     return BadReply(f"{worker} was asked twice for JSON that fits the schema: {problem}")
 
 
-def in_words(result: ToolResult) -> ToolResult:
-    """The result for one who cannot see: that there were pictures is told."""
-    words = (result.text, *(UNSEEN for _ in result.images))
-    return replace(result, text="\n".join(filter(None, words)), images=())
+def without_images(result: ToolResult) -> ToolResult:
+    """Replace the images of a tool result by a note, for models without vision."""
+    texts = (result.text, *(UNSEEN_IMAGE for _ in result.images))
+    return replace(result, text="\n".join(filter(None, texts)), images=())
 
 
-def _room(profile: WorkerProfile, rest: Request, max_tokens: int | None) -> int | None:
-    """Tokens that the conversation may take; None where the worker's window is not known."""
+def _room_for_history(profile: WorkerProfile, rest: Request, max_tokens: int | None) -> int | None:
+    """Return how many tokens the conversation may take; None where the window is unknown."""
     window = profile.limits.context_window
     if window is None:
         return None
-    answer = max_tokens or profile.limits.max_output_tokens or ROOM_FOR_AN_ANSWER
-    return window - min(answer, window // 4) - estimated_input_tokens(rest)
+    output = max_tokens or profile.limits.max_output_tokens or OUTPUT_RESERVE_TOKENS
+    return window - min(output, window // 4) - estimate_input_tokens(rest)
 
 
-def _newest(history: tuple[Message, ...], room: int | None) -> tuple[Message, ...]:
-    """As much of the conversation as there is room for: its newest turns, each whole, and all
-    that the system says. A turn is what the user said and all that came of it, so that no tool's
-    result is without its call."""
+def _newest_turns(history: tuple[Message, ...], room: int | None) -> tuple[Message, ...]:
+    """Return the newest whole turns that fit, and every system message.
+
+    A turn is a user message with all that followed, so no tool result loses its call.
+    """
     if room is None:
         return history
-    sizes = [estimated_input_tokens(Request((message,))) for message in history]
+    sizes = [estimate_input_tokens(Request((message,))) for message in history]
     room -= sum(size for m, size in zip(history, sizes, strict=True) if m.role == "system")
     first = len(history)
-    size_of_turn = 0
+    turn_size = 0
     for index in range(len(history) - 1, -1, -1):
         if history[index].role == "system":
             continue
-        size_of_turn += sizes[index]
-        if index == 0 or _opens_a_turn(history[index]):
-            if size_of_turn > room:
+        turn_size += sizes[index]
+        if index == 0 or _opens_turn(history[index]):
+            if turn_size > room:
                 break
-            room -= size_of_turn
-            first, size_of_turn = index, 0
+            room -= turn_size
+            first, turn_size = index, 0
     return tuple(m for i, m in enumerate(history) if i >= first or m.role == "system")
 
 
-def _opens_a_turn(message: Message) -> bool:
+def _opens_turn(message: Message) -> bool:
     return message.role == "user" and not any(isinstance(p, ToolResult) for p in message.parts)
 
 
-def _heard(
+def _adapt(
     turns: Sequence[Message], profile: WorkerProfile, tools: tuple[Tool, ...]
 ) -> Iterator[Message]:
-    """The turns as this worker may have them; one of which nothing is left is left out."""
+    """Yield the turns as this worker may have them; emptied ones are dropped."""
     names: dict[str, str] = {}
     for message in turns:
-        parts = tuple(_parts(message, profile, bool(tools), names))
+        parts = tuple(_adapt_parts(message, profile, bool(tools), names))
         if parts == message.parts:
             yield message
         elif parts:
@@ -203,18 +258,18 @@ def _heard(
             yield replace(message, role=role, parts=parts)
 
 
-def _parts(
+def _adapt_parts(
     message: Message, profile: WorkerProfile, has_tools: bool, names: dict[str, str]
 ) -> Iterator[Part]:
-    sees = "vision" in profile.capabilities
+    has_vision = "vision" in profile.capabilities
     for part in message.parts:
-        if isinstance(part, ToolResult) and part.images and not sees:
-            part = in_words(part)
+        if isinstance(part, ToolResult) and part.images and not has_vision:
+            part = without_images(part)
         if isinstance(part, Thinking):
             if part.model == profile.model:
                 yield part
-        elif isinstance(part, Image) and not sees:
-            yield Text(UNSEEN)
+        elif isinstance(part, Image) and not has_vision:
+            yield Text(UNSEEN_IMAGE)
         elif isinstance(part, ToolCall) and not has_tools:
             names[part.id] = part.name
             yield Text(f"[called the tool {part.name} with {part.arguments}]")
@@ -226,25 +281,16 @@ def _parts(
             yield part
 
 
-def asked_last(run: Run, step: StepRecord) -> WorkerProfile | None:
-    """The worker that answered the step, or was the last to be asked; None where the run's pool
-    no longer says who that is."""
-    tried = step.attempts[-1].worker if step.attempts else step.worker
-    name = step.answered_by or tried
-    return run.pool[name] if name in run.pool.names else None
-
-
-def request_of(
+def replay_request(
     run: Run, round_: Round, step: StepRecord, toolbox: Toolbox | None = None
 ) -> Request | None:
-    """What that worker had been asked when it gave its reply, or when the step ended without one.
+    """Rebuild the last request of a recorded step.
 
-    None where no worker was asked: the step was skipped, was answered by a run of its own, or its
-    message is not on record. `toolbox` holds tools of Podium's own, which are not part of a run.
-    After a call that broke off in mid-reply, the next one was also given what had been said, and
-    asked to go on; a record does not hold where that was.
+    None where no worker was asked: the step was skipped, was a nested run, or its prompt is not on
+    record. `toolbox` holds Podium's own tools, which are not part of a run. Not recorded is where
+    a broken-off call was continued.
     """
-    profile, workflow = asked_last(run, step), round_.workflow
+    profile, workflow = _last_worker(run, step), round_.workflow
     if profile is None or workflow is None or not step.prompt:
         return None
     if profile.provider == CONDUCTOR_PROVIDER:
@@ -259,6 +305,13 @@ def request_of(
         response_options=run.response_options,
     )
     is_final = round_.answers and step.index == len(workflow) - 1
-    own = toolbox_excluding(toolbox, run.exclude)
+    own = exclude_servers(toolbox, run.exclude)
     tools = tools_for(profile, run.response_options, own, is_final=is_final)
     return request_for(profile, step.prompt, assignment, step.turns, tools, is_final=is_final)
+
+
+def _last_worker(run: Run, step: StepRecord) -> WorkerProfile | None:
+    """Return the worker that was asked last; None if the run's pool lacks it."""
+    tried = step.attempts[-1].worker if step.attempts else step.worker
+    name = step.answered_by or tried
+    return run.pool[name] if name in run.pool.names else None

@@ -1,15 +1,13 @@
-"""One run being performed: plan, carry out, and plan again until the answer stands.
+"""One run: plan, execute, and plan again until the answer stands.
 
-This is where planning and execution meet. A conductor never executes and the engine never
-plans; a performance hands each what the other made. Whatever a conductor does wrong ends the run as
-`failed`, with the reason on it. How one round is planned is `podium.planning`, and what a run comes
-to at its end `podium.ending`.
+Planning and execution meet here: a conductor never executes, and an execution never plans.
+Whatever a conductor does wrong ends the run as `failed`, with the reason in `error`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from podium.core.budget import Budget, Ledger
@@ -21,7 +19,7 @@ from podium.core.errors import (
     PlanError,
     PodiumError,
     PromptTooLong,
-    ReplanDemanded,
+    ReplanRequested,
     RequestRefused,
     UnknownWorker,
 )
@@ -37,35 +35,32 @@ from podium.core.events import (
     StepNoted,
 )
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
-from podium.core.request import DEFAULT_RESPONSE_OPTIONS
-from podium.core.requirements import fitted
-from podium.core.run import ANSWERING, Round, Run, RunStatus, StepRecord, new_run_id, timestamp
-from podium.core.run_records import Attempt
-from podium.core.worker import Worker
-from podium.core.workflow import Workflow
-from podium.engine import (
-    Assignment,
-    CallPolicy,
-    Calls,
-    Delegation,
-    Execution,
-    Scope,
-    Toolbox,
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions
+from podium.core.requirements import fit_workflow
+from podium.core.run import (
+    ANSWERING,
+    Attempt,
+    Round,
+    Run,
+    RunStatus,
+    StepRecord,
+    new_run_id,
+    timestamp,
+    visible_answer_step,
 )
-from podium.engine.guardrails import Guard
+from podium.core.worker import Toolbox, Worker
+from podium.engine.assignment import Assignment, Delegation, Scope
+from podium.engine.calls import CallPolicy, Calls
+from podium.engine.execution import Execution
 from podium.engine.guardrails.admission import Inspector, restorer
-from podium.engine.outcome import (
-    answer_while_waiting,
-    answering_step,
-    is_final,
-    status_at_the_end,
-    what_blocked,
-    what_went_wrong,
-)
+from podium.engine.guardrails.chain import GuardrailChain
+
+PLANNING_SHARE = 2
+"""A plan may cost one part in so many of what is left: the rest is for its execution."""
 
 
-async def planned(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
-    """The next round as the conductor plans it, checked; `PlanError` where it cannot be used."""
+async def plan_round(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
+    """Have the conductor plan the next round; raise `PlanError` for an unusable plan."""
     try:
         plan = await conductor.plan(context, calls)
     except PodiumError:
@@ -74,48 +69,42 @@ async def planned(conductor: Conductor, context: PlanningContext, calls: Calls) 
         raise PlanError(f"{conductor.name} raised {type(error).__name__}: {error}") from error
     if not isinstance(plan, Plan):
         raise PlanError(f"{conductor.name} returned {type(plan).__name__}, not a Plan")
-    if plan.workflow is not None:
-        plan.workflow.check(context.pool.names, context.max_steps)
-        if plan.role in ANSWERING and (
-            context.images or context.response_options is not DEFAULT_RESPONSE_OPTIONS
-        ):
-            plan = _fitted(plan, plan.workflow, context)
+    workflow, warnings = plan.workflow, plan.warnings
+    options = context.response_options
+    if workflow is not None:
+        workflow.check(context.pool.names, context.max_steps)
+        has_demands = context.images or options is not DEFAULT_RESPONSE_OPTIONS
+        if plan.role in ANSWERING and has_demands:
+            workflow, more = fit_workflow(workflow, context.pool, options, context.images)
+            warnings += more
     elif context.answer is None:
         raise PlanError(f"{conductor.name} accepted the answer, but there is none yet")
     return Round(
         len(context.rounds),
-        plan.workflow,
+        workflow,
         planning=tuple(calls.attempts),
         plan_text=plan.text,
-        warnings=plan.warnings,
-        accepted=plan.workflow is None,
+        warnings=warnings,
+        accepted=workflow is None,
         role=plan.role,
         routed=plan.routed,
     )
 
 
-def _fitted(plan: Plan, workflow: Workflow, context: PlanningContext) -> Plan:
-    """The plan, with its final step given to a worker that can do what the question demands."""
-    workflow, warnings = fitted(workflow, context.pool, context.response_options, context.images)
-    return replace(plan, workflow=workflow, warnings=plan.warnings + warnings) if warnings else plan
-
-
 def pool_at_depth(pool: Pool, depth: int, budget: Budget) -> Pool:
-    """The pool without conductors where a run may not nest any deeper."""
+    """Return the pool, without conductors where runs may not nest deeper."""
     names = [worker.name for worker in pool if worker.provider == CONDUCTOR_PROVIDER]
     return pool.without(names) if names and depth >= budget.depth else pool
 
 
-SHARE_LEFT_BY_PLANNING = 2
-"""A plan may cost one part in so many of what is left: without the rest it is worth nothing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a run shares with the runs nested in it. `conductor` leads the nested ones. `call_ids`
-    are those of all tool calls so far. `guard` is None where there are no guardrails. `on_record`
-    waits until what has happened is, where nothing may be done before: when a run has begun, and
-    when a round of it is planned."""
+    """What a run shares with its nested runs.
+
+    `conductor` plans the nested ones. `call_ids` are the ids of all tool calls so far. `guardrails`
+    is None without guardrails. `persist`, where set, waits until events are persisted: at the start
+    and after each plan.
+    """
 
     conductor: Conductor
     workers: Mapping[str, Worker]
@@ -124,18 +113,20 @@ class RunContext:
     emit: Emit | None
     toolbox: Toolbox | None = None
     call_ids: set[str] = field(default_factory=set)
-    guard: Guard | None = None
-    on_record: Callable[[], Awaitable[None]] | None = None
+    guardrails: GuardrailChain | None = None
+    persist: Callable[[], Awaitable[None]] | None = None
 
 
 class RunLoop:
-    """A run, from its first plan to its end, or until it waits. A run that `was_waiting` goes on
-    with the steps that did, and leaves those that failed as they are. One that is `blocked` before
-    it begins ends at once."""
+    """A run, from its first plan to its end, or until it waits.
+
+    A run that `was_waiting` continues its waiting steps and keeps the failed ones. A run `blocked`
+    before it begins ends at once.
+    """
 
     def __init__(
         self,
-        cast: RunContext,
+        context: RunContext,
         run: Run,
         conductor: Conductor,
         *,
@@ -143,43 +134,41 @@ class RunLoop:
         was_waiting: bool = False,
         blocked: GuardrailBlocked | None = None,
     ) -> None:
-        self._cast = cast
+        self._context = context
         self._run = run
         self._conductor = conductor
         self._stream = stream
         self._was_waiting = was_waiting
         self._waits = False
-        self._started = cast.call_policy.clock() - cast.ledger.spent.seconds
+        self._started = context.call_policy.clock() - context.ledger.spent.seconds
         self._rounds = list(run.rounds)
-        self._planning_cut_off: tuple[Attempt, ...] = ()
+        self._interrupted_planning: tuple[Attempt, ...] = ()
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
-            self._planning_cut_off = self._rounds.pop().planning
+            self._interrupted_planning = self._rounds.pop().planning
         self._too_long = False
         self._refused = False
         self.stopped_by: PodiumError | None = blocked
-        self._objection: ReplanDemanded | None = None
+        self._objection: ReplanRequested | None = None
         self._checks = list(run.checks)
         self._checked_answer: str | None = None
         self._execution: Execution | None = None
         self._keep: Callable[[Run], None] | None = None
 
-    async def perform(
+    async def run(
         self,
         parent: tuple[str, int] | None = None,
         keep: Callable[[Run], None] | None = None,
     ) -> Run:
-        """Carry the run through to its end; `keep` gets it whenever it has got further, and as
-        it ends, even when it is cancelled."""
+        """Perform the run. `keep` gets it after every change and at its end, even if cancelled."""
         self._keep = keep
-        guard = self._cast.guard
-        restore = restorer(guard, self._run.response_options) if guard is not None else None
-        self._tell(RunStarted(self._run, parent, restore))
-        run = self._run
+        guardrails, run = self._context.guardrails, self._run
+        restore = restorer(guardrails, run.response_options) if guardrails is not None else None
+        self._emit(RunStarted(run, parent, restore))
         try:
-            await self._be_on_record()
-            await self._all_rounds()
-            if self._inspects_answers:
-                await self._check_what_else_answers()
+            await self._persist()
+            await self._run_rounds()
+            if self._checks_answers:
+                await self._check_other_answer()
             run = self._ended()
         except BaseException:
             run = self._ended("interrupted")
@@ -187,60 +176,23 @@ class RunLoop:
         finally:
             if keep is not None:
                 keep(run)
-            self._tell(RunDone(run))
+            self._emit(RunDone(run))
         return run
 
     @property
     def blocked(self) -> GuardrailBlocked | None:
-        """What a guardrail did not let through, where that ends the run: a plan that it demanded
-        and did not get, too."""
-        return what_blocked(self._rounds, self.stopped_by, self._objection)
+        """The guardrail's error that ends the run, if one does."""
+        return blocking_error(self._rounds, self.stopped_by, self._objection)
 
-    @property
-    def _inspects_answers(self) -> bool:
-        guard = self._cast.guard
-        return guard is not None and self._run.depth == 0 and guard.looks_at("answer")
-
-    async def _check_what_else_answers(self) -> None:
-        """Have guardrails look at an answer that no final step gave, and that they have not seen
-        as one."""
-        best = answering_step(self._rounds, self._run.response_options)
-        if best is None or is_final(best, self._rounds) or self._waits or self.blocked is not None:
-            return
-        inspector = self._inspector(best.round)
-        assert inspector is not None, "somebody inspects answers"
-        others = [step for step in self._rounds[best.round].steps if step is not best]
-        try:
-            self._checked_answer = await inspector.answer(
-                best.reply, None, best.answered_by or best.worker, others, self._checks.append
-            )
-        except GuardrailBlocked as error:
-            self.stopped_by = error
-
-    def _inspector(self, round_: int) -> Inspector | None:
-        """Who looks at the replies of that round, if anybody does."""
-        guard = self._cast.guard
-        if guard is None or not (guard.looks_at("reply") or self._inspects_answers):
-            return None
-        return Inspector(
-            guard,
-            self._run.id,
-            self._run.question,
-            round_,
-            self._readable(round_),
-            answers=self._run.depth == 0,
-            tell=lambda check: self._tell(GuardrailActed(self._run.id, check)),
-        )
-
-    async def _all_rounds(self) -> None:
-        seconds_left = self._cast.ledger.seconds_left if self._run.depth == 0 else None
+    async def _run_rounds(self) -> None:
+        seconds_left = self._context.ledger.seconds_left if self._run.depth == 0 else None
         deadline = asyncio.timeout(seconds_left)
         try:
             async with deadline:
                 if self.stopped_by is None and self._rounds and self._rounds[-1].unfinished:
-                    await self._carry_out()
+                    await self._execute()
                 while self._may_plan() and await self._plan():
-                    await self._carry_out()
+                    await self._execute()
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -259,86 +211,88 @@ class RunLoop:
         )
 
     async def _plan(self) -> bool:
-        """Have the next round planned; False when the last answer was accepted instead."""
-        calls = Calls(self._cast.call_policy, self._cast.ledger, self._started, self._run.exclude)
-        calls.share = SHARE_LEFT_BY_PLANNING
-        calls.attempts.extend(self._planning_cut_off)
-        self._planning_cut_off = ()
-        context = PlanningContext(
-            question=self._run.question,
-            pool=self._run.pool,
-            history=self._run.history,
+        """Plan the next round; False if the conductor accepted the last answer instead."""
+        context, run = self._context, self._run
+        calls = Calls(context.call_policy, context.ledger, self._started, run.exclude)
+        calls.share = PLANNING_SHARE
+        calls.attempts.extend(self._interrupted_planning)
+        self._interrupted_planning = ()
+        planning = PlanningContext(
+            question=run.question,
+            pool=run.pool,
+            history=run.history,
             rounds=tuple(self._rounds),
-            max_steps=self._run.max_steps,
-            images=self._run.images,
-            response_options=self._run.response_options,
+            max_steps=run.max_steps,
+            images=run.images,
+            response_options=run.response_options,
             objection=self._objection.reason if self._objection is not None else "",
-            rounds_left=self._run.max_rounds - len(self._rounds),
-            quality_bias=self._run.quality_bias,
+            rounds_left=run.max_rounds - len(self._rounds),
+            quality_bias=run.quality_bias,
         )
         self._rounds.append(Round(len(self._rounds), None))
         try:
-            round_ = await planned(self._conductor, context, calls)
+            round_ = await plan_round(self._conductor, planning, calls)
         except BaseException as error:
             self._rounds[-1] = replace(self._rounds[-1], planning=tuple(calls.attempts))
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
-                raise BudgetExhausted("depth", self._run.budget.depth) from error
+                raise BudgetExhausted("depth", run.budget.depth) from error
             raise
         self._rounds[-1] = round_
-        self._tell(Planned(self._run.id, round_))
-        await self._be_on_record()
+        self._emit(Planned(run.id, round_))
+        await self._persist()
         return not round_.accepted
 
-    async def _be_on_record(self) -> None:
-        if self._cast.on_record is not None and self._run.depth == 0:
-            await self._cast.on_record()
+    async def _persist(self) -> None:
+        if self._context.persist is not None and self._run.depth == 0:
+            await self._context.persist()
 
     def _is_too_deep(self, name: str) -> bool:
-        """Whether that worker is not in the pool only because it would nest too deep."""
-        worker = self._cast.workers.get(name)
+        """True if the worker is a conductor, missing in the pool only because of its depth."""
+        worker = self._context.workers.get(name)
         return worker is not None and worker.profile.provider == CONDUCTOR_PROVIDER
 
-    async def _carry_out(self) -> None:
-        """Carry out the last round's workflow; what was done is kept even if it is cut off."""
-        round_ = self._rounds[-1]
-        assert round_.workflow is not None, "only a planned round is carried out"
+    async def _execute(self) -> None:
+        """Execute the last round's workflow; finished steps are kept even if it is cut off."""
+        context, run, round_ = self._context, self._run, self._rounds[-1]
+        assert round_.workflow is not None, "only a planned round is executed"
+        emit = context.emit if self._keep is None or context.emit is None else self._emit
         self._execution = execution = Execution(
             Assignment(
                 workflow=round_.workflow,
-                question=self._run.question,
-                pool=self._run.pool,
-                history=self._run.history,
+                question=run.question,
+                pool=run.pool,
+                history=run.history,
                 round=round_.index,
-                previous=self._readable(round_.index),
+                previous=self._readable_rounds(round_.index),
                 answers=round_.answers,
                 finished={step.index: step for step in round_.steps},
                 keeps_failures=self._was_waiting,
-                images=self._run.images,
-                response_options=self._run.response_options,
+                images=run.images,
+                response_options=run.response_options,
             ),
-            self._cast.workers,
-            self._cast.call_policy,
             Scope(
-                run_id=self._run.id,
-                ledger=self._cast.ledger,
-                emit=None if self._cast.emit is None else self._tell,
+                run_id=run.id,
+                workers=context.workers,
+                call_policy=context.call_policy,
+                ledger=context.ledger,
+                emit=emit,
                 started=self._started,
                 nest=self._nest,
-                toolbox=self._cast.toolbox,
-                call_ids=self._cast.call_ids,
-                inspection=self._inspector(round_.index),
+                toolbox=context.toolbox,
+                call_ids=context.call_ids,
+                inspector=self._inspector(round_.index),
             ),
             stream=self._stream,
         )
         try:
-            await execution.carry_out()
+            await execution.run()
         finally:
             self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
             self._execution = None
         self.stopped_by = execution.exhausted
         if self._rounds[-1].final is not None:
             self._objection = None
-        if isinstance(execution.blocked, ReplanDemanded):
+        if isinstance(execution.blocked, ReplanRequested):
             self._objection = execution.blocked
         elif execution.blocked is not None:
             self.stopped_by = execution.blocked
@@ -347,16 +301,15 @@ class RunLoop:
         self._was_waiting = False
         self._waits = execution.waits and self.stopped_by is None
         if not execution.waits:
-            self._tell(RoundDone(self._run.id, self._rounds[-1]))
+            self._emit(RoundDone(run.id, self._rounds[-1]))
 
-    def _readable(self, index: int) -> tuple[Round, ...]:
-        """What steps of that round may read of earlier ones: those of the round before, and in a
-        round with a role those of every round."""
+    def _readable_rounds(self, index: int) -> tuple[Round, ...]:
+        """Return the rounds that steps of that round may read: one before, or all with a role."""
         first = 0 if self._rounds[index].role is not None else max(0, index - 1)
         return tuple(self._rounds[first:index])
 
     async def _nest(self, delegation: Delegation, keep: Callable[[Run], None]) -> None:
-        """Answer a subtask as a run of its own, on the same ledger."""
+        """Answer a subtask as a nested run on the same ledger."""
         above = self._run
         depth = above.depth + 1
         if depth > above.budget.depth:
@@ -365,7 +318,7 @@ class RunLoop:
         run = begun or replace(
             above,
             id=new_run_id(),
-            conductor=self._cast.conductor.name,
+            conductor=self._context.conductor.name,
             question=delegation.question,
             history=delegation.history,
             pool=pool_at_depth(above.pool, depth, above.budget),
@@ -374,38 +327,65 @@ class RunLoop:
             checks=(),
             depth=depth,
         )
-        run = replace(
-            run,
-            status="running",
-            answer=None,
-            error=None,
-            response_options=delegation.response_options,
-        )
+        options = delegation.response_options
+        run = replace(run, status="running", answer=None, error=None, response_options=options)
         nested = RunLoop(
-            self._cast,
+            self._context,
             run,
-            self._cast.conductor,
+            self._context.conductor,
             stream=delegation.stream,
             was_waiting=begun is not None and begun.status == "waiting",
         )
-        ended = await nested.perform((above.id, delegation.step), keep)
+        ended = await nested.run((above.id, delegation.step), keep)
         if nested.blocked is not None:
             raise nested.blocked
         if ended.answer is None and isinstance(nested.stopped_by, BudgetExhausted):
             raise nested.stopped_by
 
+    @property
+    def _checks_answers(self) -> bool:
+        guardrails = self._context.guardrails
+        return guardrails is not None and self._run.depth == 0 and guardrails.has_stage("answer")
+
+    def _inspector(self, round_: int) -> Inspector | None:
+        guardrails = self._context.guardrails
+        if guardrails is None or not (guardrails.has_stage("reply") or self._checks_answers):
+            return None
+        return Inspector(
+            guardrails,
+            self._run.id,
+            self._run.question,
+            round_,
+            self._readable_rounds(round_),
+            answers=self._run.depth == 0,
+            emit=lambda check: self._emit(GuardrailActed(self._run.id, check)),
+        )
+
+    async def _check_other_answer(self) -> None:
+        """Apply guardrails on answers to one that is not a final step's reply."""
+        best = answer_step(self._rounds, self._run.response_options)
+        if best is None or is_final(best, self._rounds) or self._waits or self.blocked is not None:
+            return
+        inspector = self._inspector(best.round)
+        assert inspector is not None, "there are guardrails on answers"
+        others = [step for step in self._rounds[best.round].steps if step is not best]
+        try:
+            self._checked_answer = await inspector.answer(
+                best.reply, None, best.answered_by or best.worker, others, self._checks.append
+            )
+        except GuardrailBlocked as error:
+            self.stopped_by = error
+
     def _ended(self, status: RunStatus | None = None) -> Run:
-        """The run as it stands at its end, or while it waits. Without a status, what was achieved
-        decides."""
-        rounds, checks, spent = tuple(self._rounds), tuple(self._checks), self._cast.ledger.spent
-        best, blocked = answering_step(rounds, self._run.response_options), self.blocked
+        """Return the run at its end, or while it waits; without a status, decide it."""
+        rounds, checks, spent = tuple(self._rounds), tuple(self._checks), self._context.ledger.spent
+        best, blocked = answer_step(rounds, self._run.response_options), self.blocked
         if status is None:
             if self._waits:
-                said = answer_while_waiting(rounds)
                 return replace(
                     self._run,
                     status="waiting",
-                    answer=said,
+                    answer=waiting_answer(rounds),
                     checks=checks,
                     rounds=rounds,
                     spent=spent,
@@ -413,39 +393,106 @@ class RunLoop:
             if blocked is not None:
                 status, best = "failed", None
             else:
-                status = status_at_the_end(rounds, best, self.stopped_by)
-        wrong = what_went_wrong(rounds, self.stopped_by)
+                status = end_status(rounds, best, self.stopped_by)
+        answer = best.reply if best is not None else None
+        if best is not None and self._checks_answers and not is_final(best, rounds):
+            answer = self._checked_answer
+        stopped_by = self.stopped_by
         return replace(
             self._run,
             status=status,
-            answer=self._answer(best) if best is not None else None,
-            error=str(blocked) if blocked is not None else wrong,
+            answer=answer,
+            error=str(blocked) if blocked is not None else first_error(rounds, stopped_by),
             too_long=self._too_long and status == "failed",
             refused=self._refused,
-            spent_cap=self.stopped_by.cap if isinstance(self.stopped_by, BudgetExhausted) else "",
+            spent_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
             blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
             checks=checks,
             rounds=rounds,
             spent=spent,
         )
 
-    def _answer(self, best: StepRecord) -> str | None:
-        """What is told of that step as the answer: as guardrails left it, where they look at
-        answers."""
-        if self._inspects_answers and not is_final(best, self._rounds):
-            return self._checked_answer
-        return best.reply
-
-    def _tell(self, event: Event) -> None:
-        if self._cast.emit is None:
+    def _emit(self, event: Event) -> None:
+        if self._context.emit is None:
             return
-        self._cast.emit(event)
+        self._context.emit(event)
         if self._keep is not None and isinstance(event, Planned | StepNoted | StepDone):
             self._keep(self._so_far())
 
     def _so_far(self) -> Run:
-        """The run as a resume would take it up, should the process end now."""
+        """Return the run as a resume would continue it."""
         rounds = list(self._rounds)
         if self._execution is not None:
             rounds[-1] = replace(rounds[-1], steps=self._execution.steps_so_far())
         return replace(self._run, rounds=tuple(rounds), checks=tuple(self._checks))
+
+
+# The outcome of a run, read from its rounds
+
+
+def is_answered(rounds: Sequence[Round]) -> bool:
+    """True if the final step of some round is done."""
+    return any(round_.final is not None for round_ in rounds)
+
+
+def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
+    """True if the step is the final one of its round, and done."""
+    return any(step is round_.final for round_ in rounds)
+
+
+def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
+    """Return the step whose reply is the answer; with a schema, only a final step can be."""
+    best = visible_answer_step(rounds)
+    if best is None or options.schema is None or is_final(best, rounds):
+        return best
+    return None
+
+
+def waiting_answer(rounds: Sequence[Round]) -> str | None:
+    """Return the text that came with the final step's tool calls while a run waits."""
+    round_, last = rounds[-1], rounds[-1].steps[-1]
+    is_last = round_.workflow is not None and last.index == len(round_.workflow) - 1
+    return (last.reply or None) if is_last and round_.answers else None
+
+
+def end_status(
+    rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
+) -> RunStatus:
+    """Return the status of an ended run that no guardrail blocked."""
+    if is_answered(rounds):
+        return "answered"
+    if best is not None:
+        return "partial"
+    return "exhausted" if isinstance(stopped_by, BudgetExhausted) else "failed"
+
+
+def blocking_error(
+    rounds: Sequence[Round], stopped_by: PodiumError | None, unmet: ReplanRequested | None
+) -> GuardrailBlocked | None:
+    """Return the guardrail's error that ends the run: a block, or a replan it did not get."""
+    if isinstance(stopped_by, GuardrailBlocked):
+        return stopped_by
+    if unmet is None or is_answered(rounds):
+        return None
+    why = str(stopped_by) if stopped_by is not None else "no round is left to plan"
+    return GuardrailBlocked(unmet.guardrail, unmet.stage, f"{unmet.reason}; {why}")
+
+
+def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str | None:
+    """Return the first thing that went wrong in the last executed round."""
+    if stopped_by is not None:
+        return str(stopped_by)
+    executed = [round_ for round_ in rounds if round_.workflow is not None]
+    if not executed:
+        return None
+    for step in executed[-1].steps:
+        if step.status != "done":
+            return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
+    final = executed[-1].final
+    if final is None:
+        return None
+    if final.nested and final.nested[-1].error is not None:
+        return final.nested[-1].error
+    if final.finish == "length":
+        return f"{final.answered_by} reached its output limit, so the answer is cut off"
+    return None

@@ -1,7 +1,7 @@
-"""The runner: answers questions with one conductor and one set of workers.
+"""The runner: answer questions with one conductor and one set of workers.
 
-It decides what a run begins with (its pool, its budget, its options) and refuses what cannot
-be; how a run goes on from there is `podium.performance`.
+It decides what a run starts with (pool, budget, options) and rejects invalid input. `run_loop`
+performs the run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, get_args
 
 from podium._util.process import this_process
 from podium.core.budget import Account, Budget, Ledger
-from podium.core.conductor import Conductor, Given, PlanningContext
+from podium.core.conductor import Conductor, PlanningContext, SuppliedWorkflow
 from podium.core.errors import (
     BudgetExhausted,
     ConfigError,
@@ -22,7 +22,8 @@ from podium.core.errors import (
     UnknownWorker,
     UsageError,
 )
-from podium.core.events import Emit, Planned
+from podium.core.events import Emit, Planned, RunStarted
+from podium.core.json_schema import check_schema
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
@@ -34,31 +35,36 @@ from podium.core.request import (
     ToolResult,
 )
 from podium.core.requirements import check_pool, check_response_options
-from podium.core.run import Round, Run, Tier, new_run_id, spent_by, timestamp
-from podium.core.run_records import Check
-from podium.core.structured_output import require_sound
-from podium.core.worker import Worker
+from podium.core.run import Round, Run, Tier, new_run_id, recorded_spending, timestamp
+from podium.core.worker import Toolbox, Worker, exclude_servers
 from podium.core.workflow import DEFAULT_MAX_STEPS
-from podium.engine import CallPolicy, Calls, Toolbox, context, toolbox_excluding
-from podium.engine.guardrails import Guard, Guardrail, Hook
-from podium.engine.guardrails.admission import let_in, let_in_results, restored
-from podium.engine.guardrails.chain import HookMemory
-from podium.engine.resume import known_calls, refuse_to_go_on, with_results
-from podium.engine.run_loop import RunContext, RunLoop, planned, pool_at_depth
+from podium.engine.calls import CallPolicy, Calls
+from podium.engine.guardrails.admission import admit_question, admit_results, restore_run
+from podium.engine.guardrails.base import Guardrail, Hook
+from podium.engine.guardrails.chain import GuardrailChain, HookMemory
+from podium.engine.requests import prompt_hash
+from podium.engine.run_loop import RunContext, RunLoop, plan_round, pool_at_depth
+from podium.engine.tool_calls import apply_results, tool_call_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What may differ from run to run.
 
-    `rounds` is how often the conductor may plan: 1 carries out the first plan and ends, more
-    lets it look at the answer and either accept it or plan again. `exclude` names workers,
-    providers and servers of tools that this run must not use, in any round or nested run.
-    `response_options`
-    are demanded of the answer; `owner` is whose run it is, and `account` what its calls draw on
-    besides the budget. `run_id` is the run's id, where that must be known before it begins.
-    `quality_bias` is how much quality counts over cost where a learned router chooses: 0 the
-    cheapest, 1 the best; None is what is usual for it.
+    Args:
+        max_steps: The most steps of one plan.
+        rounds: How often the conductor may plan. With more than 1 it sees the answer, and accepts
+            it or plans again.
+        budget: The caps of the run.
+        tier: How much conducting the question gets.
+        exclude: Workers, providers and MCP servers that the run, and runs nested in it, must not
+            use.
+        response_options: What the answer must satisfy.
+        owner: The owner of the run.
+        account: A budget shared with other runs.
+        run_id: The run's id; made up if empty.
+        quality_bias: Quality over cost where a learned router chooses, from 0 (cheapest) to 1
+            (best); None for the router's default.
     """
 
     max_steps: int = DEFAULT_MAX_STEPS
@@ -94,8 +100,7 @@ class Options:
         rounds: int | None = None,
         caps: Mapping[str, float | None] = {},
     ) -> Options:
-        """These options with what somebody wishes for who may only ask for less: of each limit and
-        each cap of the budget, the lower. None is no wish."""
+        """Return these options with lower limits where given; limits can only be lowered."""
         return replace(
             self,
             max_steps=min(self.max_steps, max_steps or self.max_steps),
@@ -104,10 +109,10 @@ class Options:
         )
 
 
-SHARE_LEFT_BY_VERIFIERS: Final = 2
+VERIFIER_SHARE: Final = 2
 """A guardrail's verifier may cost one part in so many of what is left of the budget."""
 
-NESTED: Final = WorkerProfile(
+CONDUCTOR_PROFILE: Final = WorkerProfile(
     name="conductor",
     description="splits a hard subtask further and leads other workers through it",
 )
@@ -116,19 +121,28 @@ NESTED: Final = WorkerProfile(
 class ConductorWorker(Worker):
     """The conductor as a worker of its own pool: a step given to it is a nested run."""
 
-    def __init__(self, profile: WorkerProfile = NESTED) -> None:
+    def __init__(self, profile: WorkerProfile = CONDUCTOR_PROFILE) -> None:
         self.profile = replace(profile, provider=CONDUCTOR_PROVIDER)
 
     async def reply(self, request: Request) -> Reply:
-        """Never called by the engine, which nests a run instead."""
+        """Raise `RequestRefused`: the engine nests a run instead of calling this."""
         raise RequestRefused(f"{self.profile.name} answers only as a step of a workflow")
 
 
 class Runner:
-    """Answers questions. `nested_conductor` leads the runs that conductors in the pool begin,
-    where it is another one than leads the run itself. `toolbox` holds tools that are carried out
-    inside steps. `guardrails` look at questions, replies and answers, in this order. `on_record`
-    waits until what has happened is, where nothing may be done before."""
+    """Answer questions.
+
+    Args:
+        conductor: Plans the runs.
+        workers: The workers of the pool.
+        pool: The pool, if it is not just the workers' profiles.
+        call_policy: Retries, rate limits and circuit breakers of all calls.
+        nested_conductor: Plans nested runs, if another one than `conductor` does.
+        toolbox: Tools that are called inside steps.
+        guardrails: Checks of questions, replies and answers, in this order.
+        memory: Keeps the state of guardrails while runs wait.
+        persist: Waits until events are persisted, where nothing may be done before.
+    """
 
     def __init__(
         self,
@@ -141,7 +155,7 @@ class Runner:
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail] = (),
         memory: HookMemory | None = None,
-        on_record: Callable[[], Awaitable[None]] | None = None,
+        persist: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.conductor = conductor
         self.nested_conductor = nested_conductor or conductor
@@ -151,7 +165,7 @@ class Runner:
         self.toolbox = toolbox
         self.guardrails = tuple(guardrails)
         self.memory = memory or HookMemory()
-        self.on_record = on_record
+        self.persist = persist
         self._check_workers(self.pool)
 
     async def run(
@@ -164,43 +178,28 @@ class Runner:
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
-        """Answer the question, with the images that belong to it. `emit` gets the events as they
-        happen; with `stream` the final step's reply is among them, piece by piece."""
-        if not question.strip():
-            raise UsageError("the question is empty; ask something")
-        pool = self._pool_for(options)
-        self._check_demands(pool, options.response_options, images)
-        run = Run(
-            id=options.run_id or new_run_id(),
-            question=question,
-            status="running",
-            pool=pool,
-            conductor=self.conductor.name,
-            created_at=timestamp(),
-            tier=options.tier,
-            max_steps=options.max_steps,
-            max_rounds=options.rounds,
-            budget=options.budget,
-            history=history,
-            exclude=tuple(sorted(options.exclude)),
-            prompt_hash=_prompt_hash(self.conductor),
-            process=this_process(),
-            response_options=options.response_options,
-            images=images,
-            owner=options.owner,
-            quality_bias=options.quality_bias,
-        )
+        """Answer the question.
+
+        Args:
+            question: The question.
+            history: The conversation before it.
+            images: Images that belong to it.
+            options: What may differ from run to run.
+            emit: Gets the events as they happen.
+            stream: Emit the final step's reply piece by piece.
+        """
+        run = self._new_run(question, history, images, options)
         ledger = Ledger(options.budget, account=options.account)
         if not self.guardrails:
             return await self._perform(run, ledger, emit, stream=stream)
-        guard = self._guard(ledger, options.exclude)
+        chain = self._chain(ledger, options.exclude)
         conductor = self.conductor
-        given = conductor.workflow if isinstance(conductor, Given) else None
-        run, workflow, blocked = await let_in(run, guard, given)
-        if isinstance(conductor, Given) and workflow is not None:
+        supplied = conductor.workflow if isinstance(conductor, SuppliedWorkflow) else None
+        run, workflow, blocked = await admit_question(run, chain, supplied)
+        if isinstance(conductor, SuppliedWorkflow) and workflow is not None:
             conductor = conductor.with_workflow(workflow)
         return await self._perform(
-            run, ledger, emit, stream=stream, conductor=conductor, guard=guard, blocked=blocked
+            run, ledger, emit, stream=stream, conductor=conductor, chain=chain, blocked=blocked
         )
 
     async def resume(
@@ -214,43 +213,43 @@ class Runner:
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
-        """Go on with a run that was cut off, or that waits for the results of tools; steps that
-        are done are not asked again. `response_options` replace those of the run."""
-        refuse_to_go_on(run, [guardrail.name for guardrail in self.guardrails])
+        """Continue a run that was interrupted or waits for tool results.
+
+        Finished steps are not repeated. `response_options` replace those of the run.
+        """
+        self._check_resumable(run)
         was_waiting = run.status == "waiting"
-        response_options = run.response_options if response_options is None else response_options
+        options = run.response_options if response_options is None else response_options
         self._check_workers(run.pool)
-        self._check_demands(run.pool, response_options, run.images)
+        self._check_demands(run.pool, options, run.images)
         budget = budget or run.budget
         self._check_budget(budget, run.pool)
-        ledger = Ledger(budget, spent_by(run), account=account)
-        guard, blocked = None, None
-        with_results(run, results)  # what cannot be taken is refused before anybody looks at it
+        ledger = Ledger(budget, recorded_spending(run), account=account)
+        chain, blocked = None, None
+        apply_results(run, results)  # reject what does not fit before guardrails see it
         if self.guardrails:
-            guard = self._guard(ledger, run.exclude, self.memory.take(run.id))
-            run, results, blocked = await let_in_results(run, results, guard)
-        again = replace(
-            run if blocked is not None else with_results(run, results),
+            chain = self._chain(ledger, run.exclude, self.memory.take(run.id))
+            run, results, blocked = await admit_results(run, results, chain)
+        resumed = replace(
+            run if blocked is not None else apply_results(run, results),
             status="running",
             answer=None,
             error=None,
             too_long=False,
-            refused=False,
-            spent_cap="",
             budget=budget,
-            response_options=response_options,
+            response_options=options,
             conductor=self.conductor.name,
-            prompt_hash=_prompt_hash(self.conductor),
+            prompt_hash=self._prompt_hash,
             process=this_process(),
-            guardrails=guard.names if guard is not None else (),
+            guardrails=chain.names if chain is not None else (),
         )
         return await self._perform(
-            again,
+            resumed,
             ledger,
             emit,
             stream=stream,
             was_waiting=was_waiting,
-            guard=guard,
+            chain=chain,
             blocked=blocked,
         )
 
@@ -263,10 +262,11 @@ class Runner:
         options: Options = Options(),
         emit: Emit | None = None,
     ) -> Round:
-        """Only plan: the round that a run would begin with, nothing of it carried out. `emit` is
-        told of the round however planning ends, for what it took was paid for."""
-        pool = self._pool_for(options)
-        self._check_demands(pool, options.response_options, images)
+        """Plan the first round of a run and execute nothing.
+
+        `emit` gets the start and the round even if planning fails, because its calls were paid.
+        """
+        run = self._new_run(question, history, images, options)
         self.call_policy.bind()
         ledger = Ledger(options.budget, account=options.account)
         calls = Calls(self.call_policy, ledger, self.call_policy.clock(), options.exclude)
@@ -275,19 +275,21 @@ class Runner:
         try:
             async with deadline:
                 if self.guardrails:
-                    guard = Guard(self.guardrails, self.workers, lambda: calls)
-                    question, history = await guard.question("", question, history, _forget)
+                    chain = GuardrailChain(self.guardrails, self.workers, lambda: calls)
+                    run, _, blocked = await admit_question(run, chain)
+                    if blocked is not None:
+                        raise blocked
                 context = PlanningContext(
-                    question=question,
-                    pool=pool,
-                    history=history,
+                    question=run.question,
+                    pool=run.pool,
+                    history=run.history,
                     images=images,
                     response_options=options.response_options,
                     max_steps=options.max_steps,
                     rounds_left=options.rounds,
                     quality_bias=options.quality_bias,
                 )
-                round_ = await planned(self.conductor, context, calls)
+                round_ = await plan_round(self.conductor, context, calls)
                 return round_
         except TimeoutError as error:
             if not deadline.expired():
@@ -295,7 +297,43 @@ class Runner:
             raise BudgetExhausted("seconds", options.budget.seconds or 0.0) from error
         finally:
             if emit is not None:
-                emit(Planned("", round_ or Round(0, None, planning=tuple(calls.attempts))))
+                emit(RunStarted(run))
+                emit(Planned(run.id, round_ or Round(0, None, planning=tuple(calls.attempts))))
+
+    def _new_run(
+        self,
+        question: str,
+        history: tuple[Message, ...],
+        images: tuple[Image, ...],
+        options: Options,
+    ) -> Run:
+        """Check the input and return the run that starts with it."""
+        if not question.strip():
+            raise UsageError("the question is empty; ask something")
+        pool = self.pool.without(options.exclude) if options.exclude else self.pool
+        self._check_budget(options.budget, pool)
+        pool = pool_at_depth(pool, 0, options.budget)
+        self._check_demands(pool, options.response_options, images)
+        return Run(
+            id=options.run_id or new_run_id(),
+            question=question,
+            status="running",
+            pool=pool,
+            conductor=self.conductor.name,
+            created_at=timestamp(),
+            tier=options.tier,
+            max_steps=options.max_steps,
+            max_rounds=options.rounds,
+            budget=options.budget,
+            history=history,
+            exclude=tuple(sorted(options.exclude)),
+            prompt_hash=self._prompt_hash,
+            process=this_process(),
+            response_options=options.response_options,
+            images=images,
+            owner=options.owner,
+            quality_bias=options.quality_bias,
+        )
 
     async def _perform(
         self,
@@ -306,75 +344,87 @@ class Runner:
         stream: bool,
         was_waiting: bool = False,
         conductor: Conductor | None = None,
-        guard: Guard | None = None,
+        chain: GuardrailChain | None = None,
         blocked: GuardrailBlocked | None = None,
     ) -> Run:
         self.call_policy.bind()
-        cast = RunContext(
+        toolbox = self.toolbox
+        context = RunContext(
             conductor=self.nested_conductor,
             workers=self.workers,
             call_policy=self.call_policy,
             ledger=ledger,
             emit=emit,
-            toolbox=toolbox_excluding(self.toolbox, run.exclude),
-            call_ids=known_calls(run) if run.rounds or run.history else set(),
-            guard=guard,
-            on_record=self.on_record,
+            toolbox=exclude_servers(toolbox, run.exclude) if toolbox is not None else None,
+            call_ids=tool_call_ids(run) if run.rounds or run.history else set(),
+            guardrails=chain,
+            persist=self.persist,
         )
-        performance = RunLoop(
-            cast,
+        loop = RunLoop(
+            context,
             run,
             conductor or self.conductor,
             stream=stream,
             was_waiting=was_waiting,
             blocked=blocked,
         )
-        ended = await performance.perform()
-        if guard is None:
+        ended = await loop.run()
+        if chain is None:
             return ended
         if ended.status == "waiting":
-            self.memory.keep(ended.id, guard.hooks)
-        return restored(ended, guard)
+            self.memory.keep(ended.id, chain.hooks)
+        return restore_run(ended, chain)
 
-    def _guard(
+    def _chain(
         self, ledger: Ledger, excluded: Collection[str], remembered: Mapping[str, Hook] = {}
-    ) -> Guard:
-        """The guardrails of one run, whose verifiers draw on its budget and keep to its rules."""
+    ) -> GuardrailChain:
+        """Return the guardrails of one run, whose verifiers draw on its budget."""
         self.call_policy.bind()
         started = self.call_policy.clock() - ledger.spent.seconds
 
-        def metered() -> Calls:
+        def verifier_calls() -> Calls:
             calls = Calls(self.call_policy, ledger, started, excluded)
-            calls.share = SHARE_LEFT_BY_VERIFIERS
+            calls.share = VERIFIER_SHARE
             return calls
 
-        return Guard(self.guardrails, self.workers, metered, remembered)
+        return GuardrailChain(self.guardrails, self.workers, verifier_calls, remembered)
 
-    def _pool_for(self, options: Options) -> Pool:
-        pool = self.pool.without(options.exclude) if options.exclude else self.pool
-        self._check_budget(options.budget, pool)
-        return pool_at_depth(pool, 0, options.budget)
+    def _check_resumable(self, run: Run) -> None:
+        """Raise `ConfigError` for a run that is answered, or would escape a guardrail."""
+        if run.status == "answered":
+            raise ConfigError(f"{run.id} is answered already; there is nothing to resume")
+        if run.blocked_by:
+            raise ConfigError(
+                f"{run.id} was blocked by the guardrail {run.blocked_by!r}, and stays so; ask again"
+            )
+        known = {guardrail.name for guardrail in self.guardrails}
+        for name in run.guardrails:
+            if name not in known:
+                raise ConfigError(
+                    f"{run.id} began under the guardrail {name!r}, which is not in force now; "
+                    f"configure it again, or ask again"
+                )
 
     def _check_demands(
-        self, pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]
+        self, pool: Pool, options: ResponseOptions, images: tuple[Image, ...]
     ) -> None:
-        """Refuse what contradicts itself, and what no worker of the pool can do."""
-        if response_options is not DEFAULT_RESPONSE_OPTIONS:
-            check_response_options(response_options)
-            if response_options.schema is not None:
-                require_sound(response_options.schema)
+        """Reject options that contradict themselves, and what no worker of the pool can do."""
+        if options is not DEFAULT_RESPONSE_OPTIONS:
+            check_response_options(options)
+            if options.schema is not None:
+                check_schema(options.schema)
             own = {tool.name for tool in self.toolbox.tools} if self.toolbox is not None else set()
-            for tool in response_options.tools:
+            for tool in options.tools:
                 if tool.name in own:
                     raise UsageError(
                         f"the tool {tool.name!r} is one that Podium has itself; rename it"
                     )
-        if images or response_options is not DEFAULT_RESPONSE_OPTIONS:
-            check_pool(pool, response_options, images)
+        if images or options is not DEFAULT_RESPONSE_OPTIONS:
+            check_pool(pool, options, images)
 
     def _check_budget(self, budget: Budget, pool: Pool) -> None:
-        """A cap on money needs the price of everyone who may be asked, the planner included."""
-        planner: Worker | None = getattr(self.conductor, "worker", None)
+        """Reject a cap on money without the price of every worker, the planner included."""
+        planner = self.conductor.worker
         budget.check(pool if planner is None else (*pool, planner.profile))
 
     def _check_workers(self, pool: Pool) -> None:
@@ -382,11 +432,7 @@ class Runner:
             if name not in self.workers:
                 raise UnknownWorker(name, tuple(self.workers))
 
-
-def _forget(check: Check) -> None:
-    """A plan alone is no run that could keep what guardrails did."""
-
-
-def _prompt_hash(conductor: Conductor) -> str:
-    """A fingerprint of every prompt text that shapes the run."""
-    return f"{getattr(conductor, 'prompt_hash', '')}:{context.prompt_hash()}".strip(":")
+    @property
+    def _prompt_hash(self) -> str:
+        """A fingerprint of every prompt text that shapes the run."""
+        return f"{self.conductor.prompt_hash}:{prompt_hash()}".strip(":")

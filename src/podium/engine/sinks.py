@@ -1,4 +1,4 @@
-"""Those who watch a run: its journal, and whoever asked to be told."""
+"""Listeners of a run: its journal in the store, and callers' callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from podium.core.errors import PodiumError, TakenOver
+from podium.core.errors import PodiumError, RunTakenOver
 from podium.core.events import Emit, Event, RunDone, RunStarted
 from podium.core.run import Run
 from podium.store import Heartbeat, Journal, RunStore
@@ -18,16 +18,18 @@ log = logging.getLogger("podium")
 
 
 class RunSink(NamedTuple):
-    """Who is told of a run: `emit` takes its events, and `on_record` waits until they are,
-    where the store says that nothing may be done before; a run that begins there and cannot be
-    written is not begun: it raises `StoreError`."""
+    """Where a run's events go.
+
+    `persist`, where set, waits until events are persisted. It raises `StoreError` for a new run
+    that cannot be written.
+    """
 
     emit: Emit
-    on_record: Callable[[], Awaitable[None]] | None
+    persist: Callable[[], Awaitable[None]] | None
 
 
 @asynccontextmanager
-async def journaling(
+async def journal_events(
     store: RunStore,
     pulse: Heartbeat,
     emit: Emit | None,
@@ -35,33 +37,32 @@ async def journaling(
     claimed: Run | None = None,
     hands_back: bool = False,
 ) -> AsyncIterator[RunSink]:
-    """Where a run's events go: into the store, and to whoever watches. The run begins, or was
-    `claimed` to go on. The pulse beats for it until it is kept. Should another process take the run
-    over, it is stopped here, and `TakenOver` is raised however far it had come: its end is for the
-    other to tell.
+    """Send a run's events to the store and to `emit`, with a heartbeat until the run is kept.
 
-    A run that was claimed and ends before it has begun again is let go of. With `hands_back` one
-    that is cancelled stays on record as running, for whoever looks next."""
+    If another process takes the run over, it is stopped here and `RunTakenOver` is raised, however
+    far it came. `claimed` is a run that is resumed; it is released if it ends before it starts.
+    With `hands_back`, a cancelled run stays `running` on record, for another process to resume.
+    """
     performing = asyncio.current_task()
     assert performing is not None, "a run is performed by a task"
 
-    def stop(error: TakenOver) -> None:
+    def stop(error: RunTakenOver) -> None:
         log.warning("%s; it is stopped here", error)
         if not is_over:
             performing.cancel()
 
     is_over = has_begun = False
     journal = Journal(store, lost=stop, run_id=claimed.id if claimed is not None else None)
-    watched = telling(emit)
+    listener = fan_out(emit)
     writes_first = getattr(store, "writes_first", False)  # a store may be anyone's
 
-    def both(event: Event) -> None:
+    def emit_both(event: Event) -> None:
         nonlocal has_begun
         has_begun = has_begun or isinstance(event, RunStarted)
-        journal.emit(_handed_back(event) if hands_back and performing.cancelling() else event)
-        watched(event)
+        journal.emit(_as_running(event) if hands_back and performing.cancelling() else event)
+        listener(event)
 
-    async def on_record() -> None:
+    async def persist() -> None:
         await journal.drain()
         if claimed is None:
             journal.insist()
@@ -69,16 +70,16 @@ async def journaling(
     async def end() -> None:
         await journal.close()
         if claimed is not None and not has_begun and journal.taken_over is None:
-            await _let_go(store, claimed)
+            await _release(store, claimed)
 
     try:
         with pulse.of(journal):
             try:
                 try:
-                    yield RunSink(both, on_record if writes_first else None)
+                    yield RunSink(emit_both, persist if writes_first else None)
                 finally:
                     is_over = True
-                    await _to_the_end(end())
+                    await _finish(end())
             except asyncio.CancelledError:
                 if journal.taken_over is not None and performing.uncancel() == 0:
                     raise journal.taken_over from None
@@ -90,39 +91,40 @@ async def journaling(
             log.warning("this run was not stored: %s", journal.error)
 
 
-def telling(*watchers: Emit | None) -> Emit:
-    """Tell each of these watchers. One that fails is told nothing more: the run and the other
-    watchers must not suffer for it."""
-    listening = [watcher for watcher in watchers if watcher is not None]
+def fan_out(*listeners: Emit | None) -> Emit:
+    """Return an `Emit` that calls each listener; one that fails is dropped."""
+    active = [listener for listener in listeners if listener is not None]
 
-    def tell(event: Event) -> None:
-        for watcher in tuple(listening):
+    def emit(event: Event) -> None:
+        for listener in tuple(active):
             try:
-                watcher(event)
-            except Exception as error:  # noqa: BLE001 - the watcher is anyone's
-                listening.remove(watcher)
-                log.warning("the watcher of this run failed: %r", error)
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - a listener may be anyone's
+                active.remove(listener)
+                log.warning("a listener of this run failed: %r", error)
 
-    return tell
+    return emit
 
 
-def _handed_back(event: Event) -> Event:
-    """The event, with the run as it is left to others where it is its end. That is one write, under
-    the claim: between two somebody could go on with the run, and lose what was done."""
+def _as_running(event: Event) -> Event:
+    """Return an interrupted end as still running, in one write under the claim.
+
+    Between two writes another process could resume the run and lose what was done.
+    """
     if isinstance(event, RunDone) and event.run.status == "interrupted":
         return RunDone(replace(event.run, status="running", answer=None, process=""))
     return event
 
 
-async def _let_go(store: RunStore, claimed: Run) -> None:
+async def _release(store: RunStore, claimed: Run) -> None:
     try:
         await store.release_claim(claimed)
     except PodiumError as error:
-        log.warning("%s could not be let go of: %s", claimed.id, error)
+        log.warning("%s could not be released: %s", claimed.id, error)
 
 
-async def _to_the_end(work: Coroutine[None, None, None]) -> None:
-    """Finish the work even when cancelled meanwhile, and be cancelled only then."""
+async def _finish(work: Coroutine[None, None, None]) -> None:
+    """Finish the work even if cancelled meanwhile, and only then be cancelled."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

@@ -1,396 +1,173 @@
-"""One step being carried out: who is asked and in what order, what was said in it, its record.
+"""One step: ask its worker, or a fallback, until there is a reply; then make its record.
 
-A step is one call in the simplest case. With tools it is a conversation: the worker calls, and goes
-on when it has the results. Podium's own tools answer at once; when the client's are called, the
-step ends as waiting, and a resumed run takes it up where it stood.
-
-Here is only what ties these together. What a worker is asked is `context` and `requests`, how it is
-called `calls` and `hedging`, who takes over from it `substitutes`; what tools answer is `uses`,
-what guardrails leave of a reply `inspection`, a run inside the step `nesting`, and what a reader
-hears meanwhile `telling`.
+A plain step is one call. With tools it is a conversation: Podium's own tools are answered at once,
+and calls to the client's tools end the step as `waiting` until a resumed run brings the results.
+Calls, retries and hedges are `calls` and `hedging`; prompts are `requests`.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from podium.core.errors import (
-    AuthenticationFailed,
     BadReply,
-    BudgetExhausted,
     GuardrailBlocked,
-    PodiumError,
     PromptTooLong,
     RequestRefused,
     WorkerError,
 )
 from podium.core.events import StepRetried, StepStarted
+from podium.core.json_schema import find_mismatch, find_mismatch_unquoted
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.core.request import Message, Reply, Request, Tool, unanswered, user
-from podium.core.run import Run, StepRecord, StepStatus
-from podium.core.run_records import Check
-from podium.core.structured_output import misfit
-from podium.engine.calls import Calls, OnDelta
-from podium.engine.context import compose
-from podium.engine.hedging import Listener, Race, Won
-from podium.engine.inspection import holds_answer, inspected, inspected_answer
-from podium.engine.reply_stream import begin_telling
-from podium.engine.requests import asked_again, never_fitted, request_for, require_able, tools_for
-from podium.engine.substitutes import (
-    delegation_of,
-    hedge_for,
-    reply_of,
-    substitute_for,
-    taken_up,
-    with_run,
+from podium.core.request import (
+    DEFAULT_RESPONSE_OPTIONS,
+    Message,
+    Reply,
+    Request,
+    Tool,
+    assistant,
+    unanswered_calls,
+    user,
 )
-from podium.engine.tool_calls import turn_with_calls, unwanted_calls, with_own_answers
+from podium.core.requirements import (
+    Capabilities,
+    answer_capabilities,
+    intermediate_options,
+    is_capable,
+    sole_worker_capabilities,
+)
+from podium.core.run import GuardrailCheck, Run, StepRecord, StepStatus
+from podium.core.worker import Worker
+from podium.engine.assignment import Delegation
+from podium.engine.calls import Calls, OnDelta
+from podium.engine.hedging import HedgedReply, Listener, Race
+from podium.engine.reply_stream import ReplyStream
+from podium.engine.requests import (
+    Pair,
+    compose,
+    repair_request,
+    request_for,
+    require_capable,
+    schema_error,
+    tools_for,
+)
+from podium.engine.tool_calls import answer_calls, assistant_turn, with_answers
 
 if TYPE_CHECKING:
-    from podium.core.worker import Worker
     from podium.engine.execution import Execution
 
-GOES_ON: Final = "its process ended before it was done"
-"""What is kept as the error of a step that goes on; only a crash lets it be seen."""
+UNFINISHED: Final = "its process ended before it was done"
+"""Error of a step that is saved while it runs; visible only after a crash."""
 
-NOTHING: Final = Reply("")
+EMPTY_REPLY: Final = Reply("")
 
-MOST_TURNS: Final = 100
-"""How often a worker may use tools in one go. One that never comes to an end has failed."""
+MAX_TOOL_TURNS: Final = 100
 
 
 class StepRunner:
-    """One step being carried out."""
+    """Run one step of an execution."""
 
     _asked: str
-    """Who is asked now."""
+    """The worker that is being asked."""
     _tried: list[str]
-    """Who was asked, or looked at, to do the step."""
+    """Workers that were asked or considered so far."""
 
     __slots__ = (
         "_asked",
-        "_begun_by",
+        "_assignment",
         "_calls",
         "_checks",
         "_execution",
         "_first_repair",
+        "_first_worker",
         "_index",
+        "_inspector",
         "_is_final",
         "_nested",
+        "_pairs",
         "_prompt",
+        "_scope",
         "_started",
         "_step",
-        "_telling",
+        "_stream",
         "_tried",
         "_turns",
     )
 
     def __init__(self, execution: Execution, index: int) -> None:
         self._execution = execution
+        self._assignment = assignment = execution.assignment
+        self._scope = scope = execution.scope
+        self._inspector = scope.inspector
         self._index = index
         self._is_final = index == execution.final
-        self._step = execution.assignment.workflow.steps[index]
-        self._begun_by = self._step.worker
+        self._step = assignment.workflow.steps[index]
+        self._first_worker = self._step.worker
         self._prompt = ""
+        self._pairs: Sequence[Pair] = ()
         self._nested: tuple[Run, ...] = ()
-        self._checks: tuple[Check, ...] = ()
+        self._checks: tuple[GuardrailCheck, ...] = ()
         self._turns: tuple[Message, ...] = ()
-        self._telling = begin_telling(execution, index) if self._is_final else None
+        self._stream: ReplyStream | None = None
+        if self._is_final and (execution.stream or not execution.is_plain):
+            self._stream = ReplyStream(scope, assignment, index, streams=execution.stream)
         self._first_repair: int | None = None
-        self._started = execution.call_policy.clock()
-        self._calls = Calls(execution.call_policy, execution.scope.ledger, execution.scope.started)
+        self._started = scope.call_policy.clock()
+        self._calls = Calls(scope.call_policy, scope.ledger, scope.started)
         before = execution.cut_off.get(index)
         if before is not None:
-            self._take_up(before)
+            self._continue_from(before)
 
-    def _take_up(self, before: StepRecord) -> None:
-        """Go on from where the step stood."""
+    def _continue_from(self, before: StepRecord) -> None:
         self._calls.attempts.extend(before.attempts)
         self._checks = before.checks
-        self._nested = taken_up(before.nested)
+        self._nested = reopen_last(before.nested)
         if before.turns:
             self._turns = before.turns
             self._prompt = before.prompt
-        if before.status == "waiting" and before.answered_by in self._execution.workers:
-            self._begun_by = before.answered_by
+        if before.status == "waiting" and before.answered_by in self._scope.workers:
+            self._first_worker = before.answered_by
 
-    async def perform(self) -> None:
-        """Do the step; however it ends, the execution gets its record."""
-        execution = self._execution
-        try:
-            obstacle = execution.obstacle(self._index)
-            if obstacle is not None:
-                execution.done(self._record("skipped", error=obstacle))
-                return
-            self._brief()
-            reply = await self._ask_with_fallbacks()
-            if reply is None:
-                said = Reply(self._said(), finish="tool")
-                execution.done(self._record("waiting", said, answered_by=self._asked))
-            else:
-                execution.done(self._record("done", reply, answered_by=self._asked))
-        except BudgetExhausted as error:
-            execution.exhausted = execution.exhausted or error
-            execution.done(self._broken_off("skipped", str(error)))
-        except GuardrailBlocked as error:
-            execution.blocked = execution.blocked or error
-            execution.done(self._record("failed", error=str(error)))
-        except PodiumError as error:
-            if isinstance(error, PromptTooLong):
-                execution.too_long = True
-            if isinstance(error, AuthenticationFailed | RequestRefused):
-                execution.refused = True
-            execution.done(self._broken_off("failed", str(error)))
-        except asyncio.CancelledError:
-            execution.done(self._broken_off("cancelled", "stopped before it was done"))
-            raise
-
-    def _broken_off(self, status: StepStatus, error: str) -> StepRecord:
-        """The step as it ends without its reply; what a reader has of that is kept."""
-        return self._record(status, Reply(self._said()), error=error)
-
-    def _said(self) -> str:
-        """What a reader has of a reply that did not come to its end."""
-        return self._telling.so_far if self._telling is not None else ""
-
-    def _brief(self) -> None:
-        """Write the worker's message."""
-        execution = self._execution
-        assignment = execution.assignment
+    async def run(self, pairs: Sequence[Pair]) -> StepRecord:
+        """Ask for the reply; `pairs` are the earlier results that the step may read."""
+        self._pairs = pairs
         if not self._prompt:
+            assignment = self._assignment
             self._prompt = compose(
                 self._step.subtask,
                 question=assignment.question if assignment.pool.share_question else None,
-                pairs=execution.pairs(self._index),
+                pairs=pairs,
                 is_final=self._is_final,
             )
-        scope = execution.scope
+        scope = self._scope
         if scope.emit is not None:
-            scope.emit(
-                StepStarted(
-                    scope.run_id, assignment.round, self._index, self._step.worker, self._prompt
-                )
-            )
+            round_, worker = self._assignment.round, self._step.worker
+            scope.emit(StepStarted(scope.run_id, round_, self._index, worker, self._prompt))
+        reply = await self._ask_with_fallbacks()
+        if reply is None:
+            sent = Reply(self._sent(), finish="tool")
+            return self.record("waiting", sent, answered_by=self._asked)
+        return self.record("done", reply, answered_by=self._asked)
 
-    async def _ask_with_fallbacks(self) -> Reply | None:
-        """The reply of the step's worker, or of the first of its substitutes that gives one; None
-        where the step has to wait. Either is of the one that was asked last."""
-        name = self._begun_by
-        self._tried = [name]
-        while True:
-            try:
-                return await self._ask(name)
-            except WorkerError as error:
-                fallback = self._substitute(name, self._tried)
-                if fallback is None:
-                    raise
-                self._retried(fallback, error, 0.0)
-                name = fallback
+    def broken_off(self, status: StepStatus, error: str) -> StepRecord:
+        """Make the record of a step without a complete reply; what was streamed is kept."""
+        return self.record(status, Reply(self._sent()), error=error)
 
-    def _substitute(self, name: str, tried: list[str]) -> str | None:
-        assignment = self._execution.assignment
-        return substitute_for(name, tried, assignment, is_final=self._is_final)
-
-    def _may_give_way(self) -> bool:
-        """Whether somebody would take over from the worker that is being asked now."""
-        return self._substitute(self._tried[-1], [*self._tried]) is not None
-
-    async def _ask(self, name: str) -> Reply | None:
-        """The worker's reply; None where it called tools of the client."""
-        self._asked = name
-        execution = self._execution
-        worker = execution.workers[name]
-        if worker.profile.provider == CONDUCTOR_PROVIDER:
-            nested = await self._nest()
-            if nested is None or not self._is_final or not holds_answer(execution):
-                return nested
-            return await self._concluded(nested, name)
-        if not execution.is_plain:
-            self._begin_with(worker.profile)
-        self._calls.share = execution.remaining
-        telling, inspection = self._telling, execution.inspection
-        uses = 0
-        while True:
-            if self._turns and not await self._tools_have_answered():
-                return None
-            hear = telling.hear if telling is not None and telling.streams else None
-            if execution.hedges and self._is_hedged(name):
-                worker, reply = await self._race(worker, hear)
-                self._asked = name = worker.profile.name
-            else:
-                request = self._request(worker.profile)
-                reply = await self._calls.make(
-                    worker, request, hear, self._retried, self._may_give_way
-                )
-            if telling is not None:
-                reply = telling.completed(reply)
-            if inspection is not None:
-                reply = await inspected(reply, inspection, self._index, name, self._keep_check)
-            if reply.tool_calls:
-                uses += 1
-                if uses > MOST_TURNS:
-                    raise BadReply(f"{name} used tools {uses} times and came to no end")
-                self._take_calls(reply, worker.profile)
-            elif not reply.text.strip():
-                what = "refused to answer" if reply.finish == "refused" else "replied"
-                raise WorkerError(f"{name} {what} without a word")
-            elif execution.is_plain or self._fits(reply, name):
-                if telling is None and inspection is None:
-                    return reply
-                return await self._concluded(reply, name)
-
-    def _is_hedged(self, name: str) -> bool:
-        """Whether another may be asked beside that worker: not once tools were used, for only who
-        called them knows what for."""
-        return not self._turns and name in self._execution.hedges
-
-    async def _race(self, worker: Worker, hear: OnDelta | None) -> Won:
-        """Ask the worker and, should it take long, another beside it."""
-        listener = Listener(hear, self._retried, self._may_give_way)
-        race = Race(self._calls, self._execution.call_policy, worker, listener, self._other)
-        return await race.run(self._request(worker.profile))
-
-    def _other(self) -> tuple[Worker, Request] | None:
-        """Who is asked beside a worker that takes long, and what."""
-        execution, asked = self._execution, self._asked
-        hedge = execution.hedges[asked]
-        name = hedge_for(asked, hedge, execution.assignment, is_final=self._is_final)
-        if name is None:
-            return None
-        worker = execution.workers[name]
-        return worker, self._request(worker.profile)
-
-    async def _concluded(self, reply: Reply, name: str) -> Reply:
-        """The whole reply, looked at as the answer where it is one; what was held back is told."""
-        telling = self._telling
-        if telling is not None:
-            reply = telling.concluded(reply)
-        if self._is_final and holds_answer(self._execution):
-            reply = await inspected_answer(
-                reply, self._execution, self._index, name, self._keep_check
-            )
-        if telling is not None:
-            telling.tell_rest(reply.text)
-        return reply
-
-    def _keep_check(self, check: Check) -> None:
-        self._checks += (check,)
-
-    def _begin_with(self, profile: WorkerProfile) -> None:
-        """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
-        if self._is_final:
-            require_able(profile, self._execution.assignment.response_options)
-        if self._first_repair is not None:
-            self._turns = self._turns[: self._first_repair]
-            self._first_repair = None
-
-    def _request(self, profile: WorkerProfile) -> Request:
-        kept = self._telling.kept if self._telling is not None else ""
-        if self._execution.is_plain and not self._turns and not kept:
-            return Request((user(self._prompt),))
-        return request_for(
-            profile,
-            self._prompt,
-            self._execution.assignment,
-            self._turns,
-            self._tools(profile),
-            is_final=self._is_final,
-            kept=kept,
-        )
-
-    def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
-        execution = self._execution
-        response_options, toolbox = execution.assignment.response_options, execution.scope.toolbox
-        return tools_for(profile, response_options, toolbox, is_final=self._is_final)
-
-    def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
-        """Keep a turn in which tools were called."""
-        if not self._tools(profile):
-            raise unwanted_calls(reply, profile.name)
-        response_options, known = (
-            self._execution.assignment.response_options,
-            self._execution.scope.call_ids,
-        )
-        self._turns += (turn_with_calls(reply, response_options, known),)
-        if self._telling is not None:
-            self._telling.say_before_tools(reply.text)
-
-    async def _tools_have_answered(self) -> bool:
-        """Have Podium's own tools answer what is asked of them; whether nothing is left that the
-        client must answer."""
-        calls = unanswered(self._turns)
-        if not calls:
-            return True
-        turns = await with_own_answers(self._turns, calls, self._execution, self._index)
-        if turns != self._turns:
-            self._turns = turns
-            self._execution.note(self._record("cancelled", error=GOES_ON))
-        return not unanswered(turns)
-
-    def _fits(self, reply: Reply, name: str) -> bool:
-        """Whether the reply is what is demanded; where it is not, it is asked for once more.
-
-        A refusal, and a reply that was cut off at its length, say so themselves.
-        """
-        schema = self._execution.assignment.response_options.schema
-        if schema is None or not self._is_final or reply.finish != "stop":
-            return True
-        problem = misfit(reply.text, schema)
-        if problem is None:
-            return True
-        if self._first_repair is not None:
-            raise never_fitted(name, reply, schema)
-        self._first_repair = len(self._turns)
-        self._turns += asked_again(reply, problem)
-        return False
-
-    async def _nest(self) -> Reply | None:
-        """The answer of a run of its own; None where that waits."""
-        execution = self._execution
-        delegation = delegation_of(execution, self._index, self._nested)
-        await execution.scope.nest(delegation, self._keep)
-        nested = self._nested[-1]
-        if nested.status != "waiting":
-            return reply_of(nested)
-        if nested.answer and self._telling is not None:
-            self._telling.say_before_tools(nested.answer, is_told=True)
-        return None
-
-    def _keep(self, run: Run) -> None:
-        """Take a nested run as it stands now, in place of what it was before."""
-        self._nested = with_run(self._nested, run)
-        if run.status == "running":
-            self._execution.note(self._record("cancelled", error=GOES_ON))
-
-    def _retried(self, worker: str, error: WorkerError, wait: float) -> Request:
-        """Tell of another try, and say what will be asked."""
-        kept = 0
-        if self._telling is not None:
-            self._telling.break_off()
-            kept = len(self._telling.so_far) if self._telling.streams else 0
-        scope = self._execution.scope
-        if scope.emit is not None:
-            round_ = self._execution.assignment.round
-            scope.emit(
-                StepRetried(scope.run_id, round_, self._index, worker, str(error), wait, kept)
-            )
-        return self._request(self._execution.workers[worker].profile)
-
-    def _record(
+    def record(
         self,
         status: StepStatus,
-        reply: Reply = NOTHING,
+        reply: Reply = EMPTY_REPLY,
         *,
         error: str | None = None,
         answered_by: str = "",
     ) -> StepRecord:
-        """The step as it stands now."""
+        """Make the step's record as it stands."""
         step = self._step
-        execution = self._execution
-        run_started = execution.scope.started
+        run_started = self._scope.started
         return StepRecord(
-            execution.assignment.round,
+            self._assignment.round,
             self._index,
             step.worker,
             step.subtask,
@@ -399,7 +176,7 @@ class StepRunner:
             reply.text,
             error,
             (self._started - run_started) * 1000,
-            (execution.call_policy.clock() - run_started) * 1000,
+            (self._scope.call_policy.clock() - run_started) * 1000,
             tuple(self._calls.attempts),
             self._prompt,
             answered_by,
@@ -410,3 +187,303 @@ class StepRunner:
             reply.stop_sequence,
             self._checks,
         )
+
+    def _sent(self) -> str:
+        return self._stream.sent if self._stream is not None else ""
+
+    async def _ask_with_fallbacks(self) -> Reply | None:
+        """Return the reply of the worker or of its first fallback that has one; None to wait."""
+        name = self._first_worker
+        self._tried = [name]
+        while True:
+            try:
+                return await self._ask(name)
+            except WorkerError as error:
+                fallback = self._next_fallback(name, self._tried)
+                if fallback is None:
+                    raise
+                self._retried(fallback, error, 0.0)
+                name = fallback
+
+    def _next_fallback(self, name: str, tried: list[str]) -> str | None:
+        """Return the next capable fallback; every worker considered is added to `tried`."""
+        pool = self._assignment.pool
+        needed = self._needed_capabilities(pool[name])
+        following = pool[name].fallback
+        while following is not None and following not in tried:
+            tried.append(following)
+            if is_capable(pool[following], needed, pool):
+                return following
+            following = pool[following].fallback
+        return None
+
+    def _can_fall_back(self) -> bool:
+        return self._next_fallback(self._tried[-1], [*self._tried]) is not None
+
+    def _needed_capabilities(self, profile: WorkerProfile) -> Capabilities:
+        """Return what a replacement of that worker must be able to do in this step."""
+        options, images = self._assignment.response_options, self._assignment.images
+        if options == DEFAULT_RESPONSE_OPTIONS and not images:
+            return frozenset()
+        if not self._is_final:
+            options = intermediate_options(options)
+        used = profile.capabilities & sole_worker_capabilities(options, images)
+        return used | answer_capabilities(options)
+
+    async def _ask(self, name: str) -> Reply | None:
+        """Return the worker's reply, or None if it called tools of the client."""
+        self._asked = name
+        execution = self._execution
+        worker = self._scope.workers[name]
+        if worker.profile.provider == CONDUCTOR_PROVIDER:
+            nested = await self._nest()
+            if nested is None or not self._holds_answer:
+                return nested
+            return await self._conclude(nested, name)
+        if not execution.is_plain:
+            self._begin_with(worker.profile)
+        self._calls.share = execution.last + 1 - len(execution.records)
+        stream, inspector = self._stream, self._inspector
+        tool_turns = 0
+        while True:
+            if self._turns and not await self._own_tools_answered():
+                return None
+            on_delta = stream.receive if stream is not None and stream.streams else None
+            if execution.hedges and self._is_hedged(name):
+                worker, reply = await self._race(worker, on_delta)
+                self._asked = name = worker.profile.name
+            else:
+                request = self._request(worker.profile)
+                reply = await self._calls.make(
+                    worker, request, on_delta, self._retried, self._can_fall_back
+                )
+            if stream is not None:
+                reply = stream.complete(reply)
+            if inspector is not None:
+                reply = await self._inspect(reply, name)
+            if reply.tool_calls:
+                tool_turns += 1
+                if tool_turns > MAX_TOOL_TURNS:
+                    raise BadReply(f"{name} exceeded {MAX_TOOL_TURNS} tool turns")
+                self._take_calls(reply, worker.profile)
+            elif not reply.text.strip():
+                refused = reply.finish == "refused"
+                what = "refused to answer" if refused else "returned an empty reply"
+                raise WorkerError(f"{name} {what}")
+            elif execution.is_plain or self._fits_schema(reply, name):
+                if stream is None and inspector is None:
+                    return reply
+                return await self._conclude(reply, name)
+
+    def _is_hedged(self, name: str) -> bool:
+        """True if a second worker may be asked too: only before tools were called."""
+        return not self._turns and name in self._execution.hedges
+
+    async def _race(self, worker: Worker, on_delta: OnDelta | None) -> HedgedReply:
+        listener = Listener(on_delta, self._retried, self._can_fall_back)
+        race = Race(self._calls, self._scope.call_policy, worker, listener, self._hedge_call)
+        return await race.run(self._request(worker.profile))
+
+    def _hedge_call(self) -> tuple[Worker, Request] | None:
+        """Return the worker to ask besides the slow one, and its request. Never a conductor."""
+        pool, asked = self._assignment.pool, self._asked
+        name = self._execution.hedges[asked].to or pool[asked].fallback or asked
+        if name not in pool.names or pool[name].provider == CONDUCTOR_PROVIDER:
+            return None
+        if not is_capable(pool[name], self._needed_capabilities(pool[asked]), pool):
+            return None
+        worker = self._scope.workers[name]
+        return worker, self._request(worker.profile)
+
+    async def _conclude(self, reply: Reply, name: str) -> Reply:
+        """Return the whole reply, checked as the answer if it is one, and send what was held."""
+        stream = self._stream
+        if stream is not None:
+            reply = stream.conclude(reply)
+        if self._holds_answer:
+            reply = await self._inspect_answer(reply, name)
+        if stream is not None:
+            stream.send_rest(reply.text)
+        return reply
+
+    @property
+    def _holds_answer(self) -> bool:
+        """True if guardrails must see the whole reply before any of it is sent."""
+        return self._is_final and self._inspector is not None and self._inspector.answers
+
+    async def _inspect(self, reply: Reply, worker: str) -> Reply:
+        """Apply the guardrails on replies. Thinking is dropped: they do not see it.
+
+        Only what the provider needs to continue after tool calls is kept of it.
+        """
+        inspector = self._inspector
+        assert inspector is not None
+
+        async def check(text: str) -> str:
+            return await inspector.reply(text, self._index, worker, self._add_check)
+
+        calls = [replace(call, arguments=await check(call.arguments)) for call in reply.tool_calls]
+        needed = tuple(part for part in reply.thinking if part.opaque) if calls else ()
+        text = await check(reply.text) if reply.text else ""
+        return replace(reply, text=text, tool_calls=tuple(calls), thinking=needed)
+
+    async def _inspect_answer(self, reply: Reply, worker: str) -> Reply:
+        """Apply the guardrails on answers; one that breaks the demanded schema blocks."""
+        assert self._inspector is not None
+        first = len(self._checks)
+        records = self._execution.records
+        others = [records[index] for index in sorted(records)]
+        text = await self._inspector.answer(
+            reply.text, self._index, worker, others, self._add_check
+        )
+        schema = self._assignment.response_options.schema
+        if text != reply.text and schema is not None:
+            problem = find_mismatch_unquoted(text, schema)
+            if problem:
+                guardrail = self._checks[first:][-1].guardrail
+                raise GuardrailBlocked(
+                    guardrail, "answer", f"what it left of it does not fit: {problem}"
+                )
+        return replace(reply, text=text, thinking=())
+
+    def _add_check(self, check: GuardrailCheck) -> None:
+        self._checks += (check,)
+
+    def _begin_with(self, profile: WorkerProfile) -> None:
+        """Refuse an incapable worker, and drop the repair turns of the one before."""
+        if self._is_final:
+            require_capable(profile, self._assignment.response_options)
+        if self._first_repair is not None:
+            self._turns = self._turns[: self._first_repair]
+            self._first_repair = None
+
+    def _request(self, profile: WorkerProfile) -> Request:
+        kept = self._stream.kept if self._stream is not None else ""
+        if self._execution.is_plain and not self._turns and not kept:
+            return Request((user(self._prompt),))
+        return request_for(
+            profile,
+            self._prompt,
+            self._assignment,
+            self._turns,
+            self._tools(profile),
+            is_final=self._is_final,
+            kept=kept,
+        )
+
+    def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
+        options = self._assignment.response_options
+        return tools_for(profile, options, self._scope.toolbox, is_final=self._is_final)
+
+    def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
+        """Add the turn in which the worker called tools."""
+        if not self._tools(profile):
+            called = ", ".join(call.name for call in reply.tool_calls)
+            raise BadReply(f"{profile.name} called {called}, but was offered no tools")
+        options = self._assignment.response_options
+        self._turns += (assistant_turn(reply, options, self._scope.call_ids),)
+        if self._stream is not None:
+            self._stream.add_before_tools(reply.text)
+
+    async def _own_tools_answered(self) -> bool:
+        """Have Podium's own tools answer; False if the client's results are still missing."""
+        calls = unanswered_calls(self._turns)
+        if not calls:
+            return True
+        clients = {tool.name for tool in self._assignment.response_options.tools}
+        own = [call for call in calls if call.name not in clients]
+        if own:
+            results = await answer_calls(own, self._scope, self._assignment.round, self._index)
+            self._turns = with_answers(self._turns, {each.call_id: each for each in results})
+            self._execution.note(self.record("cancelled", error=UNFINISHED))
+        return not unanswered_calls(self._turns)
+
+    def _fits_schema(self, reply: Reply, name: str) -> bool:
+        """True if the reply is what is demanded; otherwise ask for it once more.
+
+        Refusals and replies cut off at their length pass: they say so themselves.
+        """
+        schema = self._assignment.response_options.schema
+        if schema is None or not self._is_final or reply.finish != "stop":
+            return True
+        problem = find_mismatch(reply.text, schema)
+        if problem is None:
+            return True
+        if self._first_repair is not None:
+            raise schema_error(name, reply, schema)
+        self._first_repair = len(self._turns)
+        self._turns += repair_request(reply, problem)
+        return False
+
+    async def _nest(self) -> Reply | None:
+        """Return the answer of a nested run, or None while that waits."""
+        await self._scope.nest(self._delegation(), self._keep_nested)
+        nested = self._nested[-1]
+        if nested.status != "waiting":
+            return nested_reply(nested)
+        if nested.answer and self._stream is not None:
+            self._stream.add_before_tools(nested.answer, is_sent=True)
+        return None
+
+    def _delegation(self) -> Delegation:
+        """Turn the step into a question, with what it may read as the conversation before it."""
+        assignment = self._assignment
+        history: list[Message] = list(assignment.history)
+        for pair in self._pairs:
+            history += (user(pair.subtask), assistant(pair.reply))
+        begun = self._nested[-1] if self._nested else None
+        if begun is not None and begun.status not in ("running", "interrupted", "waiting"):
+            begun = None
+        options = assignment.response_options
+        return Delegation(
+            self._step.subtask,
+            tuple(history),
+            self._index,
+            self._execution.stream and self._is_final and not self._holds_answer,
+            begun,
+            options if self._is_final else intermediate_options(options),
+        )
+
+    def _keep_nested(self, run: Run) -> None:
+        """Store the nested run as it stands, replacing its earlier state."""
+        nested = self._nested
+        before = nested[:-1] if nested and nested[-1].id == run.id else nested
+        self._nested = (*before, run)
+        if run.status == "running":
+            self._execution.note(self.record("cancelled", error=UNFINISHED))
+
+    def _retried(self, worker: str, error: WorkerError, wait: float) -> Request:
+        """Emit the retry and return the request to send."""
+        kept = 0
+        if self._stream is not None:
+            self._stream.break_off()
+            kept = len(self._stream.sent) if self._stream.streams else 0
+        scope = self._scope
+        if scope.emit is not None:
+            round_ = self._assignment.round
+            scope.emit(
+                StepRetried(scope.run_id, round_, self._index, worker, str(error), wait, kept)
+            )
+        return self._request(scope.workers[worker].profile)
+
+
+def reopen_last(nested: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Reopen the last nested run of a resumed step, so that its finished steps are not repeated."""
+    if nested and nested[-1].status in ("failed", "exhausted", "answered"):
+        return (*nested[:-1], replace(nested[-1], status="interrupted"))
+    return nested
+
+
+def nested_reply(nested: Run) -> Reply:
+    """Return the nested run's answer as a reply; raise `WorkerError` if it has none."""
+    if nested.answer is None:
+        refusal = RequestRefused if nested.refused else WorkerError
+        error = PromptTooLong if nested.too_long else refusal
+        raise error(nested.error or "the nested run gave no answer")
+    final = nested.rounds[-1].final
+    return Reply(
+        nested.answer,
+        finish=nested.final_finish,
+        thinking=final.thinking if final is not None else (),
+        stop_sequence=nested.final_stop_sequence,
+    )

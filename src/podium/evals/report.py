@@ -236,7 +236,7 @@ def _check_prices(wanted: EvalSpec, ensemble: Ensemble) -> None:
     conductors = [ensemble.conductor]
     if any(name.partition(":")[0] == "untrained" for name in wanted.strategies):
         conductors += ensemble.untrained.values()
-    planners = [getattr(conductor, "worker", None) for conductor in conductors]
+    planners = [conductor.worker for conductor in conductors]
     asked = (*ensemble.pool, *(planner.profile for planner in planners if planner is not None))
     allowed = ensemble.options.budget.allow_unpriced
     Budget(usd=wanted.cap_usd, allow_unpriced=allowed).check(asked)

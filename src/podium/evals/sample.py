@@ -15,7 +15,7 @@ from podium.conductors import plan
 from podium.conductors.evolved.turns import ends_accepted
 from podium.core.errors import MalformedPlan, UsageError
 from podium.core.pool import Pool
-from podium.core.roles import Role, roles
+from podium.core.roles import Role, step_roles
 from podium.core.run import Round, Run, dump
 from podium.core.task import Suite, Task
 from podium.core.usage import Usage
@@ -245,7 +245,7 @@ def _described_sample(case: Case, run: Run) -> Sample:
         seconds=run.spent.seconds,
         fault=_fault(run),
         at_fault=_at_fault(run),
-        roles=roles(run),
+        roles=step_roles(run),
         calls=sum(1 for _ in run.calls),
         cost_usd=run.cost_usd,
         expected=case.task.answer,

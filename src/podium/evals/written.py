@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self, TextIO
 from podium._util.files import place, read_json, write_whole, writing
 from podium.core.errors import UnreadableRun, UsageError
 from podium.core.run import Run, load
-from podium.core.task import Judged
+from podium.core.task import JudgedRun
 from podium.evals.sample import Sample
 
 SUMMARY: Final = "summary.json"
@@ -254,7 +254,7 @@ def read_line(path: Path, number: int, line: bytes) -> Line:
 FAULTY: Final = "of which a call, a plan or a grader failed"
 
 
-def judged_samples(directory: Path, left_out: Counter[str]) -> Iterator[Judged]:
+def judged_samples(directory: Path, left_out: Counter[str]) -> Iterator[JudgedRun]:
     """Every sample in an evaluation's directory as a run with its reward; those that say nothing
     are counted in `left_out` by the reason."""
     if not (directory / MANIFEST).is_file():
@@ -274,7 +274,7 @@ def judged_samples(directory: Path, left_out: Counter[str]) -> Iterator[Judged]:
                     yield judged
 
 
-def _judged(path: Path, number: int, line: bytes) -> Judged | None:
+def _judged(path: Path, number: int, line: bytes) -> JudgedRun | None:
     strategy, sample, document = read_line(path, number, line)
     if sample.fault is not None:
         return None
@@ -288,4 +288,4 @@ def _judged(path: Path, number: int, line: bytes) -> Judged | None:
     if run.status != "answered":
         return None
     source = f"evaluation:{path.parent.name}/{strategy}"
-    return Judged(run=run, reward=float(sample.right), source=source, judged_at=run.created_at)
+    return JudgedRun(run=run, reward=float(sample.right), source=source, judged_at=run.created_at)

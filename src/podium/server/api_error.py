@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from podium.core.errors import (
     BudgetExhausted,
-    BudgetUnseen,
+    BudgetUnavailable,
     ConfigError,
     Conflict,
     GuardrailBlocked,
@@ -167,7 +167,7 @@ def _without_records(error: StoreError) -> ApiError:
     LOGGER.error("%s", error)
     if isinstance(error, UnreadableRun):
         return ApiError("failed", _of_the_operators(error))
-    if isinstance(error, BudgetUnseen):
+    if isinstance(error, BudgetUnavailable):
         return budget_unavailable()
     return ApiError("overloaded", STORE_UNAVAILABLE, retry_after=RETRY_SECONDS)
 

@@ -21,7 +21,7 @@ from podium.config.problems import suggest
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
 from podium.core.worker import Worker
-from podium.engine.context import prompt_hash
+from podium.engine.requests import prompt_hash
 from podium.engine.runner import Options
 from podium.server.api_error import ApiError
 
@@ -136,14 +136,14 @@ def tier_fingerprint(
     options, and of the settings behind all that how the workers are called and which servers have
     tools for them."""
     leading = conductor_for_tier(tier, conductor, mini)
-    planner: Worker | None = getattr(leading, "worker", None)
+    planner = leading.worker
     plans = tier != "mini" or mini is not None
     written = getattr(conductor, "workflow", None) if plans else None
     shaping: list[Any] = [
         tier,
         asdict(pool),
         leading.name,
-        str(getattr(leading, "prompt_hash", "")),
+        leading.prompt_hash,
         asdict(planner.profile) if planner is not None else None,
         asdict(written) if written is not None else None,
         prompt_hash(),

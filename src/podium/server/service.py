@@ -163,7 +163,7 @@ async def open_service(
         pool=pool,
         conductor=conductor,
         options=options,
-        excludable=runtime.excludable,
+        excludable=runtime.excludable_names,
         mini=mini,
     )
     return Service(
@@ -178,7 +178,7 @@ async def open_service(
         gateway=Gateway(
             call_policy,
             options.budget,
-            runtime.excludable,
+            runtime.excludable_names,
             guardrails=assembly.guardrails,
             workers=assembly.workers,
         ),

@@ -235,12 +235,13 @@ EVERY_RUN: Final = RunFilter()
 @runtime_checkable
 class RunStore(Protocol):
     """Keeps runs. Every method raises `StoreError` when the store cannot do its work, and those
-    that write of a run raise `TakenOver` when it was begun or claimed here and another process has
-    claimed it since."""
+    that write of a run raise `RunTakenOver` when it was begun or claimed here and another process
+    has claimed it since."""
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has. One that
-        was not claimed here must be new: `TakenOver` is raised where another process began it."""
+        was not claimed here must be new: `RunTakenOver` is raised where another process began
+        it."""
         ...
 
     async def save_round(self, run_id: str, round_: Round) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from podium.core.errors import PodiumError, StoreError, TakenOver, UsageError
+from podium.core.errors import PodiumError, RunTakenOver, StoreError, UsageError
 from podium.core.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
 from podium.store.base import LEASE_SECONDS, RunStore
 
@@ -42,12 +42,12 @@ class Journal:
         store: RunStore,
         *,
         backlog: int = BACKLOG,
-        lost: Callable[[TakenOver], None] | None = None,
+        lost: Callable[[RunTakenOver], None] | None = None,
         run_id: str | None = None,
     ) -> None:
         self._store = store
         self._lost = lost
-        self._taken_over: TakenOver | None = None
+        self._taken_over: RunTakenOver | None = None
         self._limit = backlog
         self._backlog: deque[Written] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class Journal:
         return self._error
 
     @property
-    def taken_over(self) -> TakenOver | None:
+    def taken_over(self) -> RunTakenOver | None:
         """Why nothing of the run is written any more, where another process performs it."""
         return self._taken_over
 
@@ -78,7 +78,7 @@ class Journal:
             self._closed = True
             raise self._error
 
-    def lose(self, error: TakenOver) -> None:
+    def lose(self, error: RunTakenOver) -> None:
         """Another process performs the run: write nothing more, and say so."""
         self._closed = True
         self._backlog.clear()
@@ -127,7 +127,7 @@ class Journal:
             event = self._backlog.popleft()
             try:
                 await self._write(event)
-            except TakenOver as error:
+            except RunTakenOver as error:
                 self.lose(error)
             except StoreError as error:
                 self._fall_behind(error)
@@ -209,4 +209,4 @@ class Heartbeat:
             return
         for journal in tuple(self._journals):
             if journal.run_id in lost:
-                journal.lose(TakenOver(f"{journal.run_id} was taken over by another process"))
+                journal.lose(RunTakenOver(f"{journal.run_id} was taken over by another process"))

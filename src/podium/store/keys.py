@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, final, get
 from pydantic import ConfigDict
 
 from podium.core.errors import ConfigError
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 from podium.core.run import Tier
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class KeyUsage:
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Amount:
     """What a budget was charged: what was used, and what was assumed where that is unknown."""

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from podium.core.run import Run, Tier
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Run, Tier
 from podium.core.usage import Usage
 from podium.store.keys import ZERO, Amount, KeyCharges, KeyUsage, Rules
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from podium.core.errors import ConfigError, PodiumError, StoreError, UsageError, installing
+from podium.core.errors import ConfigError, PodiumError, StoreError, UsageError, install_command
 from podium.core.request import Reply
 from podium.workers.cached import ReplyCache
 
@@ -182,7 +182,7 @@ def _ray() -> Any:
         import ray.exceptions
     except ImportError as error:
         raise ConfigError(
-            f"spreading work over machines needs the package ray: {installing('ray')}"
+            f"spreading work over machines needs the package ray: {install_command('ray')}"
         ) from error
     return ray
 

@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from podium.core.errors import ConfigError, UsageError, installing
-from podium.core.structured_output import fits, require_sound
+from podium.core.errors import ConfigError, UsageError, install_command
+from podium.core.json_schema import check_schema, is_valid
 from podium.core.task import Grader
 from podium.core.worker import Worker
 from podium.tasks import answers, mathematics
@@ -66,7 +66,7 @@ class JsonSchema:
 
     def __post_init__(self) -> None:
         try:
-            require_sound(self.schema)
+            check_schema(self.schema)
         except UsageError as error:
             raise ConfigError(str(error)) from error
         if self.answer.strip():
@@ -77,7 +77,7 @@ class JsonSchema:
             wanted = json.loads(self.answer)
         except ValueError as error:
             raise ConfigError(f"the answer must be JSON: {error}") from error
-        if not fits(wanted, self.schema):
+        if not is_valid(wanted, self.schema):
             raise ConfigError("the answer does not fit its own schema")
 
     async def __call__(self, answer: str) -> bool:
@@ -87,7 +87,7 @@ class JsonSchema:
             return False
         try:
             given = json.loads(without_fence(text))
-            return fits(given, self.schema) and (
+            return is_valid(given, self.schema) and (
                 not self.answer.strip() or bool(given == json.loads(self.answer))
             )
         except (ValueError, RecursionError):
@@ -243,7 +243,7 @@ class Mathematics:
         if importlib.util.find_spec("math_verify") is None:
             raise ConfigError(
                 "the grader `math` needs the package math-verify, which is not installed: "
-                f"{installing('eval')}"
+                f"{install_command('eval')}"
             )
 
     async def __call__(self, answer: str) -> bool:

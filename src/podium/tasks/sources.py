@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 from podium.tasks.own import json_lines, reading
 
 PROBE_SECONDS: Final = 5.0
@@ -158,7 +158,8 @@ def optional(module: str, purpose: str, extra: str = "eval") -> Any:
     except ImportError as error:
         package = module.partition(".")[0].replace("_", "-")
         raise ConfigError(
-            f"{purpose} needs the package {package}, which is not installed: {installing(extra)}"
+            f"{purpose} needs the package {package}, which is not installed: "
+            f"{install_command(extra)}"
         ) from error
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from podium._util.files import place, writing
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 from podium.workers.local import weights
 from podium.workers.local.lora import DOWN, PREFIX, UP, LoraShape, write_adapter
 from podium.workers.local.sources import WEIGHTS_FILE, AdapterConfig, read_config
@@ -159,7 +159,7 @@ def value_of(reader: GGUFReader, key: str) -> Any:
 def missing(error: ImportError) -> ConfigError:
     """What to do about a package that is not installed."""
     return ConfigError(
-        f"converting an adapter needs the package {error.name}; {installing('train')}"
+        f"converting an adapter needs the package {error.name}; {install_command('train')}"
     )
 
 

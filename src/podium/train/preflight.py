@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from podium._util.files import write_whole, writing
 from podium.config.problems import validation_problem
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import Usage
 from podium.train.exercises import needs_baselines
@@ -184,7 +184,7 @@ def require_packages(kind: Kind | None = None) -> None:
     if missing:
         raise ConfigError(
             f"training needs the extra train, and {', '.join(missing)} cannot be found; "
-            f"{installing('train')}"
+            f"{install_command('train')}"
         )
 
 

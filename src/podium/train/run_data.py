@@ -26,7 +26,7 @@ from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError, NotFound, PodiumError, UnreadableRun
 from podium.core.pool import WorkerProfile
 from podium.core.run import Run, timestamp
-from podium.core.task import Grader, Judged, Outcome, outcome_of
+from podium.core.task import Grader, JudgedRun, Outcome, worker_outcome
 from podium.core.worker import Worker
 from podium.store import Feedback, RunFilter, RunStore, feedback_in, keys_in
 from podium.store.base import SUMMARY_CHARACTERS
@@ -66,7 +66,7 @@ NOT_GOOD: Final = "not thought good"
 NO_PLAN: Final = "planned more than once, or over workers that are not in the pool"
 
 
-async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[Judged]:
+async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[JudgedRun]:
     """Every run in the store that somebody judged and that may be learned from; the others are
     counted in `left_out` by the reason."""
     rules = await rules_by_key(store)
@@ -86,7 +86,7 @@ async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[
             if reason is not None:
                 left_out[reason] += 1
                 continue
-            yield Judged(
+            yield JudgedRun(
                 run=run,
                 reward=given.score,
                 source=f"grader:{given.grader}" if given.grader else FEEDBACK,
@@ -109,7 +109,7 @@ def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
         return KEPT_OUT
     if run.status != "answered" or run.answer is None:
         return UNANSWERED
-    if any(check.deed in ("redacted", "blocked") for check in run.all_checks):
+    if any(check.action in ("redacted", "blocked") for check in run.all_checks):
         return REDACTED
     return None
 
@@ -148,9 +148,9 @@ class RunDataset:
         """A task for each question of which a right answer is known, by what was last thought."""
         return [task for words in self._words.values() if (task := _last_task(words)) is not None]
 
-    def take(self, judged: Judged) -> None:
+    def take(self, judged: JudgedRun) -> None:
         """Learn what can be learned from one run."""
-        outcome = outcome_of(judged)
+        outcome = worker_outcome(judged)
         if outcome is None:
             self.without["outcomes"][SEVERAL_STEPS] += 1
         elif any(worker.provider == ORACLE for worker in judged.run.pool):
@@ -162,7 +162,7 @@ class RunDataset:
         self._take_task(judged)
         self._take_plan(judged)
 
-    def _take_task(self, judged: Judged) -> None:
+    def _take_task(self, judged: JudgedRun) -> None:
         run, without = judged.run, self.without["tasks"]
         if judged.excludes:
             without[EXCLUDING] += 1
@@ -177,7 +177,7 @@ class RunDataset:
                 word = _Word(judged.judged_at, record, named is not None)
                 self._words.setdefault(run.question, []).append(word)
 
-    def _take_plan(self, judged: Judged) -> None:
+    def _take_plan(self, judged: JudgedRun) -> None:
         run, without = judged.run, self.without["plans"]
         if judged.reward < GOOD:
             without[NOT_GOOD] += 1
@@ -205,7 +205,7 @@ def _last_task(words: list[_Word]) -> TaskRecord | None:
     return None if last is None else last.record
 
 
-def _named_task(judged: Judged) -> TaskRecord | None:
+def _named_task(judged: JudgedRun) -> TaskRecord | None:
     """The grader's own task, or the question with the answer that a person says is right, where
     others can be compared with that; None where nobody named what is right."""
     if not judged.task:
@@ -218,7 +218,7 @@ def _named_task(judged: Judged) -> TaskRecord | None:
     return replace(record, grader=CONTAINS) if _is_reference(record.answer) else None
 
 
-def _task_of_answer(judged: Judged) -> TaskRecord | None:
+def _task_of_answer(judged: JudgedRun) -> TaskRecord | None:
     """The question with the answer that was thought good, where others can be compared with it."""
     run = judged.run
     is_corrected = judged.source == FEEDBACK and bool(judged.task)

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from podium.conductors import plan
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError, MalformedPlan, PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
-from podium.core.run import Round, Run, StepRecord, best_so_far, new_run_id, timestamp
+from podium.core.run import Round, Run, StepRecord, best_step, new_run_id, timestamp
 from podium.core.task import Task
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
@@ -186,7 +186,7 @@ class Scorer:
             pool,
             max_steps=self.max_steps,
             strict=True,
-            may_accept=best_so_far(rounds) is not None,
+            may_accept=best_step(rounds) is not None,
         ).workflow
         return workflow if workflow is None or self._amend is None else self._amend(workflow)
 
@@ -265,7 +265,7 @@ class Scorer:
         """Whether the answer that could have been accepted is right, where it counts; its plan
         speaks for it where plans are graded."""
         counts = self.reward.replan_penalty or self.reward.accept_penalty
-        before = best_so_far(rounds) if counts else None
+        before = best_step(rounds) if counts else None
         if before is None:
             return None
         if task.plan_grader is not None:
@@ -312,7 +312,7 @@ async def score(
     )
 
 
-class _Written:
+class _Written(Conductor):
     """Stands where a run has its conductor, for a run whose plan is written already."""
 
     name = "scored"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Finish, Reply, Thinking, ToolCall
-from podium.core.usage import UNKNOWN_USAGE, Usage, believable
+from podium.core.usage import UNKNOWN_USAGE, Usage, plausible_usage
 from podium.workers import errors as faults
 from podium.workers import fields
 from podium.workers import translation as parts
@@ -236,4 +236,4 @@ class MessageAssembly:
             reasoning_tokens=self._counts.get("thinking_tokens"),
             cache_write_tokens=written,
         )
-        return believable(usage)
+        return plausible_usage(usage)

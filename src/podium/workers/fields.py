@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Final, ParamSpec
 
-from podium.core.usage import MOST_TOKENS, UNKNOWN_USAGE, Usage, believable
+from podium.core.usage import MOST_TOKENS, UNKNOWN_USAGE, Usage, plausible_usage
 
 Document = Mapping[str, Any]
 Arguments = ParamSpec("Arguments")
@@ -89,7 +89,7 @@ def counted(read: Callable[Arguments, Usage]) -> Callable[Arguments, Usage]:
     @wraps(read)
     def reading(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Usage:
         try:
-            return believable(read(*args, **kwargs))
+            return plausible_usage(read(*args, **kwargs))
         except Malformed:
             return UNKNOWN_USAGE
 

@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.core.errors import UsageError, installing
-from podium.core.exclusion import SERVER
+from podium.core.errors import UsageError, install_command
+from podium.core.json_schema import check_schema
+from podium.core.pool import MCP_PREFIX
 from podium.core.request import Tool, ToolCall, ToolResult
-from podium.core.structured_output import require_sound
 from podium.workers.fields import Document, Malformed, member, members, text
 
 if TYPE_CHECKING:  # needs the extra `mcp`
@@ -105,8 +105,8 @@ class McpToolbox:
 
     def excluding(self, names: Collection[str]) -> McpSelection:
         """Return the tools of the servers that a run does not exclude."""
-        kept = tuple(s for s in self._servers if f"{SERVER}{s.name}" not in names)
-        return McpSelection(kept, tuple(sorted(n for n in names if not n.startswith(SERVER))))
+        kept = tuple(s for s in self._servers if f"{MCP_PREFIX}{s.name}" not in names)
+        return McpSelection(kept, tuple(sorted(n for n in names if not n.startswith(MCP_PREFIX))))
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Call a tool; every failure is a result that describes it."""
@@ -272,7 +272,7 @@ async def _new_connection(settings: McpSettings, environment: Mapping[str, str])
         connection = await asyncio.to_thread(_connection_class)
     except ModuleNotFoundError as error:
         raise McpServerError(
-            f"{settings.name} needs the extra mcp; install it: {installing('mcp')}"
+            f"{settings.name} needs the extra mcp; install it: {install_command('mcp')}"
         ) from error
     return connection(settings, environment)
 
@@ -311,7 +311,7 @@ def _parse_tool(document: Document) -> Tool:
     parameters = member(document, "inputSchema") or {"type": "object"}
     if parameters.get("type") != "object":
         raise Malformed(f"the input schema of {name[:64]!r} is not of type object")
-    require_sound(parameters)
+    check_schema(parameters)
     description = text(document, "description") or text(document, "title")
     return Tool(name, description[:LONGEST_DESCRIPTION], parameters)
 

@@ -29,7 +29,7 @@ from podium.core.errors import (
     RequestRefused,
     StoreError,
     WorkerCrashed,
-    installing,
+    install_command,
 )
 from podium.core.pool import WorkerProfile
 from podium.core.request import Message, Reply, Request, Text, Thinking
@@ -150,7 +150,7 @@ def _check_packages(profile: WorkerProfile) -> None:
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"worker {profile.name!r} needs the package {package}; {installing('train')}"
+                f"worker {profile.name!r} needs the package {package}; {install_command('train')}"
             )
 
 

@@ -24,8 +24,7 @@ from benchmarks.chaos.scene import (
 from benchmarks.chaos.upstream import ANSWER, Asked, Conduct, asked_of, chaos_upstream, tokens_of
 from podium.config import discover_settings
 from podium.core.errors import ConfigError
-from podium.core.run import Run
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Run
 from podium.core.usage import Usage
 from podium.core.workflow import Step
 from support.runs_on_record import run_with_calls

@@ -24,8 +24,7 @@ from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.scene import INNER
 from benchmarks.chaos.upstream import Asked
 from benchmarks.postgres import programs
-from podium.core.run import Run, RunStatus
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Run, RunStatus
 from podium.core.usage import Usage
 from podium.core.workflow import Step
 from support.postgres import MISSING

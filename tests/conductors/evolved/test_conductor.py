@@ -15,7 +15,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import ResponseOptions, Tool
 from podium.core.run import Run, TurnRole, dump, load
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict
-from podium.engine.requests import request_of
+from podium.engine.requests import replay_request
 from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker
 from support.evolved import Reading, coordinator
@@ -256,7 +256,7 @@ async def test_what_a_request_demands_is_demanded_of_workers_alone() -> None:
     )
     assert turns(run) == [("ann", "thinker"), ("bob", "worker")]
     assert run.answer == '{"it": 42}'
-    asked = [request_of(run, run.rounds[step.round], step) for step in run.steps]
+    asked = [replay_request(run, run.rounds[step.round], step) for step in run.steps]
     assert [request.schema if request else None for request in asked] == [
         None,
         response_options.schema,

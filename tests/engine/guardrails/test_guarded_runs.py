@@ -10,7 +10,7 @@ import pytest
 
 from podium.client.client import AsyncPodium
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError, GuardrailBlocked, RequestRefused
 from podium.core.events import (
     Event,
@@ -62,7 +62,7 @@ MAIL = "ada@example.com"
 TOOL = Tool("look", "looks", {"type": "object"})
 
 
-class Planner:
+class Planner(Conductor):
     """Writes the given plans in turn."""
 
     name = "planner"
@@ -98,7 +98,7 @@ def seen(place: str, log: list[GuardrailInput]) -> Guardrail:
 
 
 def deeds(run: Run) -> list[tuple[str, str, str]]:
-    return [(check.guardrail, check.place, check.deed) for check in run.all_checks]
+    return [(check.guardrail, check.stage, check.action) for check in run.all_checks]
 
 
 async def test_each_place_is_looked_at_once_and_in_order() -> None:
@@ -109,7 +109,7 @@ async def test_each_place_is_looked_at_once_and_in_order() -> None:
         Actor("b", lambda _: "so"),
         guardrails=[seen("reply", log)],
     ).run("why?", history=(user("hello"), assistant("hi")))
-    assert [(c.place, c.text, c.step, c.worker) for c in log] == [
+    assert [(c.stage, c.text, c.step, c.worker) for c in log] == [
         ("question", "why?", None, ""),
         ("question", "hello", None, ""),
         ("question", "hi", None, ""),
@@ -131,7 +131,7 @@ async def test_a_blocked_question_reaches_nobody_and_is_not_kept() -> None:
         f"write to {MAIL}", history=(user(MAIL),), emit=events.append
     )
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "no-mail")
-    assert run.error == "the guardrail 'no-mail' blocked the question: it holds 1 × e-mail"
+    assert run.error == "the guardrail 'no-mail' blocked the question: it contains 1 × e-mail"
     assert not actor.asked
     assert not planner.situations
     assert MAIL not in json.dumps(dump(run))
@@ -145,7 +145,7 @@ async def test_workers_conductor_events_and_record_have_the_mark_and_never_the_v
     events: list[Event] = []
     actor = Actor("a", lambda request: f"sent: {request.messages[-1].text}")
     planner = Planner(ONE)
-    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
     run = await runner(planner, actor, guardrails=[guard]).run(
         f"write to {MAIL}", history=(user(f"I am {MAIL}"),), emit=events.append
     )
@@ -167,7 +167,7 @@ async def test_workers_conductor_events_and_record_have_the_mark_and_never_the_v
 async def test_subtasks_of_a_workflow_that_came_with_the_question_are_looked_at_with_it() -> None:
     actor = Actor("a")
     given = Workflow((Step("a", f"write to {MAIL}"), Step("a", "check it", (0,))))
-    guard = Guardrail("privacy", Redaction(), places=("question",))
+    guard = Guardrail("privacy", Redaction(), stages=("question",))
     async with AsyncPodium([actor], guardrails=[guard], store=None) as podium:
         run = await podium.run(given, f"mail {MAIL} and bob@example.com")
     assert run.status == "answered"
@@ -177,7 +177,7 @@ async def test_subtasks_of_a_workflow_that_came_with_the_question_are_looked_at_
     assert MAIL not in json.dumps(dump(run))
     assert deeds(run) == [("privacy", "question", "redacted")] * 2
 
-    block = Guardrail("no-mail", Redaction(found="block"), places=("question",))
+    block = Guardrail("no-mail", Redaction(found="block"), stages=("question",))
     async with AsyncPodium([actor], guardrails=[block], store=None) as podium:
         run = await podium.run(given, "mail them")
     assert (run.status, run.blocked_by, run.rounds) == ("failed", "no-mail", ())
@@ -194,7 +194,7 @@ async def test_thinking_in_the_conversation_is_looked_at_and_goes_whole_or_not_a
         Message("assistant", (telling,)),
         Message("assistant", (telling, signed, Text("hi"))),
     )
-    guard = Guardrail("privacy", Redaction(), places=("question",))
+    guard = Guardrail("privacy", Redaction(), stages=("question",))
     run = await runner(Planner(ONE), actor, guardrails=[guard]).run("?", history=history)
     assert run.history == (user("who?"), Message("assistant", (signed, Text("hi"))))
     assert MAIL not in json.dumps(dump(run))
@@ -206,7 +206,7 @@ async def test_thinking_in_the_conversation_is_looked_at_and_goes_whole_or_not_a
 async def test_a_value_put_back_into_json_is_quoted_as_json_has_it() -> None:
     key = '-----BEGIN PRIVATE KEY-----\nab"c\n-----END PRIVATE KEY-----'
     actor = Actor("a", lambda _: '{"key": "[private key 1]"}', can=("json",))
-    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
     response_options = ResponseOptions(schema={"type": "object"})
     run = await runner(Planner(ONE), actor, guardrails=[guard]).run(
         f"keep {key}", options=Options(response_options=response_options)
@@ -219,7 +219,7 @@ async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_l
     events: list[Event] = []
     actor = Actor("a", lambda _: json.dumps(f"write to {MAIL}"), can=("json",))
     other = Actor("b", lambda _: json.dumps({f"of {MAIL}": 1}), can=("json",))
-    guard = Guardrail("privacy", Redaction(found="block"), places=("answer",))
+    guard = Guardrail("privacy", Redaction(found="block"), stages=("answer",))
     schema = {"type": "object", "additionalProperties": {"type": "string"}}
     for outer in (ONE, Workflow((Step("conductor", "split"),))):
         workers = (actor, other, ConductorWorker())
@@ -239,14 +239,14 @@ async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_l
 
 async def test_a_reply_is_redacted_before_other_steps_and_the_record_get_it() -> None:
     reader = Actor("b", lambda _: "fine")
-    guard = Guardrail("privacy", Redaction(), places=("reply",))
+    guard = Guardrail("privacy", Redaction(), stages=("reply",))
     run = await runner(
         Planner(TWO), Actor("a", lambda _: f"ask {MAIL}"), reader, guardrails=[guard]
     ).run("who?")
     assert "[e-mail 1]" in reader.asked[0]
     assert MAIL not in json.dumps(dump(run))
     assert MAIL not in reader.asked[0]
-    assert [check.deed for check in run.steps[0].checks] == ["redacted"]
+    assert [check.action for check in run.steps[0].checks] == ["redacted"]
 
 
 async def test_nothing_of_a_final_reply_is_told_before_it_was_checked() -> None:
@@ -262,7 +262,7 @@ async def test_nothing_of_a_final_reply_is_told_before_it_was_checked() -> None:
 
     for places in (("reply",), ("answer",), ("reply", "answer")):
         told.clear()
-        guard = Guardrail("words", look, places=places)
+        guard = Guardrail("words", look, stages=places)
         actor = Actor("a", lambda _: Reply("the secret word", thinking=(Thinking("secret"),)))
         run = await runner(Planner(ONE), actor, guardrails=[guard]).run(
             "say", emit=emit, stream=True
@@ -274,7 +274,7 @@ async def test_nothing_of_a_final_reply_is_told_before_it_was_checked() -> None:
 
 async def test_without_guardrails_on_replies_words_are_told_as_they_come() -> None:
     events: list[Event] = []
-    guard = Guardrail("privacy", Redaction(), places=("question",))
+    guard = Guardrail("privacy", Redaction(), stages=("question",))
     await runner(Planner(ONE), Actor("a", lambda _: "one two"), guardrails=[guard]).run(
         "say", emit=events.append, stream=True
     )
@@ -294,14 +294,14 @@ async def test_a_blocked_reply_ends_the_run_and_is_kept_nowhere() -> None:
         Actor("a"),
         Actor("b", lambda _: "damn"),
         after,
-        guardrails=[Guardrail("manners", look, places=("reply",))],
+        guardrails=[Guardrail("manners", look, stages=("reply",))],
     ).run("say", options=Options(rounds=3), emit=events.append)
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "manners")
     assert len(run.rounds) == 1
     assert not after.asked
     assert "damn" not in json.dumps(dump(run))
     assert "damn" not in repr(events)
-    assert [e.check.deed for e in events if isinstance(e, GuardrailActed)] == ["blocked"]
+    assert [e.check.action for e in events if isinstance(e, GuardrailActed)] == ["blocked"]
 
 
 @pytest.mark.parametrize("place", ["question", "reply", "answer"])
@@ -309,7 +309,7 @@ async def test_a_hook_that_raises_blocks_and_its_words_are_not_kept(place: str) 
     def fails(checked: GuardrailInput) -> Verdict:
         raise ValueError(f"cannot read {checked.text}")
 
-    guard = Guardrail("broken", fails, places=(place,))  # type: ignore[arg-type]
+    guard = Guardrail("broken", fails, stages=(place,))  # type: ignore[arg-type]
     run = await runner(Planner(ONE), Actor("a", lambda _: "reply-words"), guardrails=[guard]).run(
         "question-words"
     )
@@ -324,7 +324,7 @@ async def test_a_hook_that_fails_lets_pass_where_that_is_wanted_and_the_run_says
     async def fails(checked: GuardrailInput) -> Verdict:
         raise ValueError
 
-    guard = Guardrail("broken", fails, places=("answer",), on_error="pass")
+    guard = Guardrail("broken", fails, stages=("answer",), on_error="pass")
     run = await runner(Planner(ONE), Actor("a", lambda _: "42"), guardrails=[guard]).run("why?")
     assert (run.status, run.answer) == ("answered", "42")
     assert [check.reason for check in run.all_checks] == [
@@ -339,14 +339,14 @@ async def test_what_is_no_verdict_and_what_takes_too_long_block() -> None:
 
     none = Guardrail("none", lambda _: None)  # type: ignore[arg-type,return-value]
     slow = Guardrail("slow", forever, seconds=0.01)
-    odd = Guardrail("odd", says(Replan("x")), places=("question",))
+    odd = Guardrail("odd", says(Replan("x")), stages=("question",))
     asking = Verify("a", "?", lambda _: asking)
     again = Guardrail("again", says(asking))
     for guard, why in (
         (none, "it returned no verdict"),
         (slow, "it took more than 0.01 s"),
-        (odd, "there is no plan yet that could be made again"),
-        (again, "it asks its verifier again and again"),
+        (odd, "there is no plan to replace yet"),
+        (again, "it asked its verifier more than 4 times"),
     ):
         run = await runner(Planner(ONE), Actor("a"), guardrails=[guard]).run("why?")
         assert run.error is not None
@@ -360,7 +360,7 @@ async def test_another_plan_is_made_with_the_reason_told_to_the_conductor() -> N
     def look(checked: GuardrailInput) -> Verdict:
         return Replan("it is bad") if checked.text == "bad" else Pass()
 
-    guard = Guardrail("taste", look, places=("answer",))
+    guard = Guardrail("taste", look, stages=("answer",))
     run = await runner(planner, Actor("a", lambda _: next(replies)), guardrails=[guard]).run(
         "why?", options=Options(rounds=2)
     )
@@ -372,7 +372,7 @@ async def test_another_plan_is_made_with_the_reason_told_to_the_conductor() -> N
 
 
 async def test_a_plan_that_is_demanded_and_cannot_be_had_blocks() -> None:
-    guard = Guardrail("taste", says(Replan("it is bad")), places=("answer",))
+    guard = Guardrail("taste", says(Replan("it is bad")), stages=("answer",))
     run = await runner(Planner(ONE), Actor("a"), guardrails=[guard]).run(
         "why?", options=Options(rounds=2)
     )
@@ -394,7 +394,7 @@ async def test_an_answer_that_passed_before_stands_though_a_later_one_did_not() 
     def look(checked: GuardrailInput) -> Verdict:
         return Replan("it is bad") if checked.text == "bad" else Pass()
 
-    guard = Guardrail("taste", look, places=("answer",))
+    guard = Guardrail("taste", look, stages=("answer",))
     run = await runner(Planner(ONE), Actor("a", lambda _: next(replies)), guardrails=[guard]).run(
         "why?", options=Options(rounds=2)
     )
@@ -407,13 +407,13 @@ async def test_a_verifier_is_asked_on_the_runs_budget_and_its_call_is_on_the_run
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", f"fine? {checked.text}", lambda said: Note(f"judge: {said}"))
 
-    guard = Guardrail("judged", look, places=("answer",))
+    guard = Guardrail("judged", look, stages=("answer",))
     run = await runner(Planner(ONE), Actor("a", lambda _: "42"), judge, guardrails=[guard]).run("?")
     assert judge.asked == ["fine? 42"]
     assert [call.worker for call in run.calls] == ["a", "judge"]
     assert run.spent.calls == 2
     assert run.usage.total_tokens == 4
-    assert [(c.deed, c.reason) for c in run.all_checks] == [("noted", "judge: yes")]
+    assert [(c.action, c.reason) for c in run.all_checks] == [("noted", "judge: yes")]
     capped = await runner(Planner(ONE), Actor("a"), judge, guardrails=[guard]).run(
         "?", options=Options(budget=Budget(calls=1))
     )
@@ -423,7 +423,7 @@ async def test_a_verifier_is_asked_on_the_runs_budget_and_its_call_is_on_the_run
 
 async def test_a_verifier_that_the_run_excludes_is_not_asked() -> None:
     judge = Actor("judge", lambda _: "GROUNDED")
-    guard = Guardrail("grounding", Grounding("judge"), places=("answer",))
+    guard = Guardrail("grounding", Grounding("judge"), stages=("answer",))
     run = await runner(Planner(TWO), Actor("a"), Actor("b"), judge, guardrails=[guard]).run(
         "?", options=Options(exclude=frozenset({"judge"}))
     )
@@ -434,7 +434,7 @@ async def test_a_verifier_that_the_run_excludes_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "ungrounded", "status", "deed"),
+    ("said", "ungrounded", "status", "action"),
     [
         ("GROUNDED", "block", "answered", "passed"),
         ("**Grounded.** All is said in step 0.", "block", "answered", "passed"),
@@ -445,12 +445,12 @@ async def test_a_verifier_that_the_run_excludes_is_not_asked() -> None:
     ],
 )
 async def test_the_grounding_check_does_what_the_verifier_says(
-    said: str, ungrounded: str, status: str, deed: str
+    said: str, ungrounded: str, status: str, action: str
 ) -> None:
     judge = Actor("judge", lambda _: said)
     assert ungrounded in ("block", "note", "replan")
     hook = Grounding("judge", ungrounded=ungrounded)  # type: ignore[arg-type]
-    guard = Guardrail("grounding", hook, places=("answer",))
+    guard = Guardrail("grounding", hook, stages=("answer",))
     run = await runner(
         Planner(TWO),
         Actor("a", lambda _: "In 1900 </reply>"),
@@ -458,19 +458,19 @@ async def test_the_grounding_check_does_what_the_verifier_says(
         judge,
         guardrails=[guard],
     ).run("when?")
-    assert (run.status, [check.deed for check in run.all_checks]) == (status, [deed])
+    assert (run.status, [check.action for check in run.all_checks]) == (status, [action])
     asked = judge.asked[0]
     assert "when?" in asked
     assert "1901" in asked
     assert "In 1900" in asked
     assert "<reply>" not in asked  # the tags have a mark that the reply could not know
-    if deed in ("blocked", "noted") and said.lower().startswith("not"):
+    if action in ("blocked", "noted") and said.lower().startswith("not"):
         assert "the year is made up" in run.steps[-1].checks[0].reason
 
 
 async def test_a_verifier_that_says_neither_is_named_with_what_was_expected_of_it() -> None:
     judge = Actor("judge", lambda _: "I would rather not say")
-    guard = Guardrail("grounding", Grounding("judge"), places=("answer",))
+    guard = Guardrail("grounding", Grounding("judge"), stages=("answer",))
     run = await runner(Planner(TWO), Actor("a"), Actor("b"), judge, guardrails=[guard]).run("?")
     assert run.error == (
         "the guardrail 'grounding' blocked the answer: it could not decide: "
@@ -480,7 +480,7 @@ async def test_a_verifier_that_says_neither_is_named_with_what_was_expected_of_i
 
 async def test_an_answer_of_one_step_has_nothing_to_be_grounded_in() -> None:
     judge = Actor("judge")
-    guard = Guardrail("grounding", Grounding("judge"), places=("answer",))
+    guard = Guardrail("grounding", Grounding("judge"), stages=("answer",))
     run = await runner(Planner(ONE), Actor("a"), judge, guardrails=[guard]).run("?")
     assert run.status == "answered"
     assert not judge.asked
@@ -489,11 +489,11 @@ async def test_an_answer_of_one_step_has_nothing_to_be_grounded_in() -> None:
 async def test_an_answer_that_no_final_step_gave_is_checked_too() -> None:
     bad = Actor("b", lambda _: RequestRefused("no"))
     workers = (Actor("a", lambda _: f"ask {MAIL}"), bad)
-    redact = Guardrail("privacy", Redaction(), places=("answer",))
+    redact = Guardrail("privacy", Redaction(), stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[redact]).run("who?")
     assert (run.status, run.answer) == ("partial", "ask [e-mail 1]")
-    assert [(c.place, c.step) for c in run.checks] == [("answer", None)]
-    block = Guardrail("privacy", Redaction(found="block"), places=("answer",))
+    assert [(c.stage, c.step) for c in run.checks] == [("answer", None)]
+    block = Guardrail("privacy", Redaction(found="block"), stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[block]).run("who?")
     assert (run.status, run.answer, run.blocked_by) == ("failed", None, "privacy")
 
@@ -507,7 +507,7 @@ async def test_what_is_blocked_in_a_nested_run_blocks_the_run() -> None:
 
     for places in (("reply",), ("answer",)):
         planner = Planner(outer, ONE)
-        guard = Guardrail("manners", look, places=places)
+        guard = Guardrail("manners", look, stages=places)
         told: list[Event] = []
         run = await runner(
             planner, ConductorWorker(), Actor("a", lambda _: "damn it"), guardrails=[guard]
@@ -530,7 +530,7 @@ async def test_a_nested_answer_is_looked_at_as_a_reply_inside_and_as_the_answer_
         Actor("a", lambda _: "42 it is"),
         guardrails=[seen("answer", log)],
     ).run("say", emit=emit, stream=True)
-    assert [(c.place, c.worker) for c in log] == [
+    assert [(c.stage, c.worker) for c in log] == [
         ("question", ""),
         ("reply", "a"),
         ("answer", "conductor"),
@@ -558,7 +558,7 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
         run, results=[ToolResult(run.waiting_for[0].id, "bob@example.com says hello")]
     )
     assert (again.status, again.answer) == ("answered", "done")
-    assert [check.place for check in again.all_checks] == ["question", "reply", "reply"]
+    assert [check.stage for check in again.all_checks] == ["question", "reply", "reply"]
     assert "[e-mail 2] says hello" in repr(actor.requests[-1])
     assert "bob@" not in json.dumps(dump(again))
     assert MAIL not in json.dumps(dump(again))
@@ -576,7 +576,7 @@ async def test_a_run_that_was_blocked_cannot_be_resumed_whatever_is_in_force_now
         return Block("rude") if "damn" in checked.text else Pass()
 
     workers = Actor("a", lambda _: "damn it"), Actor("b", lambda _: "damn, so")
-    guard = Guardrail("manners", look, places=("answer",))
+    guard = Guardrail("manners", look, stages=("answer",))
     run = await runner(Planner(TWO), *workers, guardrails=[guard]).run("say")
     assert (run.blocked_by, run.answer) == ("manners", None)
     for guardrails in ([], [guard]):
@@ -619,9 +619,9 @@ async def test_checks_stand_on_the_step_as_soon_as_it_is_done() -> None:
         if isinstance(event, StepDone):
             done.append(event)
 
-    guard = Guardrail("privacy", Redaction(), places=("reply",))
+    guard = Guardrail("privacy", Redaction(), stages=("reply",))
     await runner(Planner(ONE), Actor("a", lambda _: MAIL), guardrails=[guard]).run("?", emit=emit)
-    assert [check.deed for check in done[0].step.checks] == ["redacted"]
+    assert [check.action for check in done[0].step.checks] == ["redacted"]
 
 
 def test_a_bare_function_is_a_guardrail_everywhere_and_bad_ones_are_refused() -> None:
@@ -629,8 +629,8 @@ def test_a_bare_function_is_a_guardrail_everywhere_and_bad_ones_are_refused() ->
         return Pass()
 
     assert as_guardrail(politeness) == Guardrail("politeness", politeness)
-    with pytest.raises(ConfigError, match="there are question, reply, answer"):
-        Guardrail("x", politeness, places=("step",))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="expected question, reply, answer"):
+        Guardrail("x", politeness, stages=("step",))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="it is block or pass"):
         Guardrail("x", politeness, on_error="ignore")  # type: ignore[arg-type]
 
@@ -647,7 +647,7 @@ async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> 
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
 
-    guard = Guardrail("judged", look, places=("answer",))
+    guard = Guardrail("judged", look, stages=("answer",))
     guarded = runner(Planner(ONE), Actor("a"), judge, guardrails=[guard])
     task = asyncio.create_task(guarded.run("?", emit=emit))
     while not judge.asked:
@@ -667,7 +667,7 @@ async def test_a_run_that_goes_on_is_guarded_and_pays_nothing_twice() -> None:
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
 
-    guard = Guardrail("judged", look, places=("reply",))
+    guard = Guardrail("judged", look, stages=("reply",))
     fails = [True]
 
     def act(request: Request) -> str | Exception:
@@ -696,7 +696,7 @@ async def test_a_step_that_has_not_begun_when_something_is_blocked_does_not() ->
             return Block("no")
         return Pass()
 
-    guard = Guardrail("no-b", look, places=("reply",))
+    guard = Guardrail("no-b", look, stages=("reply",))
     run = await runner(Planner(plan), slow, Actor("b"), after, guardrails=[guard]).run("?")
     assert not after.asked
     assert [step.status for step in run.steps] == ["done", "failed", "skipped"]
@@ -706,7 +706,7 @@ async def test_what_verifying_the_question_took_counts_once_though_runs_are_nest
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
 
-    guard = Guardrail("judged", look, places=("question",))
+    guard = Guardrail("judged", look, stages=("question",))
     run = await runner(
         Planner(Workflow((Step("conductor", "split"),)), ONE),
         ConductorWorker(),
@@ -736,7 +736,7 @@ async def test_whoever_asked_has_their_values_in_calls_of_their_tools_and_after_
                 kept.append(event.run)
 
         plans = (Workflow((Step("conductor", "split"),)), ONE) if nested else (ONE,)
-        guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+        guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
         workers = (ConductorWorker(), Actor("a", act, can=("tools",)))
         guarded = runner(Planner(*plans), *workers, guardrails=[guard])
         options = Options(response_options=ResponseOptions(tools=(TOOL,)))
@@ -759,7 +759,7 @@ async def test_a_run_that_goes_on_elsewhere_has_marks_where_values_were() -> Non
         call = ToolCall("c1", "look", "{}")
         return Reply("", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
 
-    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    guard = Guardrail("privacy", Redaction(restore=True), stages=("question",))
     actor = Actor("a", act, can=("tools",))
     options = Options(response_options=ResponseOptions(tools=(TOOL,)))
     run = await runner(Planner(ONE), actor, guardrails=[guard]).run(f"{MAIL}", options=options)

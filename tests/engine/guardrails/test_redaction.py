@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from podium.core.run_records import Place
+from podium.core.run import GuardrailStage
 from podium.engine.guardrails import (
     KINDS,
     Block,
@@ -22,12 +22,12 @@ from podium.engine.guardrails import (
 )
 from podium.engine.guardrails.base import PerRun, Restoring
 from podium.engine.guardrails.redaction import (
-    LONGEST_AT_ONCE,
-    SHAPES,
-    RestoredWords,
-    iban,
-    looks_made,
-    luhn,
+    DETECTORS,
+    MAX_CHARS_AT_ONCE,
+    StreamRestorer,
+    is_card_number,
+    is_iban,
+    looks_random,
 )
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -134,8 +134,8 @@ def hook(*, found: str = "redact", restore: bool = False) -> PerRun:
     return Redaction(KINDS, found="block" if found == "block" else "redact", restore=restore)
 
 
-def verdict(text: str, place: Place = "question") -> Verdict:
-    decided = hook().for_run()(GuardrailInput(place=place, text=text, run_id="run_1", question=""))
+def verdict(text: str, place: GuardrailStage = "question") -> Verdict:
+    decided = hook().for_run()(GuardrailInput(stage=place, text=text, run_id="run_1", question=""))
     assert isinstance(decided, Pass | Block | Redact)
     return decided
 
@@ -176,7 +176,7 @@ def test_the_same_value_has_the_same_mark_and_no_two_values_share_one() -> None:
     run = hook().for_run()
 
     def left(text: str) -> str:
-        decided = run(GuardrailInput(place="reply", text=text, run_id="run_1", question=""))
+        decided = run(GuardrailInput(stage="reply", text=text, run_id="run_1", question=""))
         assert isinstance(decided, Redact)
         return decided.text
 
@@ -191,14 +191,14 @@ def test_a_mark_that_somebody_wrote_is_not_given_again() -> None:
 
 def test_what_is_found_can_block_instead() -> None:
     run = hook(found="block").for_run()
-    decided = run(GuardrailInput(place="question", text="a@x.org", run_id="run_1", question=""))
-    assert decided == Block("it holds 1 × e-mail")
+    decided = run(GuardrailInput(stage="question", text="a@x.org", run_id="run_1", question=""))
+    assert decided == Block("it contains 1 × e-mail")
 
 
 async def test_a_long_text_is_redacted_as_others_and_lets_them_work_meanwhile() -> None:
     run = hook().for_run()
-    text = f"a@x.org, 555-123-4567{' ' * LONGEST_AT_ONCE}b@x.org"
-    deciding = run(GuardrailInput(place="question", text=text, run_id="run_1", question=""))
+    text = f"a@x.org, 555-123-4567{' ' * MAX_CHARS_AT_ONCE}b@x.org"
+    deciding = run(GuardrailInput(stage="question", text=text, run_id="run_1", question=""))
     assert inspect.isawaitable(deciding)
     turns = 0
 
@@ -211,15 +211,15 @@ async def test_a_long_text_is_redacted_as_others_and_lets_them_work_meanwhile() 
     worker = asyncio.create_task(work())
     decided = await deciding
     worker.cancel()
-    left = f"[e-mail 1], [phone 1]{' ' * LONGEST_AT_ONCE}[e-mail 2]"
+    left = f"[e-mail 1], [phone 1]{' ' * MAX_CHARS_AT_ONCE}[e-mail 2]"
     assert decided == Redact(left, "2 × e-mail, 1 × phone")
-    assert turns >= len(SHAPES) - 1
+    assert turns >= len(DETECTORS) - 1
 
 
 def test_only_values_that_came_with_the_question_are_put_back() -> None:
     run = hook(restore=True).for_run()
-    run(GuardrailInput(place="question", text="I am a@x.org", run_id="run_1", question=""))
-    run(GuardrailInput(place="reply", text="leaked: b@x.org", run_id="run_1", question=""))
+    run(GuardrailInput(stage="question", text="I am a@x.org", run_id="run_1", question=""))
+    run(GuardrailInput(stage="reply", text="leaked: b@x.org", run_id="run_1", question=""))
     assert isinstance(run, Restoring)
     told = run.restore("[e-mail 1] and [e-mail 2] and [e-mail 3]")
     assert told == "a@x.org and [e-mail 2] and [e-mail 3]"
@@ -229,8 +229,8 @@ def test_only_values_that_came_with_the_question_are_put_back() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_a_mark_that_pieces_cut_in_two_is_put_back(size: int) -> None:
     text = "To [e-mail 1], see list[0] and [note] and [e-mail 1"
-    words = RestoredWords(lambda text: text.replace("[e-mail 1]", "a@x.org"))
-    told = "".join(words.hear(text[start : start + size]) for start in range(0, len(text), size))
+    words = StreamRestorer(lambda text: text.replace("[e-mail 1]", "a@x.org"))
+    told = "".join(words.receive(text[start : start + size]) for start in range(0, len(text), size))
     assert told + words.rest() == "To a@x.org, see list[0] and [note] and [e-mail 1"
 
 
@@ -239,7 +239,7 @@ def test_no_text_takes_more_than_linear_time(seed: str) -> None:
     def seconds(length: int) -> float:
         text = seed * (length // len(seed))
         began = time.thread_time()
-        for shape in SHAPES:
+        for shape in DETECTORS:
             shape.pattern.sub("", text)
         return time.thread_time() - began
 
@@ -250,7 +250,7 @@ def test_no_text_takes_more_than_linear_time(seed: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_made_of_its_own_pieces_keeps_a_pattern_busy(kind: Kind) -> None:
-    patterns = [shape.pattern for shape in SHAPES if shape.kind == kind]
+    patterns = [shape.pattern for shape in DETECTORS if shape.kind == kind]
     units = (first + again * 40 + " " for first, again in product(PIECES[kind], repeat=2))
     for unit in units:
         text = unit * (LONG // 10 // len(unit))
@@ -261,11 +261,11 @@ def test_nothing_made_of_its_own_pieces_keeps_a_pattern_busy(kind: Kind) -> None
 
 
 def test_checksums_and_mixtures() -> None:
-    assert luhn("4111111111111111")
-    assert not luhn("4111111111111112")
-    assert not luhn("0" * 16)
-    assert iban("DE89370400440532013000")
-    assert not iban("DE00370400440532013000")
-    assert looks_made("a8f5f167f4")
-    assert not looks_made("aaaaaaa1")
-    assert not looks_made("password")
+    assert is_card_number("4111111111111111")
+    assert not is_card_number("4111111111111112")
+    assert not is_card_number("0" * 16)
+    assert is_iban("DE89370400440532013000")
+    assert not is_iban("DE00370400440532013000")
+    assert looks_random("a8f5f167f4")
+    assert not looks_random("aaaaaaa1")
+    assert not looks_random("password")

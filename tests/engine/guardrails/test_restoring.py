@@ -7,12 +7,12 @@ from podium.conductors import FixedConductor
 from podium.core.events import Event, RunDone, RunStarted, StepDelta, StepDone
 from podium.core.run import Run
 from podium.core.workflow import Step, Workflow
-from podium.engine.guardrails.redaction import restoring
+from podium.engine.guardrails.redaction import restore_events
 from support.runs_on_record import kept_run, step_record
 
 MAIL = "ada@example.com"
 ONE = FixedConductor(Workflow((Step("echo", "Say it"),)))
-GUARD = Guardrail("privacy", Redaction(restore=True), places=("question",))
+GUARD = Guardrail("privacy", Redaction(restore=True), stages=("question",))
 
 
 def restored(text: str) -> str:
@@ -21,7 +21,7 @@ def restored(text: str) -> str:
 
 def test_pieces_and_the_end_are_restored_and_thinking_is_left_alone() -> None:
     heard: list[Event] = []
-    tell = restoring(heard.append)
+    tell = restore_events(heard.append)
     run = kept_run(answer="To [e-mail 1] [no")
     tell(RunStarted(run, None, restored))
     for text in ("To [e-ma", "il 1] [", "no"):
@@ -40,7 +40,7 @@ def test_pieces_and_the_end_are_restored_and_thinking_is_left_alone() -> None:
 
 def test_without_anything_to_put_back_every_event_passes_as_it_is() -> None:
     heard: list[Event] = []
-    tell = restoring(heard.append)
+    tell = restore_events(heard.append)
     run = kept_run(answer="[e-mail 1]")
     events: list[Event] = [
         RunStarted(run),

@@ -10,7 +10,7 @@ from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Request
 from podium.core.workflow import Shape
-from podium.engine.context import Pair, compose
+from podium.engine.requests import Pair, compose
 from podium.workers import ScriptedWorker
 from podium_lab.etudes import (
     FAMILIES,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.engine.context import Pair, compose
+from podium.engine.requests import Pair, compose
 from podium_lab.etudes import UNSURE, oracle_reply
 from podium_lab.etudes.oracle import ROUND_BEFORE, Visible, read_message
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from podium.conductors import plan
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import UsageError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request
@@ -117,7 +117,7 @@ def test_a_second_round_that_reads_the_first_mends_what_was_not_known(
     assert mended / len(failed) > 0.93
 
 
-class TwoPlans:
+class TwoPlans(Conductor):
     """A conductor that has two plans, and carries both out."""
 
     name = "two-plans"

@@ -6,8 +6,7 @@ import pytest
 
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.run import Round, Run, StepRecord, TurnRole
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Round, Run, StepRecord, TurnRole
 from podium.core.task import Task
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow

@@ -9,8 +9,7 @@ import pytest
 
 from podium.core.budget import Spent
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.run import Round, Run, RunStatus, StepRecord
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Round, Run, RunStatus, StepRecord
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.server.access import quotas as till

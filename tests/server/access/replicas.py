@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from podium.core.budget import Budget, Hold, Ledger
+from podium.core.budget import Budget, CallReservation, Ledger
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Request, user
@@ -156,7 +156,7 @@ def asking(max_tokens: int) -> Request:
     return Request((user("?"),), max_tokens=max_tokens)
 
 
-async def hold_of(principal: Principal, max_tokens: int) -> tuple[Ledger, Hold]:
+async def hold_of(principal: Principal, max_tokens: int) -> tuple[Ledger, CallReservation]:
     """Begin a call of the principal's request."""
     ledger = Ledger(Budget(), account=principal.quota.account)
     request = asking(max_tokens)

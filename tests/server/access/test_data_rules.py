@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podium.conductors import ModelConductor
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import Unavailable
 from podium.core.pool import WorkerProfile
 from podium.core.run import Run
@@ -43,7 +43,7 @@ def cast(failing: bool = False) -> dict[str, ScriptedWorker]:
 FORBIDDEN = ("claude", "haiku", "grok")
 
 
-class Restless:
+class Restless(Conductor):
     """Plans at random for whoever is in the pool, nests where it may, and never accepts."""
 
     name = "restless"
@@ -57,7 +57,7 @@ class Restless:
         return Plan(Workflow(tuple(steps)))
 
 
-class Insisting:
+class Insisting(Conductor):
     """Plans for one worker, whatever the pool is."""
 
     name = "insisting"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.core.budget import Budget, Hold, Ledger, Left
+from podium.core.budget import Budget, CallReservation, Ledger, Remaining
 from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
@@ -24,7 +24,7 @@ def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> Non
     assert tab.claim == Amount(0.75, 60)
     assert purse.left() == Allowance(usd=0.25, tokens=40)
     assert purse.left(own=tab.claim) == Allowance(usd=1.0, tokens=100)
-    assert tab.left == Left(tokens=100, usd=1.0)
+    assert tab.left == Remaining(tokens=100, usd=1.0)
 
 
 def test_a_claim_is_no_more_than_what_is_left() -> None:
@@ -51,13 +51,13 @@ def test_tabs_of_fractions_leave_no_crumbs() -> None:
 def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
     purse = KeyBudget(A_DOLLAR_A_DAY)
     tab, other = purse.open_tab(Amount(0.25, 0)), purse.open_tab(Amount(0.25, 0))
-    tab.hold(Hold(usd=0.125))
+    tab.hold(CallReservation(usd=0.125))
     assert other.left.usd == 0.75, "within the estimate"
-    tab.hold(Hold(usd=0.5))
+    tab.hold(CallReservation(usd=0.5))
     assert (tab.left.usd, other.left.usd) == (0.125, 0.375)
     assert purse.left() == Allowance(usd=0.5), "what calls hold keeps nobody from beginning"
-    tab.settle(Hold(usd=0.5), 10, 0.25)
-    tab.settle(Hold(usd=0.125), 10, 0.125)
+    tab.settle(CallReservation(usd=0.5), 10, 0.25)
+    tab.settle(CallReservation(usd=0.125), 10, 0.125)
     assert tab.claim == Amount(0.375, 20)
     assert other.left.usd == 0.625
 

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from podium.core.budget import Budget, Hold, Ledger
-from podium.core.errors import BudgetExhausted, BudgetUnseen
+from podium.core.budget import Budget, CallReservation, Ledger
+from podium.core.errors import BudgetExhausted, BudgetUnavailable
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
 from podium.store.keys import Allowance, Rules
@@ -39,7 +39,7 @@ class Truth:
 
 
 @asynccontextmanager
-async def in_flight(truth: Truth, hold: Hold, replica: Replica) -> AsyncIterator[None]:
+async def in_flight(truth: Truth, hold: CallReservation, replica: Replica) -> AsyncIterator[None]:
     truth.calls += 1
     truth.at_work[replica] += 1
     truth.held += hold.usd
@@ -76,7 +76,7 @@ async def visit(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
             else:
                 ledger.settle(hold, Usage(1, 1, 0, 0, 0), used)
             truth.check()
-    except (BudgetExhausted, BudgetUnseen):
+    except (BudgetExhausted, BudgetUnavailable):
         pass
     await replica.settle(principal, usd=ledger.spent.usd, tokens=ledger.spent.tokens)
 

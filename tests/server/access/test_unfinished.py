@@ -83,11 +83,11 @@ class Verified:
 
     def __init__(self) -> None:
         self.paid = asyncio.Event()
-        self.places: list[str] = []
+        self.stages: list[str] = []
         self.is_on = True
 
     def __call__(self, checked: GuardrailInput) -> Verdict:
-        self.places.append(checked.place)
+        self.stages.append(checked.stage)
         return Verify("judge", "Is it fine?", lambda _: Pass()) if self.is_on else Pass()
 
     async def linger(self, checked: GuardrailInput) -> Verdict:
@@ -99,8 +99,8 @@ class Verified:
     @property
     def guardrails(self) -> list[Guardrail]:
         return [
-            Guardrail("verified", self, places=("question",)),
-            Guardrail("slow", self.linger, places=("question",)),
+            Guardrail("verified", self, stages=("question",)),
+            Guardrail("slow", self.linger, stages=("question",)),
         ]
 
 
@@ -178,7 +178,7 @@ async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_
         await gone_away(asyncio.create_task(going_on), verified)
         await house.settle(principal, RequestCost())
         charged = await house.charged()
-    assert verified.places == ["question", "question"]
+    assert verified.stages == ["question", "question"]
     assert run.cost_usd == pytest.approx(0.3)
     assert charged.usd == pytest.approx(0.5)
     assert charged.tokens == 1200 + 1100

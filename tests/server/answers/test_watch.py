@@ -14,8 +14,7 @@ from podium.core.events import (
     StepStarted,
 )
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Routed
+from podium.core.run import Round, RoutingRecord, Run, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import EventFilter
 
@@ -92,7 +91,7 @@ def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
 
 
 def test_words_of_whom_a_router_was_sure_of_are_told_at_once() -> None:
-    routed = Routed(worker="solo", confidence=0.9, scores={}, quality_bias=0.5, router="ab")
+    routed = RoutingRecord(worker="solo", confidence=0.9, scores={}, quality_bias=0.5, router="ab")
     for round_, words in (
         (Round(0, ONE, routed=routed), [("text", "yes")]),
         (Round(0, ONE, routed=replace(routed, escalated=True)), []),

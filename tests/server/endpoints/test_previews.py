@@ -8,7 +8,7 @@ from starlette.types import Message
 
 from podium.conductors import ModelConductor
 from podium.config import ServerSettings
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import PlanError
 from podium.core.request import Reply, Request, user
 from podium.core.usage import Price, Usage
@@ -166,7 +166,7 @@ async def test_a_client_that_goes_away_stops_the_planning_and_pays_for_what_it_t
 async def test_planning_that_fails_is_charged_for_all_the_same() -> None:
     planner = ScriptedWorker("planner", "no plan", price=PRICE, usage=Usage(100, 50, 0, 0, 0))
 
-    class GivesUp:
+    class GivesUp(Conductor):
         name = "gives up"
 
         async def plan(self, context: PlanningContext, call: Caller) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from podium.core.run_records import Attempt, Check
+from podium.core.run import Attempt, GuardrailCheck
 from podium.core.usage import Usage
 from support.runs_on_record import kept_run
 from support.site import Site
@@ -18,17 +18,19 @@ HOSTILE = "<img src=x onerror=\"document.title='gone'\"> is not supported"
 
 async def test_a_runs_page_says_what_guardrails_did_in_plain_text(page: Page, site: Site) -> None:
     (round_,) = kept_run().rounds
-    judged = Check(
+    judged = GuardrailCheck(
         guardrail="grounding",
-        place="answer",
-        deed="blocked",
+        stage="answer",
+        action="blocked",
         reason=HOSTILE,
         step=0,
         worker="solver",
         attempts=(Attempt("judge", Usage(40, 2, 0, 0, 0), 0.25, 0, 1),),
     )
     steps = (replace(round_.steps[0], checks=(judged,)),)
-    redacted = Check(guardrail="privacy", place="question", deed="redacted", reason="2 × e-mail")
+    redacted = GuardrailCheck(
+        guardrail="privacy", stage="question", action="redacted", reason="2 × e-mail"
+    )
     run = kept_run(rounds=(replace(round_, steps=steps),), checks=(redacted,))
     await site.keep(run)
     await page.goto(site.url(f"/runs/{run.id}"))

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from podium.conductors import FixedConductor, Plan, PlanningContext
+from podium.core.conductor import Conductor
 from podium.core.run import Run, new_run_id, timestamp
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
@@ -725,7 +726,7 @@ async def busy(page: Page, action: str) -> float:
     return 1000 * took
 
 
-class Improving:
+class Improving(Conductor):
     """A conductor that is never content with the first answer, and always with the second."""
 
     name = "improving"

@@ -18,8 +18,7 @@ import pytest
 
 from podium.conductors import FixedConductor
 from podium.core.request import Message, ToolCall
-from podium.core.run import Round, Run, load
-from podium.core.run_records import Attempt, Routed
+from podium.core.run import Attempt, Round, RoutingRecord, Run, load
 from podium.core.usage import NO_USAGE, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
@@ -95,7 +94,7 @@ async def test_numbers_in_a_plan_are_told_with_the_names_that_they_mean(
 
 async def test_a_run_tells_what_a_router_decided(page: Page, site: Site) -> None:
     (planned,) = kept_run().rounds
-    routed = Routed(
+    routed = RoutingRecord(
         worker="solver",
         confidence=0.93,
         scores={"solver": 0.9},

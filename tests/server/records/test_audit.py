@@ -21,7 +21,7 @@ from podium.store.sql.run_store import SqlRunStore
 
 PROFILE = WorkerProfile(name="solo", capabilities=frozenset({"tools", "json", "vision"}))
 SETTINGS = Settings(source="podium.toml", workers=(WorkerSettings(profile=PROFILE),))
-REDACT = GuardrailSettings(name="redact", kind="redact", places=("answer",))
+REDACT = GuardrailSettings(name="redact", kind="redact", stages=("answer",))
 
 
 @pytest.fixture

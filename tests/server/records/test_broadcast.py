@@ -15,8 +15,7 @@ from podium.core.events import (
 )
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import user
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Check
+from podium.core.run import GuardrailCheck, Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.records import broadcast
 from podium.server.records.broadcast import EventBroadcaster, client_events
@@ -83,14 +82,16 @@ def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -
 
 
 def test_what_a_guardrail_did_is_told_as_it_happens() -> None:
-    check = Check(guardrail="privacy", place="reply", deed="redacted", reason="1 × card", step=2)
+    check = GuardrailCheck(
+        guardrail="privacy", stage="reply", action="redacted", reason="1 × card", step=2
+    )
     (told,) = client_events(GuardrailActed("run_1", check))
     assert told.name == "guardrail_acted"
-    shown = {key: told.document[key] for key in ("run_id", "guardrail", "deed", "reason", "step")}
+    shown = {key: told.document[key] for key in ("run_id", "guardrail", "action", "reason", "step")}
     assert shown == {
         "run_id": "run_1",
         "guardrail": "privacy",
-        "deed": "redacted",
+        "action": "redacted",
         "reason": "1 × card",
         "step": 2,
     }

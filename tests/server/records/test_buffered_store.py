@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.core.errors import Conflict, NotFound, StoreError, TakenOver
+from podium.core.errors import Conflict, NotFound, RunTakenOver, StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
@@ -453,12 +453,12 @@ async def test_whoever_ends_a_run_that_another_took_over_hears_of_it() -> None:
     class Lost(Written):
         async def finish(self, *runs: Run) -> None:
             if any(run.id == "run_1" for run in runs):
-                raise TakenOver("run_1 is another's")
+                raise RunTakenOver("run_1 is another's")
             await super().finish(*runs)
 
     keeper = BufferedRunStore(store := Lost(), shared=True)
     ends = (keeper.finish(ended("run_1")), keeper.finish(ended("run_2")))
     lost, kept = await asyncio.gather(*ends, return_exceptions=True)
-    assert isinstance(lost, TakenOver)
+    assert isinstance(lost, RunTakenOver)
     assert (kept, store.writes) == (None, [("finish", "run_2")])
     await keeper.close()

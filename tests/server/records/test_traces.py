@@ -280,7 +280,7 @@ async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> No
     def look(checked: GuardrailInput) -> Verdict:
         return Verify("b", checked.text, lambda said: Note(f"it said {said}"))
 
-    guard = Guardrail("judged", look, places=("question", "answer"))
+    guard = Guardrail("judged", look, stages=("question", "answer"))
     alone = FixedConductor(Workflow((Step("a", "draft it"),)))
     async with traced(pair(), alone, [guard]) as (served, exporter):
         await served.ask(SECRET, model="podium-ultra")
@@ -293,7 +293,7 @@ async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> No
     ]
     told = [dict(event.attributes or {}) for event in (*run.events, *step.events)]
     assert told == [
-        {"podium.guardrail": "judged", "podium.place": place, "podium.deed": "noted"}
+        {"podium.guardrail": "judged", "podium.place": place, "podium.action": "noted"}
         for place in ("question", "answer")
     ]
     assert SECRET not in repr([(span.attributes, span.events) for span in spans])

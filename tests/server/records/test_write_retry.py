@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from podium.core.errors import StoreError, TakenOver
+from podium.core.errors import RunTakenOver, StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.server.records import buffered_store as owing
@@ -103,7 +103,7 @@ async def test_a_run_that_was_taken_over_meanwhile_is_let_go_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     owed = WriteRetryQueue((store := Store()).write)
-    store.is_away, store.never = False, {"run_0": TakenOver("run_0 is another's")}
+    store.is_away, store.never = False, {"run_0": RunTakenOver("run_0 is another's")}
     owed.hold(a_run("run_0"), AWAY)
     with caplog.at_level(logging.WARNING):
         await owed.write()

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.roles import Role
-from podium.core.run import spent_by
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, recorded_spending
 from podium.core.usage import NO_USAGE
 from podium.core.workflow import Step
 from podium.server.statistics.workers import RunDigestCache, digest_run
@@ -46,7 +45,7 @@ def test_a_call_that_an_open_breaker_refused_is_none() -> None:
     refused = Attempt("solo", NO_USAGE, 0.0, 5.0, 5.0, "solo has failed too often")
     run = run_with_calls(run_number(1), (SOLVE, (refused, attempt("helper"))), planning=(refused,))
     assert [call.worker for call in digest_run(run).calls] == ["helper"]
-    assert spent_by(run).calls == 1
+    assert recorded_spending(run).calls == 1
 
 
 def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> None:

@@ -24,14 +24,14 @@ from podium.conductors.evolved.turns import (
     turns_of,
 )
 from podium.conductors.names import evolved_conductor_name
-from podium.core.conductor import Plan, PlanningContext
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.run import TurnRole
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 
 
-class EvolvedConductor:
+class EvolvedConductor(Conductor):
     """Leads turn by turn, until a verifier accepts or no round is left.
 
     The most preferred worker and role are taken; with a `generator` they are drawn by how much
@@ -54,15 +54,11 @@ class EvolvedConductor:
         notice: str = "",
     ) -> None:
         self.name = evolved_conductor_name(coordinator.fingerprint)
-        self.reader = reader
+        self.reader: Reader = reader
+        self.prompt_hash = prompt_hash()
         self._coordinator = coordinator
         self._generator = generator
         self._notice = notice
-
-    @property
-    def prompt_hash(self) -> str:
-        """A fingerprint of the roles' words."""
-        return prompt_hash()
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """The next turn; once a verifier accepts, acceptance."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from podium.conductors.routing.arrays import AGAIN, Array, keep_both_ends, normalize_rows
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 from podium.workers.local import weights
 
 if TYPE_CHECKING:  # of the extra `router`
@@ -296,7 +296,7 @@ def _tokenizer() -> Tokenizer:
 def _missing(package: str, error: ImportError) -> ConfigError:
     return ConfigError(
         f"embedding a question needs {package}, which is not here ({error}); install it by: "
-        f"{installing('router')}"
+        f"{install_command('router')}"
     )
 
 

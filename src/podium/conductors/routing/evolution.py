@@ -16,7 +16,7 @@ import numpy as np
 
 from podium.conductors.routing.arrays import Array, normalize_seed
 from podium.conductors.routing.quality_bias import MARKS, QualityBias
-from podium.core.errors import ConfigError, installing
+from podium.core.errors import ConfigError, install_command
 
 WEIGHED: Final = tuple(range(1, len(MARKS), 3))
 """Which marks of the quality bias a head is judged at; at the first of all everything goes to the
@@ -51,7 +51,7 @@ def evolve_head(
     except ImportError as error:
         raise ConfigError(
             f"evolution needs the package cmaes, which is not here ({error}); install it by: "
-            f"{installing('router')}"
+            f"{install_command('router')}"
         ) from error
     size = float(np.sqrt(np.mean(np.square(head[:-1])))) or 1e-3
     population = evolution.population or default_population(head.size)

@@ -1,17 +1,14 @@
-"""Guardrails: functions that look at the question, at each reply and at the answer, and let it
-through, redact it, block it, have it verified, or demand another plan.
+"""Guardrails: check questions, replies and answers, and pass, redact, block, verify or replan.
 
-    base        what a guardrail is given and may decide
-    guard       those of one run at work
-    redaction   built in: personal data and secrets become marks (`kinds` has their shapes)
-    grounding   built in: another worker checks the answer against the replies
-    restoring   marks put back, in what whoever asked is told
-
-Where in a run they are called is `podium.performance`.
+base        the input and the verdicts of a guardrail
+chain       the guardrails of one run
+admission   where a run calls them
+redaction   built in: personal data and secrets become placeholders
+grounding   built in: another worker checks the answer against the replies
 """
 
 from podium.engine.guardrails.base import (
-    PLACES,
+    STAGES,
     Block,
     Guardrail,
     GuardrailInput,
@@ -26,19 +23,19 @@ from podium.engine.guardrails.base import (
     Verify,
     as_guardrail,
 )
-from podium.engine.guardrails.chain import Guard, Metered
+from podium.engine.guardrails.chain import GuardrailChain, Metered
 from podium.engine.guardrails.grounding import Grounding, Ungrounded
 from podium.engine.guardrails.redaction import KINDS, USUAL_KINDS, Found, Kind, Redaction
 
 __all__ = [
     "KINDS",
-    "PLACES",
+    "STAGES",
     "USUAL_KINDS",
     "Block",
     "Found",
     "Grounding",
-    "Guard",
     "Guardrail",
+    "GuardrailChain",
     "GuardrailInput",
     "Hook",
     "Kind",

@@ -1,6 +1,4 @@
-"""What guardrails make of what comes from whoever asks, and of what goes back: the question that a
-run begins with, the results of tools that it goes on with, and its answer.
-"""
+"""Guardrails at the borders of a run: questions, tool results, replies and answers."""
 
 from __future__ import annotations
 
@@ -10,48 +8,51 @@ from dataclasses import replace
 
 from podium.core.errors import GuardrailBlocked
 from podium.core.request import Part, ResponseOptions, Text, ToolCall, ToolResult
-from podium.core.run import Round, Run, StepRecord, place_of
-from podium.core.run_records import Check
+from podium.core.run import GuardrailCheck, Round, Run, StepRecord, step_label
 from podium.core.workflow import Workflow
 from podium.engine.guardrails.base import GuardrailInput, Source
-from podium.engine.guardrails.chain import Guard, Keep
-from podium.engine.guardrails.redaction import MARK
+from podium.engine.guardrails.chain import GuardrailChain, Keep
+from podium.engine.guardrails.redaction import PLACEHOLDER
 
 
 class Inspector:
-    """Looks at the replies of one round. `answers` says whether final ones are the run's answer,
-    which those of a nested run are not. `tell` hears of all that is done, as it happens."""
+    """Check the replies of one round.
+
+    `answers` is False in nested runs, whose final replies are not the answer. `emit` gets every
+    check as it happens. Methods return the text as guardrails leave it, hand each check to `keep`,
+    and raise `GuardrailBlocked`.
+    """
 
     def __init__(
         self,
-        guard: Guard,
+        chain: GuardrailChain,
         run_id: str,
         question: str,
         round_: int,
         previous: Sequence[Round],
         *,
         answers: bool,
-        tell: Callable[[Check], None],
+        emit: Callable[[GuardrailCheck], None],
     ) -> None:
-        self._guard = guard
+        self._chain = chain
         self._run_id = run_id
         self._question = question
         self._round = round_
         self._previous = previous
-        self._tell = tell
-        self.answers = answers and guard.looks_at("answer")
+        self._emit = emit
+        self.answers = answers and chain.has_stage("answer")
 
     async def reply(self, text: str, step: int, worker: str, keep: Keep) -> str:
-        """A worker's reply, or what it calls a tool with."""
-        checked = GuardrailInput(
-            place="reply",
+        """Check a worker's reply, or the arguments of its tool call."""
+        item = GuardrailInput(
+            stage="reply",
             text=text,
             run_id=self._run_id,
             question=self._question,
             step=step,
             worker=worker,
         )
-        return await self._guard.look(checked, self._both(keep), self._round)
+        return await self._chain.check(item, self._kept_and_emitted(keep), self._round)
 
     async def answer(
         self,
@@ -61,9 +62,9 @@ class Inspector:
         others: Sequence[StepRecord],
         keep: Keep,
     ) -> str:
-        """The final reply, or what else is to be the answer."""
-        checked = GuardrailInput(
-            place="answer",
+        """Check the answer; `others` are the steps that ended before it."""
+        item = GuardrailInput(
+            stage="answer",
             text=text,
             run_id=self._run_id,
             question=self._question,
@@ -71,19 +72,19 @@ class Inspector:
             worker=worker,
             sources=self._sources(others),
         )
-        return await self._guard.look(checked, self._both(keep), self._round)
+        return await self._chain.check(item, self._kept_and_emitted(keep), self._round)
 
-    def _both(self, keep: Keep) -> Keep:
-        def kept(check: Check) -> None:
+    def _kept_and_emitted(self, keep: Keep) -> Keep:
+        def both(check: GuardrailCheck) -> None:
             keep(check)
-            self._tell(check)
+            self._emit(check)
 
-        return kept
+        return both
 
     def _sources(self, others: Sequence[StepRecord]) -> tuple[Source, ...]:
-        """What the answer may have been made from: this round's replies, and those before."""
+        """Return the replies that the answer may rest on: earlier rounds' and this one's."""
         earlier = [
-            Source(place_of(step, round_), step.subtask, step.reply)
+            Source(step_label(step, round_), step.subtask, step.reply)
             for round_ in self._previous
             for step in round_.steps
             if step.status == "done"
@@ -96,66 +97,20 @@ class Inspector:
         return (*earlier, *now)
 
 
-def restorer(guard: Guard, response_options: ResponseOptions) -> Callable[[str], str] | None:
-    """What makes of a text the one that whoever asked is to have, where anything can be put back.
-    What must be JSON stays JSON: a value in it is quoted as one."""
-    if not guard.restores:
-        return None
-    if response_options.schema is None:
-        return guard.restore
-    return lambda text: in_json(guard, text)
-
-
-def restored(run: Run, guard: Guard) -> Run:
-    """The run as whoever asked is to have it: its answer, and what it calls their tools with. It is
-    not the run that is kept."""
-    restore = restorer(guard, run.response_options)
-    if restore is None:
-        return run
-    if run.answer is not None:
-        run = replace(run, answer=restore(run.answer))
-    return with_waiting_calls(run, lambda text: in_json(guard, text))
-
-
-def with_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
-    """The run with what it calls the client's tools with changed, where it waits for them."""
-    if not run.left_waiting:
-        return run
-
-    def called(part: Part) -> Part:
-        return (
-            replace(part, arguments=change(part.arguments)) if isinstance(part, ToolCall) else part
-        )
-
-    def turned(step: StepRecord) -> StepRecord:
-        if not step.waiting_for:
-            return step
-        turns = tuple(replace(turn, parts=tuple(map(called, turn.parts))) for turn in step.turns)
-        nested = tuple(with_waiting_calls(each, change) for each in step.nested)
-        return replace(step, turns=turns, nested=nested)
-
-    last = run.rounds[-1]
-    rounds = (*run.rounds[:-1], replace(last, steps=tuple(map(turned, last.steps))))
-    return replace(run, rounds=rounds)
-
-
-def in_json(guard: Guard, text: str) -> str:
-    """The text, which is JSON, with what was taken out of the question quoted in it."""
-    return MARK.sub(lambda mark: json.dumps(guard.restore(mark[0]))[1:-1], text)
-
-
-async def let_in(
-    run: Run, guard: Guard, workflow: Workflow | None = None
+async def admit_question(
+    run: Run, chain: GuardrailChain, workflow: Workflow | None = None
 ) -> tuple[Run, Workflow | None, GuardrailBlocked | None]:
-    """The run with its question as guardrails left it, and the workflow that came with it, if one
-    did; of what they blocked, nothing is kept."""
-    checks: list[Check] = []
-    run = replace(run, guardrails=guard.names)
+    """Check the question, the conversation and a supplied workflow before the run starts.
+
+    Nothing is kept of a blocked question.
+    """
+    checks: list[GuardrailCheck] = []
+    run = replace(run, guardrails=chain.names)
     try:
-        question, history = await guard.question(run.id, run.question, run.history, checks.append)
+        question, history = await chain.question(run.id, run.question, run.history, checks.append)
         if workflow is not None:
-            checked = GuardrailInput(place="question", text="", run_id=run.id, question=question)
-            workflow = await guard.workflow(checked, workflow, checks.append)
+            item = GuardrailInput(stage="question", text="", run_id=run.id, question=question)
+            workflow = await chain.workflow(item, workflow, checks.append)
     except GuardrailBlocked as error:
         withheld = f"[withheld: blocked by {error.guardrail}]"
         kept = replace(run, question=withheld, history=(), images=(), checks=tuple(checks))
@@ -164,29 +119,77 @@ async def let_in(
     return run, workflow, None
 
 
-async def let_in_results(
-    run: Run, results: Sequence[ToolResult], guard: Guard
+async def admit_results(
+    run: Run, results: Sequence[ToolResult], chain: GuardrailChain
 ) -> tuple[Run, Sequence[ToolResult], GuardrailBlocked | None]:
-    """The results of the client's tools as guardrails left them: they come from whoever asked, as
-    the question did. What they did is on the run."""
-    guard.recall(list(_texts(run)))
-    run = with_waiting_calls(run, guard.marked)
+    """Check the client's tool results as the question was; the checks are kept on the run."""
+    chain.recall(list(_texts(run)))
+    run = _map_waiting_calls(run, chain.redact)
     checks = list(run.checks)
-    let_in: list[ToolResult] = []
+    admitted: list[ToolResult] = []
     blocked = None
     try:
         for result in results:
-            checked = GuardrailInput(
-                place="question", text=result.text, run_id=run.id, question=run.question
+            item = GuardrailInput(
+                stage="question", text=result.text, run_id=run.id, question=run.question
             )
-            let_in.append(replace(result, text=await guard.look(checked, checks.append)))
+            admitted.append(replace(result, text=await chain.check(item, checks.append)))
     except GuardrailBlocked as error:
         blocked = error
-    return replace(run, checks=tuple(checks)), let_in, blocked
+    return replace(run, checks=tuple(checks)), admitted, blocked
+
+
+def restorer(chain: GuardrailChain, options: ResponseOptions) -> Callable[[str], str] | None:
+    """Return a function that restores redacted values for the asker; None if none can be.
+
+    Where the answer must be JSON, values are quoted as JSON.
+    """
+    if not chain.restores:
+        return None
+    if options.schema is None:
+        return chain.restore
+    return lambda text: restore_in_json(chain, text)
+
+
+def restore_run(run: Run, chain: GuardrailChain) -> Run:
+    """Return the run for the asker: answer and pending tool calls restored. It is not stored."""
+    restore = restorer(chain, run.response_options)
+    if restore is None:
+        return run
+    if run.answer is not None:
+        run = replace(run, answer=restore(run.answer))
+    return _map_waiting_calls(run, lambda text: restore_in_json(chain, text))
+
+
+def restore_in_json(chain: GuardrailChain, text: str) -> str:
+    """Restore redacted values in JSON, quoted as JSON."""
+    return PLACEHOLDER.sub(lambda match: json.dumps(chain.restore(match[0]))[1:-1], text)
+
+
+def _map_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
+    """Return the run with `change` applied to the arguments of pending tool calls."""
+    if not run.pending_tool_calls:
+        return run
+
+    def map_part(part: Part) -> Part:
+        if isinstance(part, ToolCall):
+            return replace(part, arguments=change(part.arguments))
+        return part
+
+    def map_step(step: StepRecord) -> StepRecord:
+        if not step.waiting_for:
+            return step
+        turns = tuple(replace(turn, parts=tuple(map(map_part, turn.parts))) for turn in step.turns)
+        nested = tuple(_map_waiting_calls(each, change) for each in step.nested)
+        return replace(step, turns=turns, nested=nested)
+
+    last = run.rounds[-1]
+    rounds = (*run.rounds[:-1], replace(last, steps=tuple(map(map_step, last.steps))))
+    return replace(run, rounds=rounds)
 
 
 def _texts(run: Run) -> Iterator[str]:
-    """All that was said in the run, which may hold marks of guardrails."""
+    """Yield every text of the run that may hold placeholders."""
     yield run.question
     for message in run.history:
         yield message.text

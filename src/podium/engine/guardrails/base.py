@@ -1,12 +1,11 @@
-"""What a guardrail is: a function that looks at a text and says what is to become of it.
+"""A guardrail: a function that checks a text and returns a verdict.
 
-    def no_prices(checked: Checked) -> Verdict:
-        return Block("we quote no prices") if "$" in checked.text else Pass()
+    def no_prices(item: GuardrailInput) -> Verdict:
+        return Block("we quote no prices") if "$" in item.text else Pass()
 
-    Podium(guardrails=[Guardrail("no-prices", no_prices, places=("answer",))])
+    Podium(guardrails=[Guardrail("no-prices", no_prices, stages=("answer",))])
 
-It may be asynchronous. What it returns is one of the verdicts below; whatever it raises counts as
-a block, unless the guardrail says otherwise. Who calls it, and when, is `guard`.
+It may be asynchronous. An exception counts as a block, unless `on_error` says otherwise.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from podium.core.errors import ConfigError
-from podium.core.run_records import Place
+from podium.core.run import GuardrailStage
 
 OnError = Literal["block", "pass"]
-"""What a guardrail that fails does."""
+"""Effect of a guardrail that fails."""
 
-PLACES: Final[tuple[Place, ...]] = get_args(Place)
+STAGES: Final[tuple[GuardrailStage, ...]] = get_args(GuardrailStage)
 
 SECONDS: Final = 60.0
-"""How long a guardrail may take over one text, its verifier's calls included."""
+"""Timeout for one text, calls to a verifier included."""
 
 
 class Source(NamedTuple):
-    """What a step replied, for whoever checks the answer against it."""
+    """A step's reply, for checks of the answer."""
 
     step: str
     subtask: str
@@ -37,15 +36,14 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardrailInput:
-    """What a guardrail gets to see.
+    """The text to check, and its context.
 
-    `text` is what it decides about: the question or one text of the conversation before it, a
-    worker's reply or what it calls a tool with, or the answer. `worker` and `step` are whose it
-    is, where it is somebody's. `question` is the run's, as the guardrails before left it.
-    `sources` are the replies of the other steps, for an answer.
+    `text` is the question or a text of the conversation before it, a worker's reply or tool
+    arguments, or the answer; `worker` and `step` say whose. `question` is the run's, as earlier
+    guardrails left it. `sources` are the other steps' replies, at the stage `answer`.
     """
 
-    place: Place
+    stage: GuardrailStage
     text: str
     run_id: str
     question: str
@@ -56,28 +54,28 @@ class GuardrailInput:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Nothing is wrong with it. A reason is kept on the run only where a verifier was asked."""
+    """Let the text pass. A reason is kept only if a verifier was asked."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """It goes on as it is, and the run says what was noticed."""
+    """Let the text pass and note the reason on the run."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """It goes no further, and the run ends as failed."""
+    """Stop the text; the run fails."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """Another text takes its place; `what` was taken out of it, in words that do not repeat it."""
+    """Replace the text; `what` names what was removed without quoting it."""
 
     text: str
     what: str
@@ -85,16 +83,17 @@ class Redact:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """The round is planned again, as long as rounds and budget last, and the conductor is told why.
-    Of a question there is no plan yet, so it cannot be said there."""
+    """Plan the round again, while rounds and budget last; the conductor gets the reason.
+
+    Not possible at the stage `question`.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """A worker of the pool is asked first, in these words, within the run's budget and rules;
-    what it replies is given to `then`, which decides."""
+    """Ask a worker of the pool first, within the run's budget; `then` decides by its reply."""
 
     worker: str
     prompt: str
@@ -104,58 +103,56 @@ class Verify:
 Verdict = Pass | Note | Block | Redact | Replan | Verify
 
 Hook = Callable[[GuardrailInput], Verdict | Awaitable[Verdict]]
-"""Looks at a text and decides. One that is not asynchronous must return at once."""
+"""Checks a text. A synchronous hook must return at once."""
 
 
 @runtime_checkable
 class PerRun(Protocol):
-    """A hook that remembers something from text to text has `for_run`, and is asked for a new one
-    for every run."""
+    """A hook with state: `for_run` makes a new one for every run."""
 
     def for_run(self) -> Hook:
-        """The hook for one run."""
+        """Return the hook for one run."""
         ...
 
 
 @runtime_checkable
 class Restoring(Protocol):
-    """A hook that took something out of the question and can put it back, for whoever asked."""
+    """A hook that can restore what it redacted in the question."""
 
     def restore(self, text: str) -> str:
-        """The text with what was taken out."""
+        """Return the text with the original values."""
         ...
 
-    def mark(self, text: str) -> str:
-        """The text without it again."""
+    def redact(self, text: str) -> str:
+        """Return the text with placeholders again."""
         ...
 
 
 @runtime_checkable
 class Recalling(Protocol):
-    """A hook that wants to know what was said in a run that goes on after an interruption."""
+    """A hook that must see the earlier texts of a resumed run."""
 
     def recall(self, text: str) -> None:
-        """Take something that was said before."""
+        """Take an earlier text."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """A hook, the places where it looks, and what happens should it fail. `seconds` is how long it
-    may take over one text."""
+    """A hook, the stages it checks, and the effect of a failure. `seconds` is its timeout."""
 
     name: str
     hook: Hook | PerRun
-    places: tuple[Place, ...] = PLACES
+    stages: tuple[GuardrailStage, ...] = STAGES
     on_error: OnError = "block"
     seconds: float = SECONDS
 
     def __post_init__(self) -> None:
-        unknown = [place for place in self.places if place not in PLACES]
-        if unknown or not self.places:
+        unknown = [stage for stage in self.stages if stage not in STAGES]
+        if unknown or not self.stages:
             got = ", ".join(map(repr, unknown)) or "none"
             raise ConfigError(
-                f"the guardrail {self.name!r} has the places {got}; there are {', '.join(PLACES)}"
+                f"the guardrail {self.name!r} has the stages {got}; expected {', '.join(STAGES)}"
             )
         if self.on_error not in get_args(OnError):
             raise ConfigError(
@@ -164,7 +161,7 @@ class Guardrail:
 
 
 def as_guardrail(hook: Guardrail | Hook) -> Guardrail:
-    """A bare function as a guardrail in every place, under its own name."""
+    """Wrap a plain function as a guardrail of every stage, under its own name."""
     if isinstance(hook, Guardrail):
         return hook
     return Guardrail(getattr(hook, "__name__", type(hook).__name__), hook)

@@ -1,8 +1,7 @@
-"""The guardrails of one run at work: each text goes past every one that looks at its place.
+"""The guardrails of one run: each text passes every guardrail of its stage.
 
-What a guardrail raises, what it takes too long over, and what it returns that is no verdict, is a
-fault of its own: the text is blocked, or let through where `on_error` says so, and the run says
-why. The words of such an exception are not kept, for they may repeat what was checked.
+A guardrail that raises, times out or returns no verdict blocks the text, or passes it with
+`on_error="pass"`. The message of such an exception is not kept: it may quote the text.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, assert_never
 
-from podium.core.errors import GuardrailBlocked, PodiumError, ReplanDemanded, UnknownWorker
+from podium.core.errors import GuardrailBlocked, PodiumError, ReplanRequested, UnknownWorker
 from podium.core.request import (
     Image,
     Message,
@@ -26,7 +25,7 @@ from podium.core.request import (
     ToolResult,
     user,
 )
-from podium.core.run_records import Attempt, Check, Deed, Place
+from podium.core.run import Attempt, GuardrailAction, GuardrailCheck, GuardrailStage
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails.base import (
@@ -44,28 +43,28 @@ from podium.engine.guardrails.base import (
     Verify,
 )
 
-MOST_REMEMBERED: Final = 10_000
+MAX_WAITING_RUNS: Final = 10_000
 
 
 class HookMemory:
-    """The hooks of runs that wait, by the guardrails' names."""
+    """The guardrails' state of runs that wait."""
 
-    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+    def __init__(self, most: int = MAX_WAITING_RUNS) -> None:
         self._most = most
         self._hooks: OrderedDict[str, dict[str, Hook]] = OrderedDict()
 
     def keep(self, run_id: str, hooks: dict[str, Hook]) -> None:
-        """Remember the hooks of a run that waits."""
+        """Keep the hooks of a run that waits."""
         self._hooks[run_id] = hooks
         while len(self._hooks) > self._most:
             self._hooks.popitem(last=False)
 
     def take(self, run_id: str) -> dict[str, Hook]:
-        """The hooks of a run that goes on, which are not remembered any longer."""
+        """Return and forget the hooks of a run that continues."""
         return self._hooks.pop(run_id, {})
 
 
-MOST_QUESTIONS: Final = 4
+MAX_VERIFICATIONS: Final = 4
 """How often a guardrail may ask a verifier about one text."""
 
 
@@ -75,17 +74,18 @@ class Metered(Caller, Protocol):
     attempts: list[Attempt]
 
 
-Settled = Pass | Note | Block | Redact | Replan
-"""A verdict for good."""
+FinalVerdict = Pass | Note | Block | Redact | Replan
 
-Keep = Callable[[Check], None]
-"""Takes what a guardrail did."""
+Keep = Callable[[GuardrailCheck], None]
+"""Takes the record of what a guardrail did."""
 
 
-class Guard:
-    """The guardrails of one run, with what they remember of it. `metered` makes a caller that draws
-    on the run's budget and knows whom it must not ask. `remembered` are hooks that looked at this
-    very run before, by the guardrails' names."""
+class GuardrailChain:
+    """The guardrails of one run, with their state.
+
+    `metered` makes a caller that draws on the run's budget. `remembered` are hooks that already saw
+    this run, by guardrail name.
+    """
 
     def __init__(
         self,
@@ -97,48 +97,46 @@ class Guard:
         self._workers = workers
         self._metered = metered
         self._hooks = [(each, _hook_of(each, remembered)) for each in guardrails]
-        self._at: dict[Place, list[tuple[Guardrail, Hook]]] = {}
+        self._by_stage: dict[GuardrailStage, list[tuple[Guardrail, Hook]]] = {}
         for guardrail, hook in self._hooks:
-            for place in guardrail.places:
-                self._at.setdefault(place, []).append((guardrail, hook))
+            for stage in guardrail.stages:
+                self._by_stage.setdefault(stage, []).append((guardrail, hook))
 
     @property
     def hooks(self) -> dict[str, Hook]:
-        """The hooks that are this run's own, by the guardrails' names."""
+        """The hooks with state of this run, by guardrail name."""
         return {each.name: hook for each, hook in self._hooks if isinstance(each.hook, PerRun)}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The guardrails that are in force."""
+        """The names of the guardrails."""
         return tuple(guardrail.name for guardrail, _ in self._hooks)
 
-    def looks_at(self, place: Place) -> bool:
-        """Whether any guardrail looks there."""
-        return place in self._at
+    def has_stage(self, stage: GuardrailStage) -> bool:
+        """True if any guardrail checks that stage."""
+        return stage in self._by_stage
 
     @property
     def restores(self) -> bool:
-        """Whether what was taken out of the question can be put back."""
+        """True if redacted values can be restored."""
         return any(isinstance(hook, Restoring) for _, hook in self._hooks)
 
     def restore(self, text: str) -> str:
-        """The text as whoever asked is to have it. What is kept of a run never went through
-        here."""
+        """Restore redacted values, for the asker only; stored runs keep the placeholders."""
         for _, hook in self._hooks:
             if isinstance(hook, Restoring):
                 text = hook.restore(text)
         return text
 
-    def marked(self, text: str) -> str:
-        """The text with marks in place of what could be put back: a run may come back as whoever
-        asked had it."""
+    def redact(self, text: str) -> str:
+        """Replace restored values by placeholders again."""
         for _, hook in self._hooks:
             if isinstance(hook, Restoring):
-                text = hook.mark(text)
+                text = hook.redact(text)
         return text
 
     def recall(self, texts: Sequence[str]) -> None:
-        """Have hooks know what was said before, where a run goes on."""
+        """Show hooks the texts of a run that continues."""
         for _, hook in self._hooks:
             if isinstance(hook, Recalling):
                 for text in texts:
@@ -147,49 +145,46 @@ class Guard:
     async def question(
         self, run_id: str, question: str, history: tuple[Message, ...], keep: Keep
     ) -> tuple[str, tuple[Message, ...]]:
-        """The question and the conversation before it as they may go on; raises
-        `GuardrailBlocked`."""
-        checked = GuardrailInput(place="question", text=question, run_id=run_id, question=question)
-        question = await self.look(checked, keep)
-        checked = replace(checked, question=question)
-        return question, await self.messages(checked, history, keep)
+        """Check the question and the conversation; raise `GuardrailBlocked`."""
+        item = GuardrailInput(stage="question", text=question, run_id=run_id, question=question)
+        question = await self.check(item, keep)
+        item = replace(item, question=question)
+        return question, await self.messages(item, history, keep)
 
     async def messages(
-        self, checked: GuardrailInput, messages: Sequence[Message], keep: Keep
+        self, item: GuardrailInput, messages: Sequence[Message], keep: Keep
     ) -> tuple[Message, ...]:
-        """Those messages with every text in them looked at as `checked` says; one of which nothing
-        is left is left out."""
-        left = [await self._message(checked, message, keep) for message in messages]
+        """Check every text of the messages; messages left empty are dropped."""
+        left = [await self._check_message(item, message, keep) for message in messages]
         return tuple(
             after
             for before, after in zip(messages, left, strict=True)
             if after.parts or not before.parts
         )
 
-    async def workflow(self, checked: GuardrailInput, workflow: Workflow, keep: Keep) -> Workflow:
-        """A workflow that came with the question, with every subtask looked at as that."""
+    async def workflow(self, item: GuardrailInput, workflow: Workflow, keep: Keep) -> Workflow:
+        """Check every subtask of a supplied workflow."""
         steps: list[Step] = []
         for step in workflow.steps:
-            text = await self.look(replace(checked, text=step.subtask), keep)
+            text = await self.check(replace(item, text=step.subtask), keep)
             steps.append(step if text == step.subtask else replace(step, subtask=text))
         return Workflow(tuple(steps))
 
-    async def _message(self, checked: GuardrailInput, message: Message, keep: Keep) -> Message:
+    async def _check_message(self, item: GuardrailInput, message: Message, keep: Keep) -> Message:
         parts: list[Part] = []
         for part in message.parts:
             match part:
                 case Text() | ToolResult():
-                    text = await self.look(replace(checked, text=part.text), keep)
+                    text = await self.check(replace(item, text=part.text), keep)
                     parts.append(part if text == part.text else replace(part, text=text))
                 case ToolCall():
-                    text = await self.look(replace(checked, text=part.arguments), keep)
+                    text = await self.check(replace(item, text=part.arguments), keep)
                     same = text == part.arguments
                     parts.append(part if same else replace(part, arguments=text))
                 case Thinking():
-                    # A provider takes thinking back as it gave it or not at all, and its opaque
-                    # state may repeat the words.
+                    # Thinking goes back unchanged or not at all: its opaque state may repeat it.
                     text = (
-                        await self.look(replace(checked, text=part.text), keep) if part.text else ""
+                        await self.check(replace(item, text=part.text), keep) if part.text else ""
                     )
                     if text == part.text:
                         parts.append(part)
@@ -199,39 +194,38 @@ class Guard:
                     assert_never(part)
         return replace(message, parts=tuple(parts))
 
-    async def look(self, checked: GuardrailInput, keep: Keep, round_: int = 0) -> str:
-        """The text as it may go on; raises `GuardrailBlocked`, and `ReplanDemanded` where another
-        plan might do better."""
-        for guardrail, hook in self._at.get(checked.place, ()):
+    async def check(self, item: GuardrailInput, keep: Keep, round_: int = 0) -> str:
+        """Return the text as guardrails leave it; raise `GuardrailBlocked` or `ReplanRequested`."""
+        for guardrail, hook in self._by_stage.get(item.stage, ()):
             attempts: list[Attempt] = []
             try:
-                verdict = await self._settled(guardrail, hook, checked, attempts)
-            except BaseException:  # the run was stopped; what a verifier was paid stays on it
+                verdict = await self._decide(guardrail, hook, item, attempts)
+            except BaseException:  # the run was stopped; a verifier's cost stays on record
                 if attempts:
-                    keep(_check(guardrail, checked, Block("the run was stopped"), attempts, round_))
+                    keep(_record(guardrail, item, Block("the run was stopped"), attempts, round_))
                 raise
             if isinstance(verdict, Pass) and not attempts and not verdict.reason:
                 continue
-            keep(_check(guardrail, checked, verdict, attempts, round_))
+            keep(_record(guardrail, item, verdict, attempts, round_))
             match verdict:
                 case Redact(text=text):
-                    checked = replace(checked, text=text)
+                    item = replace(item, text=text)
                 case Block(reason=reason):
-                    raise GuardrailBlocked(guardrail.name, checked.place, reason)
+                    raise GuardrailBlocked(guardrail.name, item.stage, reason)
                 case Replan(reason=reason):
-                    raise ReplanDemanded(guardrail.name, checked.place, reason)
+                    raise ReplanRequested(guardrail.name, item.stage, reason)
                 case Pass() | Note():
                     pass
                 case _:
                     assert_never(verdict)
-        return checked.text
+        return item.text
 
-    async def _settled(
-        self, guardrail: Guardrail, hook: Hook, checked: GuardrailInput, attempts: list[Attempt]
-    ) -> Settled:
+    async def _decide(
+        self, guardrail: Guardrail, hook: Hook, item: GuardrailInput, attempts: list[Attempt]
+    ) -> FinalVerdict:
         try:
             async with asyncio.timeout(guardrail.seconds):
-                return await self._decided(hook, checked, attempts)
+                return await self._ask_hook(hook, item, attempts)
         except TimeoutError:
             fault = f"it took more than {guardrail.seconds:g} s"
         except PodiumError as error:
@@ -241,23 +235,23 @@ class Guard:
         fault = f"it could not decide: {fault}"
         return Pass(fault) if guardrail.on_error == "pass" else Block(fault)
 
-    async def _decided(
-        self, hook: Hook, checked: GuardrailInput, attempts: list[Attempt]
-    ) -> Settled:
-        returned = hook(checked)
+    async def _ask_hook(
+        self, hook: Hook, item: GuardrailInput, attempts: list[Attempt]
+    ) -> FinalVerdict:
+        returned = hook(item)
         verdict: object = await returned if inspect.isawaitable(returned) else returned
-        for _ in range(MOST_QUESTIONS):
+        for _ in range(MAX_VERIFICATIONS):
             if not isinstance(verdict, Verify):
                 break
-            verdict = verdict.then(await self._verified(verdict, attempts))
-        if isinstance(verdict, Replan) and checked.place == "question":
-            raise _NoVerdict("there is no plan yet that could be made again")
-        if isinstance(verdict, Settled):
+            verdict = verdict.then(await self._verify(verdict, attempts))
+        if isinstance(verdict, Replan) and item.stage == "question":
+            raise _NoVerdict("there is no plan to replace yet")
+        if isinstance(verdict, FinalVerdict):
             return verdict
-        asked = "it asks its verifier again and again"
-        raise _NoVerdict(asked if isinstance(verdict, Verify) else "it returned no verdict")
+        repeats = f"it asked its verifier more than {MAX_VERIFICATIONS} times"
+        raise _NoVerdict(repeats if isinstance(verdict, Verify) else "it returned no verdict")
 
-    async def _verified(self, verify: Verify, attempts: list[Attempt]) -> str:
+    async def _verify(self, verify: Verify, attempts: list[Attempt]) -> str:
         worker = self._workers.get(verify.worker)
         if worker is None:
             raise UnknownWorker(verify.worker, tuple(self._workers))
@@ -276,30 +270,30 @@ def _hook_of(guardrail: Guardrail, remembered: Mapping[str, Hook]) -> Hook:
 
 
 class _NoVerdict(PodiumError):
-    """A hook's fault, in words that may be kept."""
+    """A hook's fault, with a message that may be kept."""
 
 
-def _check(
+def _record(
     guardrail: Guardrail,
-    checked: GuardrailInput,
-    verdict: Settled,
+    item: GuardrailInput,
+    verdict: FinalVerdict,
     attempts: Sequence[Attempt],
     round_: int,
-) -> Check:
-    deed, reason = _deed(verdict)
-    return Check(
+) -> GuardrailCheck:
+    action, reason = _action(verdict)
+    return GuardrailCheck(
         guardrail=guardrail.name,
-        place=checked.place,
-        deed=deed,
+        stage=item.stage,
+        action=action,
         reason=reason,
         round=round_,
-        step=checked.step,
-        worker=checked.worker,
+        step=item.step,
+        worker=item.worker,
         attempts=tuple(attempts),
     )
 
 
-def _deed(verdict: Settled) -> tuple[Deed, str]:
+def _action(verdict: FinalVerdict) -> tuple[GuardrailAction, str]:
     match verdict:
         case Pass(reason=reason):
             return "passed", reason

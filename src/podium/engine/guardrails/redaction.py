@@ -1,11 +1,10 @@
-"""Personal data and secrets, replaced by marks that say what stood there.
+"""Redact personal data and secrets: values become placeholders that name their kind.
 
     Write to ada@example.com  →  Write to [e-mail 1]
 
-The same value has the same mark wherever it stands in a run, and no two values share one; a mark
-that somebody wrote into a text is never given again. The values themselves are held in memory for
-as long as the run goes on, and nowhere else: with `restore`, those that came with the question are
-put back into what is told to whoever asked.
+Within a run a value always has the same placeholder, and no two values share one; a placeholder
+found in a text is never assigned. Values are held in memory while the run lasts. With `restore`,
+those from the question are put back into what the asker gets.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Kind = Literal[
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 USUAL_KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in KINDS if kind != "ip")
-"""All but addresses of machines, which many questions are about."""
+"""All but IP addresses, which many questions are about."""
 
 _BEFORE: Final = r"(?<![A-Za-z0-9_\-])"
 _VENDORS: Final = (
@@ -59,18 +58,17 @@ _NAMES: Final = (
 )
 
 
-class Shape(NamedTuple):
-    """How something of a kind is found. `group` is the part of a match that is the value, and
-    `is_one` decides where the shape alone does not."""
+class Detector(NamedTuple):
+    """Finds values of one kind. `group` is the value in a match; `is_valid` confirms it."""
 
     kind: Kind
     pattern: re.Pattern[str]
     group: int = 0
-    is_one: Callable[[str], bool] | None = None
+    is_valid: Callable[[str], bool] | None = None
 
 
-def luhn(number: str) -> bool:
-    """Whether the digits are those of a payment card, by their checksum."""
+def is_card_number(number: str) -> bool:
+    """True if the digits have the checksum of a payment card."""
     digits = [int(digit) for digit in number if digit.isdigit()]
     if not 13 <= len(digits) <= 19 or len(set(digits)) == 1:
         return False
@@ -78,8 +76,8 @@ def luhn(number: str) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-def iban(text: str) -> bool:
-    """Whether it is an account's number, by its checksum."""
+def is_iban(text: str) -> bool:
+    """True if the text has the checksum of an IBAN."""
     number = text.replace(" ", "")
     if not 15 <= len(number) <= 34:
         return False
@@ -87,17 +85,16 @@ def iban(text: str) -> bool:
     return int("".join(str(int(character, 36)) for character in turned)) % 97 == 1
 
 
-def looks_made(value: str) -> bool:
-    """Whether a value was made at random rather than said: letters and digits are mixed, and no
-    few characters make up most of it."""
+def looks_random(value: str) -> bool:
+    """True if a value looks generated: letters and digits mixed, with enough entropy."""
     if len(value) < 8 or not any(c.isdigit() for c in value) or not any(c.isalpha() for c in value):
         return False
     shares = [count / len(value) for count in Counter(value).values()]
-    return -sum(share * math.log2(share) for share in shares) >= LEAST_ENTROPY
+    return -sum(share * math.log2(share) for share in shares) >= MIN_ENTROPY_BITS
 
 
-LEAST_ENTROPY: Final = 2.75
-"""Bits a character: of eight characters, all but one differ."""
+MIN_ENTROPY_BITS: Final = 2.75
+"""Per character: of eight characters, all but one differ."""
 
 
 def _is_ip(text: str) -> bool:
@@ -108,8 +105,8 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-SHAPES: Final[tuple[Shape, ...]] = (
-    Shape(
+DETECTORS: Final[tuple[Detector, ...]] = (
+    Detector(
         "private key",
         re.compile(
             r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -117,17 +114,17 @@ SHAPES: Final[tuple[Shape, ...]] = (
             r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
         ),
     ),
-    Shape(
+    Detector(
         "token",
         re.compile(
             _BEFORE
             + r"eyJ[A-Za-z0-9_\-]{8,4000}+\.eyJ[A-Za-z0-9_\-]{8,8000}+\.[A-Za-z0-9_\-]{8,1000}+"
         ),
     ),
-    Shape("key", re.compile(_BEFORE + rf"(?:{'|'.join(_VENDORS)})")),
-    Shape("token", re.compile(r"\bBearer {1,4}([A-Za-z0-9._~+/\-]{20,4000}+=*+)"), 1),
-    Shape("secret", re.compile(r"://[^\s/:@\[]{1,100}:([^\s/:@\[]{1,200})@"), 1),
-    Shape(
+    Detector("key", re.compile(_BEFORE + rf"(?:{'|'.join(_VENDORS)})")),
+    Detector("token", re.compile(r"\bBearer {1,4}([A-Za-z0-9._~+/\-]{20,4000}+=*+)"), 1),
+    Detector("secret", re.compile(r"://[^\s/:@\[]{1,100}:([^\s/:@\[]{1,200})@"), 1),
+    Detector(
         "secret",
         re.compile(
             rf"(?:{_NAMES})[A-Za-z0-9_\-]{{0,20}}+[\"'`]?\s{{0,4}}+(?:=>|:=|=|:|\bis\b)\s{{0,4}}+"
@@ -135,35 +132,35 @@ SHAPES: Final[tuple[Shape, ...]] = (
             re.IGNORECASE,
         ),
         1,
-        looks_made,
+        looks_random,
     ),
-    Shape(
+    Detector(
         "e-mail",
         re.compile(
             r"(?<![\w.%+\-])[\w.%+\-]{1,64}@(?:[^\W_](?:[\w\-]{0,61})\.){1,8}[^\W\d_]{2,24}(?!\w)"
         ),
     ),
-    Shape(
+    Detector(
         "iban",
         re.compile(
             r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?"
             r"(?![A-Za-z0-9])"
         ),
-        is_one=iban,
+        is_valid=is_iban,
     ),
-    Shape(
+    Detector(
         "card",
         re.compile(
             r"(?<![\d.\-])(?:[2-6]\d{3}([ \-])\d{4}\1\d{4}\1\d{4}|3[47]\d\d([ \-])\d{6}\2\d{5}"
             r"|[2-6]\d{12,18})(?![\d\-]|\.\d)"
         ),
-        is_one=luhn,
+        is_valid=is_card_number,
     ),
-    Shape(
+    Detector(
         "ssn",
         re.compile(r"(?<![\d\-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d\-])"),
     ),
-    Shape(
+    Detector(
         "phone",
         re.compile(
             r"(?<![\w+])(?:\+|00)[1-9](?:\)?+[ .\-/]?+\(?+\d){6,14}(?!\d)"
@@ -171,31 +168,30 @@ SHAPES: Final[tuple[Shape, ...]] = (
             r"|(?<![\d.\-/])0\d{2,4} ?[/\-] ?\d{4,10}(?![\d\-/])"
         ),
     ),
-    Shape(
+    Detector(
         "ip",
         re.compile(
             r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)"
             r"|(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])"
         ),
-        is_one=_is_ip,
+        is_valid=_is_ip,
     ),
 )
-"""In the order in which they are looked for: what is certain first."""
+"""In order of application: the most certain first."""
 
 
 Found = Literal["redact", "block"]
-"""What is done about what is found."""
+"""Effect of a finding."""
 
-MARK: Final = re.compile(rf"\[({'|'.join(KINDS)}) (\d{{1,6}})\]")
-LONGEST_MARK: Final = max(map(len, KINDS)) + len("[ 999999]")
+PLACEHOLDER: Final = re.compile(rf"\[({'|'.join(KINDS)}) (\d{{1,6}})\]")
+MAX_PLACEHOLDER_CHARS: Final = max(map(len, KINDS)) + len("[ 999999]")
 
-LONGEST_AT_ONCE: Final = 100_000
-"""Characters that are looked through in one go, in a few hundredths of a second."""
+MAX_CHARS_AT_ONCE: Final = 100_000
+"""Longer texts yield to the event loop between detectors."""
 
 
 class Redaction:
-    """Looks for what `kinds` names; `found` says whether a mark takes its place, or the text goes
-    no further."""
+    """Redact values of these kinds, or block texts that hold one (`found="block"`)."""
 
     def __init__(
         self,
@@ -209,33 +205,32 @@ class Redaction:
         self.restores = restore
 
     def for_run(self) -> Hook:
-        """The hook of one run, which knows the marks that it gave."""
-        return _Restoring(self) if self.restores else _Redacting(self)
+        """Return the hook of one run, with its placeholders."""
+        return _RestoringHook(self) if self.restores else _RedactingHook(self)
 
 
-class _Redacting:
-    """The marks of one run."""
+class _RedactingHook:
+    """The placeholders of one run."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._found = redaction.found
-        self._shapes = [shape for shape in SHAPES if shape.kind in redaction.kinds]
-        self._marks: dict[str, str] = {}
+        self._detectors = [each for each in DETECTORS if each.kind in redaction.kinds]
+        self._placeholders: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._last: dict[str, int] = {}
 
-    def __call__(self, checked: GuardrailInput) -> Verdict | Awaitable[Verdict]:
-        asked = checked.place == "question"
-        if len(checked.text) > LONGEST_AT_ONCE:
-            return self._decided_in_turns(checked.text, asked)
-        return self._verdict(*self.redacted(checked.text, asked=asked))
+    def __call__(self, item: GuardrailInput) -> Verdict | Awaitable[Verdict]:
+        restorable = item.stage == "question"
+        if len(item.text) > MAX_CHARS_AT_ONCE:
+            return self._check_long(item.text, restorable)
+        return self._verdict(*self.redact_text(item.text, restorable=restorable))
 
-    async def _decided_in_turns(self, text: str, asked: bool) -> Verdict:
-        """Decide about a long text, and let others on the event loop work after each shape. A
-        thread would do no more for them: a pattern keeps the interpreter to itself."""
+    async def _check_long(self, text: str, restorable: bool) -> Verdict:
+        """Check a long text and yield after each detector; a thread would hold the GIL as well."""
         self.recall(text)
         counts: Counter[Kind] = Counter()
-        for shape in self._shapes:
-            text = self._without(shape, text, asked, counts)
+        for detector in self._detectors:
+            text = self._apply(detector, text, restorable, counts)
             await asyncio.sleep(0)
         return self._verdict(text, counts)
 
@@ -243,62 +238,61 @@ class _Redacting:
         if not counts:
             return Pass()
         what = ", ".join(f"{count} × {kind}" for kind, count in counts.items())
-        return Block(f"it holds {what}") if self._found == "block" else Redact(text, what)
+        return Block(f"it contains {what}") if self._found == "block" else Redact(text, what)
 
-    def redacted(self, text: str, *, asked: bool) -> tuple[str, Counter[Kind]]:
-        """The text with marks, and how many of each kind there are. `asked` says that it came with
-        the question."""
+    def redact_text(self, text: str, *, restorable: bool) -> tuple[str, Counter[Kind]]:
+        """Return the text with placeholders, and the counts by kind."""
         self.recall(text)
         counts: Counter[Kind] = Counter()
-        for shape in self._shapes:
-            text = self._without(shape, text, asked, counts)
+        for detector in self._detectors:
+            text = self._apply(detector, text, restorable, counts)
         return text, counts
 
-    def _without(self, shape: Shape, text: str, asked: bool, counts: Counter[Kind]) -> str:
-        return shape.pattern.sub(partial(self._replaced, shape, counts, asked), text)
+    def _apply(self, detector: Detector, text: str, restorable: bool, counts: Counter[Kind]) -> str:
+        return detector.pattern.sub(partial(self._replace, detector, counts, restorable), text)
 
-    def _replaced(
-        self, shape: Shape, counts: Counter[Kind], asked: bool, match: re.Match[str]
+    def _replace(
+        self, detector: Detector, counts: Counter[Kind], restorable: bool, match: re.Match[str]
     ) -> str:
-        value = match[shape.group]
-        if shape.is_one is not None and not shape.is_one(value):
+        value, group = match[detector.group], detector.group
+        if detector.is_valid is not None and not detector.is_valid(value):
             return match[0]
-        counts[shape.kind] += 1
-        start, end = match.start(shape.group) - match.start(), match.end(shape.group) - match.end()
+        counts[detector.kind] += 1
+        start, end = match.start(group) - match.start(), match.end(group) - match.end()
         after = match[0][end:] if end else ""
-        return match[0][:start] + self._mark(shape.kind, value, asked) + after
+        return match[0][:start] + self._placeholder(detector.kind, value, restorable) + after
 
     def recall(self, text: str) -> None:
-        """Leave out the marks that stand in a text already and are not ours."""
+        """Never assign placeholders that a text already holds."""
         if "[" not in text:
             return
-        for match in MARK.finditer(text):
+        for match in PLACEHOLDER.finditer(text):
             if match[0] not in self._values:
                 self._last[match[1]] = max(self._last.get(match[1], 0), int(match[2]))
 
-    def _mark(self, kind: Kind, value: str, asked: bool) -> str:
-        mark = self._marks.get(value)
-        if mark is None:
+    def _placeholder(self, kind: Kind, value: str, restorable: bool) -> str:
+        placeholder = self._placeholders.get(value)
+        if placeholder is None:
             number = self._last[kind] = self._last.get(kind, 0) + 1
-            mark = self._marks[value] = f"[{kind} {number}]"
-            self._values[mark] = value if asked else ""
-        return mark
+            placeholder = self._placeholders[value] = f"[{kind} {number}]"
+            self._values[placeholder] = value if restorable else ""
+        return placeholder
 
 
-class _Restoring(_Redacting):
-    """The marks of one run, and what they stand for."""
+class _RestoringHook(_RedactingHook):
+    """The placeholders of one run, with their values."""
 
     def restore(self, text: str) -> str:
-        """The text with the values that came with the question."""
-        return MARK.sub(lambda match: self._values.get(match[0]) or match[0], text)
+        """Return the text with the question's values."""
+        return PLACEHOLDER.sub(lambda match: self._values.get(match[0]) or match[0], text)
 
-    def mark(self, text: str) -> str:
-        """The text with marks in place of whatever is found in it."""
-        return self.redacted(text, asked=True)[0]
+    def redact(self, text: str) -> str:
+        """Return the text with placeholders."""
+        return self.redact_text(text, restorable=True)[0]
 
 
-class RestoredWords:
-    """The words of one answer, restored piece by piece."""
+class StreamRestorer:
+    """Restores one answer piece by piece; a placeholder may be split between pieces."""
 
     __slots__ = ("_held", "_restore")
 
@@ -306,43 +300,42 @@ class RestoredWords:
         self._restore = restore
         self._held = ""
 
-    def hear(self, text: str) -> str:
-        """Take the next piece; what is to be told now."""
+    def receive(self, text: str) -> str:
+        """Take the next piece and return what to send now."""
         text = self._held + text
         opened = text.rfind("[")
-        whole = opened < 0 or "]" in text[opened:] or len(text) - opened >= LONGEST_MARK
-        told, self._held = (text, "") if whole else (text[:opened], text[opened:])
-        return self._restore(told)
+        whole = opened < 0 or "]" in text[opened:] or len(text) - opened >= MAX_PLACEHOLDER_CHARS
+        ready, self._held = (text, "") if whole else (text[:opened], text[opened:])
+        return self._restore(ready)
 
     def rest(self) -> str:
-        """What was held back, now that nothing follows."""
+        """Return what was held back at the end."""
         held, self._held = self._held, ""
         return held
 
 
-def restoring(emit: Emit) -> Emit:
-    """Tell of a run as whoever asked is to hear of it: the pieces of the answer, and the run at its
-    end, with what guardrails took out of the question."""
+def restore_events(emit: Emit) -> Emit:
+    """Return an `Emit` that restores redacted values in the answer, for the asker."""
     restore: Callable[[str], str] | None = None
-    words: dict[tuple[str, int, int], RestoredWords] = {}
+    restorers: dict[tuple[str, int, int], StreamRestorer] = {}
 
-    def tell(event: Event) -> None:
+    def emit_restored(event: Event) -> None:
         nonlocal restore
         match event:
             case RunStarted():
                 restore = restore or event.restore
             case StepDelta() if restore is not None and not event.thinking:
-                place = (event.run_id, event.round, event.index)
-                text = words.setdefault(place, RestoredWords(restore)).hear(event.text)
+                step_key = (event.run_id, event.round, event.index)
+                text = restorers.setdefault(step_key, StreamRestorer(restore)).receive(event.text)
                 if not text:
                     return
                 event = replace(event, text=text)
             case StepDone(run_id=run_id, step=step):
-                heard = words.pop((run_id, step.round, step.index), None)
-                if heard is not None and (rest := heard.rest()):
+                restorer = restorers.pop((run_id, step.round, step.index), None)
+                if restorer is not None and (rest := restorer.rest()):
                     emit(StepDelta(run_id, step.round, step.index, rest))
             case RunDone(run=run) if restore is not None and run.answer is not None:
                 event = RunDone(replace(run, answer=restore(run.answer)))
         emit(event)
 
-    return tell
+    return emit_restored

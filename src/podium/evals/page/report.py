@@ -23,9 +23,9 @@ from podium._util.files import write_whole, writing
 from podium._util.lab import ORACLE
 from podium._util.plots import has_matplotlib, to_svg, write_png
 from podium._util.process import entropy_bits, shares
-from podium.core.errors import UsageError, installing
+from podium.core.errors import UsageError, install_command
 from podium.core.pool import WorkerProfile
-from podium.core.roles import roles
+from podium.core.roles import step_roles
 from podium.core.run import Round, Run
 from podium.core.workflow import Access, Shape, Step
 from podium.evals.page.charts import (
@@ -87,7 +87,7 @@ def report_page(views: Sequence[EvalView]) -> str:
         kind_of=kind_of,
         trend=trend,
         MAX_SKIPPED=MAX_SKIPPED,
-        no_charts=None if has_matplotlib() else installing("eval"),
+        no_charts=None if has_matplotlib() else install_command("eval"),
     )
 
 
@@ -394,7 +394,7 @@ class RunView:
     @property
     def rounds(self) -> Iterator[tuple[Round, list[str], list[tuple[Step, str]]]]:
         """Yield each round, the roles of its planned steps, and those that were not executed."""
-        found = iter(roles(self.run))
+        found = iter(step_roles(self.run))
         for round_ in self.run.rounds:
             planned = round_.workflow.steps if round_.workflow else ()
             named = [next(found).value for _ in planned]

@@ -11,7 +11,7 @@ from podium.conductors import Conductor, FixedConductor
 from podium.core.budget import Ledger
 from podium.core.errors import BudgetExhausted, PodiumError
 from podium.core.request import Reply, Request
-from podium.core.run import Round, Run, StepRecord, new_run_id, spent_by, timestamp
+from podium.core.run import Round, Run, StepRecord, new_run_id, recorded_spending, timestamp
 from podium.core.workflow import Step, Workflow
 from podium.engine import Calls
 from podium.engine.runner import Options, Runner
@@ -146,7 +146,7 @@ async def _only_planned(runner: Runner, case: Case, options: Options) -> Run:
         planned = replace(run, rounds=(await runner.plan(case.task.question, options=options),))
     except PodiumError as error:
         return replace(run, status="failed", error=str(error))
-    return replace(planned, spent=spent_by(planned))
+    return replace(planned, spent=recorded_spending(planned))
 
 
 async def ideal(case: Case, stage: EvalContext) -> Run:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from podium.core.budget import Account, Budget
-from podium.core.errors import BudgetUnseen, StoreError
+from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
 from podium.core.run import Run
 from podium.core.usage import Usage
@@ -270,7 +270,7 @@ class KeyAuthenticator:
         tab_id = secrets.token_hex(16)
         try:
             claim = await till.open(tab_id, model, estimate)
-        except BudgetUnseen as error:
+        except BudgetUnavailable as error:
             raise budget_unavailable() from error
         if claim is None:
             raise out_of_budget(principal, account.purse.exhausted())

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from podium.core.budget import Account, Budget
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 from podium.core.run import Run, Tier
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError
@@ -54,7 +54,7 @@ UNLIMITED: Final = RequestQuota()
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The caller of a request.

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeVar, get_args
 
-from podium.core.budget import Hold, Left
-from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
+from podium.core.budget import CallReservation, Remaining
+from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
 from podium.core.pool import Pool
 from podium.store.keys import NO_CAP, ZERO, Allowance, Amount, KeyCharges, Rules
 from podium.store.quotas import (
@@ -316,10 +316,10 @@ class Reservation:
         return self._used + self._held
 
     @property
-    def left(self) -> Left:
+    def left(self) -> Remaining:
         """What another call of this request may use."""
         allowed, mine = self._purse.left_for_calls(self.reserved), self.needed
-        return Left(
+        return Remaining(
             None if allowed.tokens is None else allowed.tokens - mine.tokens,
             None if allowed.usd is None else allowed.usd - mine.usd,
         )
@@ -333,11 +333,11 @@ class Reservation:
         """The error that says that it is the key's."""
         return BudgetExhausted(cap, self._purse.tightest(cap), "the key's budget")
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: CallReservation) -> None:
         """A call begins that may use so much."""
         self._change(Amount(hold.usd, hold.tokens), ZERO, 1)
 
-    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
         """That call has ended, and this is what it counts for."""
         self._change(Amount(-hold.usd, -hold.tokens), Amount(usd, tokens), -1)
         if self._purse.till is not None:
@@ -432,7 +432,7 @@ class SharedBudget:
 
     async def open(self, tab_id: str, model: str, estimate: Amount) -> Amount | None:
         """A request begins that will probably use so much: what it may claim of that, or None
-        where the caps leave nothing. Raises `BudgetUnseen` where the store cannot be asked."""
+        where the caps leave nothing. Raises `BudgetUnavailable` where the store cannot be asked."""
         row = ReservationRow(
             id=tab_id, key_id=self._key_id, model=model, claimed=estimate, taken=estimate
         )
@@ -511,7 +511,7 @@ class SharedBudget:
             except StoreError as error:
                 log.warning("what keys have left cannot be looked up: %s", error)
                 self._try_again(changed)
-                _fail(answers, BudgetUnseen(f"what this key has left cannot be told: {error}"))
+                _fail(answers, BudgetUnavailable(f"what this key has left cannot be told: {error}"))
                 failed = True
                 continue
             except BaseException as error:  # whoever waits must not wait for ever

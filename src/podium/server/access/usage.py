@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from podium.core.errors import StoreError
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 from podium.core.usage import Usage
 from podium.store.keys import ZERO, Amount, KeyCharges, KeyStore, KeyUsage
 from podium.store.quotas import RunCharge, is_plausible
@@ -40,7 +40,7 @@ class Tokens(NamedTuple):
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Used:
     """What a request used. What is unknown of it is None, and `assumed` is what its key is

@@ -11,6 +11,7 @@ from typing import Any
 
 from podium.core.budget import Budget, Ledger
 from podium.core.errors import GuardrailBlocked, WorkerError
+from podium.core.json_schema import check_schema, find_mismatch
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
     Delta,
@@ -23,19 +24,20 @@ from podium.core.request import (
     assistant,
     user,
 )
-from podium.core.requirements import check_response_options, needs_in_words, needs_of_one
-from podium.core.run import new_run_id
-from podium.core.run_records import Check, Place, total_cost, total_usage
-from podium.core.structured_output import misfit, require_sound
+from podium.core.requirements import (
+    check_response_options,
+    describe_capabilities,
+    sole_worker_capabilities,
+)
+from podium.core.run import GuardrailCheck, GuardrailStage, new_run_id, total_cost, total_usage
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, Calls
-from podium.engine.context import prompt_text
-from podium.engine.guardrails import Guard, Guardrail
-from podium.engine.guardrails.admission import in_json, restorer
+from podium.engine.guardrails import Guardrail, GuardrailChain
+from podium.engine.guardrails.admission import restore_in_json, restorer
 from podium.engine.guardrails.base import GuardrailInput
-from podium.engine.guardrails.redaction import RestoredWords
+from podium.engine.guardrails.redaction import StreamRestorer
 from podium.engine.reply_stream import ResumableText
-from podium.engine.requests import asked_again, in_words, never_fitted
+from podium.engine.requests import prompt_text, repair_request, schema_error, without_images
 from podium.server.access import Principal
 from podium.server.answers.conversation import strip_call_ids
 from podium.server.answers.result import ApiResult, StreamSink
@@ -105,7 +107,7 @@ class Gateway:
             cost.usage = total_usage(iter(calls.attempts))
             cost.cost_usd = total_cost(iter(calls.attempts))
         if not request.parallel_tools:
-            reply = reply.with_one_call()
+            reply = reply.with_first_call()
         return ApiResult(
             answer=ApiResponse(
                 id=id_,
@@ -132,7 +134,7 @@ async def _replied(
     worker: Worker,
     request: Request,
     sink: StreamSink | None,
-    words: RestoredWords | None = None,
+    words: StreamRestorer | None = None,
     look: Look = _as_it_is,
 ) -> Reply:
     """The worker's reply as `look` leaves it, told as it comes where somebody listens."""
@@ -156,21 +158,21 @@ class _Watched:
         calls: Calls,
         id_: str,
     ) -> None:
-        self.checks: list[Check] = []
+        self.checks: list[GuardrailCheck] = []
         self._calls = calls
-        self._guard = Guard(guardrails, workers, lambda: calls)
-        self._checked = GuardrailInput(place="question", text="", run_id=id_, question="")
+        self._guard = GuardrailChain(guardrails, workers, lambda: calls)
+        self._checked = GuardrailInput(stage="question", text="", run_id=id_, question="")
 
     async def replied(self, worker: Worker, request: Request, sink: StreamSink | None) -> Reply:
         """The reply as guardrails let it pass. Where they look at replies or answers, nothing is
         told before they have."""
         guard = self._guard
-        holds = guard.looks_at("reply") or guard.looks_at("answer")
+        holds = guard.has_stage("reply") or guard.has_stage("answer")
         try:
             messages = await guard.messages(self._checked, request.messages, self.checks.append)
             request = replace(request, messages=messages)
             restore = restorer(guard, ResponseOptions(schema=request.schema))
-            words = RestoredWords(restore) if restore is not None else None
+            words = StreamRestorer(restore) if restore is not None else None
             if holds:
                 look = partial(self._looked_at, worker.profile.name, messages[-1].text)
                 reply = await _replied(self._calls, worker, request, None, look=look)
@@ -180,20 +182,22 @@ class _Watched:
             return Reply("", finish="refused")
         if restore is None:
             return reply
-        calls = [replace(c, arguments=in_json(guard, c.arguments)) for c in reply.tool_calls]
+        calls = [
+            replace(c, arguments=restore_in_json(guard, c.arguments)) for c in reply.tool_calls
+        ]
         return replace(reply, text=restore(reply.text), tool_calls=tuple(calls))
 
     async def _looked_at(self, worker: str, question: str, reply: Reply) -> Reply:
-        async def left(text: str, *places: Place) -> str:
+        async def left(text: str, *places: GuardrailStage) -> str:
             for place in places if text else ():
                 checked = GuardrailInput(
-                    place=place,
+                    stage=place,
                     text=text,
                     run_id=self._checked.run_id,
                     question=question,
                     worker=worker,
                 )
-                text = await self._guard.look(checked, self.checks.append)
+                text = await self._guard.check(checked, self.checks.append)
             return text
 
         calls = [
@@ -212,13 +216,13 @@ async def _fitting(
     As in any run, nothing of it is told before; a refusal, and a reply that was cut off, say so
     themselves."""
     reply = await look(await calls.make(worker, request))
-    problem = misfit(reply.text, schema) if reply.finish == "stop" else None
+    problem = find_mismatch(reply.text, schema) if reply.finish == "stop" else None
     if problem is None:
         return reply
-    again = (*request.messages, *asked_again(reply, problem))
+    again = (*request.messages, *repair_request(reply, problem))
     reply = await look(await calls.make(worker, replace(request, messages=again)))
-    if reply.finish == "stop" and misfit(reply.text, schema) is not None:
-        raise never_fitted(worker.profile.name, reply, schema)
+    if reply.finish == "stop" and find_mismatch(reply.text, schema) is not None:
+        raise schema_error(worker.profile.name, reply, schema)
     return reply
 
 
@@ -227,7 +231,7 @@ class _Listener:
     was told already."""
 
     def __init__(
-        self, sink: StreamSink, request: Request, restored: RestoredWords | None = None
+        self, sink: StreamSink, request: Request, restored: StreamRestorer | None = None
     ) -> None:
         self._restored = restored
         self._teller = sink
@@ -237,16 +241,16 @@ class _Listener:
     def delta(self, delta: Delta) -> None:
         if delta.kind == "thinking":
             self._teller.thinking(delta.text)
-        elif text := self._words.hear(delta.text):
+        elif text := self._words.receive(delta.text):
             if self._restored is not None:
-                text = self._restored.hear(text)
+                text = self._restored.receive(text)
             self._teller.text(text)
 
     def retried(self, worker: str, error: WorkerError, wait: float) -> Request:
         self._words.break_off()
         if not self._words.kept:
             return self._request
-        again = (assistant(self._words.kept), user(prompt_text("go_on.txt")))
+        again = (assistant(self._words.kept), user(prompt_text("continue.txt")))
         return replace(self._request, messages=(*self._request.messages, *again))
 
     def format_response(self, text: str) -> str:
@@ -280,7 +284,9 @@ def _unseen(message: Message) -> Message:
     refused before; one of a tool's must not end a conversation."""
     if not any(isinstance(part, ToolResult) and part.images for part in message.parts):
         return message
-    parts = (in_words(part) if isinstance(part, ToolResult) else part for part in message.parts)
+    parts = (
+        without_images(part) if isinstance(part, ToolResult) else part for part in message.parts
+    )
     return replace(message, parts=tuple(parts))
 
 
@@ -305,8 +311,12 @@ def _check(asked: ApiRequest, profile: WorkerProfile) -> None:
             raise ApiError("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
     check_response_options(asked.response_options)
     if asked.response_options.schema is not None:
-        require_sound(asked.response_options.schema)
+        check_schema(asked.response_options.schema)
     pictures = (part for turn in asked.messages for part in turn.parts if isinstance(part, Image))
-    missing = needs_of_one(asked.response_options, tuple(pictures)) - profile.capabilities
+    missing = (
+        sole_worker_capabilities(asked.response_options, tuple(pictures)) - profile.capabilities
+    )
     if missing:
-        raise ApiError("invalid", f"{profile.name!r} cannot {needs_in_words(missing)}; ask another")
+        raise ApiError(
+            "invalid", f"{profile.name!r} cannot {describe_capabilities(missing)}; ask another"
+        )

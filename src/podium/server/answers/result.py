@@ -21,11 +21,10 @@ from podium.core.events import (
     StepStarted,
 )
 from podium.core.request import Thinking, ToolResult
-from podium.core.run import Run
-from podium.core.run_records import Check
+from podium.core.run import GuardrailCheck, Run
 from podium.core.workflow import Workflow
-from podium.engine.guardrails.redaction import restoring
-from podium.engine.resume import repeats
+from podium.engine.guardrails.redaction import restore_events
+from podium.engine.tool_calls import are_repeated
 from podium.server.answers.conversation import expose_call_ids, question_message
 from podium.server.api_error import ApiError, prompt_too_long
 from podium.server.dialects.request import ApiRequest, ApiResponse
@@ -87,7 +86,7 @@ class EventFilter:
         self._last_rounds: set[str] = set()
         self._speaker: tuple[str, int, int] | None = None
         self._root = ""
-        self._hear = restoring(self._take)
+        self._hear = restore_events(self._take)
 
     def fall_silent(self) -> None:
         """Tell no piece of what comes: whoever asked gets it as a whole."""
@@ -144,7 +143,7 @@ class EventFilter:
         return (retried.run_id, retried.round, retried.index) == self._speaker
 
     def _is_last(self, planned: Planned) -> bool:
-        if planned.round.is_one_workers:
+        if planned.round.is_routed:
             return True
         return planned.round.index + 1 >= self._started[planned.run_id].run.max_rounds
 
@@ -175,7 +174,7 @@ def _line(event: Event) -> str | None:
         case StepRetried(index=index, worker=worker):
             return f"Step {index + 1}: a call failed; {worker} is asked again."
         case GuardrailActed(check=check):
-            return f"The guardrail {check.guardrail} looked at the {check.place}: {check.deed}."
+            return f"The guardrail {check.guardrail} looked at the {check.stage}: {check.action}."
         case StepDone(step=step):
             ended = "is done" if step.status == "done" else f"ended: {step.status}"
             return f"Step {step.index + 1}: {step.answered_by or step.worker} {ended}."
@@ -202,7 +201,7 @@ class ApiResult:
 
     answer: ApiResponse
     run: Run | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GuardrailCheck, ...] = ()
 
 
 def build_result(request: ApiRequest, run: Run, cost: RequestCost) -> ApiResult:
@@ -276,7 +275,7 @@ def find_failure(run: Run) -> ApiError | None:
 def is_already_answered(run: Run, results: tuple[ToolResult, ...]) -> bool:
     """Whether the answer to these results has been given already, or was blocked for good."""
     settled = run.status in ("answered", "partial", "waiting") and not _is_broken(run)
-    return (settled or bool(run.blocked_by)) and repeats(run, results)
+    return (settled or bool(run.blocked_by)) and are_repeated(run, results)
 
 
 def _is_broken(run: Run) -> bool:

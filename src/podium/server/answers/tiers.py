@@ -15,11 +15,11 @@ from podium.client.runtime import RunOptions
 from podium.conductors import Conductor, TierRouter, can_replan
 from podium.conductors.plan import read_workflow
 from podium.core.budget import Budget
-from podium.core.errors import Conflict, NotFound, PodiumError, TakenOver
+from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
 from podium.core.pool import Pool
-from podium.core.run import Run, Tier, new_run_id, spent_by, timestamp
-from podium.engine.resume import repeats
+from podium.core.run import Run, Tier, new_run_id, recorded_spending, timestamp
 from podium.engine.runner import Options
+from podium.engine.tool_calls import are_repeated
 from podium.server.access import Principal
 from podium.server.answers.conversation import Turn, continue_run, limits_for_effort, parse_turn
 from podium.server.answers.result import (
@@ -118,7 +118,7 @@ async def _begun(archive: RunRepository, request: IdempotentRequest, acts: Acts)
     archive.beginning.add(request.run_id)
     try:
         return await acts.begin(request.run_id)
-    except TakenOver:
+    except RunTakenOver:
         raise
     except BaseException:
         await _dropped_without_run(archive, request)
@@ -204,7 +204,7 @@ class Tiers:
                             emit=watch,
                             stream=sink is not None,
                         )
-                except TakenOver:
+                except RunTakenOver:
                     return await self._ended_elsewhere(asked, principal, watch, cost)
         finally:
             if watch.run is not None and cost.run is None:
@@ -306,7 +306,7 @@ class Tiers:
         run = await self._archive.run(turn.waiting, principal, "messages")
         if run.owner != principal.key_id:
             raise ApiError("forbidden", "this run was begun with another key", field="messages")
-        if run.status not in ("waiting", "running") and not repeats(run, turn.results):
+        if run.status not in ("waiting", "running") and not are_repeated(run, turn.results):
             raise ApiError(
                 "conflict",
                 f"{run.id} does not wait for results of tools: it is {run.status}",
@@ -316,7 +316,7 @@ class Tiers:
 
     def _budget_to_go_on(self, run: Run, principal: Principal) -> Budget:
         """The run's budget or, where that is less, what it has spent and what its key has left."""
-        spent = spent_by(run)
+        spent = recorded_spending(run)
         left = principal.quota.narrow(run.budget)
         caps = {}
         for name in ("calls", "tokens", "usd", "seconds"):

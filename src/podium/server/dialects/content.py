@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from podium.core.errors import UsageError
-from podium.core.json_schema import flaw
+from podium.core.json_schema import InvalidSchema, check_schema, find_schema_error
 from podium.core.request import (
     TOOL_CHOICES,
     Image,
@@ -28,7 +28,6 @@ from podium.core.request import (
     ToolResult,
     system,
 )
-from podium.core.structured_output import UnsoundSchema, require_sound
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import choice, describe, join_path, json_object, text, unexpected
 
@@ -279,8 +278,8 @@ def output_schema(value: object, path: str) -> dict[str, Any]:
     """The JSON Schema of an answer, which must be one that replies can be held against."""
     document_text = json_object(value, path)
     try:
-        require_sound(document_text)
-    except UnsoundSchema as error:
+        check_schema(document_text)
+    except InvalidSchema as error:
         at = join_path(path, error.path) if error.path else path
         raise invalid(at, f"{at}: {error.reason}") from error
     except UsageError as error:
@@ -292,7 +291,7 @@ def _parameters(value: object, path: str) -> dict[str, Any]:
     """The JSON Schema of a tool's parameters. Nothing is held against it here, so it need only
     have the form of one: what more it asks is for the provider and the client."""
     document_text = json_object(value, path)
-    if found := flaw(document_text):
+    if found := find_schema_error(document_text):
         at = join_path(path, found.path) if found.path else path
         raise invalid(at, f"{at}: {found.reason}")
     return document_text

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from podium.core.errors import ConfigError
-from podium.core.exclusion import check_excluded
+from podium.core.pool import check_excluded
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
     Finish,

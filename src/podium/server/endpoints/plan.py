@@ -10,12 +10,11 @@ from starlette.requests import Request as HttpRequest
 
 from podium.client.documents import routed_document
 from podium.conductors.plan import workflow_document
-from podium.core.budget import estimated_input_tokens
+from podium.core.budget import estimate_input_tokens
 from podium.core.events import Event, Planned
 from podium.core.pool import Pool
 from podium.core.request import Request, user
-from podium.core.run import Round
-from podium.core.run_records import total_cost, total_usage
+from podium.core.run import Round, total_cost, total_usage
 from podium.core.usage import NO_USAGE, Usage, add
 from podium.server.access import Principal
 from podium.server.answers.conversation import Turn
@@ -84,7 +83,7 @@ async def count_tokens(
     body = await _body(request, service)
     asked = MESSAGES.read_count(body)
     service.catalog.find(asked.model)
-    tokens = estimated_input_tokens(Request(asked.messages, tools=asked.response_options.tools))
+    tokens = estimate_input_tokens(Request(asked.messages, tools=asked.response_options.tools))
     return MESSAGES.counted(tokens)
 
 
@@ -133,11 +132,11 @@ def _estimate(asked: ApiRequest, turn: Turn, round_: Round, pool: Pool) -> dict[
     workflow = round_.workflow
     assert workflow is not None, "the first round always has a workflow"
     written = asked.response_options.max_tokens or ASSUMED_OUTPUT_TOKENS
-    history = estimated_input_tokens(Request((*turn.history, user(turn.question))))
+    history = estimate_input_tokens(Request((*turn.history, user(turn.question))))
     total = NO_USAGE
     cost: float | None = 0.0
     for index, step in enumerate(workflow.steps):
-        subtask = estimated_input_tokens(Request((user(step.subtask),)))
+        subtask = estimate_input_tokens(Request((user(step.subtask),)))
         read = history + subtask + len(workflow.reads(index)) * ASSUMED_OUTPUT_TOKENS
         usage = Usage(read, written, 0, 0, 0)
         price = pool[step.worker].price

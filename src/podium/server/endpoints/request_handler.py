@@ -19,11 +19,10 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from podium.client.documents import run_document
-from podium.core.budget import estimated_input_tokens
+from podium.core.budget import estimate_input_tokens
 from podium.core.errors import StoreError
 from podium.core.request import Request
-from podium.core.run import Run
-from podium.core.run_records import Check
+from podium.core.run import GuardrailCheck, Run
 from podium.core.usage import NO_USAGE
 from podium.server.access import Principal
 from podium.server.access.request_checks import check_image_urls, enter_hop
@@ -133,7 +132,7 @@ class RequestHandler:
                 self._asked = asked = self._named(asked, target, name, body)
             self._traces = self._wants_trace(asked, target)
             request = Request(asked.messages, tools=asked.response_options.tools)
-            tokens = estimated_input_tokens(request)
+            tokens = estimate_input_tokens(request)
             principal = await service.access.reserve(
                 principal, model=target.name, tokens=tokens, scope=self.scope
             )
@@ -256,11 +255,11 @@ class RequestHandler:
         """Count what guardrails did in this request."""
         run, answered = self.cost.run, self._answered
         if run is not None and run.guardrails:
-            checks: Iterable[Check] = run.all_checks
+            checks: Iterable[GuardrailCheck] = run.all_checks
         else:
             checks = answered.checks if answered is not None else ()
         for check in checks:
-            self.service.metrics.guardrails.add(check.guardrail, check.place, check.deed)
+            self.service.metrics.guardrails.add(check.guardrail, check.stage, check.action)
 
     def _line(self, model: str, seconds: float) -> dict[str, Any]:
         """What the log says of the request."""

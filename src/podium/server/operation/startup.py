@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from podium._util.addresses import is_loopback
 from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings, discover_settings
-from podium.core.errors import ConfigError, PodiumError, installing
+from podium.core.errors import ConfigError, PodiumError, install_command
 from podium.server.access import AccessPolicy, AllowAll, KeyAuthenticator
 from podium.server.access.sessions import Sessions, new_secret
 from podium.server.app import create_app
@@ -145,7 +145,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     if mini is not None:
         await mini.warm_up(settings.pool)
     leading = assembly.conductor
-    planning = (getattr(leading, "worker", None), getattr(leading, "reader", None))
+    planning = (leading.worker, leading.reader)
     await audit.record_start(settings)  # after all that can keep a server from starting
     service.loader.begin((*assembly.workers, *planning))
     if settings.server.recover:
@@ -220,7 +220,7 @@ def _traces() -> TraceRecorder:
         from podium.server.records.traces import create_otlp_recorder
     except ImportError as error:
         raise ConfigError(
-            f"server.traces needs the extra otel; install it: {installing('otel')}"
+            f"server.traces needs the extra otel; install it: {install_command('otel')}"
         ) from error
     return create_otlp_recorder()
 

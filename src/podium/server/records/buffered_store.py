@@ -29,9 +29,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 
-from podium.core.errors import Conflict, NotFound, PodiumError, StoreError, TakenOver
+from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver, StoreError
 from podium.core.run import Round, Run, StepRecord, timestamp
-from podium.engine.resume import goes_on_with_results
+from podium.engine.tool_calls import awaits_results
 from podium.server.logs import LOGGER
 from podium.store import (
     EVERY_RUN,
@@ -184,7 +184,7 @@ class BufferedRunStore:
         self._being_written: dict[str, Run] = {}
         self._batch_written = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
-        self._taken_over: dict[str, TakenOver] = {}
+        self._taken_over: dict[str, RunTakenOver] = {}
         self._owed = WriteRetryQueue(self._store.finish)
         self._lease_seconds = lease_seconds
         self._unsure_until = 0.0
@@ -263,7 +263,7 @@ class BufferedRunStore:
             self._held.pop(run.id, None)  # a run may end before its beginning came by here
             if self._shared:
                 await self._hold_in_store(run)
-            elif goes_on_with_results(run):
+            elif awaits_results(run):
                 self._hold(run)
             return
         self._stop_writing(run.id)
@@ -437,7 +437,7 @@ class BufferedRunStore:
             await self._store.finish(run)
         except StoreError as error:
             self._owed.hold(run, error)
-        except TakenOver as error:
+        except RunTakenOver as error:
             if not self._shared:  # nobody waits to hear of it
                 raise
             self._taken_over[run.id] = error
@@ -470,7 +470,7 @@ class BufferedRunStore:
 
     async def _hold_in_store(self, run: Run) -> None:
         """Keep the run only while it waits: for an hour at most."""
-        if not goes_on_with_results(run):
+        if not awaits_results(run):
             await self._trying(partial(self._delete_if_there, run.id), run.id)
             return
         until = timestamp(datetime.now(UTC) + timedelta(seconds=HELD_SECONDS))

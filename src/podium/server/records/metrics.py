@@ -175,8 +175,8 @@ class Metrics:
         )
         self.guardrails = Counter(
             "podium_guardrails_total",
-            "What guardrails did, by guardrail, place and deed.",
-            ("guardrail", "place", "deed"),
+            "What guardrails did, by guardrail, stage and action.",
+            ("guardrail", "stage", "action"),
         )
 
     @property

@@ -11,10 +11,9 @@ from podium.client.documents import run_document, step_document
 from podium.conductors.plan import workflow_document
 from podium.core.errors import UnreadableRun, UsageError
 from podium.core.request import Image, Part, Request, Thinking, ToolResult
-from podium.core.run import Round, Run, StepRecord
-from podium.core.run_records import Attempt
+from podium.core.run import Attempt, Round, Run, StepRecord
 from podium.engine import Toolbox
-from podium.engine.requests import request_of
+from podium.engine.requests import replay_request
 from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.records.audit import AuditRecorder
@@ -50,7 +49,7 @@ def step_details(
     run: Run, round_: Round, step: StepRecord, toolbox: Toolbox | None
 ) -> dict[str, Any]:
     """A step with what its worker was sent, word for word, and the runs that are nested in it."""
-    request = request_of(run, round_, step, toolbox)
+    request = replay_request(run, round_, step, toolbox)
     return {
         **_calls(step),
         "request": None if request is None else _request(request),

@@ -30,8 +30,7 @@ from podium._version import __version__
 from podium.core.events import Event, GuardrailActed, RunDone, RunStarted, StepDone, StepStarted
 from podium.core.pool import Pool
 from podium.core.request import ToolCall
-from podium.core.run import Run, StepRecord
-from podium.core.run_records import Attempt, Check
+from podium.core.run import Attempt, GuardrailCheck, Run, StepRecord
 from podium.core.usage import Usage
 from podium.server.model_catalog import MODEL_NAMES, ModelTarget
 from podium.server.records.metrics import RequestCost
@@ -160,7 +159,7 @@ class TraceRecorder:
             for check in run.checks:
                 self._note(run.id, check)
 
-    def _note(self, run_id: str, check: Check) -> None:
+    def _note(self, run_id: str, check: GuardrailCheck) -> None:
         """What a guardrail did, as an event of the step's span or the run's, and its verifier's
         calls. Why is not told: a reason may quote what was checked."""
         running = self._running.get(run_id)
@@ -168,7 +167,7 @@ class TraceRecorder:
             return
         place = None if check.step is None else running.steps.get((check.round, check.step))
         span = place or running.span
-        told = {"guardrail": check.guardrail, "place": check.place, "deed": check.deed}
+        told = {"guardrail": check.guardrail, "stage": check.stage, "action": check.action}
         span.add_event("podium.guardrail", {f"podium.{key}": value for key, value in told.items()})
         for attempt in check.attempts:
             self._call(attempt, running, span)

@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from podium.core.errors import UnreadableRun
-from podium.core.roles import Role, roles
-from podium.core.run import Run
-from podium.core.run_records import Attempt
+from podium.core.roles import Role, step_roles
+from podium.core.run import Attempt, Run
 from podium.store.base import RunRevision, RunStatistics
 
 MOST_KEPT: Final = 10_000
@@ -176,7 +175,7 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
 
 def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[StepUse]:
     """Only steps that were carried out: what a plan only wished for is no use of anybody."""
-    planned = iter(roles(run))
+    planned = iter(step_roles(run))
     role_of = {
         (round_.index, index): next(planned)
         for round_ in run.rounds

@@ -2,7 +2,7 @@
 
 A run that goes on has a claim: a number that grows whenever somebody takes the run up. Whoever
 writes to the run names the number that they had; where another has taken it up meanwhile, nothing
-is written and `TakenOver` is raised. So a process that was paused for too long cannot spoil what
+is written and `RunTakenOver` is raised. So a process that was paused for too long cannot spoil what
 was done in its place, whatever it still believes.
 
 A claim is as good as its lease: the process must say every so often that it is at work. Made by
@@ -21,7 +21,7 @@ from sqlalchemy import case, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.process import is_gone
-from podium.core.errors import Conflict, TakenOver
+from podium.core.errors import Conflict, RunTakenOver
 from podium.core.run import Run, timestamp
 from podium.store.base import RECENT_HOURS, AbandonedRun
 from podium.store.sql.queries import no_run
@@ -128,7 +128,7 @@ class SqlClaims:
 
     async def enter(self, connection: AsyncConnection, run: Run) -> None:
         """Write the row of a run that begins. Only one that goes on here already may be there
-        before; any other was for somebody else to begin, too, who was quicker: `TakenOver` is
+        before; any other was for somebody else to begin, too, who was quicker: `RunTakenOver` is
         raised. It is the first statement of a transaction."""
         row, dialect = run_row(run, self._clock()), connection.dialect.name
         if run.id in self._numbers:
@@ -159,7 +159,7 @@ class SqlClaims:
     async def touch(
         self, connection: AsyncConnection, run_id: str, *, progress: bool = False
     ) -> None:
-        """Say that the run goes on here; raises `TakenOver` where it does not, and `NotFound`
+        """Say that the run goes on here; raises `RunTakenOver` where it does not, and `NotFound`
         where it is gone. With `progress` it was worth while to take it over."""
         values: dict[str, str | int] = {"updated_at": self._clock()}
         if progress:
@@ -194,7 +194,7 @@ class SqlClaims:
             raise no_run(", ".join(sorted(run_ids)))
 
     async def fence(self, connection: AsyncConnection, run_ids: Sequence[str]) -> None:
-        """Let nobody take these runs up before the transaction ends; raises `TakenOver` where
+        """Let nobody take these runs up before the transaction ends; raises `RunTakenOver` where
         somebody has. It is the first statement of a transaction."""
         known = [run_id for run_id in run_ids if run_id in self._numbers]
         if known and await self._said(connection, known) < len(known):
@@ -273,7 +273,7 @@ class SqlClaims:
         for run_id in await self._lost(connection, known):
             raise await self._taken_over(connection, run_id)
 
-    async def _taken_over(self, connection: AsyncConnection, run_id: str) -> TakenOver:
+    async def _taken_over(self, connection: AsyncConnection, run_id: str) -> RunTakenOver:
         query = select(func.max(RUNS.c.process)).where(RUNS.c.id == run_id)
         return taken_over(run_id, (await connection.execute(query)).scalar_one())
 
@@ -283,9 +283,9 @@ def taken(run_id: str, process: str) -> Conflict:
     return Conflict(f"{run_id} is still going on in process {process}; wait for it or stop it")
 
 
-def taken_over(run_id: str, process: str) -> TakenOver:
+def taken_over(run_id: str, process: str) -> RunTakenOver:
     """The run was this process's, and is another's now."""
-    return TakenOver(
+    return RunTakenOver(
         f"{run_id} was taken over by the process {process or 'of somebody else'}, for this one was "
         f"silent for longer than its lease; nothing more is written of it here"
     )

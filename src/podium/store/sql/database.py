@@ -23,7 +23,7 @@ from sqlalchemy import URL, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, IntegrityError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from podium.core.errors import ConfigError, StoreError, installing
+from podium.core.errors import ConfigError, StoreError, install_command
 from podium.core.run import timestamp
 
 _FULL: Final = "the disk is full; free some space"
@@ -192,7 +192,9 @@ def _file(text: str) -> DatabaseLocation:
 
 def _server(text: str) -> DatabaseLocation:
     if find_spec("asyncpg") is None:
-        raise ConfigError(f"a store on Postgres needs the extra postgres; {installing('postgres')}")
+        raise ConfigError(
+            f"a store on Postgres needs the extra postgres; {install_command('postgres')}"
+        )
     try:
         url = make_url(text).set(drivername="postgresql+asyncpg")
     except (ArgumentError, ValueError) as error:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
-from podium.core.errors import ConfigError, StoreError, WorkerCrashed, installing
+from podium.core.errors import ConfigError, StoreError, WorkerCrashed, install_command
 from podium.core.pool import WorkerProfile
 from podium.workers.local.batching import GatheringModel, ModelName, Shared, in_batches, tell
 
@@ -109,7 +109,9 @@ class HiddenReader:
     ) -> None:
         for package in PACKAGES:
             if importlib.util.find_spec(package) is None:
-                raise ConfigError(f"reading with {base} needs {package}; {installing('train')}")
+                raise ConfigError(
+                    f"reading with {base} needs {package}; {install_command('train')}"
+                )
         self.profile = WorkerProfile(name=base, provider="transformers", model=base)
         self._place = PLACES[token]
         self._model = shared_reading_model(ModelName(base, dtype, device))
