@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from podium.conductors.routing.encoders import Encoder
 
 BAR: Final = Bar("<", 15.0, lt)
-"""Milliseconds that the decision in the middle may take, and as many that `podium-mini` may add to
-the first token in the middle. What is slower, the p95, is told and has no bar: on a machine that
-does other work too it says how busy that is."""
+"""Milliseconds for the p50 of a decision, and for what it adds to the first token. The p95 has no
+bar, for it depends on what else the machine does."""
 
 _SENTENCE: Final = "Explain step by step how the following came about, and what could be done. "
 LONG: Final = _SENTENCE * 60
@@ -51,60 +50,57 @@ WORKERS: Final = ("one", "two", "three", "four", "five")
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is measured: decisions of each kind, and streams of each contestant."""
+class RouterExtent:
+    """Decisions of each kind, and streams of each contestant."""
 
     decisions: int
     streams: int
 
 
-USUAL: Final = Extent(decisions=400, streams=60)
-QUICK: Final = Extent(decisions=20, streams=3)
+USUAL: Final = RouterExtent(decisions=400, streams=60)
+QUICK: Final = RouterExtent(decisions=20, streams=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The seconds that decisions took, by the clock and of CPU."""
+    """Wall-clock seconds of decisions, and their CPU seconds."""
 
     seconds: Sequence[float]
     cpu_seconds: float
 
     @property
     def p50_ms(self) -> float:
-        """The decision in the middle."""
         return median(self.seconds) * 1000
 
     @property
     def p95_ms(self) -> float:
-        """What one decision in twenty exceeds."""
         return quantiles(self.seconds, n=20)[-1] * 1000
 
     @property
     def cpu_ms(self) -> float:
-        """CPU time of a decision on the average, which other work on the machine hardly changes."""
+        """Mean CPU milliseconds of a decision."""
         return self.cpu_seconds / len(self.seconds) * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterFigures:
-    """Decisions on everyday questions and on long ones, and the seconds to first tokens: of the
-    upstream itself, of `podium-mini` without a router, and with one, for each of `QUESTIONS`."""
+    """Decisions by kind of question, and seconds to first token by contestant."""
 
     decisions: Mapping[str, Decisions]
     first_tokens: Mapping[str, Sequence[float]]
     load_average: float
 
     def first_token_ms(self, name: str) -> float:
-        """Milliseconds to the first token, in the stream in the middle."""
+        """Milliseconds to first token, p50."""
         return median(self.first_tokens[name]) * 1000
 
     def added_ms(self, question: str = "") -> float:
-        """What `podium-mini` adds to the worker's own time to the first token."""
+        """Milliseconds that `podium-mini` adds to the upstream's first token."""
         routed, upstream = f"routed{question}", f"upstream{question}"
         return self.first_token_ms(routed) - self.first_token_ms(upstream)
 
     def as_json(self) -> str:
-        """One line, for programs."""
+        """Return one line of JSON."""
         return json.dumps(
             {
                 "decision_p50_ms": round(self.decisions["everyday"].p50_ms, 2),
@@ -130,7 +126,7 @@ class RouterFigures:
         )
 
     def as_table(self) -> Table:
-        """For people."""
+        """Return a table."""
         from rich.table import Table
 
         table = Table(title=f"a learned router, at a load average of {self.load_average:.1f}")
@@ -153,9 +149,8 @@ class RouterFigures:
         return table
 
 
-async def measure_router(extent: Extent, *, file: Path | None, say: Say) -> RouterFigures:
-    """Measure the router of that file; without one, a router that has learned nothing and takes as
-    long as one that has."""
+async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -> RouterFigures:
+    """Measure the router of that file, else an untrained one, which takes as long."""
     from podium.conductors.routing import LearnedRouter
 
     load_before = os.getloadavg()[0]
@@ -193,8 +188,7 @@ async def measure_router(extent: Extent, *, file: Path | None, say: Say) -> Rout
 
 
 def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> LearnedRouter:
-    """A router for workers of these names that has learned nothing, over the encoder of another or
-    else over one with as many centres as there can be."""
+    """Return an untrained router for workers of these names."""
     import numpy as np
 
     from podium.conductors.routing import KnownWorker, LearnedRouter
@@ -209,8 +203,7 @@ def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> Learne
 
 
 def _with_all_centres(workers: int) -> Encoder:
-    """Both opinions on a question for so many workers, with as many centres as there can be, and
-    the words of the everyday questions: a word is found by halving, however many there are."""
+    """Return an encoder with as many centres as possible and the everyday questions' words."""
     import numpy as np
 
     from podium.conductors.routing import Embedder
@@ -244,8 +237,7 @@ def _decide(router: LearnedRouter, pool: Pool, questions: Sequence[str], times: 
 
 
 def _share_weights(home: Path) -> None:
-    """Have a server that keeps everything in a directory of its own find the weights that are
-    here."""
+    """Let a server with another home directory find the weights of this one."""
     home.mkdir(parents=True)
     (home / "models").symlink_to(models_dir(), target_is_directory=True)
 

@@ -18,14 +18,14 @@ from benchmarks.processes import run_on_fast_loop
 MODEL: Final = "fixed"
 PIECES: Final = ("Certainly", ": the", " answer", " is", " forty", "-two", ".")
 PAUSE_SECONDS: Final = 0.005
-"""Between two pieces of a stream: whoever holds pieces back to the end is seen to do so."""
+"""Pause between two chunks, which shows servers that buffer a stream."""
 
 _COMMON: Final = {"id": "chatcmpl-fixed", "created": 1_700_000_000, "model": MODEL}
 _USAGE: Final = {"prompt_tokens": 12, "completion_tokens": 7, "total_tokens": 19}
 
 
 def whole_response() -> bytes:
-    """The response to a request that does not stream."""
+    """Return the response to a request that does not stream."""
     message = {"role": "assistant", "content": "".join(PIECES)}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = json.dumps(
@@ -36,7 +36,7 @@ def whole_response() -> bytes:
 
 
 def streamed_response() -> tuple[bytes, ...]:
-    """The response to a request that streams, in the parts that are sent one by one."""
+    """Return the chunks of a streamed response."""
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     )
@@ -47,7 +47,7 @@ def streamed_response() -> tuple[bytes, ...]:
 
 
 def _event(delta: dict[str, str] | None, finish: str | None = None) -> bytes:
-    """A chunk of the stream; without a delta, the one that holds the usage."""
+    """Return a chunk; without a delta, the one with the usage."""
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
     document: dict[str, Any] = {**_COMMON, "object": "chat.completion.chunk", "choices": choices}
     if delta is None:
@@ -64,7 +64,7 @@ STREAMED: Final = streamed_response()
 
 
 class FixedUpstream(asyncio.Protocol):
-    """One connection to the upstream; its requests come one after another."""
+    """One connection with sequential requests."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
@@ -72,23 +72,18 @@ class FixedUpstream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
         self._transport = cast(asyncio.Transport, transport)  # as streams have; uvloop's is its own
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there any more."""
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request."""
         self._parser.feed_data(data)
 
     def on_body(self, body: bytes) -> None:
-        """A part of a request's body, as the parser found it."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """A request is whole, the parser says; it is answered now."""
         body = b"".join(self._body)
         self._body.clear()
         if body and json.loads(body).get("stream"):  # a peer looks around first, without a body
@@ -107,7 +102,7 @@ class FixedUpstream(asyncio.Protocol):
 
 
 async def serve() -> None:
-    """Listen on a free port, say on which, and serve until standard input ends."""
+    """Listen on a free port, print it, and serve until standard input ends."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(FixedUpstream, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

@@ -1,8 +1,7 @@
-"""What servers make a Postgres do, by its own counters, and what it can do at the most.
+"""What servers make a Postgres do, by its own counters, and what it can do at most.
 
-What a connection has counted is sure to be told when it is closed; so the counters are read when
-the servers have ended. The most is measured by Postgres' own `pgbench`: rows of the size of a run
-on record, each committed and on the disk before the next one of that connection.
+A connection reports its counters when it closes, so they are read when the servers have ended. The
+maximum is measured by `pgbench` with rows of a run's size, each committed to disk.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ PROC: Final = Path("/proc")
 
 
 def allow_many_connections() -> None:
-    """Let this process open as many files as the system lets it: clients and workers of a thousand
-    runs in flight are two thousand connections."""
+    """Raise the limit of open files: a thousand runs take two thousand connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def family(process: int) -> Iterator[int]:
-    """The process, and all that it started and that are still there."""
+    """Return the process and its living descendants."""
     yield process
     for thread in (PROC / str(process) / "task").glob("*/children"):
         try:
@@ -42,7 +40,7 @@ def family(process: int) -> Iterator[int]:
 
 
 def family_cpu_seconds(process: int) -> float:
-    """The CPU time that they have had so far, all together."""
+    """Return their CPU seconds."""
     return sum(map(_cpu_seconds, family(process)))
 
 
@@ -54,7 +52,7 @@ def _cpu_seconds(process: int) -> float:
 
 
 def family_memory_bytes(process: int) -> int:
-    """The memory that they hold, all together; what several of them share counts once."""
+    """Return their memory; shared pages count once."""
     return sum(map(_memory_bytes, family(process)))
 
 
@@ -76,7 +74,7 @@ SCRIPT: Final = """
 INSERT INTO written (words)
 SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 128);
 """
-"""A row of 4 KiB that cannot be made smaller."""
+"""Inserts a row of 4 KiB that does not compress."""
 
 _COUNTERS: Final = """
     SELECT xact_commit, tup_inserted + tup_updated + tup_deleted,
@@ -98,24 +96,24 @@ class Counters(NamedTuple):
     wal_bytes: int
 
     def since(self, earlier: Counters) -> Counters:
-        """What it has done since then."""
+        """Return the difference."""
         return Counters(*(now - then for now, then in zip(self, earlier, strict=True)))
 
 
 async def read_counters(url: str) -> Counters:
-    """What the database at that address has done so far."""
+    """Read the counters of the database at that address."""
     (row,) = await _rows(url, _COUNTERS)
     return Counters(*row)
 
 
 async def connections(url: str) -> int:
-    """How many connections to it are open, but for the one that asks."""
+    """Count its open connections, without our own."""
     ((count,),) = await _rows(url, _CONNECTIONS)
     return int(count)
 
 
 async def left_alone(url: str) -> None:
-    """Wait until nobody else is connected to it, and has told what there was to count."""
+    """Wait until it has no other connection."""
     for _ in range(MOST_TRIES):
         if not await connections(url):
             return
@@ -124,13 +122,13 @@ async def left_alone(url: str) -> None:
 
 
 async def postmaster(url: str) -> int:
-    """The process that started all others of that Postgres, on this machine."""
+    """Return the main process of that Postgres."""
     ((lines,),) = await _rows(url, _POSTMASTER)
     return int(lines.split()[0])
 
 
 async def commits_per_second(url: str, seconds: int) -> float:
-    """How many rows it takes in a second, each in a transaction that is on the disk at its end."""
+    """Measure the rows it commits to disk in a second."""
     where = programs()
     pgbench = None if where is None else where / "pgbench"
     if pgbench is None or not pgbench.is_file():

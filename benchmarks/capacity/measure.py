@@ -1,4 +1,4 @@
-"""All stations under all loads, one after another, each started anew."""
+"""Measure all stations under all loads, each started anew."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from benchmarks.upstream import MODEL, WHOLE
 from podium.core.errors import ConfigError
 
 MOST_IN_FLIGHT: Final = 5000
-"""More than any measurement has: nobody is to wait for a place."""
+"""More than any measurement uses, so that no request waits."""
 
 THREE_STEPS: Final = {
     "steps": [
@@ -68,8 +68,7 @@ limits = {{ concurrency = {in_flight} }}
 
 
 class Load(NamedTuple):
-    """What is asked for: a model's name, and how many steps a run of it has; none for a worker by
-    its own name, which is called at once."""
+    """A model name and the number of steps of its run; none for a worker by name."""
 
     name: str
     model: str
@@ -85,7 +84,7 @@ LOADS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """So many replicas of so many processes each, over SQLite where there is no `url`."""
+    """A number of replicas with a number of processes each; over SQLite without `url`."""
 
     name: str
     replicas: int = 1
@@ -94,7 +93,7 @@ class Station:
 
     @property
     def processes(self) -> int:
-        """How many processes answer."""
+        """The number of processes."""
         return self.replicas * self.workers
 
 
@@ -106,23 +105,23 @@ class Running:
 
     @property
     def ports(self) -> list[int]:
-        """Where they listen."""
+        """Their ports."""
         return [server.port for server in self.servers]
 
     @property
     def cpu_seconds(self) -> float:
-        """The CPU time that all their processes have had so far."""
+        """CPU seconds of all their processes."""
         return sum(family_cpu_seconds(server.process.pid) for server in self.servers)
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that all their processes hold."""
+        """Memory of all their processes."""
         return sum(family_memory_bytes(server.process.pid) for server in self.servers)
 
 
 @asynccontextmanager
 async def running(station: Station, upstream: int, directory: Path) -> AsyncIterator[Running]:
-    """Start the servers of the station over that upstream, and end them."""
+    """Start the servers of the station over that upstream, and stop them."""
     async with AsyncExitStack() as stack:
         servers = []
         for number in range(station.replicas):
@@ -155,11 +154,11 @@ def _configure(home: Path, station: Station, upstream: int) -> None:
 
 LONGEST_WAIT_SECONDS: Final = 60.0
 FIRST: Final = 32
-"""So many requests beforehand, so that what is made once is there already."""
+"""Warm-up requests."""
 
 
 class HoldingUpstream:
-    """Holds what it is asked until it is let go; `asked` counts."""
+    """An upstream that holds its answers until released; `asked` counts requests."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -167,7 +166,7 @@ class HoldingUpstream:
         self._changed = asyncio.Condition()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, whose requests come one after another."""
+        """Serve one connection."""
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.lower().split(b"\r\n")
@@ -185,7 +184,7 @@ class HoldingUpstream:
             writer.close()
 
     async def until_asked(self, count: int) -> None:
-        """Wait until it has been asked so often."""
+        """Wait until it was asked that often."""
         try:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS), self._changed:
                 await self._changed.wait_for(lambda: self.asked >= count)
@@ -207,7 +206,7 @@ async def _listening(upstream: HoldingUpstream) -> AsyncIterator[int]:
 
 
 async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
-    """What a process holds before, and while so many requests of that load are in flight."""
+    """Return a process's memory before, and with that many requests in flight."""
     allow_many_connections()
     upstream = HoldingUpstream()
     upstream.may_answer.set()
@@ -237,13 +236,12 @@ async def _ask(call: Call) -> None:
 
 
 IN_FLIGHT: Final = 32
-"""Requests in flight for each process that answers."""
+"""Requests in flight for each process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityExtent:
-    """How much is measured: seconds of each load, and before it; runs in flight at once; seconds
-    in which Postgres shows what it can do."""
+    """Seconds of each load and of its warm-up, runs in flight, and seconds of pgbench."""
 
     seconds: float
     first_seconds: float
@@ -258,8 +256,10 @@ QUICK: Final = CapacityExtent(seconds=0.4, first_seconds=0.1, held=40, database_
 async def measure_capacity(
     extent: CapacityExtent, *, workers: int, replicas: int, loads: Sequence[Load] = LOADS, say: Say
 ) -> Capacity:
-    """Measure one process, `workers` processes of one server, and one and `replicas` replicas over
-    a Postgres that is started for it; without the latter where this machine has none."""
+    """Measure one process, `workers` processes, and one and `replicas` replicas.
+
+    Replicas need a Postgres on this machine and are left out without one.
+    """
     async with AsyncExitStack() as stack:
         url = None
         if programs() is None:
@@ -277,7 +277,6 @@ async def _measured(
     extent: CapacityExtent,
     say: Say,
 ) -> Capacity:
-    """On an event loop of its own, which is quick."""
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
@@ -306,7 +305,7 @@ async def _measured(
 
 
 def stations(workers: int, replicas: int, url: str | None) -> list[Station]:
-    """What is measured, in order."""
+    """Return the stations in order."""
     found = [Station("one process"), Station("one machine", workers=workers)]
     if url is not None:
         found.append(Station("one replica over Postgres", url=url))
@@ -361,7 +360,7 @@ async def _database_cpu(station: Station) -> float:
 
 
 async def _flooded(servers: Running, load: Load, station: Station, seconds: float) -> Flood:
-    """Keep every process busy for so long, all servers at once."""
+    """Keep every process busy, all servers at once."""
     floods = await asyncio.gather(
         *(
             flood(Call(port, load.model), in_flight=IN_FLIGHT * station.workers, seconds=seconds)

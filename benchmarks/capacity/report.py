@@ -1,4 +1,7 @@
-"""What `python -m benchmarks capacity` found out: as figures, as a table, and as JSON."""
+"""The figures of `benchmarks capacity`: a table, JSON, and the tables of docs/capacity.md.
+
+python -m benchmarks.capacity.report results/capacity.json docs/capacity.md
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _MADE: Final = "made by python -m benchmarks.capacity.report, not by hand"
 NONE_YET: Final = "Nothing was measured yet."
 
 CORES: Final = 8
-"""Of a machine as it is reckoned with: a process that serves for each."""
+"""Cores of the assumed machine, one process for each."""
 
 MACHINES: Final = 100
 ONE_REPLICA: Final = "one replica over Postgres"
@@ -35,7 +38,7 @@ Document = Mapping[str, Any]
 
 
 def updated(page: str, results: Path) -> str:
-    """The page with the figures in that file between its marks."""
+    """Return the page with the figures of that file between its marks."""
     document = json.loads(results.read_text("utf-8")) if results.is_file() else None
     parts = {
         "measured": NONE_YET if document is None else "\n".join(_measured(document)),
@@ -106,7 +109,7 @@ def _derived(document: Document) -> Iterator[str]:
 
 
 def _rate(row: Document) -> float:
-    """What a process carries that has a core for itself."""
+    """Return what a process with a core of its own carries."""
     return 1000 / float(row["cpu_ms"])
 
 
@@ -115,7 +118,7 @@ def _line(name: str, values: Sequence[float]) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Two digits that count: more would promise what nobody measured."""
+    """Round to two significant digits."""
     if value < 10:
         return f"{value:.1f}"
     digits = len(str(int(value))) - 2
@@ -137,7 +140,7 @@ def _bottleneck(rows: Sequence[Document], commits: float) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """What one request made a Postgres do, on average, and how many connections were open."""
+    """What one request made Postgres do on average, and open connections."""
 
     commits: float
     rows: float
@@ -148,8 +151,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A station under a load: requests a second, and CPU milliseconds of the servers for each. The
-    clients and the upstream had the same machine, and are not counted."""
+    """A station under a load: requests a second, and CPU milliseconds of the servers for each."""
 
     station: str
     load: str
@@ -164,7 +166,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a process holds with nothing to do, and with so many runs in flight."""
+    """Memory of a process when idle, and with runs in flight."""
 
     idle_bytes: int
     in_flight: int
@@ -172,14 +174,13 @@ class Memory:
 
     @property
     def per_run_bytes(self) -> float:
-        """What each of them takes."""
+        """Memory of one run."""
         return (self.held_bytes - self.idle_bytes) / self.in_flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """All of it. `commits_per_second` is what Postgres itself can do on this machine, each commit
-    on the disk; None, as are the rows over it, where there is no Postgres."""
+    """All results. Rows over Postgres and `commits_per_second` are missing where there is none."""
 
     rows: Sequence[Row]
     memory: Memory
@@ -190,16 +191,16 @@ class Capacity:
     quick: bool
 
     def document(self) -> dict[str, Any]:
-        """As it is written to a file."""
+        """Return the results as JSON values."""
         memory = {**asdict(self.memory), "per_run_bytes": round(self.memory.per_run_bytes)}
         return {**asdict(self), "memory": memory}
 
     def as_json(self) -> str:
-        """One line, for programs."""
+        """Return one line of JSON."""
         return json.dumps(self.document())
 
     def as_table(self) -> Table:
-        """For people."""
+        """Return a table."""
         from rich.table import Table
 
         table = Table(title=f"{self.cpus} cores, at a load average of {self.load_average:.1f}")

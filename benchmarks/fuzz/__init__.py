@@ -1,9 +1,4 @@
-"""Fuzzing what reads foreign texts: plans through the parser, bodies through the server.
-
-Both are functions that give one row (`row`), and the same row for the same seed and count
-but for its times. How plans are made odd and judged is in `plans`, how requests are, in
-`damage` and `judge`, and the server that they are sent to is in `server`.
-"""
+"""Fuzz the plan parser and the server with mutated plans and request bodies."""
 
 from __future__ import annotations
 
@@ -26,18 +21,16 @@ _SEEDS_APART: Final = 1_000_003
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """So many processes that share campaigns; without an executor it is this one alone."""
+    """Processes that share campaigns; without an executor, this process alone."""
 
     processes: int = 1
     executor: ProcessPoolExecutor | None = None
 
     def shares(self, count: int) -> list[int]:
-        """What each of them does of so many."""
         quotient, rest = divmod(count, self.processes)
         return [quotient + (index < rest) for index in range(self.processes)]
 
     def seeds(self, seed: int) -> list[int]:
-        """A seed for each of them."""
         return [seed + index * _SEEDS_APART for index in range(self.processes)]
 
 
@@ -46,7 +39,7 @@ ALONE: Final = Crew()
 
 @contextmanager
 def crew_of(processes: int) -> Iterator[Crew]:
-    """So many processes, which are started once for all that they share."""
+    """Start the processes once for all campaigns."""
     if processes == 1:
         yield ALONE
         return
@@ -56,7 +49,7 @@ def crew_of(processes: int) -> Iterator[Crew]:
 
 
 def fuzz_plans(count: int, seconds: float, seed: int, crew: Crew = ALONE) -> FuzzRow:
-    """Read so many plan texts made odd, or as many as the seconds allow."""
+    """Parse that many mutated plans, or as many as the seconds allow."""
     from benchmarks.fuzz.plans import campaign
 
     if crew.executor is None:
@@ -67,7 +60,7 @@ def fuzz_plans(count: int, seconds: float, seed: int, crew: Crew = ALONE) -> Fuz
 
 
 def fuzz_bodies(count: int, seed: int, crew: Crew = ALONE) -> FuzzRow:
-    """Send so many requests made odd in each of the three dialects."""
+    """Send that many mutated requests in each of the three dialects."""
     if crew.executor is None:
         return _bodies(count, seed)
     began = time.perf_counter()

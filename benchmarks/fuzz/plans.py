@@ -1,15 +1,9 @@
-"""Plan texts made odd, read by the parser, and held to what it promises.
+"""Fuzz the plan parser with mutated plans, guided by coverage.
 
-Whatever the text:
-
-- `parse` raises nothing but `MalformedPlan`, whose words are few and can be written down;
-- a workflow that it returns names workers of the pool, is no longer than allowed, and is the same
-  workflow when written and read again;
-- it takes no more than so much time a character, and twice the text no more than twice the time.
-
-Texts that go a way through the parser that none went before join the corpus, which is what makes
-the next ones (`coverage`). How a text ended is a cheap hint of that and is looked at each
-time; a share of all texts is traced besides.
+Whatever the text: `parse` raises only `MalformedPlan`; a returned workflow is valid for the pool
+and
+survives writing and parsing again; time is linear in the text. Texts that take a new path join the
+corpus.
 """
 
 from __future__ import annotations
@@ -82,11 +76,11 @@ UNITS: Final = (
     *('"steps": [{"steps": [{', '"steps":[{"a":1,', 'subtasks = ["\\'),
     *('subtasks = ["x"]\nmodel_id = [0]\n', 'model_id=[0] subtasks=["x"] access=[[]]\n'),
 )
-"""What is repeated without end to see how time grows, beside whatever the fuzzer comes upon."""
+"""Repeated to see how time grows, beside what the fuzzer finds."""
 
 
 LONGEST: Final = 3000
-"""Longer texts teach nothing new and take their time; how time grows is asked apart."""
+"""Longer texts take a new path rarely; growth is measured separately."""
 
 TOKENS: Final = (
     *("model_id = [", "subtasks = [", "access_list = [", "model_id", "subtasks", "access_list"),
@@ -117,46 +111,39 @@ Mutator = Callable[[str, Random], str]
 
 
 def _between(text: str, chance: Random) -> tuple[int, int]:
-    """A piece of the text, most often a short one."""
     start = int(chance.random() * (len(text) + 1))
     length = int(chance.random() ** 3 * 80)
     return start, min(len(text), start + length)
 
 
 def changed(text: str, chance: Random) -> str:
-    """Another character somewhere, from anywhere in the text or from anywhere at all."""
     start, _ = _between(text, chance)
     letter = text[start - 1 : start] if chance.random() < 0.5 else chr(chance.randrange(0x250))
     return text[:start] + letter + text[start + int(chance.random() * 2) :]
 
 
 def cut(text: str, chance: Random) -> str:
-    """Less a piece."""
     start, end = _between(text, chance)
     return text[:start] + text[end:]
 
 
 def truncated(text: str, chance: Random) -> str:
-    """Only the beginning, or only the end."""
     middle = int(chance.random() * (len(text) + 1))
     return text[:middle] if chance.random() < 0.8 else text[middle:]
 
 
 def with_token(text: str, chance: Random) -> str:
-    """A token of plans, put in or in the place of something."""
     start, end = _between(text, chance)
     kept = start if chance.random() < 0.6 else end
     return text[:start] + chance.choice(TOKENS) + text[kept:]
 
 
 def with_odd_character(text: str, chance: Random) -> str:
-    """A character that readers are known to disagree on."""
     start, _ = _between(text, chance)
     return text[:start] + chance.choice(ODD_CHARACTERS) + text[start:]
 
 
 def with_number(text: str, chance: Random) -> str:
-    """Another number, in the place of one that is there."""
     found = list(_NUMBER.finditer(text))
     if not found:
         return text + chance.choice(NUMBERS)
@@ -165,14 +152,12 @@ def with_number(text: str, chance: Random) -> str:
 
 
 def repeated(text: str, chance: Random) -> str:
-    """A piece of it again and again."""
     start, end = _between(text, chance)
     times = chance.choice((2, 3, 8, 40))
     return text[:start] + text[start:end] * times + text[end:]
 
 
 def nested(text: str, chance: Random) -> str:
-    """A piece of it inside of brackets, which may close or not."""
     start, end = _between(text, chance)
     which, depth = chance.randrange(len(OPENERS)), chance.choice((1, 1, 2, 5, 7, 30))
     closing = CLOSERS[which] * depth if chance.random() < 0.7 else ""
@@ -180,7 +165,6 @@ def nested(text: str, chance: Random) -> str:
 
 
 def words_exchanged(text: str, chance: Random) -> str:
-    """Two of its words, each in the other's place."""
     words = list(_WORD.finditer(text))
     if len(words) < 2:
         return text
@@ -192,7 +176,6 @@ def words_exchanged(text: str, chance: Random) -> str:
 
 
 def quoted_otherwise(text: str, chance: Random) -> str:
-    """One kind of its quotes replaced by another."""
     quotes = ('"', "'", "“", "”", "‘", '"""', "`", '\\"')
     old, new = chance.choice(quotes), chance.choice(quotes)
     return text.replace(old, new, chance.choice((1, 2, -1)))
@@ -215,7 +198,7 @@ MUTATORS: Final[Sequence[Mutator]] = (
 
 
 def mutated(text: str, other: str, chance: Random) -> str:
-    """The text with one to four damages, now and then joined with a piece of another."""
+    """Apply one to four mutations, sometimes joined with a piece of another text."""
     if chance.random() < 0.15:
         start, end = _between(other, chance)
         middle = int(chance.random() * (len(text) + 1))
@@ -231,13 +214,13 @@ LONGEST_REASON: Final = 400
 
 SECONDS_ALLOWED: Final = 0.002
 SECONDS_A_CHARACTER: Final = 5e-6
-"""Some thirty times what the slowest known texts take, on a slow machine."""
+"""Thirty times the slowest known texts, on a slow machine."""
 
 GROWTH_SIZES: Final = (4_000, 16_000, 64_000)
-"""From small to large, so that a reader gone quadratic is found out and does not hang."""
+"""Ascending, so that quadratic time is found before it hangs."""
 
 GROWTH_ALLOWED: Final = 2.83
-"""What twice the text may cost: between linear, which is 2, and quadratic, which is 4."""
+"""Cost of doubling the text: between linear (2) and quadratic (4)."""
 
 TOO_SHORT_TO_JUDGE: Final = 0.001
 _DETAIL: Final = re.compile(r"[0-9]+|'[^']*'|\"[^\"]*\"")
@@ -245,13 +228,13 @@ _DETAIL: Final = re.compile(r"[0-9]+|'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How one text is read: the options of `parse`."""
+    """The options of `parse` for one text."""
 
     strict: bool
     may_accept: bool
 
     def __call__(self, text: str) -> str:
-        """Read the text and check what came of it; in a word, how it ended."""
+        """Parse the text, check the result, and return how it ended."""
         try:
             parsed = parse(text, POOL, strict=self.strict, may_accept=self.may_accept)
         except MalformedPlan as problem:
@@ -288,7 +271,7 @@ def _check_workflow(workflow: Workflow) -> None:
 
 
 @dataclass(slots=True)
-class Campaign:
+class PlanCampaign:
     """One process's share of a campaign."""
 
     chance: Random
@@ -301,7 +284,7 @@ class Campaign:
     texts: int = 0
 
     def run(self, count: int, ends_at: float) -> None:
-        """Read so many texts, or as many as there is time for."""
+        """Parse that many texts, or as many as time allows."""
         for text in SEEDS:
             self._read(text, READINGS[0], traced=True)
         chance, corpus = self.chance, self.corpus
@@ -330,14 +313,14 @@ class Campaign:
                 self.corpus.append(text)
 
     def _check_time(self, text: str, reading: Reading) -> None:
-        """Whether the time was the parser's: another program may have had the processor."""
+        """Repeat a slow reading, for another program may have had the processor."""
         seconds = _cpu_seconds(text, reading)
         if seconds > _allowed(text):
             broken = f"{len(text)} characters took {seconds * 1000:.1f} ms"
             self.findings.append(Finding(broken, repr(text)))
 
     def slowest_growth(self, families: int, ends_at: float) -> float:
-        """The most that twice the text cost, over texts that repeat themselves."""
+        """Return the largest cost of doubling a repetitive text."""
         slowest = 0.0
         units = [("", unit, "") for unit in UNITS] + [self._family() for _ in range(families)]
         for family in units:
@@ -353,7 +336,7 @@ class Campaign:
         return slowest
 
     def _family(self) -> tuple[str, str, str]:
-        """A beginning, what is repeated after it, and an end, from wherever the corpus has it."""
+        """Return a beginning, a repeated unit and an end from the corpus."""
         chance = self.chance
         text = chance.choice(self.corpus) or "["
         start, end = sorted((chance.randrange(len(text) + 1), chance.randrange(len(text) + 1)))
@@ -364,10 +347,10 @@ class Campaign:
 
 
 def campaign(count: int, seconds: float, seed: int) -> FuzzRow:
-    """One process's share."""
+    """Run one process's share."""
     began = time.perf_counter()
     ends_at = began + seconds
-    one = Campaign(Random(seed))  # noqa: S311 - chance that can be repeated, and no secret
+    one = PlanCampaign(Random(seed))  # noqa: S311 - chance that can be repeated, and no secret
     one.run(count, began + seconds * 0.8)
     slowest = one.slowest_growth(10 + count // 2000, ends_at)
     return FuzzRow(
@@ -386,7 +369,7 @@ def _allowed(text: str) -> float:
 
 
 def _cpu_seconds(text: str, reading: Reading, times: int = 3) -> float:
-    """The CPU time of the quickest of some readings: what other programs do does not count."""
+    """Return the CPU time of the fastest of several readings."""
     best = float("inf")
     for _ in range(times):
         began = time.thread_time()
@@ -396,8 +379,7 @@ def _cpu_seconds(text: str, reading: Reading, times: int = 3) -> float:
 
 
 def _growth(family: tuple[str, str, str], times: int = 1) -> float:
-    """What twice the text costs, from what four times the text does; 2 where it is too little to
-    be judged. Only what looks slow is measured with care."""
+    """Return the cost of doubling the text; 2 where it is too fast to judge."""
     growth, before = 2.0, 0.0
     beginning, unit, end = family
     for size in GROWTH_SIZES:

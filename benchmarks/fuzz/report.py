@@ -1,4 +1,4 @@
-"""What a fuzzer found: one row, and a finding for each oracle that was broken."""
+"""The result of a fuzzing campaign, and the coverage that guides it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 _SHIFT: Final = 20
-"""Room for a line's number beside another's."""
 
 
 class Coverage:
-    """The edges seen so far: from which line of a function to which."""
+    """The edges seen so far, from line to line."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -23,8 +22,7 @@ class Coverage:
         return len(self._edges)
 
     def is_new(self, call: Callable[[], object]) -> bool:
-        """Make the call; whether it went a way that none had gone before. What the call raises is
-        raised here."""
+        """Call, and return whether it took a new edge. Exceptions of the call pass through."""
         edges: set[tuple[CodeType, int]] = set()
         before = sys.gettrace()
         sys.settrace(_tracer(self._directory, edges))
@@ -57,14 +55,14 @@ def _tracer(directory: str, edges: set[tuple[CodeType, int]]) -> Callable[..., A
 
 
 MOST_FINDINGS: Final = 20
-"""A fuzzer that has found so much has found enough."""
+"""A campaign stops after so many findings."""
 
 LONGEST_SHOWN: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was promised and did not hold, and the input that shows it."""
+    """A broken promise and the input that shows it."""
 
     broken: str
     input: str
@@ -75,11 +73,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzRow:
-    """One campaign. `seconds` are of the clock, all processes together being one campaign;
-    `corpus` and `covered` say how far coverage led it, where it was led by that: inputs that went
-    where none had gone before, and the ways through the code (edges) that they took.
-    `slowest_growth` is the most that twice the length cost, as a multiple. `spoiled` are requests
-    that failed by a worker's fault, which a fuzzer of the server does not hold against it."""
+    """One campaign.
+
+    `corpus` counts inputs that took new paths, `covered` the edges. `slowest_growth` is the largest
+    cost
+    of doubling the length. `spoiled` requests failed by a worker's fault.
+    """
 
     name: str
     inputs: int
@@ -97,13 +96,12 @@ class FuzzRow:
 
     @property
     def sound(self) -> bool:
-        """Whether every oracle held."""
+        """True if every promise held."""
         return not self.findings
 
 
 def gathered(name: str, rows: Iterable[FuzzRow], seconds: float) -> FuzzRow:
-    """The rows of several processes as one. Where they went is not added up: they go the same
-    ways, so the farthest counts."""
+    """Combine the rows of several processes; of coverage, the largest counts."""
     parts = tuple(rows)
     growths = [row.slowest_growth for row in parts if row.slowest_growth is not None]
     found = [finding for row in parts for finding in row.findings]

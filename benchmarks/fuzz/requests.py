@@ -1,9 +1,4 @@
-"""Requests made odd: what a client might send that no client should.
-
-First the body as a value (other types, deep nesting, long lists, what is foreign there), then as
-it is written (keys twice, other encodings, cut off, bytes changed), then around it (headers,
-pieces). What the server makes of them is judged in `server`.
-"""
+"""Mutate request bodies: as values, then as text, then their headers and chunks."""
 
 from __future__ import annotations
 
@@ -240,7 +235,7 @@ BODIES: Final[dict[str, list[dict[str, Any]]]] = {
         {"model": "podium", "messages": [{"role": "user", "content": "Why?"}], "system": "Be kind."}
     ],
 }
-"""What clients send, by address."""
+"""Bodies that clients send, by path."""
 
 ODD: Final[list[Any]] = [
     *(None, True, False, 0, -1, 5.0, 0.1, 2**63, -(2**200), 1e308, float("nan"), float("inf")),
@@ -249,7 +244,7 @@ ODD: Final[list[Any]] = [
     *([], {}, [[]], [None], [{}], {"": None}, {"type": "object"}, {"$ref": "#"}, {"type": []}),
     {"type": "string", "pattern": "(a+)+$"},
 ]
-"""What may stand anywhere in a body and means nothing there."""
+"""Values that may be put anywhere in a body."""
 
 HEADERS: Final = {
     "X-Podium-Budget": ("usd", "usd=", "usd=x", "calls=1e99", "=1", ",", "calls=-1", "\xe9=1"),
@@ -261,13 +256,13 @@ HEADERS: Final = {
     "Authorization": ("Bearer", "Basic x", "Bearer pk__", "Bearer " + "x" * 5000, "\xff"),
     "anthropic-version": ("", "1999"),
 }
-"""Headers that the server reads, and values for them that no client should send."""
+"""Headers that the server reads, with invalid values."""
 
 
 MOST_BYTES: Final = 200_000
 DEPTHS: Final = (3, 20, 62, 63, 64, 65, 200)
 FAR_TOO_DEEP: Final = (500, 990, 3000, 40_000)
-"""Deeper than Python itself would write, so these are put into the text."""
+"""Deeper than Python's own encoder goes, so it is inserted into the text."""
 
 TEXTS: Final = (
     *("", " ", "\x00", "\x1b[2J", "\ufeff", "\u2028", "\U0001f600" * 30, "e\u0301", "\ud83d"),
@@ -277,16 +272,16 @@ TEXTS: Final = (
     *("http://169.254.169.254/", "data:image/png;base64,AA=="),
     'model_id = [0]\nsubtasks = ["x"]\naccess_list = [[]]',
 )
-"""Words that mean something somewhere."""
+"""Strings with a meaning somewhere in the API."""
 
 Body = dict[str, Any]
 Place = tuple[Any, Any]
-"""An object or a list, and a key or an index in it."""
+"""A container and a key or index in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request: its body in the pieces in which it arrives, and its headers."""
+    """One request: its body in chunks, and its headers."""
 
     pieces: tuple[bytes, ...]
     headers: tuple[tuple[bytes, bytes], ...]
@@ -296,7 +291,7 @@ class Sent:
 
 
 def is_deep(value: Any, allowed: int = 60) -> bool:
-    """Whether the body nests so deep that it is of no use to make others from."""
+    """True if the body nests too deep to make others from."""
     layer = [value]
     for _ in range(allowed):
         layer = [
@@ -311,14 +306,14 @@ def is_deep(value: Any, allowed: int = 60) -> bool:
 
 
 def copied(value: Any) -> Any:
-    """The value of a body once more, sharing nothing with it that can change."""
+    """Copy the value of a body."""
     if isinstance(value, dict):
         return {key: copied(inner) for key, inner in value.items()}
     return [copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def places(value: Any) -> list[Place]:
-    """Every place in a body where something can go wrong."""
+    """Yield every place of a body."""
     found: list[Place] = []
     waiting = [value]
     while waiting:
@@ -353,7 +348,6 @@ def _more(inside: Any, key: Any, others: Sequence[Body], chance: Random) -> None
 
 
 def _elsewhere(inside: Any, key: Any, others: Sequence[Body], chance: Random) -> None:
-    """What stands in another place, of this body or of another."""
     foreign, where = chance.choice(places(chance.choice(others)))
     inside[key] = copied(foreign[where])
 
@@ -378,7 +372,7 @@ def _number(inside: Any, key: Any, others: Sequence[Body], chance: Random) -> No
 
 
 def _alike(inside: Any, key: Any, others: Sequence[Body], chance: Random) -> None:
-    """Another value of the same kind: what passes the first checks gets further in."""
+    """Return another value of the same kind, which passes the first checks."""
     match inside[key]:
         case bool() as flag:
             inside[key] = not flag
@@ -400,7 +394,7 @@ DAMAGES: Final[Sequence[Callable[[Any, Any, Sequence[Body], Random], None]]] = (
 
 
 def damaged(body: Body, others: Sequence[Body], chance: Random) -> Body:
-    """The body with one to three things gone wrong in it."""
+    """Apply one to three mutations to the body."""
     body = copied(body)
     for _ in range(1 + int(chance.random() ** 2 * 3)):
         found = places(body)
@@ -460,7 +454,7 @@ WRITINGS: Final[Sequence[Callable[[str, Random], bytes]]] = (
 
 
 def sent(body: Body, token: str, chance: Random) -> Sent:
-    """The body as it is sent, most often as a client would."""
+    """Encode the body, most often as a client would."""
     text = json.dumps(body, ensure_ascii=chance.random() < 0.8)
     if chance.random() < 0.2:
         plain = text if text.isascii() else json.dumps(body)

@@ -1,11 +1,8 @@
-"""Requests made odd, served by the real application in this process, and their answers judged.
+"""Send mutated requests to the real application in this process, and check its answers.
 
-Whatever is sent, the server answers in the dialect that it was asked in, within its time, with no
-status that says a fault of its own, and with no error in its log. The application is the one that
-`podium serve` listens with, over scripted workers and a store in a file of its own; only the socket
-is missing.
-
-Some of the bodies that were answered join those from which the next ones are made.
+The server must answer in the dialect of the request, in time, without a 5xx and without an error in
+its log. Workers are scripted and the store is a file; only the socket is missing. Bodies that were
+answered join the corpus.
 """
 
 from __future__ import annotations
@@ -49,8 +46,7 @@ from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker
 
 SPOILED: Final = "twice for JSON"
-"""In the words of an answer that failed because a worker wrote no JSON that fits the schema asked
-for: no fault of the server's, and there are schemas that nothing fits."""
+"""In the answer where a worker wrote no JSON that fits the schema: not the server's fault."""
 
 
 class Unfit(Exception):
@@ -67,12 +63,12 @@ class Said:
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether a worker could not do what the schema demands."""
+        """True if a worker could not satisfy the schema."""
         return SPOILED.encode() in self.body
 
 
 def judge(said: Said, path: str) -> None:
-    """Raise `Unfit` for an answer that no client should have to read."""
+    """Raise `Unfit` for an answer that a client cannot read."""
     if said.status >= 500 and not (said.status == 502 and said.is_spoiled):
         raise Unfit(f"answered {said.status}: {said.body[:300]!r}")
     if b"the server failed" in said.body:
@@ -163,7 +159,7 @@ ENDINGS: Final = {
 
 
 def _data(text: str) -> Iterator[str]:
-    """The data of each event; comments, which keep a connection alive, have none."""
+    """Yield the data of each event; comments have none."""
     events = text.split("\n\n")
     if events.pop():
         raise Unfit("a stream that breaks off in an event")
@@ -179,31 +175,30 @@ def _data(text: str) -> Iterator[str]:
 PATHS: Final = (CHAT, RESPONSES, MESSAGES)
 
 SECONDS_ALLOWED: Final = 20.0
-"""How long an answer may take, on however busy a machine."""
+"""Timeout of an answer, on a busy machine."""
 
 CPU_SECONDS_ALLOWED: Final = 2.0
-"""How much work a body of so few bytes may be."""
+"""CPU limit for so small a body."""
 
 MOST_BODIES: Final = 300
-"""How many bodies the next ones are made from, beside the first; the oldest go first."""
+"""Size of the corpus; the oldest leave first."""
 
 LEARNED_SHARE: Final = 0.2
 
 
 class _Errors(logging.Handler):
-    """What the server logged that it should never have to."""
+    """Collects errors that the server logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what the record says."""
         self.said.append(f"{record.getMessage()} {record.exc_info!r}")
 
 
 @dataclass(slots=True)
-class Campaign:
+class BodyCampaign:
     """One dialect's campaign."""
 
     app: FastAPI
@@ -216,7 +211,7 @@ class Campaign:
     spoiled: int = 0
 
     async def run(self, count: int) -> None:
-        """Send so many requests, one after the other."""
+        """Send that many requests, one after the other."""
         bodies = list(BODIES[self.path])
         others = [body for path in PATHS for body in BODIES[path]]
         for _ in range(count):
@@ -251,13 +246,13 @@ class Campaign:
         self.findings.append(Finding(f"{self.path}: {broken}", str(request)))
 
     def _learn(self, body: Body, said: Said) -> None:
-        """A body that was answered got all the way in, and so may those that are made from it."""
+        """Add a body that was answered to the corpus."""
         if said.status == 200 and self.chance.random() < LEARNED_SHARE and not is_deep(body):
             self.corpus.append(body)
 
 
 async def asked(app: FastAPI, path: str, request: Sent) -> Said:
-    """One request to the application, as uvicorn would hand it over, and its answer."""
+    """Send one request to the application, as uvicorn would, and return the answer."""
     waiting: deque[Message] = deque(
         {"type": "http.request", "body": piece, "more_body": index + 1 < len(request.pieces)}
         for index, piece in enumerate(request.pieces)
@@ -301,7 +296,7 @@ async def asked(app: FastAPI, path: str, request: Sent) -> Said:
 
 
 def _fitting(schema: Any, depth: int = 0) -> Any:
-    """A value that fits a plain schema; of others nobody can know what would."""
+    """Return a value that fits a plain schema."""
     if not isinstance(schema, Mapping) or depth > 5:
         return 0
     if isinstance(schema.get("enum"), list) and schema["enum"]:
@@ -324,7 +319,7 @@ def _fitting(schema: Any, depth: int = 0) -> Any:
 
 
 def _line(request: Request) -> Reply | str:
-    """What a worker says: a call where it must, JSON where a form is asked for, else words."""
+    """Return a worker's reply: a tool call, JSON or text, as requested."""
     if request.tools and request.tool_choice not in ("", "auto", "none"):
         named = [tool for tool in request.tools if tool.name == request.tool_choice]
         tool = (named or request.tools)[0]
@@ -360,7 +355,7 @@ def _workers() -> list[ScriptedWorker]:
 
 @asynccontextmanager
 async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
-    """The application at work, and a key for it, until the block is left."""
+    """Run the application with a key for it."""
     token = ""
 
     async def opening(stack: AsyncExitStack) -> Service:
@@ -392,7 +387,7 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
 
 
 async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> FuzzRow:
-    """So many requests in each dialect."""
+    """Send that many requests in each dialect."""
     errors = _Errors()
     heard = [logging.getLogger(name) for name in ("podium", "asyncio", "uvicorn")]
     for logger in heard:
@@ -402,7 +397,7 @@ async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> Fuz
         with TemporaryDirectory(prefix="podium-fuzz-") as directory:
             async with application(Path(directory)) as (app, token):
                 campaigns = [
-                    Campaign(app, path, token, Random(f"{seed} {path}"), errors)  # noqa: S311
+                    BodyCampaign(app, path, token, Random(f"{seed} {path}"), errors)  # noqa: S311
                     for path in paths
                 ]
                 with settled_heap():

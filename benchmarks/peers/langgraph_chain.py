@@ -1,8 +1,7 @@
-"""LangGraph's side of `python -m benchmarks engine`: five async nodes in a row that do nothing.
+"""LangGraph's side of `benchmarks engine`: a graph of five async nodes that do nothing.
 
-It is run by a Python that has LangGraph and not Podium. The graph is compiled once. At first a
-line of JSON says which version this is; then each line on stdin asks for a block of chains, and
-gets a line of JSON with the microseconds that one chain took.
+It runs in a Python with LangGraph and without Podium. It prints its version, then, for each line on
+standard input, times a block of chains and prints the microseconds of one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CHAINS_A_BLOCK = 2
 
 
 class State(TypedDict):
-    """What the nodes hand on."""
+    """The state of the graph."""
 
     reply: str
 
@@ -31,12 +30,11 @@ DONE: State = {"reply": "done"}
 
 
 async def idle(state: State) -> State:
-    """Do nothing."""
     return DONE
 
 
 def compiled_chain() -> Any:
-    """The five nodes as a graph that can be invoked."""
+    """Compile the five nodes."""
     graph = StateGraph(State)
     previous = START
     for index in range(LENGTH):
@@ -49,7 +47,7 @@ def compiled_chain() -> Any:
 
 
 async def answer_for_blocks() -> None:
-    """Carry out a block for each line that comes; its first chain is not timed."""
+    """Time a block for each input line; its first chain is not timed."""
     chain = compiled_chain()
     say({"version": version("langgraph")})
     gc.collect()
@@ -63,7 +61,7 @@ async def answer_for_blocks() -> None:
 
 
 def say(message: dict[str, object]) -> None:
-    """Write one line and send it off."""
+    """Print one line at once."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

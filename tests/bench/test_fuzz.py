@@ -83,7 +83,7 @@ def test_what_a_parser_must_not_raise_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 def test_time_that_grows_faster_than_the_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "parse", broken(dawdles_on_braces))
-    one = plans.Campaign(Random(1))
+    one = plans.PlanCampaign(Random(1))
     assert one.slowest_growth(0, time.perf_counter() + ENOUGH_SECONDS) > plans.GROWTH_ALLOWED
     assert "times as long" in one.findings[0].broken
 
@@ -95,7 +95,7 @@ def test_a_text_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) ->
             pass
 
     monkeypatch.setattr(plans, "parse", broken(sleepy))
-    one = plans.Campaign(Random(1))
+    one = plans.PlanCampaign(Random(1))
     one.run(2, time.perf_counter() + ENOUGH_SECONDS)
     assert "took" in one.findings[0].broken
 
@@ -114,7 +114,7 @@ def test_a_workflow_that_is_not_valid_is_found(
     monkeypatch: pytest.MonkeyPatch, wrong: ParsedPlan
 ) -> None:
     monkeypatch.setattr(plans, "parse", lambda *_, **__: wrong)
-    one = plans.Campaign(Random(1))
+    one = plans.PlanCampaign(Random(1))
     one.run(1, time.perf_counter() + ENOUGH_SECONDS)
     assert one.findings
 
@@ -127,7 +127,7 @@ def test_an_error_that_says_too_much_or_cannot_be_written_is_found(
         raise MalformedPlan(*problem)
 
     monkeypatch.setattr(plans, "parse", refuse)
-    one = plans.Campaign(Random(1))
+    one = plans.PlanCampaign(Random(1))
     one.run(1, time.perf_counter() + ENOUGH_SECONDS)
     assert one.findings
 
