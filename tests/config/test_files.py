@@ -98,13 +98,13 @@ def test_each_gap_is_filled_by_itself(write: Write) -> None:
     model = "gpt-6-astra"
     capabilities = []
     limits = { max_output_tokens = 1000 }
-    options = { wire = "chat", seed = 1 }
+    options = { api = "chat", seed = 1 }
     """
     worker = load(write(text))["astra"]
     assert worker.profile.capabilities == frozenset()
     assert worker.profile.limits.max_output_tokens == 1000
     assert worker.profile.limits.context_window == 1_050_000
-    assert worker.options == {"wire": "chat", "seed": 1}
+    assert worker.options == {"api": "chat", "seed": 1}
 
 
 def test_an_alias_is_sent_as_the_vendors_id(settings: Settings) -> None:

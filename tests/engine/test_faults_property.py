@@ -20,7 +20,7 @@ from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
 from podium.engine.hedging import LOST_RACE
 from podium.engine.runner import Options, Runner
 from podium.workers import Faults, FaultyWorker, ScriptedWorker
-from podium.workers.faulty import KINDS
+from podium.workers.faulty import FAULT_NAMES
 
 RUNS = 300
 IN_FLIGHT = 32
@@ -151,7 +151,7 @@ def check_ended(run: Run) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("kind", [*KINDS, "evenly"])
+@pytest.mark.parametrize("kind", [*FAULT_NAMES, "evenly"])
 async def test_every_run_ends_and_its_usage_is_exact(kind: str, stream: bool) -> None:
     faults = Faults.evenly(0.2) if kind == "evenly" else Faults(**{kind: 0.2})
     faults = replace(faults, latency_seconds=0.0002, retry_after_seconds=0.0)

@@ -9,7 +9,7 @@ import pytest
 
 from podium._util.files import sha256_of
 from podium.train import gguf as export
-from podium.workers.local.sources import checked, shipped_adapter, shipped_adapters
+from podium.workers.local.sources import shipped_adapter, shipped_adapters, verify_adapter
 from support.shipped import Ship, ship
 
 __all__ = ["ship"]
@@ -30,6 +30,6 @@ def test_an_adapter_takes_the_place_of_the_one_of_its_name_and_the_others_stay(
     runpy.run_path(str(SCRIPT))["ship"]("second", Path("trained/second"), "recipes/études.toml")
     assert shipped_adapters()[::2] == (first, third)
     now = shipped_adapter("embedded/second")
-    assert checked(now).read_text("utf-8") == f"GGUF of trained/second over {second.base}"
+    assert verify_adapter(now).read_text("utf-8") == f"GGUF of trained/second over {second.base}"
     assert (now.bytes, now.sha256) == (now.path.stat().st_size, sha256_of(now.path))
     assert (now.trained_by, now.description) == ("recipes/études.toml", second.description)

@@ -46,7 +46,7 @@ def test_a_known_vendor_needs_no_address(provider: str, kind: type, base_url: st
 
 
 def test_the_wire_of_openai_is_chosen_by_an_option() -> None:
-    endpoint = Endpoint(api_key="sk-secret", options={"wire": "responses"})
+    endpoint = Endpoint(api_key="sk-secret", options={"api": "responses"})
     assert type(hired("openai", endpoint)) is ResponsesWorker
 
 
@@ -103,7 +103,7 @@ def test_a_key_that_cannot_be_one_is_refused_and_not_shown(key: str) -> None:
 @pytest.mark.parametrize(
     ("provider", "options", "message"),
     [
-        ("openai", {"wire": "grpc"}, "wire = 'grpc'; use one of chat, responses"),
+        ("openai", {"api": "grpc"}, "api = 'grpc'; use one of chat, responses"),
         ("anthropic", {"thinking_style": 3}, "use one of adaptive, always, budget"),
         ("google", {"thinking_style": "x"}, "use one of level, budget"),
     ],
@@ -119,7 +119,7 @@ def test_a_setting_with_an_unknown_value_is_refused(
     ("provider", "options", "name"),
     [
         ("openai", {"max_completion_tokens": 99999}, "max_completion_tokens"),
-        ("openai", {"wire": "responses", "max_output_tokens": 99999}, "max_output_tokens"),
+        ("openai", {"api": "responses", "max_output_tokens": 99999}, "max_output_tokens"),
         ("vllm", {"max_tokens": 99999}, "max_tokens"),
         ("openai-compatible", {"n_predict": 99999}, "n_predict"),
         ("anthropic", {"max_tokens": 99999}, "max_tokens"),
@@ -141,7 +141,7 @@ def test_no_option_sets_the_bound_on_a_reply(
     [
         ("openai", {"n": 8}, "n"),
         ("openai", {"messages": []}, "messages"),
-        ("openai", {"wire": "responses", "background": True}, "background"),
+        ("openai", {"api": "responses", "background": True}, "background"),
         ("anthropic", {"stream": True}, "stream"),
         ("google", {"contents": []}, "contents"),
         ("google", {"generation_config": {}}, "generation_config"),
@@ -168,11 +168,11 @@ def test_secrets_are_not_shown() -> None:
 
 def test_the_environment_gives_an_endpoint_where_it_holds_a_key() -> None:
     google = KNOWN_ENDPOINTS["google"]
-    assert google.found_in({}) is None
-    assert google.found_in({"GEMINI_API_KEY": " "}) is None
-    assert google.found_in({"GOOGLE_API_KEY": "b\n"}) == Endpoint(google.base_url, "b")
+    assert google.find_in({}) is None
+    assert google.find_in({"GEMINI_API_KEY": " "}) is None
+    assert google.find_in({"GOOGLE_API_KEY": "b\n"}) == Endpoint(google.base_url, "b")
     both = {"GEMINI_API_KEY": "a", "GOOGLE_API_KEY": "b"}
-    assert google.found_in(both) == Endpoint(google.base_url, "a")
+    assert google.find_in(both) == Endpoint(google.base_url, "a")
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_the_environment_gives_an_endpoint_where_it_holds_a_key() -> None:
     ],
 )
 def test_ollamas_variable_may_be_a_host_or_an_address(host: str, base_url: str) -> None:
-    found = KNOWN_ENDPOINTS["ollama"].found_in({"OLLAMA_HOST": host})
+    found = KNOWN_ENDPOINTS["ollama"].find_in({"OLLAMA_HOST": host})
     assert found == Endpoint(base_url)
 
 
 def test_no_environment_holds_a_server_that_needs_neither_key_nor_address() -> None:
-    assert KNOWN_ENDPOINTS["vllm"].found_in({"OPENAI_API_KEY": "x"}) is None
+    assert KNOWN_ENDPOINTS["vllm"].find_in({"OPENAI_API_KEY": "x"}) is None

@@ -12,7 +12,7 @@ from podium.core.request import Delta, Reply, Request, user
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.workers import Faults, FaultyWorker, ScriptedWorker, faulty
-from podium.workers.faulty import KINDS
+from podium.workers.faulty import FAULT_NAMES
 
 ASK = Request((user("hello"),))
 WORDS = "one two three four five six seven eight"
@@ -179,7 +179,7 @@ async def test_a_repeated_call_and_a_substitute_have_draws_of_their_own() -> Non
 async def test_every_fault_has_its_share_and_is_counted() -> None:
     worker = disturbed(Faults.evenly(0.9, latency_seconds=0.0))
     await outcomes(worker, [str(number) for number in range(1000)])
-    assert set(worker.injected) == set(KINDS)
+    assert set(worker.injected) == set(FAULT_NAMES)
     assert all(60 < count < 150 for count in worker.injected.values())
 
 

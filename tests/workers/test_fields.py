@@ -3,35 +3,35 @@ from types import MappingProxyType
 import pytest
 
 from podium.workers import fields
-from podium.workers.fields import Malformed
+from podium.workers.fields import MalformedReply
 
 
 def test_what_is_missing_or_null_reads_as_nothing() -> None:
     for document in ({}, {"key": None}):
-        assert fields.text(document, "key") == ""
-        assert fields.member(document, "key") == {}
-        assert fields.members(document, "key") == []
-        assert fields.count(document, "key") is None
+        assert fields.get_text(document, "key") == ""
+        assert fields.get_object(document, "key") == {}
+        assert fields.get_objects(document, "key") == []
+        assert fields.get_count(document, "key") is None
 
 
 def test_what_is_of_another_kind_is_named() -> None:
     document = {"key": 3.5}
-    for read in (fields.text, fields.member, fields.members, fields.count):
-        with pytest.raises(Malformed, match="as key, got float '3.5'"):
+    for read in (fields.get_text, fields.get_object, fields.get_objects, fields.get_count):
+        with pytest.raises(MalformedReply, match="as key, got float '3.5'"):
             read(document, "key")
 
 
 def test_half_a_character_becomes_a_replacement_mark() -> None:
-    document = fields.parse(b'{"key": "a\\ud83d b\\ud83d\\ude00 c\\ude00 \xc3\xa9"}')
-    read = fields.text(document, "key")
+    document = fields.parse_object(b'{"key": "a\\ud83d b\\ud83d\\ude00 c\\ude00 \xc3\xa9"}')
+    read = fields.get_text(document, "key")
     assert read == "a\ufffd b\U0001f600 c\ufffd é"
     assert read.encode().decode() == read
 
 
 @pytest.mark.parametrize("number", [-1, 10**13, True])
 def test_a_count_can_be_reckoned_with(number: int) -> None:
-    with pytest.raises(Malformed, match="expected a count"):
-        fields.count({"key": number}, "key")
+    with pytest.raises(MalformedReply, match="expected a count"):
+        fields.get_count({"key": number}, "key")
 
 
 def test_any_kind_of_mapping_is_written() -> None:
@@ -40,4 +40,4 @@ def test_any_kind_of_mapping_is_written() -> None:
         "text": "é\ud800",
     }
     written = b'{"schema":{"type":"object","required":["a"]},"text":"\\u00e9\\ud800"}'
-    assert fields.write(document) == written
+    assert fields.dump_json(document) == written

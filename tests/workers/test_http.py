@@ -30,10 +30,9 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Request, user
 from podium.core.usage import Price
 from podium.core.worker import Worker
-from podium.workers import Endpoint, Http, connect
-from podium.workers import errors as faults
+from podium.workers import Endpoint, Http, connect, errors
 from podium.workers import http as border
-from podium.workers.http import MAX_REPLY_BYTES, boundary, come_through
+from podium.workers.http import MAX_REPLY_BYTES, boundary, count_hops
 
 if TYPE_CHECKING:
     from workers.conftest import Hire, Vendor
@@ -66,7 +65,7 @@ async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_throug
     vendor: Vendor, ada: Worker
 ) -> None:
     vendor.says(ANSWER)
-    with come_through(2):
+    with count_hops(2):
         await ada.reply(ASKED)
     await ada.reply(ASKED)
     first, second = vendor.received
@@ -365,7 +364,7 @@ every_protocol = pytest.mark.parametrize(
     ("provider", "options", "whole"),
     [
         ("openai-compatible", {}, ANSWER),
-        ("openai", {"wire": "responses"}, RESPONSE),
+        ("openai", {"api": "responses"}, RESPONSE),
         ("anthropic", {}, MESSAGE),
         ("google", {}, CONTENT),
     ],
@@ -403,7 +402,7 @@ async def test_an_error_under_a_good_status_is_sorted_by_its_name(
     [
         (
             "openai",
-            {"wire": "responses"},
+            {"api": "responses"},
             [{"type": "response.completed", "response": RESPONSE}],
         ),
         (
@@ -721,7 +720,7 @@ async def test_an_error_with_an_odd_name_is_still_that_error(
 
 
 def test_what_is_too_short_for_a_key_is_left_in_a_message() -> None:
-    assert faults.tidy("x marks the box", "x") == "x marks the box"
+    assert errors.clean_message("x marks the box", "x") == "x marks the box"
 
 
 @pytest.mark.parametrize("value", [float("nan"), {1, 2}])
@@ -753,7 +752,7 @@ def test_the_http_library_is_not_imported_before_the_first_call() -> None:
         ),
         (
             "openai",
-            {"wire": "responses"},
+            {"api": "responses"},
             RESPONSE
             | {
                 "usage": {

@@ -186,8 +186,8 @@ async def test_counts_that_openai_did_not_send_stay_unknown(vendor: Vendor, hire
 
 async def test_the_setting_that_chooses_the_wire_is_not_sent(vendor: Vendor, hire: Hire) -> None:
     vendor.says(completion({"content": "ok"}))
-    await hire("openai", wire="chat", service_tier="flex").reply(ASKED)
-    assert "wire" not in vendor.body
+    await hire("openai", api="chat", service_tier="flex").reply(ASKED)
+    assert "api" not in vendor.body
     assert vendor.body["service_tier"] == "flex"
 
 

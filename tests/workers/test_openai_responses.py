@@ -110,7 +110,7 @@ def piece(kind: str, number: int, delta: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def ada(hire: Hire) -> Worker:
-    return hire("openai", wire="responses", path="/v1")
+    return hire("openai", api="responses", path="/v1")
 
 
 async def test_a_request_is_in_openais_own_words(
@@ -163,7 +163,7 @@ async def test_a_request_is_in_openais_own_words(
 
 async def test_a_model_that_does_not_reason_is_not_asked_to(vendor: Vendor, hire: Hire) -> None:
     vendor.says(response(message(words("ok"))))
-    worker = hire("openai", wire="responses", without=("reasoning", "sampling"))
+    worker = hire("openai", api="responses", without=("reasoning", "sampling"))
     await worker.reply(replace(ASKED, effort="high", temperature=0.2))
     assert set(vendor.body) == {"model", "input", "store"}
 
@@ -208,8 +208,8 @@ async def test_tool_calls_and_their_results_are_sent_back(
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
 
 
-async def test_stop_sequences_and_seeds_are_refused_for_the_wire_has_none(ada: Worker) -> None:
-    with pytest.raises(RequestRefused, match='leave them out, or set wire = "chat"'):
+async def test_stop_sequences_and_seeds_are_refused_for_the_api_has_none(ada: Worker) -> None:
+    with pytest.raises(RequestRefused, match='leave them out, or set api = "chat"'):
         await ada.reply(replace(ASKED, stop=("END",)))
     with pytest.raises(RequestRefused, match="takes no seed"):
         await ada.reply(replace(ASKED, seed=7))
@@ -241,7 +241,7 @@ async def test_reasoning_goes_back_encrypted_and_only_to_its_model(
     await ada.reply(again)
     assert vendor.body["input"][1] == REASONING
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
-    await hire("openai", wire="responses", model="other-model").reply(again)
+    await hire("openai", api="responses", model="other-model").reply(again)
     assert [item["type"] for item in vendor.body["input"]] == ["message"] * 3
 
 
@@ -258,7 +258,7 @@ async def test_a_summary_of_the_thinking_is_asked_for_by_a_setting(
     vendor: Vendor, hire: Hire
 ) -> None:
     vendor.says(response(message(words("ok"))))
-    await hire("openai", wire="responses", reasoning_summary="auto").reply(ASKED)
+    await hire("openai", api="responses", reasoning_summary="auto").reply(ASKED)
     assert vendor.body["reasoning"] == {"summary": "auto"}
     assert "reasoning_summary" not in vendor.body
 
@@ -382,7 +382,7 @@ async def test_the_key_of_the_prompt_cache_is_passed_on(
     vendor: Vendor, hire: Hire, fits: Fits
 ) -> None:
     vendor.says(response(message(words("ok"))))
-    await hire("openai", wire="responses").reply(replace(ASKED, cache_key="mine"))
+    await hire("openai", api="responses").reply(replace(ASKED, cache_key="mine"))
     assert vendor.body["prompt_cache_key"] == "mine"
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
 

@@ -16,7 +16,7 @@ FORGED = ["x", "7", "null", "[" * 100_000, '"signature"']
 
 
 @pytest.mark.parametrize(
-    ("provider", "wire", "opaque"),
+    ("provider", "api", "opaque"),
     [
         *(("anthropic", "", opaque) for opaque in [*FORGED, "[]", "{}", '{"signature": 7}']),
         *(("google", "", opaque) for opaque in [*FORGED, "[]"]),
@@ -25,11 +25,11 @@ FORGED = ["x", "7", "null", "[" * 100_000, '"signature"']
     ],
 )
 async def test_thinking_that_no_provider_gave_is_refused_before_anything_is_sent(
-    vendor: Vendor, hire: Hire, provider: str, wire: str, opaque: str
+    vendor: Vendor, hire: Hire, provider: str, api: str, opaque: str
 ) -> None:
     thought = Thinking("hm", opaque, "some-model")
     turns = (user("a"), Message("assistant", (thought, Text("b"))), user("c"))
-    worker = hire(provider, wire=wire) if wire else hire(provider)
+    worker = hire(provider, api=api) if api else hire(provider)
     with pytest.raises(RequestRefused, match="hand it back unchanged"):
         await worker.reply(Request(turns))
     assert not vendor.received

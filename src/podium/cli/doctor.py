@@ -280,7 +280,7 @@ def _say_settings(settings: Settings, missing: Mapping[str, str]) -> None:
 def _vendors(environment: Mapping[str, str]) -> list[tuple[str, tuple[str, ...], bool]]:
     """Each vendor that a variable can name, those variables, and whether one of them is set."""
     return [
-        (known.provider, variables, known.found_in(environment) is not None)
+        (known.provider, variables, known.find_in(environment) is not None)
         for known in KNOWN_ENDPOINTS.values()
         if (variables := (*known.key_variables, *filter(None, [known.address_variable])))
     ]

@@ -17,7 +17,7 @@ from podium.cli.output import as_called, complain, is_drawable, say, say_json
 from podium.conductors.evolved.description import read_description
 from podium.config import Settings, WorkerSettings
 from podium.workers.local import weights
-from podium.workers.local.sources import LocalFile, source, weights_file
+from podium.workers.local.sources import LocalFile, parse_source, weights_file
 from podium.workers.local.weights import LocalModel, list_models
 
 
@@ -45,7 +45,7 @@ def weights_of(worker: WorkerSettings) -> tuple[str, ...]:
 
 def can_be_had(model: str) -> bool:
     """Whether a model's weights are here, or can be fetched; a file of one's own cannot."""
-    return weights.find(model).present or not isinstance(source(model), LocalFile)
+    return weights.find(model).present or not isinstance(parse_source(model), LocalFile)
 
 
 async def fetch(model: str, *, offline: bool = False) -> Path:

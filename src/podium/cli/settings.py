@@ -120,7 +120,7 @@ def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
     address = worker.base_url
     if not address and provider in KNOWN_ENDPOINTS:
         known = KNOWN_ENDPOINTS[provider]
-        found = known.found_in(environment)
+        found = known.find_in(environment)
         address = found.base_url if found else known.base_url
     return is_loopback(address)
 
@@ -246,7 +246,7 @@ def _without_vendors(environment: Mapping[str, str]) -> Mapping[str, str]:
     dropped = set[str]()
     for known in KNOWN_ENDPOINTS.values():
         dropped.update(known.key_variables)
-        found = known.found_in(environment)
+        found = known.find_in(environment)
         if known.address_variable and not (found and is_loopback(found.base_url)):
             dropped.add(known.address_variable)
     return {name: value for name, value in environment.items() if name not in dropped}

@@ -35,7 +35,7 @@ from podium.train.preflight import Estimate, calls_a_run, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
 from podium.train.router import read_router_recipe
 from podium.train.runtime import is_main_process, last_checkpoint
-from podium.workers.local.sources import ShippedAdapter, read_config, source, weights_file
+from podium.workers.local.sources import ShippedAdapter, parse_source, read_config, weights_file
 from podium.workers.local.weights import locate
 
 
@@ -355,7 +355,7 @@ def unpack(
     preflight.require_packages()
     from podium.train.gguf import unpack_adapter
 
-    found = source(adapter)
+    found = parse_source(adapter)
     if base is None:
         if not isinstance(found, ShippedAdapter):
             raise ConfigError(f"{adapter} does not say what it is an adapter of; name it by --base")

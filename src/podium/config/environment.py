@@ -124,7 +124,7 @@ async def _workers_of(
     known: KnownEndpoint, environment: Mapping[str, str], catalogue: Catalogue
 ) -> tuple[WorkerTable, ...]:
     if known.provider == "ollama":
-        endpoint = known.found_in(environment)
+        endpoint = known.find_in(environment)
         return await discover_ollama(endpoint.base_url if endpoint else known.base_url)
     return tuple(
         WorkerTable(name=entry.id.rpartition("/")[2], provider=entry.provider, model=entry.id)

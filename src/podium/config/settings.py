@@ -58,7 +58,7 @@ class WorkerSettings:
             return Endpoint(base_url=address, api_key=key, options=self.options)
         if known is None:
             return Endpoint(base_url=self.base_url, options=self.options)
-        found = known.found_in(environment)
+        found = known.find_in(environment)
         if found is None and known.key_variables:
             raise self._missing_key(" or ".join(known.key_variables))
         return replace(found or Endpoint(base_url=known.base_url), options=self.options)

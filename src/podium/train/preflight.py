@@ -25,7 +25,7 @@ from podium.train.exercises import needs_baselines
 from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, is_path, keys_without_effect
 from podium.train.runtime import last_checkpoint
 from podium.train.schema import EvolveTable, GrpoTable, SftTable
-from podium.workers.local.sources import read_config, source
+from podium.workers.local.sources import parse_source, read_config
 
 USUAL_POPULATION: Final = 32
 """The candidates of a step of evolution, where a recipe leaves their number to how many parameters
@@ -207,7 +207,7 @@ def missing_files(recipe: Recipe) -> Iterator[str]:
     for key, name in (("model.base", recipe.model.base), ("pool.base", recipe.pool.base)):
         if name is not None and not is_path(name) and "/" not in name:
             try:
-                source(name)
+                parse_source(name)
             except ConfigError as error:
                 yield f"{key}: {error}"
 

@@ -1,4 +1,4 @@
-"""Providers: one file per vendor protocol, each a worker behind the two-method protocol."""
+"""Workers: hosted vendors, local models, test doubles, MCP tools and the program sandbox."""
 
 from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint, connect
 from podium.workers.faulty import Faults, FaultyWorker

@@ -3,14 +3,13 @@
 Settings in the endpoint's options, for models that differ from the current ones:
 
     thinking_style   "adaptive": the model decides how much to think, guided by the effort
-                     "always":   the same, for models that cannot be told not to think
+                     "always":   the same, for models that cannot turn thinking off
                      "budget":   older models, which take a number of thinking tokens
     schema_style     "format":   the API enforces the schema
-                     "tool":     older models, which are made to call a tool with that schema
+                     "tool":     older models, which are forced to call a tool with that schema
 
-Everything else in the options goes into the body, such as
-`cache_control = { type = "ephemeral" }` to cache prompts. Without that, prompts are cached where a
-request asks for it.
+All other options go into the body, such as `cache_control = { type = "ephemeral" }`. Without that,
+prompts are cached if the request asks for it.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from podium.core.request import (
     ToolCall,
     ToolResult,
 )
-from podium.workers import translation as parts
-from podium.workers.anthropic_reply import SCHEMA_TOOL, MessageAssembly, block_of
+from podium.workers import translation
+from podium.workers.anthropic_reply import SCHEMA_TOOL, MessageReplyParser, thinking_block
 from podium.workers.fields import Document
 from podium.workers.hosted import HostedWorker
-from podium.workers.http import Call
-from podium.workers.translation import closed
+from podium.workers.http import HttpCall
+from podium.workers.translation import close_schema
 
 API_VERSION: Final = "2023-06-01"
 
 DEFAULT_MAX_TOKENS: Final = 4096
-"""The API wants a limit; this is it where neither the request nor the profile names one."""
+"""The limit, which the API requires, if neither request nor profile has one."""
 
 LEAST_THINKING_TOKENS: Final = 1024
 """The API refuses a smaller thinking budget."""
@@ -64,7 +63,7 @@ _THINKING_BUDGET: Final[Mapping[Effort, int]] = {
 }
 
 _KEPT_IN_CACHE: Final = ("text", "image", "tool_use", "tool_result")
-"""The blocks that a cache may end with; thinking is none of them."""
+"""Blocks that may carry a cache mark; thinking blocks may not."""
 
 _TOOL_CHOICE: Final = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -78,29 +77,29 @@ class AnthropicWorker(HostedWorker):
     }
     owned: ClassVar[frozenset[str]] = frozenset({"model", "messages", "stream", "max_tokens"})
 
-    def call(self, request: Request, *, stream: bool) -> Call:
-        """A POST to the endpoint's v1/messages."""
+    def build_call(self, request: Request, *, stream: bool) -> HttpCall:
+        """Build a POST to v1/messages."""
         headers = {"anthropic-version": API_VERSION}
         if self.endpoint.api_key:
             headers["x-api-key"] = self.endpoint.api_key
-        return self.sent("/v1/messages", self._body(request, stream=stream), headers)
+        return self.post_call("/v1/messages", self._body(request, stream=stream), headers)
 
-    def read(self, document: Document, request: Request) -> Reply:
-        """The whole message."""
-        return self.assembly(request).read(document)
+    def parse_reply(self, document: Document, request: Request) -> Reply:
+        """Parse a whole message."""
+        return self.reply_parser(request).parse_reply(document)
 
-    def assembly(self, request: Request) -> MessageAssembly:
-        """Where the events of a streamed message are put together."""
-        return MessageAssembly(
+    def reply_parser(self, request: Request) -> MessageReplyParser:
+        """Return a parser for a streamed message."""
+        return MessageReplyParser(
             self.profile.model,
-            self.called,
+            self.label,
             prefill=self._prefill(request).rstrip(),
             schema_tool=self._forces_schema(request),
         )
 
     def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
-        parts.refuse_grammar(request, self.profile)
-        parts.refuse_seed(request, self.profile)
+        translation.refuse_grammar(request, self.profile)
+        translation.refuse_seed(request, self.profile)
         body: dict[str, Any] = {
             "model": self.profile.model,
             "max_tokens": self._max_tokens(request),
@@ -113,7 +112,7 @@ class AnthropicWorker(HostedWorker):
             body["stop_sequences"] = list(request.stop)
         thinking = self._thinking(request)
         body |= thinking
-        sampling = parts.sampling_of(
+        sampling = translation.sampling_fields(
             request, self.profile, temperature="temperature", top_p="top_p"
         )
         if not self._thinks(thinking):
@@ -137,7 +136,7 @@ class AnthropicWorker(HostedWorker):
         return request.max_tokens or limit or DEFAULT_MAX_TOKENS
 
     def _thinking(self, request: Request) -> dict[str, Any]:
-        """How hard to think, in the words of this model's generation."""
+        """Return the thinking fields for this model's generation."""
         effort = request.effort
         if effort is None or "reasoning" not in self.profile.capabilities:
             return {}
@@ -152,9 +151,11 @@ class AnthropicWorker(HostedWorker):
         }
 
     def _thinking_budget(self, request: Request, effort: Effort) -> dict[str, Any]:
-        """As much as was asked for, else at most half of the output is thinking. Where that is too
-        little to be accepted, or a tool is forced, or the results answer calls that came of no
-        thinking of this model's, there is none."""
+        """Use the requested tokens, else at most half of the output.
+
+        Do not think if that is too little for the API, if a tool is forced, or if the tool results
+        answer calls without thinking of this model.
+        """
         if request.thinking_tokens is not None and effort != "none":
             budget = min(request.thinking_tokens, self._max_tokens(request) - 1)
         else:
@@ -166,13 +167,13 @@ class AnthropicWorker(HostedWorker):
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
     def _goes_on_without_thinking(self, request: Request) -> bool:
-        """Whether this goes on with a turn that called tools and has no thinking to hand back."""
+        """True if the last assistant turn called tools and has no thinking to send back."""
         for message in reversed(request.messages):
             if message.role == "assistant":
-                own = parts.own_thinking(message, self.profile)
-                called = parts.of_kind(message, ToolCall)
+                own = translation.own_thinking(message, self.profile)
+                called = translation.parts_of_type(message, ToolCall)
                 return bool(called) and not any(thinking.opaque for thinking in own)
-            if not parts.of_kind(message, ToolResult):
+            if not translation.parts_of_type(message, ToolResult):
                 return False
         return False
 
@@ -180,13 +181,15 @@ class AnthropicWorker(HostedWorker):
         return bool(thinking) and thinking["thinking"]["type"] != "disabled"
 
     def _prefill(self, request: Request) -> str:
-        """How the reply begins. A model that thinks first cannot be made to begin in a way."""
-        if not parts.prefills(request, self.profile) or self._thinks(self._thinking(request)):
+        """Return the prefill; a model that thinks cannot have one."""
+        if not translation.has_prefill(request, self.profile) or self._thinks(
+            self._thinking(request)
+        ):
             return ""
         return request.prefill
 
     def _forces_tool(self, request: Request) -> bool:
-        """Whether the model must call a tool, which the API allows only without thinking."""
+        """True if the model must call a tool, which the API allows only without thinking."""
         named = bool(request.tools) and request.tool_choice not in ("", "auto", "none")
         return named or self._forces_schema(request)
 
@@ -195,7 +198,7 @@ class AnthropicWorker(HostedWorker):
 
     def _add_schema(self, body: dict[str, Any], schema: Mapping[str, Any]) -> None:
         if self.setting("schema_style") == "format":
-            output = {"format": {"type": "json_schema", "schema": closed(schema)}}
+            output = {"format": {"type": "json_schema", "schema": close_schema(schema)}}
             body["output_config"] = body.get("output_config", {}) | output
             return
         if "tools" in body:
@@ -213,7 +216,7 @@ class AnthropicWorker(HostedWorker):
         body["tool_choice"] = {"type": "tool", "name": SCHEMA_TOOL}
 
     def _messages(self, request: Request) -> list[dict[str, Any]]:
-        """The turns, alternating: what follows each other in one role is one turn."""
+        """Build alternating turns; messages of one role in a row become one turn."""
         turns: list[dict[str, Any]] = []
         for message in request.messages:
             if message.role == "system":
@@ -232,16 +235,18 @@ class AnthropicWorker(HostedWorker):
     def _check_system(self, message: Message) -> None:
         for part in message.parts:
             if not isinstance(part, Text):
-                raise parts.unsupported(part, message, self.profile)
+                raise translation.unsupported_part(part, message, self.profile)
 
     def _content(self, message: Message) -> Iterator[dict[str, Any]]:
-        own = parts.own_thinking(message, self.profile)
-        results = parts.of_kind(message, ToolResult)  # the API wants these before any words
+        own = translation.own_thinking(message, self.profile)
+        results = translation.parts_of_type(
+            message, ToolResult
+        )  # the API wants these before any words
         others = [part for part in message.parts if part not in results]
         for part in (*results, *others):
             if isinstance(part, Thinking) and message.role == "assistant":
                 if part in own and part.opaque:
-                    yield block_of(part, self.profile)
+                    yield thinking_block(part, self.profile)
             elif not isinstance(part, Text) or part.text:  # the API refuses empty text
                 yield self._block(part, message)
 
@@ -249,19 +254,22 @@ class AnthropicWorker(HostedWorker):
         if isinstance(part, Text):
             return {"type": "text", "text": part.text}
         if isinstance(part, ToolCall) and message.role == "assistant":
-            arguments = parts.arguments_of(part, self.profile)
+            arguments = translation.parse_arguments(part, self.profile)
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments}
         if isinstance(part, Image) and message.role != "assistant":
             return {"type": "image", "source": _source(part)}
         if isinstance(part, ToolResult) and message.role != "assistant":
-            block = {"type": "tool_result", "tool_use_id": part.call_id, "content": _told(part)}
+            block = {
+                "type": "tool_result",
+                "tool_use_id": part.call_id,
+                "content": _tool_result(part),
+            }
             return block | ({"is_error": True} if part.is_error else {})
-        raise parts.unsupported(part, message, self.profile)
+        raise translation.unsupported_part(part, message, self.profile)
 
 
 def _mark_for_the_cache(body: dict[str, Any], time: CacheTime) -> None:
-    """Ask that the prompt be kept up to the end of what the system says (or of the tools), of
-    what came before the last turn, and of all: from one of these the next request begins."""
+    """Mark the ends of the system prompt (or tools), of the earlier turns and of the whole."""
     mark = {"type": "ephemeral", "ttl": time}
     if "system" in body:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": mark}]
@@ -273,8 +281,7 @@ def _mark_for_the_cache(body: dict[str, Any], time: CacheTime) -> None:
             block["cache_control"] = mark
 
 
-def _told(result: ToolResult) -> str | list[dict[str, Any]]:
-    """What a tool said, and what it showed."""
+def _tool_result(result: ToolResult) -> str | list[dict[str, Any]]:
     if not result.images:
         return result.text
     words = [{"type": "text", "text": result.text}] if result.text else []

@@ -1,7 +1,7 @@
 """Replies of Anthropic's Messages API, whole or streamed.
 
-A streamed message is a whole one cut into its content blocks and those into deltas, so
-`MessageAssembly` reads both: a whole block is a block that starts complete.
+A streamed message is a whole one cut into content blocks and deltas, so `MessageReplyParser` reads
+both.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from typing import Any, Final
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Finish, Reply, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage, plausible_usage
-from podium.workers import errors as faults
-from podium.workers import fields
-from podium.workers import translation as parts
-from podium.workers.fields import Document, Malformed
+from podium.workers import errors, fields, translation
+from podium.workers.fields import Document, MalformedReply
 
 SCHEMA_TOOL: Final = "reply"
-"""The tool by whose arguments an older model gives a reply that fits a schema."""
+"""The tool whose arguments are the structured output of an older model."""
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "end_turn": "stop",
@@ -40,22 +38,23 @@ _COUNTS: Final = (
 )
 
 
-def block_of(thinking: Thinking, profile: WorkerProfile) -> dict[str, Any]:
-    """A thinking block, handed back exactly as it came; raises `RequestRefused` where it cannot
-    have come so."""
-    match parts.opaque_of(thinking, dict, profile):
+def thinking_block(thinking: Thinking, profile: WorkerProfile) -> dict[str, Any]:
+    """Return a thinking block exactly as the API sent it.
+
+    Raises `RequestRefused` if the client changed it.
+    """
+    match translation.load_opaque(thinking, dict, profile):
         case {"data": str(data)}:
             return {"type": "redacted_thinking", "data": data}
         case {"signature": str(signature)}:
             return {"type": "thinking", "thinking": thinking.text, "signature": signature}
         case _:
-            raise parts.changed_thinking(profile)
+            raise translation.thinking_changed_error(profile)
 
 
 @dataclass(slots=True)
 class _Block:
-    """A content block as it grows. The pieces are joined only at the end, so that time is
-    linear in the reply's length."""
+    """A growing content block; its pieces are joined once at the end, in linear time."""
 
     kind: str
     id: str = ""
@@ -71,13 +70,16 @@ class _Block:
         return "".join(self.pieces.get(name, ()))
 
 
-class MessageAssembly:
-    """Puts one message together. `called` is how error messages name the worker; `prefill` is
-    how Podium began the reply, which the API does not repeat."""
+class MessageReplyParser:
+    """Parses one message.
 
-    def __init__(self, model: str, called: str, *, prefill: str, schema_tool: bool) -> None:
+    `label` names the worker in errors. `prefill` is the beginning of the reply, which the API does
+    not repeat.
+    """
+
+    def __init__(self, model: str, label: str, *, prefill: str, schema_tool: bool) -> None:
         self._asked_model = model
-        self._called = called
+        self._label = label
         self._unsent_prefill = prefill
         self._schema_tool = schema_tool
         self._blocks: dict[int, _Block] = {}
@@ -89,74 +91,75 @@ class MessageAssembly:
         self._model = model
         self._stopped = False
 
-    def read(self, message: Document) -> Reply:
-        """A message that came as one document."""
+    def parse_reply(self, message: Document) -> Reply:
+        """Parse a whole message."""
         for _ in self._take_message(message):
             pass
-        return self._whole()
+        return self._to_reply()
 
     def feed(self, event: str, document: Document) -> Iterator[Delta]:
-        """Take the next event; the pieces of the answer that it brings."""
-        kind = fields.text(document, "type")
+        """Take the next event and yield its deltas."""
+        kind = fields.get_text(document, "type")
         if kind == "message":  # the server did not stream
             yield from self._take_message(document)
         elif kind == "message_start":
-            self._start(fields.member(document, "message"))
+            self._start(fields.get_object(document, "message"))
         elif kind == "content_block_start":
-            block = fields.member(document, "content_block")
-            yield from self._start_block(fields.count(document, "index") or 0, block)
+            block = fields.get_object(document, "content_block")
+            yield from self._start_block(fields.get_count(document, "index") or 0, block)
         elif kind == "content_block_delta":
-            index = fields.count(document, "index") or 0
-            yield from self._extend_block(index, fields.member(document, "delta"))
+            index = fields.get_count(document, "index") or 0
+            yield from self._extend_block(index, fields.get_object(document, "delta"))
         elif kind == "message_delta":
-            self._take_end(fields.member(document, "delta"))
-            self._take_usage(fields.member(document, "usage"))
+            self._take_end(fields.get_object(document, "delta"))
+            self._take_usage(fields.get_object(document, "usage"))
         elif kind == "message_stop":
             self._stopped = True
         elif kind == "error" or document.get("error"):
-            raise faults.from_stream(self._called, document.get("error"))
+            raise errors.error_from_stream(self._label, document.get("error"))
 
     @property
-    def finished(self) -> bool:
-        """Whether the message has said that it stops."""
+    def is_complete(self) -> bool:
+        """True after the message's last event."""
         return self._stopped
 
     def finish(self) -> Reply:
-        """The whole reply; a stream without its last event was broken off."""
+        """Return the reply; raise if the stream ended before its last event."""
         if not self._stopped:
-            raise faults.broken_off(self._called)
-        return self._whole()
+            raise errors.truncated_stream(self._label)
+        return self._to_reply()
 
     def _take_message(self, message: Document) -> Iterator[Delta]:
-        """A message that came as one document."""
         if message.get("error"):
-            raise faults.from_stream(self._called, message["error"])
+            raise errors.error_from_stream(self._label, message["error"])
         self._start(message)
-        for index, block in enumerate(fields.members(message, "content")):
+        for index, block in enumerate(fields.get_objects(message, "content")):
             yield from self._start_block(index, block)
         self._take_end(message)
         if not self._stop_reason:
-            raise Malformed("expected a message with a stop_reason, got none")
+            raise MalformedReply("expected a message with a stop_reason, got none")
         self._stopped = True
 
     def _start(self, message: Document) -> None:
-        self._model = fields.text(message, "model") or self._model
-        self._take_usage(fields.member(message, "usage"))
+        self._model = fields.get_text(message, "model") or self._model
+        self._take_usage(fields.get_object(message, "usage"))
 
     def _start_block(self, index: int, block: Document) -> Iterator[Delta]:
-        kind, id_, name, data = (fields.text(block, key) for key in ("type", "id", "name", "data"))
+        kind, id_, name, data = (
+            fields.get_text(block, key) for key in ("type", "id", "name", "data")
+        )
         self._blocks[index] = _Block(kind, id_, name, data)
         for key in ("text", "thinking", "signature"):
-            yield from self._append(index, key, fields.text(block, key))
+            yield from self._append(index, key, fields.get_text(block, key))
         if arguments := block.get("input"):
             yield from self._append(index, "input", json.dumps(arguments))
 
     def _extend_block(self, index: int, delta: Document) -> Iterator[Delta]:
         if index not in self._blocks:
-            raise Malformed(f"expected content block {index} to start before its delta")
+            raise MalformedReply(f"expected content block {index} to start before its delta")
         for key in ("text", "thinking", "signature"):
-            yield from self._append(index, key, fields.text(delta, key))
-        yield from self._append(index, "input", fields.text(delta, "partial_json"))
+            yield from self._append(index, key, fields.get_text(delta, key))
+        yield from self._append(index, "input", fields.get_text(delta, "partial_json"))
 
     def _append(self, index: int, key: str, piece: str) -> Iterator[Delta]:
         block = self._blocks[index]
@@ -173,28 +176,29 @@ class MessageAssembly:
         return self._schema_tool and block.kind == "tool_use" and block.name == SCHEMA_TOOL
 
     def _take_end(self, end: Document) -> None:
-        self._stop_reason = fields.text(end, "stop_reason") or self._stop_reason
-        self._stop_sequence = fields.text(end, "stop_sequence") or self._stop_sequence
-        self._explanation = fields.text(fields.member(end, "stop_details"), "explanation")
+        self._stop_reason = fields.get_text(end, "stop_reason") or self._stop_reason
+        self._stop_sequence = fields.get_text(end, "stop_sequence") or self._stop_sequence
+        self._explanation = fields.get_text(fields.get_object(end, "stop_details"), "explanation")
 
     def _take_usage(self, usage: Document) -> None:
-        """Counts are cumulative: a later one replaces an earlier one. Counts that cannot be make
-        all of them unknown, and the reply no worse."""
+        """Update the cumulative counts; impossible ones make the usage unknown."""
         try:
             self._take_counts(usage)
-        except Malformed:
+        except MalformedReply:
             self._is_miscounted = True
 
     def _take_counts(self, usage: Document) -> None:
         for name in _COUNTS:
             if name in usage:
                 # The API writes null for a cache that was not used.
-                self._counts[name] = fields.count(usage, name) or 0
-        thinking = fields.count(fields.member(usage, "output_tokens_details"), "thinking_tokens")
+                self._counts[name] = fields.get_count(usage, name) or 0
+        thinking = fields.get_count(
+            fields.get_object(usage, "output_tokens_details"), "thinking_tokens"
+        )
         if thinking is not None:
             self._counts["thinking_tokens"] = thinking
 
-    def _whole(self) -> Reply:
+    def _to_reply(self) -> Reply:
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = self._unsent_prefill + "".join(
             block.joined("input" if self._is_schema(block) else "text") for block in blocks
@@ -223,7 +227,7 @@ class MessageAssembly:
         return Thinking(block.joined("thinking"), opaque, self._asked_model)
 
     def _usage(self) -> Usage:
-        """As Podium counts: the API's input_tokens leave out what the cache read and wrote."""
+        """Return Podium's counts; the API's input_tokens exclude cached tokens."""
         if not self._counts or self._is_miscounted:
             return UNKNOWN_USAGE
         fresh = self._counts.get("input_tokens")

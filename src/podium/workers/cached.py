@@ -1,14 +1,12 @@
-"""Replies that are kept, so that the same worker is not asked the same thing twice.
+"""A cache of worker replies, in a file or in memory.
 
     cache = ReplyCache(directory / "replies.sqlite3", max_bytes=2_000_000_000)
     worker = CachedWorker(worker, cache)
 
-Training asks a pool of workers the same few thousand things again and again. A kept reply is the
-first one word for word, with the usage that it reported then, so that costs come out the same on
-every run; a worker that samples thereby says the same each time.
-
-A cache makes nothing right or wrong, so it never stops a run: where its file cannot be used,
-that is said once, and the cache goes on in memory.
+Training asks the same few thousand questions again and again. A cached reply is the first one
+verbatim, with its usage, so costs are reproducible; a sampling worker then repeats itself. The
+cache never stops a run: if its file cannot be used, that is logged once and the cache continues in
+memory.
 """
 
 from __future__ import annotations
@@ -37,29 +35,28 @@ from podium.core.worker import Worker
 LEAST_BYTES: Final = 65_536
 """A smaller file could not hold its own structure and a few replies."""
 
-FRONT_BYTES: Final = 64 * 1024 * 1024
-"""What is held in memory of a cache that has a file."""
+MEMORY_BYTES: Final = 64 * 1024 * 1024
+"""Bytes in memory of a cache that has a file."""
 
 ENTRY_BYTES: Final = 400
-"""What an entry takes in memory beside its words."""
+"""Bytes of an entry in memory beside its text."""
 
 BUSY_SECONDS: Final = 5.0
-"""How long a write waits for another process to finish its own."""
+"""Seconds that a write waits for another process."""
 
 log: Final = logging.getLogger("podium")
 
 _Outcome = Reply | WorkerError | None
-"""How a call ended that others waited for; None when it was given up."""
+"""The outcome of a shared call; None if its caller gave up."""
 
 
 class ReplyCache:
-    """Keeps replies by key, in a file or, with no path, in memory; the least recently used go
-    first when there are more than `max_bytes` of them. A reply that would take more than a
-    quarter of that is not kept.
+    """Keeps replies by key, in a file or, without a path, in memory.
 
-    Several processes may use one file. In one process a cache lives on one event loop at a
-    time. `hits` are replies that were there, `shared` those that another asker was already
-    waiting for, `misses` are calls that had to be made.
+    The least recently used are dropped beyond `max_bytes`; a reply over a quarter of that is not
+    kept. Several processes may share one file; in one process a cache belongs to one event loop at
+    a time. `hits` counts cached replies, `shared` replies that another caller was already waiting
+    for, `misses` calls that were made.
     """
 
     def __init__(self, path: Path | None, max_bytes: int) -> None:
@@ -72,51 +69,51 @@ class ReplyCache:
         self.hits = 0
         self.shared = 0
         self.misses = 0
-        self._front = _Front(max_bytes if path is None else min(max_bytes, FRONT_BYTES))
+        self._memory = _MemoryCache(max_bytes if path is None else min(max_bytes, MEMORY_BYTES))
         self._in_flight: dict[
             tuple[asyncio.AbstractEventLoop, bytes], list[asyncio.Future[_Outcome]]
         ] = {}
-        self._file: _File | None = None
+        self._file: _FileCache | None = None
         if path is not None:
             try:
-                self._file = _File(path, max_bytes)
+                self._file = _FileCache(path, max_bytes)
             except (sqlite3.Error, OSError) as error:
-                self._go_on_without(error)
+                self._drop_file(error)
 
     def get(self, key: bytes) -> Reply | None:
-        """The reply that is kept under that key, if there is one."""
-        reply = self._front.get(key)
+        """Return the cached reply, or None."""
+        reply = self._memory.get(key)
         try:
             if self._file is not None:
                 if reply is not None:
                     self._file.touch(key)
                 elif (document := self._file.get(key)) is not None:
-                    reply = _decoded(document)
+                    reply = _decode(document)
                     if reply is not None:
-                        self._front.put(key, reply, len(document))
+                        self._memory.put(key, reply, len(document))
         except sqlite3.Error as error:
-            self._go_on_without(error)
+            self._drop_file(error)
         if reply is not None:
             self.hits += 1
         return reply
 
     def put(self, key: bytes, reply: Reply) -> None:
-        """Keep the reply."""
-        document = _encoded(reply)
+        """Cache a reply."""
+        document = _encode(reply)
         if len(document) > self._longest:
             return
-        self._front.put(key, reply, len(document))
+        self._memory.put(key, reply, len(document))
         try:
             if self._file is not None:
                 self._file.put(key, document)
         except sqlite3.Error as error:
-            self._go_on_without(error)
+            self._drop_file(error)
 
     async def fetch(self, key: bytes, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-        """The reply under that key; who is first to want it asks, and the others wait for that.
+        """Return the reply; the first caller asks and the others wait for it.
 
-        A `WorkerError` is everybody's who waited, and nothing is kept. Should the one who asks
-        give up, then the next one asks.
+        A `WorkerError` is raised for all of them and not cached. If the first caller is cancelled,
+        the next one asks.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -156,12 +153,12 @@ class ReplyCache:
                     future.set_result(outcome)
 
     def close(self) -> None:
-        """Let go of the file; what is in memory stays usable."""
+        """Close the file; the memory cache stays usable."""
         if self._file is not None:
             try:
                 self._file.close()
             except sqlite3.Error as error:
-                self._go_on_without(error)
+                self._drop_file(error)
             self._file = None
 
     def __enter__(self) -> Self:
@@ -175,7 +172,7 @@ class ReplyCache:
     ) -> None:
         self.close()
 
-    def _go_on_without(self, error: Exception) -> None:
+    def _drop_file(self, error: Exception) -> None:
         log.warning(
             "replies are kept in memory only, since the cache %s cannot be used: %s; "
             "free or mend it, or move it away, before the next run",
@@ -188,11 +185,11 @@ class ReplyCache:
 
 
 class CachedWorker:
-    """A worker whose successful replies are kept.
+    """A worker whose successful replies are cached.
 
-    What tells its replies from others' is its name, provider and model; `fingerprint` is
-    whatever else decides what it says and does not stand in a request: its options, the
-    checksum of an adapter. Two workers that differ must differ in one of these.
+    Replies are keyed by name, provider and model, and by `fingerprint`: whatever else decides the
+    reply and is not in the request, such as options or an adapter's checksum. Workers that differ
+    must differ in one of these.
     """
 
     profile: WorkerProfile
@@ -205,11 +202,11 @@ class CachedWorker:
         self._who = hashlib.blake2b(repr(who).encode(), digest_size=16)
 
     async def reply(self, request: Request) -> Reply:
-        """The kept reply, else the worker's, which is then kept."""
+        """Return the cached reply, or ask and cache it."""
         return await self._cache.fetch(self._key(request), lambda: self._worker.reply(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """The kept reply at once, else the worker's as it comes, which is then kept."""
+        """Stream the cached reply at once, or the worker's, which is then cached."""
         key = self._key(request)
         kept = self._cache.get(key)
         if kept is not None:
@@ -225,8 +222,10 @@ class CachedWorker:
                 yield piece
 
     def _key(self, request: Request) -> bytes:
-        """A hash over all on which a reply depends. A request's `repr` leaves out hints, and what
-        came later than the first caches, which keep what they have."""
+        """Hash everything that a reply depends on.
+
+        A request's `repr` leaves out hints and newer fields, so old caches stay valid.
+        """
         key = self._who.copy()
         key.update(repr(request).encode())
         if not request.parallel_tools:
@@ -236,8 +235,8 @@ class CachedWorker:
         return key.digest()
 
 
-class _Front:
-    """The replies that were used last, in memory."""
+class _MemoryCache:
+    """The most recently used replies, in memory."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -261,11 +260,8 @@ class _Front:
             self._bytes -= size
 
 
-class _File:
-    """The replies on disk: one table, the last use of each kept to the nanosecond.
-
-    Uses are written down now and then only, at the latest when something must go.
-    """
+class _FileCache:
+    """The replies on disk; last uses are written in batches."""
 
     MOST_TOUCHED: Final = 4096
     GOING_AT_ONCE: Final = 4
@@ -333,17 +329,19 @@ class _File:
             self._database.close()
 
     def abandon(self) -> None:
-        """Close without writing anything more."""
+        """Close without writing."""
         self._database.close()
 
     def _size(self) -> int:
-        """The part of the file that holds something."""
+        """Return the used bytes of the file."""
         pages = self._number("PRAGMA page_count") - self._number("PRAGMA freelist_count")
         return pages * self._page_bytes
 
     def _shrink_to(self, size: int) -> None:
-        """Drop what was used least recently, and not all at once, so that nobody waits long: a
-        file whose bound was lowered comes down to it over the next replies."""
+        """Drop the least recently used, a few at a time.
+
+        A file whose limit was lowered shrinks over the next replies.
+        """
         self._write_touched()
         for _ in range(self.MOST_GOES):
             if self._size() <= size:
@@ -369,16 +367,16 @@ class _File:
 
 
 def _is_reply(piece: object) -> TypeGuard[Reply]:
-    """Whether it is what the engine takes for a reply; anything else is not kept."""
+    """True for a valid reply; anything else is not cached."""
     return isinstance(piece, Reply) and isinstance(piece.usage, Usage)
 
 
-def _encoded(reply: Reply) -> str:
+def _encode(reply: Reply) -> str:
     return json.dumps(asdict(reply), separators=(",", ":"))
 
 
-def _decoded(document: str) -> Reply | None:
-    """The reply in the document, or None where this Podium cannot read it."""
+def _decode(document: str) -> Reply | None:
+    """Return the reply, or None if this version cannot read it."""
     try:
         fields: dict[str, Any] = json.loads(document)
         fields["usage"] = Usage(**fields["usage"])

@@ -1,4 +1,4 @@
-"""The catalogue: what Podium knows of models by name. The data is in `models.toml`."""
+"""The catalogue of known models; the data is in `catalogue.toml`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Capabilities = Annotated[frozenset[Capability], Field(strict=False)]
 
 
 class Table(BaseModel):
-    """A TOML table: its values cannot change, and a key that it does not have is an error."""
+    """A frozen TOML table that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Rates(Table):
+class TokenRates(Table):
     """US dollars per million tokens."""
 
     input: Dollars = Field(description="input tokens")
@@ -40,27 +40,27 @@ class Rates(Table):
     )
 
 
-class LongRates(Rates):
-    """What replaces the prices of a whole call when its input is long."""
+class LongInputRates(TokenRates):
+    """Prices that replace the others if the input is long."""
 
     over: Tokens = Field(description="the input tokens beyond which these prices hold")
 
 
-class PriceTable(Rates):
-    """A price as it is written in a file."""
+class PriceTable(TokenRates):
+    """A price as written in a file."""
 
-    beyond: LongRates | None = Field(
+    beyond: LongInputRates | None = Field(
         default=None, description="what replaces these prices when the input is long"
     )
 
     def price(self) -> Price:
-        """The same as the domain has it."""
+        """Convert to a `Price`."""
         beyond = Price(**self.beyond.model_dump()) if self.beyond else None
         return Price(**self.model_dump(exclude={"beyond"}), beyond=beyond)
 
 
 class CatalogueEntry(Table):
-    """What is known of one model at one provider."""
+    """One model of one provider."""
 
     provider: str
     id: str
@@ -86,11 +86,11 @@ class CatalogueFile(Table):
 
 
 _SNAPSHOT: Final = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")
-"""The date that vendors put behind a model's id to pin one version of it."""
+"""The date suffix by which vendors pin a version of a model."""
 
 
 class Catalogue:
-    """The known models, in the order of the file: among a provider's, the best choice first."""
+    """The known models in file order: a provider's best choice first."""
 
     def __init__(
         self,
@@ -108,22 +108,22 @@ class Catalogue:
     @classmethod
     @cache
     def load(cls) -> Catalogue:
-        """The catalogue that ships with Podium, read once."""
+        """Load the shipped catalogue, once."""
         text = resources.files("podium.workers").joinpath("catalogue.toml").read_text("utf-8")
         file = CatalogueFile.model_validate(tomllib.loads(text))
         return cls(file.model, file.assumed)
 
     def lookup(self, provider: str, model: str) -> CatalogueEntry | None:
-        """What is known of that provider's model; None where nothing is."""
+        """Return the entry of a model, or None."""
         exact = self._by_name.get((provider, model))
         return exact or self._by_name.get((provider, _SNAPSHOT.sub("", model)))
 
     def assumed(self, provider: str) -> frozenset[Capability]:
-        """What a model of that provider can do when the catalogue does not know the model."""
+        """Return the capabilities of a provider's models that the catalogue does not know."""
         return self._assumed.get(provider, frozenset())
 
     def defaults(self, provider: str) -> tuple[CatalogueEntry, ...]:
-        """The models that stand for the provider when nobody has chosen any."""
+        """Return the models to use if none is configured."""
         return tuple(
             entry for entry in self.entries if entry.provider == provider and entry.default
         )

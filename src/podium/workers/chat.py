@@ -1,8 +1,7 @@
-"""The Chat Completions protocol: OpenAI's, and that of everyone who is compatible with it.
+"""Requests of the Chat Completions API, for OpenAI and every compatible server.
 
-Pure translation, shared by `openai`, `compatible` and `llamacpp`: requests here, replies in
-`chat_reply`. Where servers differ, the difference is a field of `ChatDialect`, never a branch on
-a vendor's name.
+Replies are in `chat_reply`. Differences between servers are fields of `ChatDialect`, never branches
+on a vendor's name.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from podium.core.request import (
     ToolCall,
     ToolResult,
 )
-from podium.workers import translation as parts
+from podium.workers import translation
 from podium.workers.translation import is_strict
 
 SCHEMA_NAME: Final = "reply"
 
-SHOWN: Final = "The tool showed pictures, which follow."
-"""The words of a result that has none of its own."""
+IMAGES_ONLY: Final = "The tool showed pictures, which follow."
+"""The text of a tool result that has only images."""
 
 OWNED: Final = frozenset(
     {
@@ -45,22 +44,20 @@ OWNED: Final = frozenset(
         "n_predict",
     }
 )
-"""What no option may change in a body, whichever server's name for it is used."""
+"""Body fields that no option may change, under all servers' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatDialect:
-    """How one server's Chat Completions differ from the others'.
+    """The differences of one server's Chat Completions.
 
-    `max_tokens`, `seed` and `grammar` are those fields' names; without the last the server
-    takes no grammar. `streams_usage` says that a stream must be asked for its usage. A reply
-    that Podium begins goes out as a last assistant message, with `prefill_message` added to
-    the message and `prefill_body` to the body; `echoes_prefill` says that the server repeats
-    it. `thinking` is the field in which a model's own thinking is handed back to it;
-    `cache_writes` says that the server counts what it writes to its cache, and `cache_key` that
-    it takes a key by which prompts that begin alike are found there. `parallel_tools` says that
-    the server can be told to have one tool called at a time, and `detail` that it can be told how
-    closely to look at pictures.
+    `max_tokens`, `seed` and `grammar` are the names of those fields; without `grammar` the server
+    takes none. `streams_usage`: a stream must be asked for its usage. A prefill is sent as a last
+    assistant message, with `prefill_message` added to the message and `prefill_body` to the body;
+    `echoes_prefill`: the server repeats it. `thinking` is the field that returns a model's own
+    thinking to it. `cache_writes`: the server counts cache writes; `cache_key`: it takes a prompt
+    cache key. `parallel_tools`: it can be limited to one tool call at a time. `detail`: it takes an
+    image detail.
     """
 
     max_tokens: str = "max_tokens"
@@ -77,10 +74,10 @@ class ChatDialect:
     detail: bool = False
 
 
-def body_of(
+def build_body(
     request: Request, profile: WorkerProfile, dialect: ChatDialect, *, stream: bool
 ) -> dict[str, Any]:
-    """The request's JSON."""
+    """Build the JSON body of a request."""
     body: dict[str, Any] = {
         "model": profile.model,
         "messages": list(_messages(request, profile, dialect)),
@@ -89,7 +86,7 @@ def body_of(
         body[dialect.max_tokens] = request.max_tokens
     if request.stop:
         body["stop"] = list(request.stop)
-    body |= parts.sampling_of(
+    body |= translation.sampling_fields(
         request, profile, temperature="temperature", top_p="top_p", seed=dialect.seed
     )
     if request.effort is not None and "reasoning" in profile.capabilities:
@@ -105,10 +102,10 @@ def body_of(
     if request.grammar and dialect.grammar:
         body[dialect.grammar] = request.grammar
     else:
-        parts.refuse_grammar(request, profile)
+        translation.refuse_grammar(request, profile)
     if request.cache_key and dialect.cache_key:
         body["prompt_cache_key"] = request.cache_key
-    if parts.prefills(request, profile):
+    if translation.has_prefill(request, profile):
         body |= dialect.prefill_body
     if stream:
         body["stream"] = True
@@ -124,20 +121,22 @@ def _messages(
         if message.role == "assistant":
             yield _assistant(message, profile, dialect)
         else:
-            yield from _given(message, profile, dialect)
-    if parts.prefills(request, profile):
+            yield from _input_messages(message, profile, dialect)
+    if translation.has_prefill(request, profile):
         yield {"role": "assistant", "content": request.prefill, **dialect.prefill_message}
 
 
-def _given(
+def _input_messages(
     message: Message, profile: WorkerProfile, dialect: ChatDialect
 ) -> Iterator[dict[str, Any]]:
-    """What the worker is told: each tool result is a message of its own, the rest is one. A
-    result is words alone here, so its pictures come after all results, as the user's."""
+    """Yield one message per tool result, then one for the rest.
+
+    Tool results hold text only here, so their images follow as the user's.
+    """
     content = []
     for part in message.parts:
         if isinstance(part, ToolResult):
-            text = part.text or (SHOWN if part.images else "")
+            text = part.text or (IMAGES_ONLY if part.images else "")
             text = f"Error: {text}" if part.is_error else text
             yield {"role": "tool", "tool_call_id": part.call_id, "content": text}
             if part.images:
@@ -148,7 +147,7 @@ def _given(
             content.append(_content(part, message, profile, dialect))
     if content or message.role != "tool":
         role = "user" if message.role == "tool" else message.role
-        yield {"role": role, "content": _shortened(content)}
+        yield {"role": role, "content": _flatten(content)}
 
 
 def _content(
@@ -157,15 +156,15 @@ def _content(
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     if isinstance(part, Image) and message.role != "system":
-        shown = {"url": parts.data_url(part)}
+        shown = {"url": translation.data_url(part)}
         if part.detail and dialect.detail:
             shown["detail"] = part.detail
         return {"type": "image_url", "image_url": shown}
-    raise parts.unsupported(part, message, profile)
+    raise translation.unsupported_part(part, message, profile)
 
 
-def _shortened(content: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Words alone go out as plain text, which every server understands."""
+def _flatten(content: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """Send text-only content as a plain string, which every server accepts."""
     if all(part["type"] == "text" for part in content):
         return "".join(part["text"] for part in content)
     return content
@@ -174,9 +173,9 @@ def _shortened(content: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
 def _assistant(message: Message, profile: WorkerProfile, dialect: ChatDialect) -> dict[str, Any]:
     for part in message.parts:
         if not isinstance(part, Text | ToolCall | Thinking):
-            raise parts.unsupported(part, message, profile)
+            raise translation.unsupported_part(part, message, profile)
     sent: dict[str, Any] = {"role": "assistant", "content": message.text}
-    if calls := parts.of_kind(message, ToolCall):
+    if calls := translation.parts_of_type(message, ToolCall):
         sent["content"] = message.text or None
         sent["tool_calls"] = [
             {
@@ -186,11 +185,11 @@ def _assistant(message: Message, profile: WorkerProfile, dialect: ChatDialect) -
             }
             for call in calls
         ]
-    own = parts.own_thinking(message, profile)
+    own = translation.own_thinking(message, profile)
     if dialect.thinking == "reasoning_content" and own:
         sent["reasoning_content"] = "".join(part.text for part in own)
     if dialect.thinking == "reasoning_details":
-        kept = [parts.opaque_of(part, list, profile) for part in own if part.opaque]
+        kept = [translation.load_opaque(part, list, profile) for part in own if part.opaque]
         details = [detail for details in kept for detail in details]
         if details:
             sent["reasoning_details"] = details

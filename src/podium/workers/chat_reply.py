@@ -1,8 +1,8 @@
-"""Replies of the Chat Completions protocol, whole or streamed, put together the same way.
+"""Replies of the Chat Completions API, whole or streamed.
 
-A streamed chunk and a whole reply have the same shape, with `delta` in the one and `message` in
-the other, so `ChatAssembly` reads both. It takes what real servers send: usage in the last
-chunk, in each or nowhere, thinking under several names, tool calls without an index or an id.
+A chunk and a whole reply have the same shape, with `delta` or `message`, so `ChatReplyParser` reads
+both. It accepts what real servers send: usage in the last chunk, in each or nowhere, thinking under
+several names, tool calls without an index or an id.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import Any, Final
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Finish, Reply, Request, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.workers import errors as faults
-from podium.workers import fields
-from podium.workers import translation as parts
+from podium.workers import errors, fields, translation
 from podium.workers.chat import ChatDialect
-from podium.workers.fields import Document, Malformed
+from podium.workers.fields import Document, MalformedReply
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "stop": "stop",
@@ -32,17 +30,17 @@ _FINISH: Final[Mapping[str, Finish]] = {
 _THINKING_FIELDS: Final = ("reasoning_content", "reasoning")
 
 _GROWING: Final = ("text", "summary", "data")
-"""The fields of a reasoning detail that come in fragments."""
+"""Fields of a reasoning detail that arrive in fragments."""
 
 
 def read_reply(
-    document: Document, request: Request, profile: WorkerProfile, dialect: ChatDialect, called: str
+    document: Document, request: Request, profile: WorkerProfile, dialect: ChatDialect, label: str
 ) -> Reply:
-    """A reply that came as one document."""
-    assembly = ChatAssembly(request, profile, dialect, called)
-    for _ in assembly.feed("", document):
+    """Parse a whole reply."""
+    parser = ChatReplyParser(request, profile, dialect, label)
+    for _ in parser.feed("", document):
         pass
-    return assembly.whole()
+    return parser.to_reply()
 
 
 @dataclass(slots=True)
@@ -52,19 +50,19 @@ class _PartialCall:
     arguments: list[str] = field(default_factory=list)
 
 
-class ChatAssembly:
-    """Puts one reply together. `called` is how error messages name the worker."""
+class ChatReplyParser:
+    """Parses one reply; `label` names the worker in errors."""
 
     def __init__(
-        self, request: Request, profile: WorkerProfile, dialect: ChatDialect, called: str
+        self, request: Request, profile: WorkerProfile, dialect: ChatDialect, label: str
     ) -> None:
         self._profile = profile
         self._dialect = dialect
-        self._called = called
+        self._label = label
         self._text: list[str] = []
         self._unsent_prefill = (
             request.prefill
-            if parts.prefills(request, profile) and not dialect.echoes_prefill
+            if translation.has_prefill(request, profile) and not dialect.echoes_prefill
             else ""
         )
         self._thinking: list[str] = []
@@ -79,43 +77,45 @@ class ChatAssembly:
         self._model = profile.model
 
     def feed(self, event: str, document: Document) -> Iterator[Delta]:
-        """Take the next chunk, or the whole reply; the pieces of the answer that it brings."""
+        """Take the next chunk, or the whole reply, and yield its deltas."""
         if document.get("error"):
-            raise faults.from_stream(self._called, document["error"])
-        self._model = fields.text(document, "model") or self._model
+            raise errors.error_from_stream(self._label, document["error"])
+        self._model = fields.get_text(document, "model") or self._model
         self._note_usage(document)
-        for choice in fields.members(document, "choices")[:1]:
+        for choice in fields.get_objects(document, "choices")[:1]:
             self._note_usage(choice)
             yield from self._take(
-                fields.member(choice, "delta") or fields.member(choice, "message")
+                fields.get_object(choice, "delta") or fields.get_object(choice, "message")
             )
-            if reason := fields.text(choice, "finish_reason"):
+            if reason := fields.get_text(choice, "finish_reason"):
                 if reason == "error":
-                    raise faults.from_stream(self._called, choice.get("error"))
+                    raise errors.error_from_stream(self._label, choice.get("error"))
                 # A server's own word for a normal end ("eos", "end_turn") is a stop.
                 self._finish = _FINISH.get(reason, "stop")
                 if choice.get("stop_reason") in self._stops:  # vLLM's; it may also be a token
-                    self._stop_sequence = fields.text(choice, "stop_reason")
+                    self._stop_sequence = fields.get_text(choice, "stop_reason")
 
     @property
-    def finished(self) -> bool:
-        """Usage comes after the reason to finish, so only the stream itself can say."""
+    def is_complete(self) -> bool:
+        """False: usage may follow the finish reason until the stream ends."""
         return False
 
     def finish(self) -> Reply:
-        """The whole reply; a stream that never said why it ended was broken off."""
+        """Return the reply; raise if the stream ended without a finish reason."""
         if self._finish is None:
-            raise faults.broken_off(self._called)
-        return self.whole()
+            raise errors.truncated_stream(self._label)
+        return self.to_reply()
 
-    def whole(self) -> Reply:
-        """What has arrived so far, as a reply."""
+    def to_reply(self) -> Reply:
+        """Return what has arrived as a reply."""
         calls = tuple(
-            ToolCall(call.id or parts.new_call_id(), call.name, "".join(call.arguments) or "{}")
+            ToolCall(
+                call.id or translation.new_call_id(), call.name, "".join(call.arguments) or "{}"
+            )
             for call in self._calls
         )
         if self._finish is None and not (self._text or calls or self._thinking):
-            raise Malformed("expected choices with a message, got none")
+            raise MalformedReply("expected choices with a message, got none")
         finish = "refused" if self._refused else self._finish or "stop"
         return Reply(
             text=self._unsent_prefill + "".join(self._text),
@@ -129,36 +129,41 @@ class ChatAssembly:
 
     def _take(self, delta: Document) -> Iterator[Delta]:
         thinking = next(
-            (found for name in _THINKING_FIELDS if (found := fields.text(delta, name))), ""
+            (found for name in _THINKING_FIELDS if (found := fields.get_text(delta, name))), ""
         )
         text, more_thinking = _split(delta)
-        if refusal := fields.text(delta, "refusal"):
+        if refusal := fields.get_text(delta, "refusal"):
             text, self._refused = text + refusal, True
         if thinking := thinking + more_thinking:
             self._thinking.append(thinking)
             yield Delta(thinking, "thinking")
-        self._details.extend(fields.members(delta, "reasoning_details"))
+        self._details.extend(fields.get_objects(delta, "reasoning_details"))
         if text:
             text, self._unsent_prefill = self._unsent_prefill + text, ""
             self._text.append(text)
             yield Delta(text)
-        for fragment in fields.members(delta, "tool_calls"):
+        for fragment in fields.get_objects(delta, "tool_calls"):
             self._take_call(fragment)
 
     def _take_call(self, fragment: Document) -> None:
-        function = fields.member(fragment, "function")
-        id_, name = fields.text(fragment, "id"), fields.text(function, "name")
-        call = self._call_of(fields.count(fragment, "index"), id_, name)
+        function = fields.get_object(fragment, "function")
+        id_, name = fields.get_text(fragment, "id"), fields.get_text(function, "name")
+        call = self._call_of(fields.get_count(fragment, "index"), id_, name)
         call.id = call.id or id_
         call.name = call.name or name
         whole = function.get("arguments")
         call.arguments.append(
-            json.dumps(whole) if isinstance(whole, Mapping) else fields.text(function, "arguments")
+            json.dumps(whole)
+            if isinstance(whole, Mapping)
+            else fields.get_text(function, "arguments")
         )
 
     def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
-        """The call that a fragment belongs to. Some servers give no index, or the same one to
-        every call; then a new id, or a name, starts a new call."""
+        """Return the tool call that a fragment belongs to.
+
+        Some servers send no index, or the same one for every call; then a new id or a name starts a
+        new call.
+        """
         place = id_ if index is None else index
         if place != "":
             call = self._call_at.get(place)
@@ -171,9 +176,9 @@ class ChatAssembly:
         return call
 
     def _note_usage(self, document: Document) -> None:
-        """Keep the latest counts: they are cumulative wherever they come more than once."""
-        found = fields.member(document, "usage") or fields.member(
-            fields.member(document, "x_groq"), "usage"
+        """Keep the latest counts: they are cumulative."""
+        found = fields.get_object(document, "usage") or fields.get_object(
+            fields.get_object(document, "x_groq"), "usage"
         )
         if found:
             self._usage = usage_of(found, self._dialect)
@@ -185,22 +190,22 @@ class ChatAssembly:
         return (Thinking("".join(self._thinking), opaque, self._profile.model),)
 
 
-@fields.counted
+@fields.lenient_usage
 def usage_of(document: Document, dialect: ChatDialect) -> Usage:
-    """The usage object as Podium counts. What a server did not send stays unknown."""
-    prompt = fields.member(document, "prompt_tokens_details")
-    completion = fields.member(document, "completion_tokens_details")
-    inputs = fields.count(document, "prompt_tokens")
-    outputs = fields.count(document, "completion_tokens")
-    reasoning = fields.count(completion, "reasoning_tokens")
-    cached = fields.count(prompt, "cached_tokens")
+    """Convert the usage object; counts that were not sent stay unknown."""
+    prompt = fields.get_object(document, "prompt_tokens_details")
+    completion = fields.get_object(document, "completion_tokens_details")
+    inputs = fields.get_count(document, "prompt_tokens")
+    outputs = fields.get_count(document, "completion_tokens")
+    reasoning = fields.get_count(completion, "reasoning_tokens")
+    cached = fields.get_count(prompt, "cached_tokens")
     if cached is None:
-        cached = fields.count(document, "prompt_cache_hit_tokens")
+        cached = fields.get_count(document, "prompt_cache_hit_tokens")
     if (
         reasoning
         and inputs is not None
         and outputs is not None
-        and fields.count(document, "total_tokens") == inputs + outputs + reasoning
+        and fields.get_count(document, "total_tokens") == inputs + outputs + reasoning
     ):
         outputs += reasoning  # this server counts thinking beside the completion, not in it
     return Usage(
@@ -208,14 +213,14 @@ def usage_of(document: Document, dialect: ChatDialect) -> Usage:
         output_tokens=outputs,
         cached_input_tokens=cached,
         reasoning_tokens=reasoning,
-        cache_write_tokens=fields.count(prompt, "cache_write_tokens")
+        cache_write_tokens=fields.get_count(prompt, "cache_write_tokens")
         if dialect.cache_writes
         else 0,
     )
 
 
 def merged_details(details: list[Document]) -> list[dict[str, Any]]:
-    """Streamed reasoning details: the fragments of one block, in order, made whole again."""
+    """Join the fragments of streamed reasoning details."""
     blocks: list[list[Document]] = []
     for detail in details:
         last = blocks[-1][-1] if blocks else {}
@@ -239,15 +244,15 @@ def _merged(fragments: list[Document]) -> dict[str, Any]:
 
 
 def _split(delta: Document) -> tuple[str, str]:
-    """The words and the thinking of a content, which is text or a list of parts."""
+    """Split content, a text or a list of parts, into text and thinking."""
     if not isinstance(delta.get("content"), list):
-        return fields.text(delta, "content"), ""
+        return fields.get_text(delta, "content"), ""
     words, thoughts = "", ""
-    for part in fields.members(delta, "content"):
+    for part in fields.get_objects(delta, "content"):
         if part.get("type") == "thinking":
             thoughts += "".join(
-                fields.text(item, "text") for item in fields.members(part, "thinking")
+                fields.get_text(item, "text") for item in fields.get_objects(part, "thinking")
             )
         else:
-            words += fields.text(part, "text")
+            words += fields.get_text(part, "text")
     return words, thoughts

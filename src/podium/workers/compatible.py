@@ -1,7 +1,4 @@
-"""Any endpoint that speaks OpenAI's Chat Completions: hosted vendors, Ollama, vLLM, your own.
-
-Where a known vendor differs from the rest, `DIALECTS` says how.
-"""
+"""Any endpoint with OpenAI's Chat Completions: hosted vendors, Ollama, vLLM, your own."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from podium.core.request import Reply, Request
-from podium.workers.chat import OWNED, ChatDialect, body_of
-from podium.workers.chat_reply import ChatAssembly, read_reply
+from podium.workers.chat import OWNED, ChatDialect, build_body
+from podium.workers.chat_reply import ChatReplyParser, read_reply
 from podium.workers.fields import Document
-from podium.workers.hosted import Assembly, HostedWorker
-from podium.workers.http import Call
+from podium.workers.hosted import HostedWorker, ReplyParser
+from podium.workers.http import HttpCall
 
 PLAIN: Final = ChatDialect()
 
@@ -44,7 +41,7 @@ DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
         ),
     }
 )
-"""How the vendors' Chat Completions differ, by provider name. The others are plain."""
+"""The differences of known vendors, by provider name."""
 
 
 class CompatibleWorker(HostedWorker):
@@ -54,22 +51,22 @@ class CompatibleWorker(HostedWorker):
 
     @property
     def dialect(self) -> ChatDialect:
-        """How this vendor's protocol differs."""
+        """The differences of this vendor."""
         return DIALECTS.get(self.profile.provider, PLAIN)
 
-    def call(self, request: Request, *, stream: bool) -> Call:
-        """A POST to the endpoint's chat/completions."""
+    def build_call(self, request: Request, *, stream: bool) -> HttpCall:
+        """Build a POST to chat/completions."""
         key = self.endpoint.api_key
-        return self.sent(
+        return self.post_call(
             "/chat/completions",
-            body_of(request, self.profile, self.dialect, stream=stream),
+            build_body(request, self.profile, self.dialect, stream=stream),
             {"Authorization": f"Bearer {key}"} if key else {},
         )
 
-    def read(self, document: Document, request: Request) -> Reply:
-        """The whole completion."""
-        return read_reply(document, request, self.profile, self.dialect, self.called)
+    def parse_reply(self, document: Document, request: Request) -> Reply:
+        """Parse a whole completion."""
+        return read_reply(document, request, self.profile, self.dialect, self.label)
 
-    def assembly(self, request: Request) -> Assembly:
-        """Where the chunks of a streamed completion are put together."""
-        return ChatAssembly(request, self.profile, self.dialect, self.called)
+    def reply_parser(self, request: Request) -> ReplyParser:
+        """Return a parser for a streamed completion."""
+        return ChatReplyParser(request, self.profile, self.dialect, self.label)

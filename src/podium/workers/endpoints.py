@@ -1,7 +1,6 @@
-"""How a worker is reached: endpoints, the vendors that Podium knows, and the way to connect.
+"""Endpoints, the known vendors, and `connect`.
 
-`connect` is the only place that maps a provider's name to code, and it imports that code only
-when it is asked for. What each vendor's protocol looks like is in the vendor's own file.
+`connect` is the only place that maps a provider's name to code, which it imports on demand.
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a worker lives and how to be let in.
+    """The address, key, headers and options of a worker.
 
-    `options` are the vendor's own extras: they are merged into the body of every request, over
-    what Podium wrote, except for the few that the vendor's file names as its settings. What
-    Podium must decide itself (the messages, the bound on the reply, how many replies) cannot be
-    set there.
+    `options` are merged into the body of every request, except for a vendor's own settings. They
+    cannot override what Podium decides: messages, output limits, number of replies.
     """
 
     base_url: str = field(default="", repr=False)
@@ -39,10 +36,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class KnownEndpoint:
-    """A vendor that Podium knows: its address, its protocol, and what the environment calls it.
+    """A known vendor: its address, its API and its environment variables.
 
-    `key_variables` name the environment variables that may hold the key, the first that is set
-    wins; `address_variable` names one that may hold the address.
+    The first of `key_variables` that is set holds the key; `address_variable` may hold the address.
     """
 
     provider: str
@@ -51,8 +47,8 @@ class KnownEndpoint:
     protocol: str = "openai-compatible"
     address_variable: str = ""
 
-    def found_in(self, environment: Mapping[str, str]) -> Endpoint | None:
-        """The endpoint that the environment gives a key or an address for, if it does."""
+    def find_in(self, environment: Mapping[str, str]) -> Endpoint | None:
+        """Return the endpoint that the environment configures, or None."""
         address = environment.get(self.address_variable, "").strip()
         if address:
             return Endpoint(base_url=_full_address(address, self.base_url))
@@ -90,9 +86,9 @@ KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(
         )
     }
 )
-"""Vendors by the name that a worker's `provider` may have."""
+"""Known vendors by provider name."""
 
-_MAKERS: Final[Mapping[str, str]] = MappingProxyType(
+_FACTORIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "openai": "podium.workers.openai:openai_worker",
         "anthropic": "podium.workers.anthropic:AnthropicWorker",
@@ -103,26 +99,26 @@ _MAKERS: Final[Mapping[str, str]] = MappingProxyType(
         "scripted": "podium.workers.scripted:scripted_worker",
     }
 )
-"""Protocols by name, and what makes a worker of each from profile, endpoint and client."""
+"""Worker factories by API name."""
 
 
 def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
-    """The worker behind the profile, ready to be called.
+    """Create the worker of a profile.
 
-    What the endpoint leaves out is filled in for a vendor that Podium knows. Nothing is sent:
-    a wrong key or address shows with the first call.
+    A known vendor's address and key are filled in. Nothing is sent: a wrong key or address shows
+    with the first call. Raises `ConfigError` for an unknown provider or a missing key.
     """
     known = KNOWN_ENDPOINTS.get(profile.provider)
     if known is not None:
-        endpoint = _completed(profile, endpoint, known)
+        endpoint = _fill_in(profile, endpoint, known)
     protocol = known.protocol if known is not None else profile.provider
-    module_name, _, maker_name = _maker_of(profile, protocol).partition(":")
+    module_name, _, factory_name = _factory_of(profile, protocol).partition(":")
     module = importlib.import_module(module_name)
-    worker: Worker = getattr(module, maker_name)(profile, endpoint, http)
+    worker: Worker = getattr(module, factory_name)(profile, endpoint, http)
     return worker
 
 
-def _completed(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint) -> Endpoint:
+def _fill_in(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint) -> Endpoint:
     if endpoint.base_url:
         return endpoint
     if known.key_variables and not endpoint.api_key:
@@ -133,17 +129,17 @@ def _completed(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint)
     return replace(endpoint, base_url=known.base_url)
 
 
-def _maker_of(profile: WorkerProfile, protocol: str) -> str:
-    if protocol in _MAKERS:
-        return _MAKERS[protocol]
-    valid = sorted({*_MAKERS, *KNOWN_ENDPOINTS})
+def _factory_of(profile: WorkerProfile, protocol: str) -> str:
+    if protocol in _FACTORIES:
+        return _FACTORIES[protocol]
+    valid = sorted({*_FACTORIES, *KNOWN_ENDPOINTS})
     nearest = difflib.get_close_matches(protocol, valid, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"use one of {', '.join(valid)}"
     raise ConfigError(f"worker {profile.name!r} has the unknown provider {protocol!r}; {hint}")
 
 
 def _full_address(address: str, default: str) -> str:
-    """Ollama's variable holds a host, a port, or both; a request needs a whole address."""
+    """Complete Ollama's variable, which holds a host, a port or both."""
     scheme, has_scheme, rest = address.rpartition("://")
     place, _, path = rest.partition("/")
     credentials, at, host = place.rpartition("@")

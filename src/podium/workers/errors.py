@@ -1,6 +1,6 @@
-"""What a provider's error means: from a status or an error object to a `WorkerError`.
+"""Convert a vendor's errors, a status or an error object, to a `WorkerError`.
 
-All vendors use the same status codes and nearly the same JSON, so there is one reading of it.
+All vendors use the same status codes and nearly the same JSON, so one reading serves all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from podium.core.errors import (
 MESSAGE_CHARACTERS: Final = 400
 SHORTEST_KEY: Final = 8
 
-TELLING: Final = 12
-"""So many characters of a key, from its beginning, are a part of it that was cut off; what keys of
-one vendor have in common is shorter."""
+KEY_PREFIX: Final = 12
+"""Characters of a key that identify it where a message cuts it short; vendors' common prefixes are
+shorter."""
 
 _MAYBE_BILLED: Final = frozenset({408, 504, 524})
-"""A gateway gave up waiting: the model behind it may have gone on and charged."""
+"""Gateway timeouts: the model behind it may have continued and charged."""
 
 _STATUS_OF: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
@@ -48,21 +48,23 @@ _STATUS_OF: Final[Mapping[str, int]] = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The status behind the names that vendors give to errors."""
+"""The status codes of vendors' error names."""
 
 _TOO_LONG: Final = re.compile(
     r"maximum context length|exceeds? (the )?(available )?context|(prompt|input) (is )?too long"
     r"|exceeds the maximum number of tokens|context_length_exceeded|exceed_context_size",
     re.IGNORECASE,
 )
-"""What vendors and local servers say of a prompt that does not fit: few of them have a code."""
+"""Messages for a prompt that is too long; few servers have a code for it."""
 
 _OUT_OF_CREDIT: Final = 403
-"""What a 429 really is when the error's name says so: no wait will help."""
+"""A 429 without credit is a 403: waiting does not help."""
 
 
-def from_status(worker: str, status: int, headers: Mapping[str, str], body: bytes) -> WorkerError:
-    """The error that a response with a bad status stands for."""
+def error_from_status(
+    worker: str, status: int, headers: Mapping[str, str], body: bytes
+) -> WorkerError:
+    """Return the error of a response with a bad status."""
     document = _parsed(body)
     said = _vendor_message(document) or body.decode("utf-8", "replace")
     if 300 <= status < 400:
@@ -76,8 +78,8 @@ def from_status(worker: str, status: int, headers: Mapping[str, str], body: byte
     return _error(status, line, said, wait, names, billed=status in _MAYBE_BILLED)
 
 
-def from_stream(worker: str, error: Any) -> WorkerError:
-    """The error that a provider reported inside a reply it had begun, or in place of one."""
+def error_from_stream(worker: str, error: Any) -> WorkerError:
+    """Return the error that a vendor reported inside or instead of a reply."""
     label = next((name for name in _names(error) if isinstance(name, str) and name), "")
     said = ": ".join(filter(None, (label, _vendor_message({"error": error}))))
     line = f"{worker} failed in the middle of its reply"
@@ -85,27 +87,27 @@ def from_stream(worker: str, error: Any) -> WorkerError:
     return _error(_named_status(error) or 500, line, said, wait, _names(error), billed=True)
 
 
-def broken_off(worker: str) -> WorkerError:
-    """The error of a stream that ended cleanly but before the reply did."""
+def truncated_stream(worker: str) -> WorkerError:
+    """Return the error of a stream that ended before the reply did."""
     return Unavailable(f"{worker} stopped streaming before its reply was complete", billed=True)
 
 
-def tidy(message: str, key: str = "") -> str:
-    """A message on one line, without the key or a password, and no longer than a person reads.
+def clean_message(message: str, key: str = "") -> str:
+    """Return a message on one line of bounded length, without keys or passwords.
 
-    What is shorter than any real key stays: taking every "x" out would only garble the message.
+    Keys shorter than any real one stay: replacing every "x" would garble the message.
     """
-    line = " ".join(without_credentials(without_key(message, key)).split())
+    line = " ".join(without_credentials(redact_key(message, key)).split())
     return line if len(line) <= MESSAGE_CHARACTERS else line[: MESSAGE_CHARACTERS - 1] + "…"
 
 
-def without_key(message: str, key: str) -> str:
-    """A message without the key, and without the beginning of it where it was cut."""
+def redact_key(message: str, key: str) -> str:
+    """Remove the key, and its beginning where the message was cut."""
     if len(key) < SHORTEST_KEY:
         return message
     message = message.replace(key, "<key>")
-    longest = len(key) - 1 if key[:TELLING] in message else 0
-    for length in range(longest, TELLING - 1, -1):
+    longest = len(key) - 1 if key[:KEY_PREFIX] in message else 0
+    for length in range(longest, KEY_PREFIX - 1, -1):
         message = message.replace(key[:length], "<key>")
     return message
 
@@ -119,7 +121,7 @@ def _error(
     *,
     billed: bool,
 ) -> WorkerError:
-    """The remedy comes before the vendor's words, which may be long and are cut."""
+    """Classify; the remedy comes before the vendor's words, which are cut."""
     said = f": {said}" if said else ""
     if status in (401, 403):
         return AuthenticationFailed(f"{line}, so check its key and what that may use{said}")
@@ -140,7 +142,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _error_in(document: Any) -> Any:
-    """The error in an error document, whichever of the vendors' shapes it has."""
+    """Return the error object, whichever shape the vendor uses."""
     if isinstance(document, list) and document:
         document = document[0]
     return document.get("error", document) if isinstance(document, Mapping) else None
@@ -152,7 +154,7 @@ def _names(error: Any) -> list[Any]:
 
 
 def _named_status(error: Any) -> int:
-    """The status that the error's own code, type or status says; 0 where none does."""
+    """Return the status that the error's code, type or status implies, or 0."""
     for name in _names(error):
         if isinstance(name, int) or (isinstance(name, str) and re.fullmatch("[45][0-9]{2}", name)):
             if 400 <= int(name) < 600:
@@ -172,7 +174,7 @@ def _vendor_message(document: Any) -> str:
 
 
 def _retry_after(headers: Mapping[str, str], document: Any) -> float | None:
-    """How long the provider asks to wait, in seconds."""
+    """Return the seconds to wait that the vendor asks for."""
     waits = [
         _number(headers.get("retry-after-ms"), 0.001),
         _number(headers.get("Retry-After"), 1.0),
@@ -201,7 +203,7 @@ def _until(value: str | None) -> float | None:
 
 
 def _retry_delays(error: Any) -> Iterator[Any]:
-    """Google says when to come back in the error's details: `{"retryDelay": "3.5s"}`."""
+    """Yield Google's delays in the error details: `{"retryDelay": "3.5s"}`."""
     details = error.get("details") if isinstance(error, Mapping) else None
     for detail in details if isinstance(details, list) else []:
         if isinstance(detail, Mapping):

@@ -1,16 +1,14 @@
-"""Fault injection: a worker that does to its callers what the network and providers do.
+"""Fault injection: a worker that fails as networks and vendors do.
 
     worker = FaultyWorker(worker, Faults.evenly(0.2), seed=7)
     worker = FaultyWorker(worker, Faults(server_error=0.5, reset=0.1))
 
-It stands in front of any worker, and for a share of the calls something goes wrong in just the
-way in which it would at this border: the errors are those that `http` and `faults` raise. It is
-for tests and rehearsals; whatever bears it bears its provider's bad days.
+It wraps any worker and raises the errors that `http` and `errors` raise, for tests and rehearsals.
 
-What befalls a call is drawn from the seed, the worker's name, the words of the request, and how
-often they were asked before. So the same calls meet the same faults however many are in flight
-and in whichever order they come, a repeated call has a draw of its own, and so has a substitute.
-Only of calls that ask the very same at the same time is it open which of them gets which draw.
+A call's fault follows from the seed, the worker's name, the request's text and how often it was
+asked before. So the same calls meet the same faults in any order and at any concurrency; a retry
+and a fallback have draws of their own. Only among identical concurrent calls is it open which gets
+which draw.
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ from podium.core.errors import BadReply, ConfigError, Unavailable, WorkerError
 from podium.core.request import Delta, Reply, Request
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.worker import Worker
-from podium.workers.errors import from_status
+from podium.workers.errors import error_from_status
 from podium.workers.http import MAX_REPLY_BYTES
 
 MOST_REMEMBERED: Final = 10_000
-"""Requests of which it is known how often they were asked; the longest unused are forgotten."""
+"""Requests whose number of calls is remembered; the least recently used are dropped."""
 
 ENDLESS_PIECE: Final = "and so on and on " * 1024
-"""What an endless reply consists of."""
+"""The repeated text of an endless reply."""
 
 _SERVER_ERRORS: Final = (500, 502, 503, 529)
 
@@ -45,20 +43,18 @@ _WRONG_USAGES: Final = (
     Usage(10, 5, 10**6, 10**6, 10**6),
     UNKNOWN_USAGE,
 )
-"""Counts below nothing, beyond all measure, of parts that exceed their whole, and none at all."""
+"""Impossible counts: negative, huge, parts over their whole, and none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """The share of calls, from 0 to 1, that each fault befalls; together at most 1.
+    """The share of calls, from 0 to 1, that have each fault; together at most 1.
 
-    `latency` delays a call by `latency_seconds` on average, exponentially distributed, and is the
-    only one that does no harm. `rate_limited` is a 429 that does not say when to come back,
-    `rate_limited_with_retry_after` one that asks for `retry_after_seconds`. `server_error` is a
-    5xx, `reset` a connection that is lost before anything has come, `truncated_stream` one that
-    is lost, or a stream that just ends, in the middle of a reply. `malformed_json` cannot be
-    parsed; `wrong_usage` is a good reply with impossible counts of tokens, or none; `endless` is a
-    reply that goes on until somebody stops it.
+    `latency` delays a call by `latency_seconds` on average, exponentially distributed, and does no
+    harm. `rate_limited` is a 429 without a Retry-After, `rate_limited_with_retry_after` one that
+    asks for `retry_after_seconds`. `server_error` is a 5xx. `reset` loses the connection before the
+    reply, `truncated_stream` in the middle of it. `malformed_json` cannot be parsed. `wrong_usage`
+    is a good reply with impossible or missing token counts. `endless` is a reply that never ends.
     """
 
     latency: float = 0.0
@@ -88,38 +84,39 @@ class Faults:
     def evenly(
         cls, share: float = 0.2, *, latency_seconds: float = 0.05, retry_after_seconds: float = 0.05
     ) -> Self:
-        """Every fault equally often, and a `share` of the calls in all."""
-        each = share / len(KINDS)
+        """Every fault equally often, `share` of the calls in all."""
+        each = share / len(FAULT_NAMES)
         return cls(
-            **dict.fromkeys(KINDS, each),
+            **dict.fromkeys(FAULT_NAMES, each),
             latency_seconds=latency_seconds,
             retry_after_seconds=retry_after_seconds,
         )
 
     @property
     def shares(self) -> Iterator[tuple[str, float]]:
-        """Each fault by name, with its share."""
-        return ((kind, getattr(self, kind)) for kind in KINDS)
+        """Yield each fault's name and share."""
+        return ((kind, getattr(self, kind)) for kind in FAULT_NAMES)
 
 
-KINDS: Final = tuple(field.name for field in fields(Faults) if not field.name.endswith("_seconds"))
+FAULT_NAMES: Final = tuple(
+    field.name for field in fields(Faults) if not field.name.endswith("_seconds")
+)
 """The names of the faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """What befalls one call: a fault, or nothing; `chance` decides what else is open about it."""
+    """The fault of one call, or none; `chance` decides its details."""
 
     kind: str
     chance: random.Random
 
 
 class FaultyWorker:
-    """The worker with faults. `calls` is how many calls there were, `injected` how many of them
-    each fault befell, by its name.
+    """A worker with faults.
 
-    A call that fails before a reply does not reach the worker behind, which is then neither kept
-    busy nor paid. `sleep` is how a delay passes.
+    `calls` counts calls and `injected` the faults by name. A call that fails before a reply does
+    not reach the wrapped worker. `sleep` waits for delays.
     """
 
     def __init__(
@@ -140,7 +137,7 @@ class FaultyWorker:
         self._asked: OrderedDict[bytes, int] = OrderedDict()
 
     async def reply(self, request: Request) -> Reply:
-        """The worker's reply, unless a fault comes in between."""
+        """Return the worker's reply, or fail."""
         draw = self._draw(request)
         await self._disturb(draw)
         if draw.kind == "truncated_stream":
@@ -150,7 +147,7 @@ class FaultyWorker:
         return _reported(await self.worker.reply(request), draw)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """The worker's stream, unless a fault comes in between, or into the middle of it."""
+        """Stream the worker's reply, or fail, also in the middle."""
         draw = self._draw(request)
         await self._disturb(draw)
         while draw.kind == "endless":
@@ -167,13 +164,13 @@ class FaultyWorker:
             raise self._broken_off()
 
     async def close(self) -> None:
-        """Close the worker behind, where it holds something open."""
+        """Close the wrapped worker."""
         close = getattr(self.worker, "close", None)
         if close is not None:
             await close()
 
     def _draw(self, request: Request) -> _Draw:
-        """What befalls this call. What budgets change about a request, its caps, plays no part."""
+        """Draw this call's fault; a request's limits, which budgets change, play no part."""
         words = repr(request.messages).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(words, digest_size=16).digest()
         before = self._asked.pop(digest, 0)
@@ -193,7 +190,7 @@ class FaultyWorker:
         return _Draw("", chance)
 
     async def _disturb(self, draw: _Draw) -> None:
-        """What happens before anything of a reply has come."""
+        """Delay or fail before the reply."""
         if draw.kind == "latency":
             seconds = self.faults.latency_seconds
             await self._sleep(draw.chance.expovariate(1 / seconds) if seconds else 0.0)
@@ -204,17 +201,17 @@ class FaultyWorker:
             raise error
 
     def _refusal(self, draw: _Draw) -> WorkerError | None:
-        """The error of a call that comes to nothing, in the words that the real one would have."""
+        """Return the error of a failed call, worded as the real one."""
         name = self.profile.name
         said = b'{"error": {"message": "injected"}}'
         match draw.kind:
             case "rate_limited":
-                return from_status(name, 429, {}, said)
+                return error_from_status(name, 429, {}, said)
             case "rate_limited_with_retry_after":
                 wait = {"Retry-After": f"{self.faults.retry_after_seconds:.3f}"}
-                return from_status(name, 429, wait, said)
+                return error_from_status(name, 429, wait, said)
             case "server_error":
-                return from_status(name, draw.chance.choice(_SERVER_ERRORS), {}, said)
+                return error_from_status(name, draw.chance.choice(_SERVER_ERRORS), {}, said)
             case "reset":
                 return Unavailable(
                     f"{name} broke the connection off: reset by peer (injected)", billed=True
@@ -233,7 +230,7 @@ class FaultyWorker:
         )
 
     async def _read_without_end(self) -> None:
-        """What becomes of an endless reply that is read as a whole: the border stops reading."""
+        """Fail as the HTTP client does on an endless reply."""
         for _ in range(0, MAX_REPLY_BYTES, len(ENDLESS_PIECE)):
             await asyncio.sleep(0)
         raise BadReply(
@@ -243,7 +240,7 @@ class FaultyWorker:
 
 
 def _reported(reply: Reply, draw: _Draw) -> Reply:
-    """The reply with the usage that it is to report."""
+    """Return the reply with the usage that it reports."""
     if draw.kind != "wrong_usage":
         return reply
     return replace(reply, usage=draw.chance.choice(_WRONG_USAGES))

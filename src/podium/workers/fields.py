@@ -1,8 +1,7 @@
-"""Reading a provider's JSON: every value is checked, and a wrong one is named.
+"""Typed access to a vendor's JSON.
 
-Providers leave fields out or send null where they have nothing to say, so a missing field reads
-as its empty value; a field of the wrong type is `Malformed`, which the HTTP border turns into
-`BadReply`. Text that came out of here can be encoded again, and counts can be reckoned with.
+Vendors omit fields or send null, so a missing field reads as its empty value. A field of the wrong
+type raises `MalformedReply`, which the HTTP client turns into `BadReply`.
 """
 
 from __future__ import annotations
@@ -20,84 +19,83 @@ Arguments = ParamSpec("Arguments")
 _NOTHING: Final[Document] = {}
 
 
-class Malformed(ValueError):
-    """The provider sent something that is not in its own protocol."""
+class MalformedReply(ValueError):
+    """The vendor sent something outside its own protocol."""
 
 
-def parse(document: str | bytes) -> Document:
-    """The JSON object in a document. Raises UnicodeDecodeError if it is not UTF-8."""
+def parse_object(document: str | bytes) -> Document:
+    """Parse a JSON object. Raises UnicodeDecodeError if it is not UTF-8."""
     written = document if isinstance(document, str) else document.decode()
     try:
         value = json.loads(written)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"expected JSON, got {_shown(written)}") from error
-    return as_object(value, "the reply")
+        raise MalformedReply(f"expected JSON, got {_shown(written)}") from error
+    return require_object(value, "the reply")
 
 
-def write(document: Any) -> bytes:
-    """A request's JSON. Schemas may be any kind of mapping."""
+def dump_json(document: Any) -> bytes:
+    """Encode a request; schemas may be any mapping."""
     return json.dumps(document, default=dict, allow_nan=False, separators=(",", ":")).encode()
 
 
-def as_object(value: Any, name: str) -> Document:
-    """The value, which must be a JSON object."""
+def require_object(value: Any, name: str) -> Document:
+    """Return the value if it is a JSON object."""
     if not isinstance(value, Mapping):
-        raise Malformed(f"expected an object as {name}, got {_shown(value)}")
+        raise MalformedReply(f"expected an object as {name}, got {_shown(value)}")
     return value
 
 
-def member(document: Document, key: str) -> Document:
-    """The object under that key; empty where there is none."""
+def get_object(document: Document, key: str) -> Document:
+    """Return the object under a key, empty if missing."""
     value = document.get(key)
-    return _NOTHING if value is None else as_object(value, key)
+    return _NOTHING if value is None else require_object(value, key)
 
 
-def members(document: Document, key: str) -> list[Document]:
-    """The objects in the list under that key; empty where there is none."""
+def get_objects(document: Document, key: str) -> list[Document]:
+    """Return the objects in the list under a key, empty if missing."""
     value = document.get(key)
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Malformed(f"expected a list as {key}, got {_shown(value)}")
-    return [as_object(item, key) for item in value]
+        raise MalformedReply(f"expected a list as {key}, got {_shown(value)}")
+    return [require_object(item, key) for item in value]
 
 
-def text(document: Document, key: str) -> str:
-    """The text under that key; empty where there is none."""
+def get_text(document: Document, key: str) -> str:
+    """Return the text under a key, empty if missing."""
     value = document.get(key)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Malformed(f"expected text as {key}, got {_shown(value)}")
+        raise MalformedReply(f"expected text as {key}, got {_shown(value)}")
     return value if value.isascii() else _encodable(value)
 
 
-def count(document: Document, key: str) -> int | None:
-    """The count under that key, or None where the provider did not say."""
+def get_count(document: Document, key: str) -> int | None:
+    """Return the count under a key, None if missing."""
     value = document.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
-        raise Malformed(f"expected a count as {key}, got {_shown(value)}")
+        raise MalformedReply(f"expected a count as {key}, got {_shown(value)}")
     return value
 
 
-def counted(read: Callable[Arguments, Usage]) -> Callable[Arguments, Usage]:
-    """A reader of usage objects to which counts that cannot be are unknown, as are all that stand
-    beside what is no count: whoever counts wrongly may still have replied well."""
+def lenient_usage(read: Callable[Arguments, Usage]) -> Callable[Arguments, Usage]:
+    """Decorate a usage reader: impossible or malformed counts make the usage unknown."""
 
     @wraps(read)
     def reading(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Usage:
         try:
             return plausible_usage(read(*args, **kwargs))
-        except Malformed:
+        except MalformedReply:
             return UNKNOWN_USAGE
 
     return reading
 
 
 def _encodable(value: str) -> str:
-    """JSON can spell half a character; such a half becomes a replacement mark."""
+    """Replace lone surrogates, which JSON allows and UTF-8 does not."""
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -2,11 +2,11 @@
 
 Setting in the endpoint's options:
 
-    thinking_style   "level":  how hard to think is a word
+    thinking_style   "level":  the thinking effort is a word
                      "budget": older models (Gemini 2.5), which take a number of tokens
 
-Everything else in the options goes into the body, such as `safetySettings`; what is in
-`generationConfig` is added to Podium's own.
+All other options go into the body, such as `safetySettings`; `generationConfig` is merged with
+Podium's own.
 """
 
 from __future__ import annotations
@@ -34,12 +34,10 @@ from podium.core.request import (
     ToolResult,
 )
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.workers import errors as faults
-from podium.workers import fields
-from podium.workers import translation as parts
-from podium.workers.fields import Document, Malformed
+from podium.workers import errors, fields, translation
+from podium.workers.fields import Document, MalformedReply
 from podium.workers.hosted import HostedWorker
-from podium.workers.http import Call
+from podium.workers.http import HttpCall
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "STOP": "stop",
@@ -58,15 +56,15 @@ _FINISH: Final[Mapping[str, Finish]] = {
 _BOTCHED: Final = frozenset(
     {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"}
 )
-"""The model wrote something that the API itself could not read."""
+"""Finish reasons of output that the API itself could not read."""
 
 
-class ContentAssembly:
-    """Puts one reply together. `called` is how error messages name the worker."""
+class GeminiReplyParser:
+    """Parses one reply; `label` names the worker in errors."""
 
-    def __init__(self, model: str, called: str) -> None:
+    def __init__(self, model: str, label: str) -> None:
         self._asked_model = model
-        self._called = called
+        self._label = label
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: list[ToolCall] = []
@@ -76,36 +74,36 @@ class ContentAssembly:
         self._model = model
 
     def feed(self, event: str, document: Document) -> Iterator[Delta]:
-        """Take the next chunk, or the whole reply; the pieces of the answer that it brings."""
+        """Take the next chunk, or the whole reply, and yield its deltas."""
         if document.get("error"):
-            raise faults.from_stream(self._called, document["error"])
-        self._model = fields.text(document, "modelVersion") or self._model
-        if usage := fields.member(document, "usageMetadata"):
+            raise errors.error_from_stream(self._label, document["error"])
+        self._model = fields.get_text(document, "modelVersion") or self._model
+        if usage := fields.get_object(document, "usageMetadata"):
             self._usage = usage_of(usage)
-        if blocked := fields.text(fields.member(document, "promptFeedback"), "blockReason"):
+        if blocked := fields.get_text(fields.get_object(document, "promptFeedback"), "blockReason"):
             self._finish = "refused"
             self._text.append(f"The prompt was blocked: {blocked}.")
             yield Delta(self._text[-1])
-        for candidate in fields.members(document, "candidates")[:1]:
-            for part in fields.members(fields.member(candidate, "content"), "parts"):
+        for candidate in fields.get_objects(document, "candidates")[:1]:
+            for part in fields.get_objects(fields.get_object(candidate, "content"), "parts"):
                 yield from self._take(part)
             self._take_end(candidate)
 
     @property
-    def finished(self) -> bool:
-        """Whether a chunk has said why the reply ends."""
+    def is_complete(self) -> bool:
+        """True after a chunk with a finish reason."""
         return self._finish is not None
 
     def finish(self) -> Reply:
-        """The whole reply; a stream that never said why it ended was broken off."""
+        """Return the reply; raise if the stream ended without a finish reason."""
         if self._finish is None:
-            raise faults.broken_off(self._called)
-        return self.whole()
+            raise errors.truncated_stream(self._label)
+        return self.to_reply()
 
-    def whole(self) -> Reply:
-        """What has arrived so far, as a reply."""
+    def to_reply(self) -> Reply:
+        """Return what has arrived as a reply."""
         if self._finish is None:
-            raise Malformed("expected a candidate with a finishReason, got none")
+            raise MalformedReply("expected a candidate with a finishReason, got none")
         return Reply(
             text="".join(self._text),
             usage=self._usage,
@@ -116,45 +114,47 @@ class ContentAssembly:
         )
 
     def _take(self, part: Document) -> Iterator[Delta]:
-        text = fields.text(part, "text")
+        text = fields.get_text(part, "text")
         place = ""
         if part.get("thought") is True:
             if text:
                 self._thinking.append(text)
                 yield Delta(text, "thinking")
-        elif call := fields.member(part, "functionCall"):
-            place = fields.text(call, "id") or parts.new_call_id()
-            arguments = json.dumps(fields.member(call, "args"))
-            self._calls.append(ToolCall(place, fields.text(call, "name"), arguments))
+        elif call := fields.get_object(part, "functionCall"):
+            place = fields.get_text(call, "id") or translation.new_call_id()
+            arguments = json.dumps(fields.get_object(call, "args"))
+            self._calls.append(ToolCall(place, fields.get_text(call, "name"), arguments))
         elif text:
             self._text.append(text)
             yield Delta(text)
-        if signature := fields.text(part, "thoughtSignature"):
+        if signature := fields.get_text(part, "thoughtSignature"):
             self._signatures[place] = signature
 
     def _take_end(self, candidate: Document) -> None:
-        reason = fields.text(candidate, "finishReason")
+        reason = fields.get_text(candidate, "finishReason")
         if reason in _BOTCHED:
-            said = fields.text(candidate, "finishMessage") or reason
-            raise BadReply(f"{self._called} botched its reply: {said}")
+            said = fields.get_text(candidate, "finishMessage") or reason
+            raise BadReply(f"{self._label} botched its reply: {said}")
         if reason:
             self._finish = _FINISH.get(reason, "stop")
 
     def _whole_thinking(self) -> tuple[Thinking, ...]:
-        """The signatures by the id of the call that each came with; "" is the words'."""
+        """Return the thinking; signatures are keyed by call id, "" for the text's."""
         opaque = json.dumps(self._signatures) if self._signatures else ""
         if not self._thinking and not opaque:
             return ()
         return (Thinking("".join(self._thinking), opaque, self._asked_model),)
 
 
-@fields.counted
+@fields.lenient_usage
 def usage_of(document: Document) -> Usage:
-    """The usage as Podium counts. A zero is left out on this wire, so a missing count is one;
-    thoughts are counted beside the candidates, not in them."""
+    """Convert the usage.
+
+    The API omits zeros, so a missing count is zero; thoughts are counted beside the candidates.
+    """
 
     def count(name: str) -> int:
-        return fields.count(document, name) or 0
+        return fields.get_count(document, name) or 0
 
     return Usage(
         input_tokens=count("promptTokenCount") + count("toolUsePromptTokenCount"),
@@ -166,7 +166,7 @@ def usage_of(document: Document) -> Usage:
 
 
 FOREIGN_CALL: Final = "skip_thought_signature_validator"
-"""What newer models want in place of a signature on the first of another model's calls."""
+"""The signature that newer models require on the first of another model's calls."""
 
 _THINKING_LEVEL: Final[Mapping[Effort, str]] = {
     "none": "minimal",
@@ -199,28 +199,28 @@ class GoogleWorker(HostedWorker):
         )
     }
 
-    def call(self, request: Request, *, stream: bool) -> Call:
-        """A POST to the model's generateContent. The key goes into a header, never the URL."""
+    def build_call(self, request: Request, *, stream: bool) -> HttpCall:
+        """Build a POST to generateContent; the key goes into a header, never the URL."""
         model = self.profile.model
         path = quote(model if "/" in model else f"models/{model}")
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
         key = self.endpoint.api_key
         headers = {"x-goog-api-key": key} if key else {}
-        return self.sent(f"/{path}:{method}", self._body(request), headers)
+        return self.post_call(f"/{path}:{method}", self._body(request), headers)
 
-    def read(self, document: Document, request: Request) -> Reply:
-        """The whole reply: a stream of one chunk."""
-        assembly = self.assembly(request)
-        for _ in assembly.feed("", document):
+    def parse_reply(self, document: Document, request: Request) -> Reply:
+        """Parse a whole reply, which is a stream of one chunk."""
+        parser = self.reply_parser(request)
+        for _ in parser.feed("", document):
             pass
-        return assembly.whole()
+        return parser.to_reply()
 
-    def assembly(self, request: Request) -> ContentAssembly:
-        """Where the chunks of a streamed reply are put together."""
-        return ContentAssembly(self.profile.model, self.called)
+    def reply_parser(self, request: Request) -> GeminiReplyParser:
+        """Return a parser for a streamed reply."""
+        return GeminiReplyParser(self.profile.model, self.label)
 
     def _body(self, request: Request) -> dict[str, Any]:
-        parts.refuse_grammar(request, self.profile)
+        translation.refuse_grammar(request, self.profile)
         body: dict[str, Any] = {"contents": self._contents(request)}
         system = [
             self._part(part, message, {})
@@ -233,13 +233,13 @@ class GoogleWorker(HostedWorker):
         if request.tools:
             body["tools"] = [{"functionDeclarations": [_declaration(t) for t in request.tools]}]
             if request.tool_choice:
-                body["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
+                body["toolConfig"] = {"functionCallingConfig": _calling_config(request.tool_choice)}
         if generation := self._generation(request):
             body["generationConfig"] = generation
         return body
 
     def _generation(self, request: Request) -> dict[str, Any]:
-        generation = parts.sampling_of(
+        generation = translation.sampling_fields(
             request, self.profile, temperature="temperature", top_p="topP", seed="seed"
         )
         if request.max_tokens is not None:
@@ -262,11 +262,11 @@ class GoogleWorker(HostedWorker):
         return shown | {"thinkingLevel": _THINKING_LEVEL[effort]}
 
     def _contents(self, request: Request) -> list[dict[str, Any]]:
-        """The turns, alternating: what follows each other in one role is one turn."""
+        """Build alternating turns; messages of one role in a row become one turn."""
         names = {
             call.id: call.name
             for message in request.messages
-            for call in parts.of_kind(message, ToolCall)
+            for call in translation.parts_of_type(message, ToolCall)
         }
         turns: list[dict[str, Any]] = []
         for message in request.messages:
@@ -290,16 +290,18 @@ class GoogleWorker(HostedWorker):
             if signature := signatures.pop(part.id if isinstance(part, ToolCall) else "", ""):
                 sent["thoughtSignature"] = signature
             yield sent
-        for result in parts.of_kind(message, ToolResult):  # all results come before any picture
-            yield from map(_picture, result.images)
+        for result in translation.parts_of_type(
+            message, ToolResult
+        ):  # all results come before any picture
+            yield from map(_image, result.images)
 
     def _signatures(self, message: Message) -> dict[str, str]:
-        """The signatures by the id of the call that each came with; "" is the words'."""
+        """Return the signatures by call id; "" is the text's."""
         signatures: dict[str, str] = {}
-        for thinking in parts.own_thinking(message, self.profile):
+        for thinking in translation.own_thinking(message, self.profile):
             if thinking.opaque:
-                signatures |= parts.opaque_of(thinking, dict, self.profile)
-        calls = [call.id for call in parts.of_kind(message, ToolCall)]
+                signatures |= translation.load_opaque(thinking, dict, self.profile)
+        calls = [call.id for call in translation.parts_of_type(message, ToolCall)]
         newer = self.setting("thinking_style") == "level"
         if newer and calls and not signatures.keys() & set(calls):
             signatures[calls[0]] = FOREIGN_CALL
@@ -309,13 +311,13 @@ class GoogleWorker(HostedWorker):
         if isinstance(part, Text):
             return {"text": part.text}
         if isinstance(part, Image) and message.role not in ("assistant", "system"):
-            return _picture(part)
+            return _image(part)
         if isinstance(part, ToolCall) and message.role == "assistant":
-            arguments = parts.arguments_of(part, self.profile)
+            arguments = translation.parse_arguments(part, self.profile)
             return {"functionCall": {"id": part.id, "name": part.name, "args": arguments}}
         if isinstance(part, ToolResult) and message.role not in ("assistant", "system"):
             return {"functionResponse": self._response(part, names)}
-        raise parts.unsupported(part, message, self.profile)
+        raise translation.unsupported_part(part, message, self.profile)
 
     def _response(self, result: ToolResult, names: Mapping[str, str]) -> dict[str, Any]:
         if result.call_id not in names:
@@ -327,7 +329,7 @@ class GoogleWorker(HostedWorker):
         return {"id": result.call_id, "name": names[result.call_id], "response": said}
 
 
-def _picture(image: Image) -> dict[str, Any]:
+def _image(image: Image) -> dict[str, Any]:
     if not image.url:
         return {"inlineData": {"mimeType": image.media_type, "data": image.data}}
     media_type = image.media_type or mimetypes.guess_type(image.url)[0]
@@ -343,7 +345,7 @@ def _declaration(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _calling(choice: str) -> dict[str, Any]:
+def _calling_config(choice: str) -> dict[str, Any]:
     if choice in _CALLING_MODE:
         return {"mode": _CALLING_MODE[choice]}
     return {"mode": "ANY", "allowedFunctionNames": [choice]}

@@ -1,8 +1,4 @@
-"""A worker behind HTTP: sends what its vendor's translation wrote, and reads what comes back.
-
-A vendor's file inherits from `HostedWorker` and only translates: a request into a call, a
-document into a reply, and a stream's events into deltas. All input and output is here.
-"""
+"""A worker behind HTTP. A vendor's module inherits from `HostedWorker` and only translates."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document
-from podium.workers.http import Call, Http, boundary
+from podium.workers.http import Http, HttpCall, boundary
 
 OUTPUT_CAPS: Final = frozenset(
     {
@@ -29,34 +25,32 @@ OUTPUT_CAPS: Final = frozenset(
         "n_predict",
     }
 )
-"""What the vendors call the bound on a reply, which the budget sets."""
+"""The vendors' names for the output limit, which the budget sets."""
 
 
-class Assembly(Protocol):
-    """Puts one streamed reply together."""
+class ReplyParser(Protocol):
+    """Parses one streamed reply."""
 
     def feed(self, event: str, document: Document) -> Iterable[Delta]:
-        """Take the next event; the pieces of the answer that it brings."""
+        """Take the next event and yield its deltas."""
         ...
 
     @property
-    def finished(self) -> bool:
-        """Whether the reply is complete, where an event says so before the stream ends."""
+    def is_complete(self) -> bool:
+        """True if an event has completed the reply before the stream ends."""
         ...
 
     def finish(self) -> Reply:
-        """The whole reply, once the stream has ended; raises `WorkerError` if it broke off."""
+        """Return the reply after the stream; raise `WorkerError` if it was cut off."""
         ...
 
 
 class HostedWorker(ABC):
-    """What all vendors' workers share.
+    """The base of all vendors' workers.
 
-    `settings` are the endpoint's options that steer the translation and are not sent: their
-    names, and the values that each may have, its default first. `owned` names the parts of the
-    body that no option may change: what is asked of whom, and how much may come back. `merged`
-    names the objects of the body that an option adds to rather than replaces, and what Podium
-    owns in each.
+    `settings` are options that steer the translation and are not sent: names, and allowed values
+    with the default first. `owned` names body fields that no option may change. `merged` names body
+    objects that an option adds to instead of replacing, and what is owned in each.
     """
 
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -90,51 +84,51 @@ class HostedWorker(ABC):
             refuse_owned(profile, inner, owned)
         self.profile = profile
         self.endpoint = endpoint
-        self.called = f"worker {profile.name!r} ({profile.provider or 'no provider'})"
+        self.label = f"worker {profile.name!r} ({profile.provider or 'no provider'})"
         self._http = http
 
     async def reply(self, request: Request) -> Reply:
-        """Answer the request as a whole."""
-        call = self.call(request, stream=False)
-        with boundary(self.called, self.endpoint.api_key):
-            return self.read(await self._http.post(call), request)
+        """Return the whole reply."""
+        call = self.build_call(request, stream=False)
+        with boundary(self.label, self.endpoint.api_key):
+            return self.parse_reply(await self._http.post(call), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Answer piece by piece, then hand over the whole reply."""
-        call = self.call(request, stream=True)
-        assembly = self.assembly(request)
-        with boundary(self.called, self.endpoint.api_key):
-            async with aclosing(self._http.events(call, lambda: assembly.finished)) as events:
+        """Stream deltas, then the whole reply."""
+        call = self.build_call(request, stream=True)
+        parser = self.reply_parser(request)
+        with boundary(self.label, self.endpoint.api_key):
+            async with aclosing(self._http.events(call, lambda: parser.is_complete)) as events:
                 async for event, document in events:
-                    for delta in assembly.feed(event, document):
+                    for delta in parser.feed(event, document):
                         yield delta
-            yield assembly.finish()
+            yield parser.finish()
 
     @abstractmethod
-    def call(self, request: Request, *, stream: bool) -> Call:
-        """The request in the vendor's words."""
+    def build_call(self, request: Request, *, stream: bool) -> HttpCall:
+        """Translate a request."""
 
     @abstractmethod
-    def read(self, document: Document, request: Request) -> Reply:
-        """The vendor's whole reply to that request."""
+    def parse_reply(self, document: Document, request: Request) -> Reply:
+        """Parse the vendor's whole reply to that request."""
 
     @abstractmethod
-    def assembly(self, request: Request) -> Assembly:
-        """Where the events of a streamed reply to that request are put together."""
+    def reply_parser(self, request: Request) -> ReplyParser:
+        """Return a parser for a streamed reply to that request."""
 
     def setting(self, name: str) -> str:
-        """What the endpoint's options say of that setting, or its default."""
+        """Return a setting from the options, or its default."""
         return str(self.endpoint.options.get(name, self.settings[name][0]))
 
-    def sent(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
-        """The call to a path of this endpoint, with its own headers and options on top."""
+    def post_call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HttpCall:
+        """Return a call to a path of this endpoint, with its headers and options."""
         extras = {
             name: {**body.get(name, {}), **value} if name in self.merged else value
             for name, value in self.endpoint.options.items()
             if name not in self.settings
         }
-        return Call(
-            worker=self.called,
+        return HttpCall(
+            worker=self.label,
             url=self.endpoint.base_url.rstrip("/") + path,
             body={**body, **extras},
             headers={**headers, **self.endpoint.headers},
@@ -142,8 +136,7 @@ class HostedWorker(ABC):
 
 
 def refuse_owned(profile: WorkerProfile, options: Mapping[str, Any], owned: frozenset[str]) -> None:
-    """Refuse options that would override what Podium itself must decide, such as the budget's
-    bound on a reply."""
+    """Raise `ConfigError` for options that Podium decides itself, such as the output limit."""
     for name in sorted(owned & options.keys()):
         remedy = (
             "; set limits.max_output_tokens instead"

@@ -1,20 +1,19 @@
-"""The border to the network: one pooled HTTP client, and every fault translated once.
+"""The pooled HTTP client; every failure becomes a `WorkerError` in one place.
 
-`Http` sends a call and hands back JSON or server-sent events. `boundary` stands around each use
-of it and turns whatever goes wrong into a `WorkerError`, so that nothing inside Podium knows a
-status code or an exception of the HTTP library:
+`Http` sends a call and returns JSON or server-sent events. `boundary` wraps each use and classifies
+errors, so that nothing else in Podium knows a status code or an exception of the HTTP library:
 
     400 404 413 422, other 4xx, 3xx   RequestRefused
     401 403                           AuthenticationFailed
     408 409 425, 5xx, no connection   Unavailable
-    429                               RateLimited, unless the credit is used up
-    broken off in mid-reply           Unavailable, billed
-    not an address, header or proxy   RequestRefused
+    429                               RateLimited, or AuthenticationFailed without credit
+    connection lost in mid-reply      Unavailable, billed
+    invalid address, header, proxy    RequestRefused
     no bytes in time                  TimedOut
     not JSON, not UTF-8, too large    BadReply
 
-Time limits and retries are the engine's business: it cancels, and a cancelled call closes its
-connection. aiohttp is imported with the first call, not with this module.
+Timeouts and retries belong to the engine: it cancels, and a cancelled call closes its connection.
+aiohttp is imported with the first call.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from podium._util.addresses import proxy_for
 from podium.core.errors import BadReply, RequestRefused, TimedOut, Unavailable, WorkerError
-from podium.workers import errors as faults
-from podium.workers import fields
-from podium.workers.fields import Document, Malformed
+from podium.workers import errors, fields
+from podium.workers.fields import Document, MalformedReply
 
 if TYPE_CHECKING:
     import aiohttp
@@ -46,9 +44,8 @@ _header: ContextVar[Mapping[str, str]] = ContextVar("podium_hop", default=_NOT_S
 
 
 @contextmanager
-def come_through(servers: int) -> Iterator[None]:
-    """Calls in this block, and in the tasks that it starts, are for a request that has come
-    through so many servers."""
+def count_hops(servers: int) -> Iterator[None]:
+    """Send this hop count with all calls of the block and of tasks that it starts."""
     before = _header.set({HEADER: str(servers)})
     try:
         yield
@@ -57,7 +54,7 @@ def come_through(servers: int) -> Iterator[None]:
 
 
 def hop_header() -> Mapping[str, str]:
-    """The header of a call that is made now; none outside of a server."""
+    """Return the hop header of a call made now; empty outside a server."""
     return _header.get()
 
 
@@ -66,17 +63,16 @@ _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event: its name, empty where the server gave none, and its data as text."""
+    """One server-sent event; the name is empty if the server sent none."""
 
     name: str
     data: str
 
 
 class EventReader:
-    """Turns pieces of a byte stream, cut anywhere, into whole events.
+    """Splits a byte stream, cut anywhere, into events, in linear time.
 
-    An event that the stream breaks off in is dropped, as the standard says. Time is linear in
-    the bytes, however small the pieces are.
+    An event that the stream ends in is dropped, as the standard says.
     """
 
     def __init__(self) -> None:
@@ -86,7 +82,7 @@ class EventReader:
         self._data: list[str] = []
 
     def feed(self, piece: bytes) -> list[ServerEvent]:
-        """The events that this piece completes. Raises UnicodeDecodeError if it is not UTF-8."""
+        """Return the events that this piece completes. Raises UnicodeDecodeError."""
         if self._after_return:  # a \r\n was cut in two, and its line is already taken
             piece = piece.removeprefix(b"\n")
         self._after_return = piece.endswith(b"\r")
@@ -114,18 +110,18 @@ class EventReader:
 
 
 MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
-"""No reply is longer; reading stops there."""
+"""Reading a reply stops here."""
 
 MAX_ERROR_BYTES: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0
 
 ERROR_SECONDS: Final = 5.0
-"""How long the words of an error are waited for, once its status has come."""
+"""Seconds to wait for the body of an error response."""
 
 STREAM_END: Final = "[DONE]"
 
 GRACE_SECONDS: Final = 0.1
-"""How long a stream may take to close after its last event, for its connection to be kept."""
+"""Seconds for a stream to close after its last event, to keep the connection."""
 
 _HEADERS: Final[Mapping[str, str]] = {
     "Content-Type": "application/json",
@@ -135,8 +131,8 @@ _HEADERS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One request on the wire. `worker` is how messages name who was called."""
+class HttpCall:
+    """One HTTP request; `worker` names the worker in messages."""
 
     worker: str
     url: str
@@ -145,7 +141,7 @@ class Call:
 
 
 class Http:
-    """A pool of connections for every worker of a process, one client session an event loop.
+    """A connection pool for all workers of a process, one session per event loop.
 
     Its methods raise what they meet; use them inside `boundary`.
     """
@@ -154,45 +150,44 @@ class Http:
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
         self._proxy_for = cache(proxy_for)  # reading the environment would be a tenth of a call
 
-    async def post(self, call: Call) -> Document:
-        """Send the call and read the JSON object that answers it."""
+    async def post(self, call: HttpCall) -> Document:
+        """Send the call and return the JSON object of the response."""
         async with self._answered(call) as response:
-            return fields.parse(await _Body(response, call).read())
+            return fields.parse_object(await _Body(response, call).read())
 
     async def events(
-        self, call: Call, finished: Callable[[], bool]
+        self, call: HttpCall, finished: Callable[[], bool]
     ) -> AsyncGenerator[tuple[str, Document]]:
-        """Send the call and read its server-sent events: name and JSON object of each.
+        """Send the call and yield its server-sent events: name and JSON object.
 
-        A server that does not stream answers with one object, which is then the only event. As
-        soon as `finished` says that the reply is complete, the stream's end is not waited for.
+        A server that does not stream answers with one object, which is the only event. Once
+        `finished` is true, the end of the stream is not awaited.
         """
         reader = EventReader()
         async with self._answered(call) as response:
             body = _Body(response, call)
             if response.content_type == "application/json":
-                yield "", fields.parse(await body.read())
+                yield "", fields.parse_object(await body.read())
                 return
             while piece := await body.next_piece(GRACE_SECONDS if finished() else None):
                 for event in reader.feed(piece):
                     if event.data == STREAM_END:
                         await body.drain()
                         return
-                    yield event.name, fields.parse(event.data)
+                    yield event.name, fields.parse_object(event.data)
 
     async def close(self) -> None:
-        """Close the connections of this event loop, and of those that have ended. The client
-        can be used again."""
+        """Close the connections of this event loop and of ended ones; the client stays usable."""
         await self._forget_dead_loops()
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
             await session.close()
 
     @asynccontextmanager
-    async def _answered(self, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A response whose status is good. Left early, its connection is closed."""
+    async def _answered(self, call: HttpCall) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield a response with a good status; leaving early closes its connection."""
         try:
-            body = fields.write(call.body)
+            body = fields.dump_json(call.body)
         except (TypeError, ValueError) as error:
             raise RequestRefused(f"the request for {call.worker} is not JSON: {error}") from error
         session = await self._session()
@@ -206,7 +201,7 @@ class Http:
         try:
             if not 200 <= response.status < 300:
                 said = await _read_some(response)
-                raise faults.from_status(call.worker, response.status, response.headers, said)
+                raise errors.error_from_status(call.worker, response.status, response.headers, said)
             yield response
         except BaseException:
             response.close()
@@ -228,22 +223,21 @@ class Http:
         return session
 
     async def _forget_dead_loops(self) -> None:
-        """A program may use one loop after another and close none of their sessions."""
+        """Drop sessions of event loops that ended without closing them."""
         for loop in [loop for loop in self._sessions if loop.is_closed()]:
             await self._sessions.pop(loop).close()
 
 
 @contextmanager
 def boundary(worker: str, key: str = "") -> Iterator[None]:
-    """Turn what the network or the provider did wrong into a `WorkerError`, whose message is
-    one line and never holds the key, nor the password of a proxy."""
+    """Turn network and vendor failures into a `WorkerError` of one line without secrets."""
     import aiohttp
 
     try:
         yield
     except (WorkerError, aiohttp.ClientError, OSError, ValueError) as error:
         fault = _fault(error, worker)
-        fault.args = (faults.tidy(str(fault), key),)
+        fault.args = (errors.clean_message(str(fault), key),)
         if fault is error:
             raise
         if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientHttpProxyError):
@@ -252,7 +246,7 @@ def boundary(worker: str, key: str = "") -> Iterator[None]:
 
 
 def _fault(error: Exception, worker: str) -> WorkerError:
-    """The fault that an exception stands for."""
+    """Classify an exception."""
     import aiohttp
 
     match error:
@@ -273,7 +267,7 @@ def _fault(error: Exception, worker: str) -> WorkerError:
             return Unavailable(f"{worker} broke the connection off: {error}", billed=True)
         case UnicodeDecodeError():
             return BadReply(f"{worker} sent bytes that are not UTF-8")
-        case Malformed():
+        case MalformedReply():
             return BadReply(f"{worker} sent what cannot be understood: {error}")
         case ValueError():
             return RequestRefused(
@@ -284,8 +278,7 @@ def _fault(error: Exception, worker: str) -> WorkerError:
 
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """The beginning of a body: an error that says more than this says too much, and one that
-    stalls has said enough."""
+    """Read the beginning of an error body, within a time limit."""
     said = b""
     with suppress(TimeoutError):
         async with asyncio.timeout(ERROR_SECONDS):
@@ -297,12 +290,12 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
 
 
 class _Body:
-    """A response's body as it arrives, up to the bound.
+    """A response body up to the size limit.
 
-    Not a generator: one that is left early would need a task of its own to be closed in.
+    Not a generator: one that is left early would need a task to close it.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, call: Call) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, call: HttpCall) -> None:
         self._pieces = response.content.iter_any()
         self._worker = call.worker
         self._received = 0
@@ -321,12 +314,14 @@ class _Body:
         return piece
 
     async def read(self) -> bytes:
-        """All of it."""
+        """Read all of it."""
         return b"".join([piece async for piece in self])
 
     async def next_piece(self, seconds: float | None) -> bytes:
-        """What comes next; nothing at the end. Seconds are for who has all that matters: nothing
-        also where it does not come within them, or the connection breaks."""
+        """Return the next piece, empty at the end.
+
+        With `seconds`, a timeout or a lost connection also counts as the end.
+        """
         if seconds is None:
             return await anext(self, b"")
         with suppress(*_broken()):
@@ -335,8 +330,7 @@ class _Body:
         return b""
 
     async def drain(self) -> None:
-        """Read on to the end, where it is near: only then can the connection be used again. One
-        that breaks has said all before."""
+        """Read to the end if it is near: only then can the connection be reused."""
         with suppress(*_broken()):
             async with asyncio.timeout(GRACE_SECONDS):
                 async for _ in self:
@@ -344,7 +338,7 @@ class _Body:
 
 
 def _broken() -> tuple[type[Exception], ...]:
-    """What a connection raises that is over, in whatever way."""
+    """Return the exceptions of a lost connection."""
     import aiohttp
 
     return (TimeoutError, aiohttp.ClientError, OSError)

@@ -1,18 +1,18 @@
-"""Local models through llama.cpp: GGUF weights, on this machine's processor or graphics card.
+"""Local GGUF models through llama.cpp, on the CPU or GPU.
 
-llama.cpp's own server does the work (`podium.local.serving`), and speaks Chat Completions;
-this file says how its dialect differs. `profile.model` names the weights as
-`podium.local.sources` has it. All workers of one base model share one loaded copy.
+llama.cpp's server runs in a process of its own (`podium.workers.local.llama_server`) and speaks
+Chat Completions. `podium.workers.local.sources` describes the names of weights. All workers of one
+base model share one loaded copy.
 
-These of the endpoint's options are settings; the others go into the body of every request
-(`repeat_penalty`, `top_k`, …):
+These options are settings; all others go into the body of every request (`repeat_penalty`, `top_k`,
+…):
 
-    system                              a system prompt of the worker's own, before any other
+    system                              a system prompt, before any other
     adapter, adapter_scale              a LoRA adapter (named as weights are) and its strength
-    temperature, top_p, seed            sampling where a request does not say
+    temperature, top_p, seed            defaults of requests
     context, slots, threads, gpu_layers how the base model is loaded, see `ModelSettings`
-    template                            likewise; `chatml` is the turns of a conversation as they
-                                        are, where a model's own template may add to them
+    template                            likewise; `chatml` writes the conversation as it is,
+                                        where a model's own template may add to it
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from podium.workers.translation import with_system
 DIALECT: Final = ChatDialect(grammar="grammar", thinking="reasoning_content")
 
 ONE_CALL_A_CONNECTION: Final = {"Connection": "close"}
-"""llama.cpp closes a connection after streaming without saying so, and the next call on it would
-fail. On loopback a new one costs nothing."""
+"""llama.cpp closes a connection after streaming without announcing it; the next call on it would
+fail."""
 
 CAPABILITIES: Final[frozenset[Capability]] = frozenset({"sampling", "prefill", "json"})
-"""What llama.cpp can do with any model."""
+"""Capabilities of llama.cpp with any model."""
 
 _LOADING: Final[Mapping[str, type]] = {
     "context": int,
@@ -57,7 +57,7 @@ _LOADING: Final[Mapping[str, type]] = {
 _AT_LEAST_ONE: Final = ("context", "slots")
 
 TEMPLATES: Final = ("chatml",)
-"""The templates that have a name here; any other is given in full."""
+"""Templates with a name; any other is given in full."""
 
 SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "system": str,
@@ -68,12 +68,12 @@ SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "seed": int,
     **_LOADING,
 }
-"""The options that are settings, and what each must be."""
+"""The options that are settings, and their types."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """What a request is completed with where it does not say."""
+    """Defaults for a request."""
 
     system: str
     max_tokens: int | None
@@ -82,7 +82,7 @@ class _Defaults:
     seed: int | None
 
     def complete(self, request: Request) -> Request:
-        """The request with nothing left open that this worker has an opinion on."""
+        """Fill in what the request leaves open."""
         return replace(
             request,
             messages=with_system(self.system, request.messages),
@@ -94,8 +94,7 @@ class _Defaults:
 
 
 class LlamaCppWorker:
-    """A worker over local weights. The model is loaded with the first call, and its weights are
-    fetched before if they are not here yet."""
+    """A worker over local weights; the first call downloads and loads them."""
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         if importlib.util.find_spec("xllamacpp") is None:
@@ -123,29 +122,29 @@ class LlamaCppWorker:
         self._closed = False
 
     async def reply(self, request: Request) -> Reply:
-        """Answer the request as a whole."""
+        """Return the whole reply."""
         served = await self._served()
         return await served.reply(self._defaults.complete(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Answer piece by piece, then hand over the whole reply."""
+        """Stream deltas, then the whole reply."""
         served = await self._served()
         async with aclosing(served.stream(self._defaults.complete(request))) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def load(self) -> None:
-        """Load the model now, so that the first call need not wait for it."""
+        """Load the model now."""
         await self._served()
 
     async def close(self) -> None:
-        """Give the model up; it is unloaded when no worker uses it any more."""
+        """Release the model; it is unloaded when no worker uses it."""
         if not self._closed:
             self._closed = True
             await self._model.release()
 
     async def _served(self) -> _ServedWorker:
-        """The worker behind the process that has the model loaded."""
+        """Return the worker of the process that has the model loaded."""
         try:
             for needed in filter(None, (self._weights, self._adapter)):
                 await weights.locate(needed.name)
@@ -155,10 +154,10 @@ class LlamaCppWorker:
         return _ServedWorker(self.profile, server, self._body | self._lora(server), self._http)
 
     def _lora(self, server: ModelServer) -> dict[str, Any]:
-        """The strength of each loaded adapter, nothing for all but this worker's own.
+        """Return the scale of each loaded adapter, 0 for all but this worker's own.
 
-        Also where it has none: of a request that says nothing of adapters llama.cpp does not
-        notice that the adapter changes, and answers from what another one has read.
+        Also without an adapter: if a request names none, llama.cpp does not notice that the adapter
+        changes and reuses another one's prompt cache.
         """
         if not server.adapters:
             return {}
@@ -171,7 +170,7 @@ class LlamaCppWorker:
 
 
 class _ServedWorker(CompatibleWorker):
-    """Chat Completions with a loaded model. It holds the server, which lives as long as it."""
+    """Chat Completions with a loaded model; it keeps the server alive."""
 
     def __init__(
         self, profile: WorkerProfile, server: ModelServer, body: Mapping[str, Any], http: Http
@@ -186,10 +185,10 @@ class _ServedWorker(CompatibleWorker):
         """llama.cpp's own."""
         return DIALECT
 
-    def read(self, document: Document, request: Request) -> Reply:
-        """The whole completion, in which, unlike in a streamed one, the prefill is repeated."""
+    def parse_reply(self, document: Document, request: Request) -> Reply:
+        """Parse a whole completion, which, unlike a streamed one, repeats the prefill."""
         whole = replace(DIALECT, echoes_prefill=True)
-        return read_reply(document, request, self.profile, whole, self.called)
+        return read_reply(document, request, self.profile, whole, self.label)
 
 
 def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from podium.core.errors import UsageError, install_command
 from podium.core.json_schema import check_schema
 from podium.core.pool import MCP_PREFIX
 from podium.core.request import Tool, ToolCall, ToolResult
-from podium.workers.fields import Document, Malformed, member, members, text
+from podium.workers.fields import Document, MalformedReply, get_object, get_objects, get_text
 
 if TYPE_CHECKING:  # needs the extra `mcp`
     from podium.workers.mcp_connection import McpConnection
@@ -208,7 +208,7 @@ class _Server:
             return ToolResult(call.id, _result_text(result), result.get("isError") is True)
         except McpServerError as error:
             return ToolResult(call.id, str(error), is_error=True)
-        except Malformed as error:
+        except MalformedReply as error:
             return ToolResult(call.id, f"{self.name} sent an invalid result: {error}", True)
         except TimeoutError:
             problem = f"{self.name} did not answer within {seconds:g} s"
@@ -251,7 +251,7 @@ class _Server:
         """Take the allowed tools, under names that no other server uses."""
         try:
             listed, problems = await _list_tools(connection, self.name)
-        except Malformed as error:
+        except MalformedReply as error:
             raise McpServerError(f"{self.name} sent an invalid list of tools: {error}") from error
         allowed = self._settings.tools
         if allowed is not None:
@@ -289,8 +289,8 @@ async def _list_tools(connection: McpConnection, server: str) -> tuple[list[Tool
     cursor = ""
     for _ in range(_MOST_PAGES):
         page = await connection.request("tools/list", {"cursor": cursor} if cursor else {})
-        listed += members(page, "tools")
-        cursor = text(page, "nextCursor")
+        listed += get_objects(page, "tools")
+        cursor = get_text(page, "nextCursor")
         if not cursor or len(listed) > MOST_TOOLS:
             break
     tools, problems = [], []
@@ -299,20 +299,20 @@ async def _list_tools(connection: McpConnection, server: str) -> tuple[list[Tool
     for document in listed[:MOST_TOOLS]:
         try:
             tools.append(_parse_tool(document))
-        except (Malformed, UsageError) as error:
+        except (MalformedReply, UsageError) as error:
             problems.append(f"{server}: a tool is left out: {error}")
     return tools, problems
 
 
 def _parse_tool(document: Document) -> Tool:
-    name = text(document, "name")
+    name = get_text(document, "name")
     if not name:
-        raise Malformed("it has no name")
-    parameters = member(document, "inputSchema") or {"type": "object"}
+        raise MalformedReply("it has no name")
+    parameters = get_object(document, "inputSchema") or {"type": "object"}
     if parameters.get("type") != "object":
-        raise Malformed(f"the input schema of {name[:64]!r} is not of type object")
+        raise MalformedReply(f"the input schema of {name[:64]!r} is not of type object")
     check_schema(parameters)
-    description = text(document, "description") or text(document, "title")
+    description = get_text(document, "description") or get_text(document, "title")
     return Tool(name, description[:LONGEST_DESCRIPTION], parameters)
 
 
@@ -341,7 +341,7 @@ def _parse_arguments(call: ToolCall) -> Mapping[str, Any]:
 
 def _result_text(result: Document) -> str:
     """Return a tool result as text; images and audio are named and left out."""
-    parts = [_part_text(content) for content in members(result, "content")]
+    parts = [_part_text(content) for content in get_objects(result, "content")]
     if not any(parts) and result.get("structuredContent") is not None:
         content = json.dumps(result["structuredContent"], ensure_ascii=False)
     else:
@@ -353,13 +353,15 @@ def _result_text(result: Document) -> str:
 
 
 def _part_text(content: Document) -> str:
-    match text(content, "type"):
+    match get_text(content, "type"):
         case "text":
-            return text(content, "text")
+            return get_text(content, "text")
         case "resource":
-            resource = member(content, "resource")
-            return text(resource, "text") or f"[{text(resource, 'uri')}: not text, left out]"
+            resource = get_object(content, "resource")
+            return (
+                get_text(resource, "text") or f"[{get_text(resource, 'uri')}: not text, left out]"
+            )
         case "resource_link":
-            return f"[{text(content, 'name')}: {text(content, 'uri')}]"
+            return f"[{get_text(content, 'name')}: {get_text(content, 'uri')}]"
         case kind:
-            return f"[{text(content, 'mimeType') or kind}: not text, left out]"
+            return f"[{get_text(content, 'mimeType') or kind}: not text, left out]"

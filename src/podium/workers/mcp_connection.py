@@ -37,7 +37,7 @@ from pydantic import ValidationError
 
 from podium._util.addresses import proxy_for
 from podium._version import __version__
-from podium.workers.errors import without_key
+from podium.workers.errors import redact_key
 from podium.workers.fields import Document
 from podium.workers.mcp import McpServerError, McpSessionExpired, McpSettings
 
@@ -461,7 +461,7 @@ def _first_problem(error: ValidationError) -> str:
 def _shorten(message: str, secrets: Sequence[str] = ()) -> str:
     """Return a server's words in one line of bounded length, without the secrets it was given."""
     for secret in secrets:
-        message = without_key(message, secret)
+        message = redact_key(message, secret)
     line = " ".join(message.split())
     return line if len(line) <= _LONGEST_MESSAGE_TEXT else f"{line[:_LONGEST_MESSAGE_TEXT]}…"
 

@@ -4,8 +4,7 @@
     worker = ScriptedWorker("echo", lambda request: request.messages[-1].text)
     worker = ScriptedWorker("flaky", [Unavailable("busy"), "42"])
 
-It implements the worker protocol and nothing else, sends nothing anywhere, and is fit for
-testing one's own pools, conductors and budgets.
+It sends nothing anywhere. Use it to test your own pools, conductors and budgets.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from podium.workers.endpoints import Endpoint
 from podium.workers.http import Http
 
 RESULT: Final = "{result}"
-"""Where the words of the tool go in a reply."""
+"""The placeholder of the tool's result in a reply."""
 
 _SAMPLES: Final[Mapping[str, Any]] = {
     "string": "text",
@@ -40,14 +39,14 @@ _SAMPLES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolScript:
-    """Says `reply`; offered tools, it calls one, and says `tool_reply` of the result."""
+    """Says `reply`; if offered tools, calls one and answers with `tool_reply`."""
 
     reply: str
     tool_reply: str
     arguments: Mapping[str, Any]
 
     def __call__(self, request: Request) -> Reply | str:
-        """The next line, by what the conversation has come to."""
+        """Return the next line of the conversation."""
         results = [part for part in request.messages[-1].parts if isinstance(part, ToolResult)]
         if results:
             said = "; ".join(result.text for result in results)
@@ -63,7 +62,7 @@ class ToolScript:
         return Reply("", finish="tool", tool_calls=(call,))
 
     def _fitting(self, tool: Tool) -> dict[str, Any]:
-        """Arguments for what the tool asks for."""
+        """Return arguments for the tool's parameters."""
         wanted: Any = tool.parameters.get("properties")
         if not isinstance(wanted, Mapping):
             return {}
@@ -75,7 +74,7 @@ class ToolScript:
 
 
 def _sample(schema: Mapping[str, Any]) -> Any:
-    """A value that fits the schema, as far as its type and its list of values say."""
+    """Return a value that fits the schema's type or enum."""
     if schema.get("enum"):
         return schema["enum"][0]
     kind = schema.get("type")
@@ -84,19 +83,18 @@ def _sample(schema: Mapping[str, Any]) -> Any:
     return _SAMPLES.get(str(kind), "text")
 
 
-Line = str | Reply | WorkerError
-"""What a script holds: words, a whole reply, or an error to raise."""
+ScriptLine = str | Reply | WorkerError
+"""A text, a whole reply, or an error to raise."""
 
-Script = Line | Sequence[Line] | Callable[[Request], Line]
+Script = ScriptLine | Sequence[ScriptLine] | Callable[[Request], ScriptLine]
 
 
 class ScriptedWorker:
-    """Answers from a script: lines in turn, the last one again and again, or a function.
+    """Answers from a script: lines in turn, repeating the last, or a function.
 
-    `usage` is what each reply reports; without it the words of the request and of the reply
-    are counted as tokens. `delay_seconds` passes before each reply. A stream hands out `chunk`
-    words at a time. `requests` are the last `keep_requests` that were received, all of them
-    with None, and `calls` is how many there were.
+    `usage` is reported by each reply; without it, words are counted as tokens. `delay_seconds`
+    passes before each reply. A stream has `chunk` words per delta. `requests` are the last
+    `keep_requests` (None: all), `calls` counts them.
     """
 
     def __init__(
@@ -126,7 +124,7 @@ class ScriptedWorker:
         self._chunk = chunk
 
     async def reply(self, request: Request) -> Reply:
-        """The next line of the script."""
+        """Return the next line of the script."""
         line = self._next_line(request)
         if self._delay_seconds:
             await asyncio.sleep(self._delay_seconds)
@@ -135,7 +133,7 @@ class ScriptedWorker:
         return line
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """The next line of the script, a few words at a time."""
+        """Stream the next line, `chunk` words at a time."""
         reply = await self.reply(request)
         words = re.findall(r"\s*\S+|\s+$", reply.text)
         for start in range(0, len(words), self._chunk):
@@ -162,8 +160,7 @@ class ScriptedWorker:
 
 
 def scripted_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> ScriptedWorker:
-    """The scripted worker of a pool file, whose options hold its `reply`, or several in turn. With
-    `tool_reply` it calls the tools that it is offered."""
+    """Create a scripted worker from a pool file's options `reply` and `tool_reply`."""
     options = endpoint.options
     match options.get("reply"), options.get("tool_reply"), options.get("tool_arguments", {}):
         case str() as line, None, _:

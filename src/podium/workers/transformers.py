@@ -1,16 +1,16 @@
-"""Local models through transformers: weights in this process, requests gathered into batches.
+"""Local models through transformers: weights in this process, concurrent requests in batches.
 
-For a graphics card and many workflows at once, such as training and measuring; for one question
-at a time on a processor there is llama.cpp. `profile.model` is a directory, a
-GGUF file or a name on the hub. All workers of one base model share one loaded copy, and each may
-have an adapter over it. A batch is completed as a whole, so a streamed reply comes in one piece.
+For a GPU and many workflows at once, such as training and evaluation; use llama.cpp for single
+questions on a CPU. `profile.model` is a directory, a GGUF file or a hub name. All workers of one
+base model share one loaded copy; each may have an adapter. A batch completes as a whole, so a
+streamed reply comes in one piece.
 
 Every option of the endpoint is a setting:
 
-    system             a system prompt of the worker's own, before any other
-    adapter            the directory of a LoRA adapter, as peft writes it
-    temperature, top_p sampling where a request does not say
-    dtype, device      how the base model is loaded; `auto` and the graphics card if there is one
+    system             a system prompt, before any other
+    adapter            the directory of a LoRA adapter in peft's format
+    temperature, top_p defaults of requests
+    dtype, device      how the base model is loaded; by default `auto` and the GPU if any
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from podium.core.request import Message, Reply, Request, Text, Thinking
 from podium.core.usage import Number, Usage
 from podium.core.worker import Worker
 from podium.workers.endpoints import Endpoint
-from podium.workers.local.batching import ModelName, shared_batching_model
-from podium.workers.translation import unsupported, with_system
+from podium.workers.local.batching import ModelName, shared_completion_model
+from podium.workers.translation import unsupported_part, with_system
 
 if TYPE_CHECKING:
     from podium.workers.http import Http
@@ -52,7 +52,7 @@ SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "dtype": str,
     "device": str,
 }
-"""The options, and what each must be."""
+"""The options and their types."""
 
 _RANGES: Final = {
     "temperature": ((0.0, math.inf), "0 or more"),
@@ -62,12 +62,11 @@ _RANGES: Final = {
 DEFAULT_MAX_TOKENS: Final = 512
 
 PACKAGES: Final = ("torch", "transformers", "gguf", "safetensors")
-"""What runs the models, and comes with the extra `train`."""
+"""Packages of the extra `train` that run the models."""
 
 
 class TransformersWorker(Worker):
-    """A worker over a model in this process. The model is loaded with the first call, and its
-    weights are fetched before if they are not here yet."""
+    """A worker over a model in this process; the first call downloads and loads it."""
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         _check_packages(profile)
@@ -77,14 +76,14 @@ class TransformersWorker(Worker):
         self._temperature = float(options.get("temperature", 0.0))
         self._top_p = float(options.get("top_p", 1.0))
         self._adapter = _directory(options["adapter"]) if options.get("adapter") else None
-        self._model = shared_batching_model(
+        self._model = shared_completion_model(
             ModelName(profile.model, options.get("dtype", "auto"), options.get("device", ""))
         )
         self._model.hold()
         self._closed = False
 
     async def reply(self, request: Request) -> Reply:
-        """Answer the request, in one batch with those that come at the same time."""
+        """Return the reply; concurrent requests form one batch."""
         _refuse_what_is_not_possible(self.profile, request)
         messages = with_system(self._system, request.messages)
         said = [_plain(message, self.profile) for message in messages]
@@ -102,19 +101,19 @@ class TransformersWorker(Worker):
         )
 
     async def load(self) -> None:
-        """Load the model now, so that the first call need not wait for it."""
+        """Load the model now."""
         with self._boundary():
             await self._model.ready()
 
     async def close(self) -> None:
-        """Give the model up; it is unloaded when no worker uses it any more."""
+        """Release the model; it is unloaded when no worker uses it."""
         if not self._closed:
             self._closed = True
             await self._model.release()
 
     @contextmanager
     def _boundary(self) -> Iterator[None]:
-        """Turn what goes wrong with the model into a fault of this worker."""
+        """Turn model failures into a `WorkerError`."""
         try:
             yield
         except (ConfigError, StoreError) as error:
@@ -123,7 +122,7 @@ class TransformersWorker(Worker):
             raise WorkerCrashed(f"worker {self.profile.name!r}: {error}") from error
 
     def _sampling(self, request: Request, loaded: Pretrained, taken: int) -> Sampling:
-        """How the request is completed, within the tokens that its prompt leaves of the model's."""
+        """Return the sampling parameters, within the tokens that the prompt leaves."""
         from podium.workers.local.decoding import Sampling
 
         usual = self.profile.limits.max_output_tokens or DEFAULT_MAX_TOKENS
@@ -181,7 +180,7 @@ def _directory(adapter: str) -> str:
 
 
 def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> None:
-    """Nothing that was asked for is left out silently."""
+    """Refuse features that would be ignored silently."""
     asked = {
         "a JSON schema": request.schema is not None,
         "a grammar": bool(request.grammar),
@@ -196,10 +195,10 @@ def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> No
 
 
 def _plain(message: Message, profile: WorkerProfile) -> dict[str, str]:
-    """The message in words; what was thought before it is nobody else's."""
+    """Return the message's text without thinking."""
     for part in message.parts:
         if not isinstance(part, Text | Thinking):
-            raise unsupported(part, message, profile)
+            raise unsupported_part(part, message, profile)
     return {"role": message.role, "content": message.text}
 
 

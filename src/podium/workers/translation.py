@@ -1,4 +1,4 @@
-"""What the vendors' translations share about messages and their parts."""
+"""Shared translation of messages, parts and schemas for the vendors."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ _STRICT: Final = _COMMON | {
     "minItems",
     "maxItems",
 }
-"""The keywords that OpenAI's strict mode knows."""
+"""Keywords of OpenAI's strict mode."""
 
 _ENFORCED: Final = _COMMON | {"allOf", "default"}
-"""The keywords that Anthropic's structured output knows."""
+"""Keywords of Anthropic's structured output."""
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
-    """Whether OpenAI can enforce a schema to the letter: every object names all its members,
-    requires them all and allows no others."""
+    """True if OpenAI can enforce the schema: objects require all members and allow no others."""
     if not _STRICT.issuperset(schema):
         return False
     if _is_object(schema):
@@ -48,10 +47,11 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
     return all(is_strict(part) for part in _subschemas(schema))
 
 
-def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as Anthropic can enforce it: objects allow no members but their own, and what
-    cannot be enforced is said in the description instead. What fits this fits the original
-    too, as far as it is enforced."""
+def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema in the form that Anthropic can enforce.
+
+    Objects allow only their own members; what cannot be enforced goes into the description.
+    """
     kept: dict[str, Any] = {}
     only_said: dict[str, Any] = {}
     for keyword, value in schema.items():
@@ -74,7 +74,7 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _closed(part: Any) -> Any:
-    return closed(part) if isinstance(part, Mapping) else part
+    return close_schema(part) if isinstance(part, Mapping) else part
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:
@@ -94,13 +94,13 @@ Kind = TypeVar("Kind", bound=Part)
 Form = TypeVar("Form", dict[str, Any], list[Any])
 
 
-def of_kind(message: Message, kind: type[Kind]) -> list[Kind]:
-    """The message's parts of that kind, in order."""
+def parts_of_type(message: Message, kind: type[Kind]) -> list[Kind]:
+    """Return the message's parts of that type, in order."""
     return [part for part in message.parts if isinstance(part, kind)]
 
 
 def with_system(words: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages with a worker's own system prompt before theirs, as one message."""
+    """Put a worker's own system prompt before the messages, as one message."""
     if not words:
         return messages
     if messages and messages[0].role == "system":
@@ -110,33 +110,31 @@ def with_system(words: str, messages: tuple[Message, ...]) -> tuple[Message, ...
 
 
 def own_thinking(message: Message, profile: WorkerProfile) -> list[Thinking]:
-    """The thinking that this very model did. What another model thought is nobody else's, and
-    its opaque state would be refused."""
-    return [part for part in of_kind(message, Thinking) if part.model == profile.model]
+    """Return the thinking of this very model; another model's would be refused."""
+    return [part for part in parts_of_type(message, Thinking) if part.model == profile.model]
 
 
-def opaque_of(thinking: Thinking, form: type[Form], profile: WorkerProfile) -> Form:
-    """What a provider's opaque state holds. It has been in a client's hands, so it may be
-    anything."""
+def load_opaque(thinking: Thinking, form: type[Form], profile: WorkerProfile) -> Form:
+    """Decode a provider's opaque state, which the client may have changed."""
     try:
         kept = json.loads(thinking.opaque)
     except (ValueError, RecursionError):
-        raise changed_thinking(profile) from None
+        raise thinking_changed_error(profile) from None
     if not isinstance(kept, form):
-        raise changed_thinking(profile)
+        raise thinking_changed_error(profile)
     return kept
 
 
-def changed_thinking(profile: WorkerProfile) -> RequestRefused:
-    """The refusal of opaque state that the provider cannot have given."""
+def thinking_changed_error(profile: WorkerProfile) -> RequestRefused:
+    """Return the error for opaque state that the provider cannot have sent."""
     return RequestRefused(
         f"worker {profile.name!r} was handed back thinking that is not as it gave it; hand it back "
         f"unchanged, or leave it out"
     )
 
 
-def arguments_of(call: ToolCall, profile: WorkerProfile) -> dict[str, Any]:
-    """A tool call's arguments as an object, for vendors that do not take them as text."""
+def parse_arguments(call: ToolCall, profile: WorkerProfile) -> dict[str, Any]:
+    """Return a tool call's arguments as an object."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
@@ -150,17 +148,17 @@ def arguments_of(call: ToolCall, profile: WorkerProfile) -> dict[str, Any]:
 
 
 def data_url(image: Image) -> str:
-    """The picture's address, or the picture itself written as one."""
+    """Return the image's URL, or the image as a data URL."""
     return image.url or f"data:{image.media_type};base64,{image.data}"
 
 
-def prefills(request: Request, profile: WorkerProfile) -> bool:
-    """Whether Podium begins this reply itself."""
+def has_prefill(request: Request, profile: WorkerProfile) -> bool:
+    """True if Podium begins this reply itself."""
     return bool(request.prefill) and "prefill" in profile.capabilities
 
 
-def sampling_of(request: Request, profile: WorkerProfile, **names: str) -> dict[str, Any]:
-    """The request's sampling parameters under the vendor's names, where the model takes any."""
+def sampling_fields(request: Request, profile: WorkerProfile, **names: str) -> dict[str, Any]:
+    """Return sampling parameters under the vendor's names, if the model takes any."""
     if "sampling" not in profile.capabilities:
         return {}
     values = {vendors: getattr(request, ours) for ours, vendors in names.items()}
@@ -168,7 +166,7 @@ def sampling_of(request: Request, profile: WorkerProfile, **names: str) -> dict[
 
 
 def refuse_grammar(request: Request, profile: WorkerProfile) -> None:
-    """Only local models can follow a grammar."""
+    """Refuse a grammar: only local models follow one."""
     if request.grammar:
         raise RequestRefused(
             f"worker {profile.name!r} cannot follow a grammar; use a local model, or a schema"
@@ -176,15 +174,15 @@ def refuse_grammar(request: Request, profile: WorkerProfile) -> None:
 
 
 def refuse_seed(request: Request, profile: WorkerProfile) -> None:
-    """For the protocols that have no seed: one who asks for it must not believe in it."""
+    """Refuse a seed, for APIs that have none."""
     if request.seed is not None:
         raise RequestRefused(
             f"worker {profile.name!r} takes no seed; leave it out, or ask another worker"
         )
 
 
-def unsupported(part: Part, message: Message, profile: WorkerProfile) -> RequestRefused:
-    """The refusal of a part that the vendor has no place for."""
+def unsupported_part(part: Part, message: Message, profile: WorkerProfile) -> RequestRefused:
+    """Return the error for a part that the vendor does not take."""
     what = part.kind.replace("_", " ")
     return RequestRefused(
         f"worker {profile.name!r} takes no {what} in {message.role} messages; "
@@ -193,6 +191,5 @@ def unsupported(part: Part, message: Message, profile: WorkerProfile) -> Request
 
 
 def new_call_id() -> str:
-    """An id for a tool call that came without one. Never the same twice, so that the calls of
-    two turns cannot be mistaken for each other."""
+    """Return a unique id for a tool call that came without one."""
     return f"call_{secrets.token_hex(8)}"

@@ -17,12 +17,12 @@ from podium.core.errors import ConfigError
 from podium.workers.local import batching
 from podium.workers.local import batching as gathering
 from podium.workers.local.batching import (
-    Asked,
-    BatchingModel,
+    CompletionModel,
+    CompletionRequest,
     ModelName,
-    in_batches,
     most_tokens,
-    shared_batching_model,
+    shared_completion_model,
+    split_batches,
 )
 from support.tiny_model import model as tiny
 from support.tiny_model import one_thread, tiny_model
@@ -49,8 +49,8 @@ def name(tmp_path_factory: pytest.TempPathFactory) -> ModelName:
 
 
 @pytest.fixture
-async def model(name: ModelName) -> AsyncIterator[BatchingModel]:
-    model = BatchingModel(name)
+async def model(name: ModelName) -> AsyncIterator[CompletionModel]:
+    model = CompletionModel(name)
     yield model
     model.close()
 
@@ -88,12 +88,14 @@ def threads() -> int:
     return sum(thread.name == "podium-batches" for thread in threading.enumerate())
 
 
-async def alone(model: BatchingModel, prompt: list[int], adapter: str | None = None) -> Completion:
+async def alone(
+    model: CompletionModel, prompt: list[int], adapter: str | None = None
+) -> Completion:
     return await model.complete(prompt, SHORT, adapter)
 
 
 async def test_requests_at_one_time_are_one_batch_and_each_has_its_own_result(
-    model: BatchingModel, batches: list[int]
+    model: CompletionModel, batches: list[int]
 ) -> None:
     prompts = [[1 + place, 7, 40 + place % 3] for place in range(60)]
     await model.load()
@@ -106,7 +108,7 @@ async def test_requests_at_one_time_are_one_batch_and_each_has_its_own_result(
 
 
 async def test_requests_within_a_few_turns_are_one_batch_however_long_a_turn_takes(
-    model: BatchingModel, batches: list[int]
+    model: CompletionModel, batches: list[int]
 ) -> None:
     async def after(turns: int) -> Completion:
         for _ in range(turns):
@@ -120,7 +122,7 @@ async def test_requests_within_a_few_turns_are_one_batch_however_long_a_turn_tak
 
 
 async def test_requests_that_come_while_the_model_loads_are_one_batch_too(
-    model: BatchingModel, batches: list[int]
+    model: CompletionModel, batches: list[int]
 ) -> None:
     assert not model.is_loaded
     await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(20)))
@@ -130,7 +132,7 @@ async def test_requests_that_come_while_the_model_loads_are_one_batch_too(
 
 
 async def test_requests_that_come_during_a_batch_are_the_next_one(
-    model: BatchingModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
+    model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
     complete = Decoder.complete
@@ -151,15 +153,15 @@ async def test_requests_that_come_during_a_batch_are_the_next_one(
 
 
 async def test_a_batch_closes_although_others_keep_asking(
-    model: BatchingModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
+    model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "LONGEST_GATHERING", -1.0)
+    monkeypatch.setattr(gathering, "LONGEST_WAIT_SECONDS", -1.0)
     await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(3)))
     assert batches == [1, 1, 1]
 
 
 async def test_a_batch_has_a_greatest_size(
-    model: BatchingModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
+    model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathering, "MOST_ROWS", 8)
     await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(20)))
@@ -167,7 +169,7 @@ async def test_a_batch_has_a_greatest_size(
 
 
 async def test_rows_of_one_batch_have_adapters_of_their_own(
-    model: BatchingModel, batches: list[int], adapter: str, tmp_path: Path
+    model: CompletionModel, batches: list[int], adapter: str, tmp_path: Path
 ) -> None:
     other = str(save_adapter(tmp_path / "other", seed=2))
     wanted = [None, adapter, other, None, other]
@@ -183,7 +185,7 @@ async def test_rows_of_one_batch_have_adapters_of_their_own(
 
 
 async def test_a_fault_is_told_to_its_batch_and_the_next_one_goes_on(
-    model: BatchingModel, monkeypatch: pytest.MonkeyPatch
+    model: CompletionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await model.load()
     complete = Decoder.complete
@@ -208,7 +210,7 @@ async def test_a_fault_is_told_to_its_batch_and_the_next_one_goes_on(
 
 
 async def test_an_adapter_that_is_none_fails_who_asked_for_it_and_nobody_else(
-    model: BatchingModel, batches: list[int], adapter: str, tmp_path: Path
+    model: CompletionModel, batches: list[int], adapter: str, tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "missing")
     outcomes = await asyncio.gather(
@@ -226,7 +228,7 @@ async def test_an_adapter_that_is_none_fails_who_asked_for_it_and_nobody_else(
 
 
 async def test_whoever_stops_waiting_harms_nobody_and_is_not_worked_for(
-    model: BatchingModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
+    model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
     load = pretrained.load
@@ -253,7 +255,7 @@ async def test_whoever_stops_waiting_harms_nobody_and_is_not_worked_for(
 async def test_a_model_that_cannot_be_loaded_is_told_to_all_and_tried_again(
     tmp_path: Path,
 ) -> None:
-    model = BatchingModel(ModelName(f"file:{tmp_path / 'model'}", "float32", "cpu"))
+    model = CompletionModel(ModelName(f"file:{tmp_path / 'model'}", "float32", "cpu"))
     waiting = [alone(model, [1, place]) for place in range(3)]
     outcomes = await asyncio.gather(model.load(), *waiting, return_exceptions=True)
     assert all(isinstance(outcome, ConfigError) for outcome in outcomes)
@@ -264,16 +266,16 @@ async def test_a_model_that_cannot_be_loaded_is_told_to_all_and_tried_again(
 
 async def test_a_dtype_or_device_that_is_none_is_refused(name: ModelName) -> None:
     with pytest.raises(ConfigError, match="dtype is 'int8'; use auto"):
-        await BatchingModel(name._replace(dtype="int8")).load()
+        await CompletionModel(name._replace(dtype="int8")).load()
     with pytest.raises(ConfigError, match="device is 'gpu'; use cpu, cuda"):
-        await BatchingModel(name._replace(device="gpu")).load()
+        await CompletionModel(name._replace(device="gpu")).load()
 
 
 # ---- loops, threads and the end
 
 
 def test_two_event_loops_ask_the_same_model(name: ModelName) -> None:
-    model = BatchingModel(name)
+    model = CompletionModel(name)
     both_there = threading.Barrier(2, timeout=20)
     results: list[list[Completion]] = []
 
@@ -293,11 +295,11 @@ def test_two_event_loops_ask_the_same_model(name: ModelName) -> None:
 
 
 def test_a_loop_that_is_closed_takes_nothing_from_the_others(name: ModelName) -> None:
-    model = BatchingModel(name)
+    model = CompletionModel(name)
     gone = asyncio.new_event_loop()
     future: asyncio.Future[Completion] = gone.create_future()
     gone.close()
-    assert model._running().ask(Asked([1, 2], SHORT, None, future))
+    assert model._running().ask(CompletionRequest([1, 2], SHORT, None, future))
     assert isinstance(asyncio.run(alone(model, [1, 2])), Completion)
     model.close()
 
@@ -305,7 +307,7 @@ def test_a_loop_that_is_closed_takes_nothing_from_the_others(name: ModelName) ->
 async def test_closing_answers_what_was_asked_and_ends_the_thread(
     name: ModelName, batches: list[int]
 ) -> None:
-    model = BatchingModel(name)
+    model = CompletionModel(name)
     await model.load()
     waiting = [asyncio.create_task(alone(model, [1, place])) for place in range(3)]
     await asyncio.sleep(0)
@@ -318,7 +320,7 @@ async def test_closing_answers_what_was_asked_and_ends_the_thread(
 
 
 async def test_a_closed_model_is_loaded_again_when_it_is_next_used(name: ModelName) -> None:
-    model = BatchingModel(name)
+    model = CompletionModel(name)
     first = await alone(model, [4, 5])
     model.close()
     assert await alone(model, [4, 5]) == first
@@ -326,7 +328,7 @@ async def test_a_closed_model_is_loaded_again_when_it_is_next_used(name: ModelNa
 
 
 async def test_the_last_user_unloads_the_model_and_its_memory_is_free(name: ModelName) -> None:
-    model = BatchingModel(name)
+    model = CompletionModel(name)
     model.hold()
     model.hold()
     weights = weakref.ref((await model.load()).model)
@@ -351,10 +353,10 @@ def watched() -> Iterator[list[BaseException]]:
 async def test_a_model_that_nobody_knows_any_more_ends_its_thread(
     name: ModelName, watched: list[BaseException]
 ) -> None:
-    model: BatchingModel | None = shared_batching_model(name)
+    model: CompletionModel | None = shared_completion_model(name)
     assert model is not None
-    assert shared_batching_model(name) is model
-    assert shared_batching_model(name._replace(dtype="float64")) is not model
+    assert shared_completion_model(name) is model
+    assert shared_completion_model(name._replace(dtype="float64")) is not model
     await alone(model, [1, 2])
     (thread,) = (t for t in threading.enumerate() if t.name == "podium-batches")
     model = None
@@ -362,20 +364,20 @@ async def test_a_model_that_nobody_knows_any_more_ends_its_thread(
     await asyncio.to_thread(thread.join, 10)
     assert not thread.is_alive()
     assert not watched
-    assert not shared_batching_model(name).is_loaded
+    assert not shared_completion_model(name).is_loaded
 
 
 # ---- memory
 
 
-def asked(*sizes: int) -> list[Asked]:
+def asked(*sizes: int) -> list[CompletionRequest]:
     future: Any = None
-    return [Asked([1] * (size - 3), SHORT, None, future) for size in sizes]
+    return [CompletionRequest([1] * (size - 3), SHORT, None, future) for size in sizes]
 
 
 def test_a_batch_takes_no_more_than_memory_holds() -> None:
     def sizes(most: int, *given: int) -> list[list[int]]:
-        return [[one.size for one in batch] for batch in in_batches(asked(*given), most)]
+        return [[one.size for one in batch] for batch in split_batches(asked(*given), most)]
 
     assert sizes(99, 10, 50, 10, 20, 30) == [[10, 10, 20], [30], [50]]
     assert sizes(1000, 10, 50, 10, 20, 30) == [[10, 10, 20, 30, 50]]
@@ -400,7 +402,7 @@ async def test_nothing_heavy_is_loaded_before_it_is_needed(
         raise AssertionError("nobody asked")
 
     monkeypatch.setattr(pretrained, "load", never)
-    model = shared_batching_model(name)
+    model = shared_completion_model(name)
     model.hold()
     await model.release()
     assert threads() == 0

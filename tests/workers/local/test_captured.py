@@ -19,10 +19,10 @@ pytest.importorskip("transformers")
 
 from podium.workers.local import captured
 from podium.workers.local.captured import (
-    GRAIN,
     GROUPED_ATTENTION,
+    SIZE_MULTIPLE,
+    BatchSize,
     CapturedSteps,
-    Size,
     bytes_a_token,
 )
 from podium.workers.local.decoding import Completion, Decoder, Sampling
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.torch
 __all__ = ["one_thread"]
 
 PROMPTS = [[5, 80, 33, 200, 11, 9, 64], [7, 7], [42, 1, 3, 17, 250], [99]]
-LONG = [[place * 7 % 380 for place in range(GRAIN + 5)], [1, 2, 3]]
+LONG = [[place * 7 % 380 for place in range(SIZE_MULTIPLE + 5)], [1, 2, 3]]
 
 
 def grouped(model: Any) -> Any:
@@ -64,20 +64,20 @@ def test_a_batch_that_comes_again_knows_nothing_of_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = []
-    make = captured.FixedMemory.__init__
+    make = captured.FixedBatchCache.__init__
 
     def counted(memory: Any, *arguments: Any) -> None:
         made.append(arguments[2:])
         make(memory, *arguments)
 
-    monkeypatch.setattr(captured.FixedMemory, "__init__", counted)
+    monkeypatch.setattr(captured.FixedBatchCache, "__init__", counted)
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
     sampling = [Sampling(6)] * 4
     for prompts in (PROMPTS, [[9] * 12, [8], [7, 6], [5]], PROMPTS):
         assert fixed.complete(prompts, sampling, captured=True) == growing.complete(
             prompts, sampling
         )
-    assert made == [(Size(4, 2 * GRAIN, 0), None)]
+    assert made == [(BatchSize(4, 2 * SIZE_MULTIPLE, 0), None)]
 
 
 def test_a_step_that_is_somewhat_too_large_is_taken_for_a_smaller_batch() -> None:
@@ -86,7 +86,7 @@ def test_a_step_that_is_somewhat_too_large_is_taken_for_a_smaller_batch() -> Non
     for prompts in (LONG, PROMPTS[:2]):
         found = fixed.complete(prompts, sampling, captured=True)
         assert found == growing.complete(prompts, sampling)
-    assert list(fixed._captured._memories) == [Size(4, 3 * GRAIN, 0)]
+    assert list(fixed._captured._memories) == [BatchSize(4, 3 * SIZE_MULTIPLE, 0)]
     assert fixed.complete(PROMPTS[:1], sampling[:1], captured=True) == growing.complete(
         PROMPTS[:1], sampling[:1]
     )
@@ -97,7 +97,7 @@ def test_no_more_sizes_are_remembered_than_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
-    room = 6 * 2 * GRAIN * bytes_a_token(fixed.model)
+    room = 6 * 2 * SIZE_MULTIPLE * bytes_a_token(fixed.model)
     monkeypatch.setattr(captured, "MOST_BYTES", room)
     for rows, remembered in ((4, [4]), (1, [4, 1]), (2, [1, 4]), (1, [4, 1]), (3, [1, 4])):
         sampling = [Sampling(3)] * rows
@@ -108,7 +108,7 @@ def test_no_more_sizes_are_remembered_than_there_is_room_for(
 
 def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MOST_BYTES", GRAIN * bytes_a_token(fixed.model))
+    monkeypatch.setattr(captured, "MOST_BYTES", SIZE_MULTIPLE * bytes_a_token(fixed.model))
     sampling = [Sampling(3)] * 4
     found = fixed.complete(PROMPTS, sampling, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling)
@@ -117,7 +117,7 @@ def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch
 
 def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MOST_BYTES", 4 * 2 * GRAIN * bytes_a_token(fixed.model))
+    monkeypatch.setattr(captured, "MOST_BYTES", 4 * 2 * SIZE_MULTIPLE * bytes_a_token(fixed.model))
     sampling = [Sampling(2 + place) for place in range(4)]
     found = fixed.complete(PROMPTS, sampling, copies=2, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
@@ -131,7 +131,7 @@ def left_free(count: int, model: object) -> int:
 def test_no_more_is_taken_than_half_of_what_the_card_has_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    a_row = 2 * GRAIN * bytes_a_token(tiny())
+    a_row = 2 * SIZE_MULTIPLE * bytes_a_token(tiny())
     for free, has_room in ((7 * a_row, False), (8 * a_row, True)):
         monkeypatch.setattr(captured, "room_beside", partial(left_free, free))
         steps = CapturedSteps(tiny())
@@ -143,7 +143,7 @@ def test_when_few_rows_are_left_they_go_on_in_a_smaller_batch(
 ) -> None:
     monkeypatch.setattr(captured, "LEAST_ROWS", 1)
     fixed = decoder(grouped(tiny()), end_tokens=(100,))
-    filled = LONG[0][:GRAIN]  # nothing is free before the one that stays
+    filled = LONG[0][:SIZE_MULTIPLE]  # nothing is free before the one that stays
     prompts = [PROMPTS[0], filled, *PROMPTS[2:]]
     sampling = [Sampling(2), Sampling(30), Sampling(3), Sampling(3)]
     expected = decoder(tiny(), end_tokens=(100,)).complete(prompts, sampling, copies=4)
@@ -157,7 +157,7 @@ def test_where_there_is_no_room_for_a_smaller_batch_all_rows_stay(
 ) -> None:
     monkeypatch.setattr(captured, "LEAST_ROWS", 1)
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MOST_BYTES", 16 * 2 * GRAIN * bytes_a_token(fixed.model))
+    monkeypatch.setattr(captured, "MOST_BYTES", 16 * 2 * SIZE_MULTIPLE * bytes_a_token(fixed.model))
     sampling = [Sampling(2), Sampling(20), Sampling(3), Sampling(3)]
     found = fixed.complete(PROMPTS, sampling, copies=4, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=4)

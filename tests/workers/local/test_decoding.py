@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.workers.local import decoding
-from podium.workers.local.decoding import Completion, Decoder, Growing, Sampling
+from podium.workers.local.decoding import Completion, Decoder, GrowingCache, Sampling
 from podium.workers.local.lora import EVERY_LINEAR_LAYER, AdapterStack, LoraShape
 
 pytestmark = pytest.mark.torch
@@ -109,13 +109,13 @@ def test_every_row_has_its_own_bound_and_may_end_with_its_last_token() -> None:
 
 def test_rows_that_have_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    step = Growing.step
+    step = GrowingCache.step
 
-    def counted(memory: Growing, tokens: Any) -> Any:
+    def counted(memory: GrowingCache, tokens: Any) -> Any:
         sizes.append(len(tokens))
         return step(memory, tokens)
 
-    monkeypatch.setattr(Growing, "step", counted)
+    monkeypatch.setattr(GrowingCache, "step", counted)
     bounds = [2, 2, 2, 2, 2, 5, 8]
     prompts = [PROMPTS[place % 4] for place in range(7)]
     completions = decoder().complete(prompts, [Sampling(bound) for bound in bounds])

@@ -13,7 +13,7 @@ from podium.workers import Endpoint, Http, connect, transformers
 from podium.workers.llamacpp import SETTINGS
 from podium.workers.local import batching as gathering
 from podium.workers.local.llama_server import ModelSettings
-from podium.workers.local.sources import ShippedAdapter, packaged_models, source
+from podium.workers.local.sources import ShippedAdapter, packaged_models, parse_source
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "local-models.md").read_text("utf-8")
@@ -45,7 +45,7 @@ def test_every_option_of_transformers_is_documented() -> None:
     (table,) = re.findall(r"^\| option \|.*?\n\n", PAGE, re.S | re.M)
     first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
     assert re.findall(r"`(\w+)`", " ".join(first_cells)) == list(transformers.SETTINGS)
-    assert gathering.QUIET_TURNS == 8
+    assert gathering.IDLE_TURNS == 8
     assert "the event loop has turned eight times and nobody has asked" in PAGE
 
 
@@ -54,7 +54,7 @@ def test_the_documented_names_are_names_of_models() -> None:
     names = re.findall(r"`([\w-]+-instruct|(?:hf|file):[^`]+)`", table)
     assert len(names) == 4
     assert names[0] == packaged_models()[0].name
-    assert all(source(name).name == name for name in names)
+    assert all(parse_source(name).name == name for name in names)
 
 
 def test_every_setting_is_documented_with_its_true_default() -> None:

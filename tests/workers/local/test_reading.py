@@ -11,7 +11,7 @@ import pytest
 
 from podium.core.errors import ConfigError, WorkerCrashed
 from podium.workers.local import hidden_states as reading
-from podium.workers.local.hidden_states import HiddenReader, Shape
+from podium.workers.local.hidden_states import HiddenReader, ReaderShape
 from support.tiny_model import model as tiny
 from support.tiny_model import one_thread, tiny_model, tokenizer
 
@@ -45,13 +45,13 @@ async def reader(base: str) -> AsyncIterator[HiddenReader]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many texts were read at a time."""
     sizes: list[int] = []
-    states = reading._Reading._states
+    states = reading._LoadedReader._states
 
     def counted(work: Any, batch: Any) -> list[Any]:
         sizes.append(len(batch))
         return states(work, batch)
 
-    monkeypatch.setattr(reading._Reading, "_states", counted)
+    monkeypatch.setattr(reading._LoadedReader, "_states", counted)
     return sizes
 
 
@@ -108,7 +108,7 @@ async def test_a_text_of_one_token_is_read_by_that(reader: HiddenReader) -> None
 
 
 async def test_the_shape_says_what_there_is_to_learn(reader: HiddenReader) -> None:
-    assert await reader.shape([QUERIES, EMBEDDING]) == Shape(48, (48, 48))
+    assert await reader.shape([QUERIES, EMBEDDING]) == ReaderShape(48, (48, 48))
     with pytest.raises(ConfigError, match="has no matrix 'model.norm.weight'; it has model.embed"):
         await reader.shape(["model.norm.weight"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
-from podium.workers.local.batching import Shared
+from podium.workers.local.batching import SharedByKey
 
 
 class Loaded:
@@ -14,7 +14,7 @@ class Loaded:
 
 
 def test_whoever_names_it_alike_gets_the_same() -> None:
-    shared = Shared(Loaded)
+    shared = SharedByKey(Loaded)
     with ThreadPoolExecutor(8) as threads:
         held = list(threads.map(shared, ["a"] * 50))
     assert len(set(map(id, held))) == 1
@@ -28,7 +28,7 @@ def test_what_nobody_holds_is_made_anew() -> None:
         made.append(name)
         return Loaded(name)
 
-    shared = Shared(make)
+    shared = SharedByKey(make)
     held = shared("a")
     assert shared("a") is held
     del held

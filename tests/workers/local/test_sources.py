@@ -9,7 +9,7 @@ from podium.workers.local.sources import (
     PackagedModel,
     is_repository,
     packaged_models,
-    source,
+    parse_source,
     weights_file,
 )
 
@@ -24,26 +24,26 @@ def test_the_default_weights_are_in_the_manifest_with_licence_and_checksum() -> 
 
 
 def test_a_plain_name_is_a_model_of_the_manifest() -> None:
-    assert isinstance(source("smollm2-135m-instruct"), PackagedModel)
+    assert isinstance(parse_source("smollm2-135m-instruct"), PackagedModel)
 
 
 def test_a_name_with_hf_is_a_file_on_the_hub_at_its_main_revision() -> None:
-    found = source("hf:owner/repo-GGUF/folder/model.Q4_0.gguf")
+    found = parse_source("hf:owner/repo-GGUF/folder/model.Q4_0.gguf")
     assert found == HubFile("owner/repo-GGUF", "folder/model.Q4_0.gguf", "main")
     assert found.name == "hf:owner/repo-GGUF/folder/model.Q4_0.gguf"
 
 
 def test_a_hub_file_of_another_revision_keeps_its_name_and_has_its_own_place() -> None:
-    found = source("hf:owner/repo@v2/model.gguf")
+    found = parse_source("hf:owner/repo@v2/model.gguf")
     assert found == HubFile("owner/repo", "model.gguf", "v2")
     assert found.name == "hf:owner/repo@v2/model.gguf"
     assert found.path == Path("hub/owner/repo@v2/model.gguf")
 
 
 def test_a_name_with_file_or_a_plain_path_is_a_file_on_this_machine(tmp_path: Path) -> None:
-    assert source(f"file:{tmp_path}/a.gguf") == LocalFile(tmp_path / "a.gguf")
-    assert source(f"{tmp_path}/a.gguf") == LocalFile(tmp_path / "a.gguf")
-    assert source("~/a.gguf") == LocalFile(Path.home() / "a.gguf")
+    assert parse_source(f"file:{tmp_path}/a.gguf") == LocalFile(tmp_path / "a.gguf")
+    assert parse_source(f"{tmp_path}/a.gguf") == LocalFile(tmp_path / "a.gguf")
+    assert parse_source("~/a.gguf") == LocalFile(Path.home() / "a.gguf")
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_a_name_with_file_or_a_plain_path_is_a_file_on_this_machine(tmp_path: Pa
 )
 def test_a_hub_name_that_is_no_file_or_leaves_its_folder_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"write hf:owner/repository/file\.gguf"):
-        source(name)
+        parse_source(name)
 
 
 def test_an_unknown_name_suggests_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match=r"did you mean smollm2-135m-instruct\?"):
-        source("smolm2-135m-instruct")
+        parse_source("smolm2-135m-instruct")
 
 
 def test_an_unknown_name_with_nothing_near_lists_what_there_is() -> None:
     with pytest.raises(ConfigError, match=r"there are smollm2.*all-minilm.*hf:owner.*file:/"):
-        source("gpt-5")
+        parse_source("gpt-5")
 
 
 def test_what_transformers_reads_by_itself_is_no_weights_file(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from podium.core.request import Image, Message, ToolResult
 from podium.server.access.sessions import NEVER_PUBLIC, Headers
 from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
-from podium.workers.http import HEADER, come_through
+from podium.workers.http import HEADER, count_hops
 
 PRIVATE_ENDINGS: Final = (*NEVER_PUBLIC, ".lan", ".home", ".corp", ".intranet", ".private")
 """Endings of names that mean something only within one network."""
@@ -196,7 +196,7 @@ def enter_hop(headers: Headers) -> AbstractContextManager[None]:
     """A block for the calls of one request; raises `ApiError` where it has come too far."""
     said = headers.get(HEADER.lower())
     if said is None:
-        return come_through(1)
+        return count_hops(1)
     if not (said.isascii() and said.isdigit() and len(said) < 5):
         raise invalid(HEADER, f"{HEADER}: expected a whole number, got {said[:40]!r}; leave it out")
     if int(said) > MOST_HOPS:
@@ -206,7 +206,7 @@ def enter_hop(headers: Headers) -> AbstractContextManager[None]:
         )
         LOGGER.warning("refused: %s", problem)  # whoever runs the server has to act
         raise ApiError("invalid", problem)
-    return come_through(int(said) + 1)
+    return count_hops(int(said) + 1)
 
 
 def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:

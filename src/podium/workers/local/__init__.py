@@ -1,1 +1,1 @@
-"""Local models: fetching their weights once, and the processes that run them."""
+"""Local models: weights, the llama.cpp process, and batched decoding with transformers."""

@@ -1,7 +1,7 @@
 """Concurrent requests to one local model, completed in batches.
 
-Whoever asks waits for a completion of their own; those who ask at about one time are completed
-together, which `podium.local.gathering` sees to. What a completion is, is `podium.local.decoding`.
+Requests that arrive at about the same time form one batch; each caller gets its own completion.
+Completions themselves are `podium.workers.local.decoding`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Shared(Generic[Key, Value]):
-    """Makes one value for each key, and forgets it when nobody holds it any more. Safe to call
-    from several threads."""
+class SharedByKey(Generic[Key, Value]):
+    """Creates one value per key and drops it when it is no longer used. Thread-safe."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
         self._make = make
@@ -38,7 +37,7 @@ class Shared(Generic[Key, Value]):
         self._changing = threading.Lock()
 
     def __call__(self, key: Key) -> Value:
-        """The one value of that key."""
+        """Return the one value of that key."""
         with self._changing:
             value = self._values.get(key)
             if value is None:
@@ -46,45 +45,47 @@ class Shared(Generic[Key, Value]):
             return value
 
 
-QUIET_TURNS: Final = 8
-"""A batch is closed when the askers' event loop has turned so often and nobody has asked: what
-follows from one event, such as the second steps of a thousand workflows, follows within a few
-turns, however long they take."""
+IDLE_TURNS: Final = 8
+"""A batch closes after this many turns of the callers' event loop without a new request.
 
-LONGEST_GATHERING: Final = 2.0
-"""A batch is closed after so many seconds although others keep asking."""
+What follows from one event, such as the second steps of a thousand workflows, arrives within a few
+turns, however long they take.
+"""
+
+LONGEST_WAIT_SECONDS: Final = 2.0
+"""A batch closes after this many seconds even if requests keep coming."""
 
 MOST_ROWS: Final = 1024
 
 
 class ModelName(NamedTuple):
-    """Which model, and how it is loaded: `podium.local.pretrained` has the forms."""
+    """A model and how it is loaded; see `podium.workers.local.pretrained`."""
 
     name: str
     dtype: str = "auto"
     device: str = ""
 
 
-class Waiting(Protocol):
-    """Somebody who has asked and waits."""
+class BatchRequest(Protocol):
+    """A request that waits for its result."""
 
     @property
     def future(self) -> asyncio.Future[Any]:
-        """Where the outcome is told."""
+        """Receives the result."""
         ...
 
     @property
     def size(self) -> int:
-        """The most tokens that it may come to."""
+        """The most tokens that it may take."""
         ...
 
 
-Asking = TypeVar("Asking", bound=Waiting)
-Asked_contra = TypeVar("Asked_contra", bound=Waiting, contravariant=True)
+Asking = TypeVar("Asking", bound=BatchRequest)
+Asked_contra = TypeVar("Asked_contra", bound=BatchRequest, contravariant=True)
 
 
-class Work(Protocol[Asked_contra]):
-    """A loaded model at work."""
+class LoadedModel(Protocol[Asked_contra]):
+    """A loaded model that answers batches."""
 
     @property
     def pretrained(self) -> Pretrained:
@@ -92,29 +93,28 @@ class Work(Protocol[Asked_contra]):
         ...
 
     def answer(self, gathered: Sequence[Asked_contra]) -> None:
-        """Tell everybody their outcome; faults too are told, and never raised."""
+        """Resolve every request, with an error if it failed; never raise."""
         ...
 
 
-class GatheringModel(Generic[Asking]):
-    """One model in memory, for everybody in this process, with what is done for those who ask.
-    Safe to use from several event loops and threads."""
+class SharedBatchModel(Generic[Asking]):
+    """One model in memory, shared by this process. Safe across event loops and threads."""
 
-    def __init__(self, model: ModelName, begin: Callable[[ModelName], Work[Asking]]) -> None:
+    def __init__(self, model: ModelName, begin: Callable[[ModelName], LoadedModel[Asking]]) -> None:
         self._model = model
         self._begin = begin
         self._users = 0
         self._changing = threading.Lock()
-        self._thread: _GatheringThread[Asking] | None = None
-        self._end: weakref.finalize[Any, GatheringModel[Asking]] | None = None
+        self._thread: _BatchThread[Asking] | None = None
+        self._end: weakref.finalize[Any, SharedBatchModel[Asking]] | None = None
 
     def hold(self) -> None:
-        """Count one more user of this model."""
+        """Count one more user."""
         with self._changing:
             self._users += 1
 
     async def release(self) -> None:
-        """Count one user less; the last one to leave unloads the model."""
+        """Count one user less; the last one unloads the model."""
         with self._changing:
             self._users -= 1
             is_last = not self._users
@@ -123,30 +123,29 @@ class GatheringModel(Generic[Asking]):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is in memory now."""
+        """True if the model is in memory."""
         thread = self._thread
         return thread is not None and not thread.is_over and thread.loaded.done()
 
     async def load(self) -> Pretrained:
-        """The model and its tokenizer; the first call takes a while."""
+        """Return the model and its tokenizer, loaded if necessary."""
         loaded = self._running().loaded
         return loaded.result() if loaded.done() else await asyncio.wrap_future(loaded)
 
     async def ready(self) -> Pretrained:
-        """The model, with its weights fetched before where they are of those that Podium keeps."""
+        """Download the weights if Podium manages them, then load the model."""
         file = weights_file(self._model.name)
         if file is not None and not self.is_loaded:
             await weights.locate(file)
         return await self.load()
 
     def ask(self, asked: Asking) -> None:
-        """Have somebody's outcome told to them, together with whoever else asks at this time."""
+        """Submit a request; it joins the current batch."""
         while not self._running().ask(asked):
             pass  # it has just ended: the next one is begun
 
     def close(self) -> None:
-        """Unload the model, once it has done what was asked. It is loaded again when it is next
-        used."""
+        """Unload the model after pending requests; the next use loads it again."""
         with self._changing:
             thread, self._thread = self._thread, None
             end, self._end = self._end, None
@@ -154,22 +153,22 @@ class GatheringModel(Generic[Asking]):
             end()
             thread.join()
 
-    def _running(self) -> _GatheringThread[Asking]:
+    def _running(self) -> _BatchThread[Asking]:
         with self._changing:
             if self._thread is None or self._thread.is_over:
                 if self._end is not None:
                     self._end.detach()
-                self._thread = _GatheringThread(self._model, self._begin)
+                self._thread = _BatchThread(self._model, self._begin)
                 # The thread knows nothing of this object, and ends with it.
                 self._end = weakref.finalize(self, self._thread.end)
                 self._thread.start()
             return self._thread
 
 
-class _GatheringThread(threading.Thread, Generic[Asking]):
-    """Loads a model, then works for those who ask, all of one time together, until it is ended."""
+class _BatchThread(threading.Thread, Generic[Asking]):
+    """Loads a model and answers batches until it is stopped."""
 
-    def __init__(self, model: ModelName, begin: Callable[[ModelName], Work[Asking]]) -> None:
+    def __init__(self, model: ModelName, begin: Callable[[ModelName], LoadedModel[Asking]]) -> None:
         super().__init__(name="podium-batches", daemon=True)
         self.loaded: Future[Pretrained] = Future()
         self.loaded.set_running_or_notify_cancel()  # whoever stops waiting stops for themselves
@@ -180,27 +179,27 @@ class _GatheringThread(threading.Thread, Generic[Asking]):
         self._ending = threading.RLock()
 
     def ask(self, asked: Asking) -> bool:
-        """Have it worked on; False where the thread takes nothing more."""
+        """Submit a request; False if the thread is stopping."""
         with self._ending:
             if not self.is_over:
                 self._asked.put(asked)
             return not self.is_over
 
     def end(self) -> None:
-        """Take nothing more, and end after what was asked before."""
+        """Stop after the pending requests."""
         with self._ending:
             if not self.is_over:
                 self.is_over = True
                 self._asked.put(None)
 
     def run(self) -> None:
-        """What the thread does."""
+        """Run the thread."""
         try:
             work = self._begin(self._model)
         except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
             self.end()
             self.loaded.set_exception(error)
-            tell(list(iter(self._asked.get, None)), error)
+            deliver(list(iter(self._asked.get, None)), error)
             return
         self.loaded.set_result(work.pretrained)
         is_last = False
@@ -209,16 +208,16 @@ class _GatheringThread(threading.Thread, Generic[Asking]):
             work.answer(gathered)
 
     def _gather(self) -> tuple[list[Asking], bool]:
-        """All that ask at about this time, and whether they are the last."""
+        """Return the current batch, and whether it is the last."""
         gathered: list[Asking] = []
         another = self._asked.get()
-        latest = time.monotonic() + LONGEST_GATHERING
+        latest = time.monotonic() + LONGEST_WAIT_SECONDS
         while another is not None:
             gathered.append(another)
             if len(gathered) == MOST_ROWS or time.monotonic() > latest:
                 return gathered, False
             if self._asked.empty():
-                _wait_for_turns(another.future.get_loop(), LONGEST_GATHERING)
+                _wait_for_turns(another.future.get_loop(), LONGEST_WAIT_SECONDS)
             try:
                 another = self._asked.get_nowait()
             except queue.Empty:
@@ -227,7 +226,7 @@ class _GatheringThread(threading.Thread, Generic[Asking]):
 
 
 def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
-    """Let that event loop turn a few times, so that whoever is about to ask on it can do so."""
+    """Let that event loop turn a few times, so that its tasks can submit requests."""
     is_over = threading.Event()
 
     def turn(left: int) -> None:
@@ -237,14 +236,14 @@ def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
             is_over.set()
 
     try:
-        loop.call_soon_threadsafe(turn, QUIET_TURNS)
+        loop.call_soon_threadsafe(turn, IDLE_TURNS)
     except RuntimeError:
         return  # the loop is closed: nobody asks there any more
     is_over.wait(longest)
 
 
-def in_batches(asked: Sequence[Asking], most_tokens: int) -> Iterator[list[Asking]]:
-    """Those of about one length together, no more at a time than memory holds."""
+def split_batches(asked: Sequence[Asking], most_tokens: int) -> Iterator[list[Asking]]:
+    """Group requests of similar length, no more at a time than memory holds."""
     batch: list[Asking] = []
     for one in sorted(asked, key=lambda one: one.size):
         if batch and (len(batch) + 1) * one.size > most_tokens:
@@ -255,8 +254,8 @@ def in_batches(asked: Sequence[Asking], most_tokens: int) -> Iterator[list[Askin
         yield batch
 
 
-def tell(batch: Sequence[Waiting], outcome: Sequence[Any] | Exception) -> None:
-    """Hand the outcome to those who wait, all of one event loop at a time."""
+def deliver(batch: Sequence[BatchRequest], outcome: Sequence[Any] | Exception) -> None:
+    """Resolve the futures, grouped by event loop."""
     waiting: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
     for place, asked in enumerate(batch):
         own = outcome if isinstance(outcome, Exception) else outcome[place]
@@ -279,16 +278,16 @@ def _settle(waiting: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
 
 
 MOST_TOKENS: Final = 600_000
-"""Rows times their greatest length, where memory allows so many."""
+"""Rows times their greatest length, if memory allows."""
 
 PROCESSOR_BYTES: Final = 2 * 2**30
-"""What the keys and values of a batch may take of a processor's memory; of a graphics card's,
-they may take half of what is free once the model is loaded."""
+"""Bytes for the keys and values of a batch on a CPU; on a GPU, half of the free memory after
+loading."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One prompt that waits for its completion; `adapter` is the directory of one."""
+class CompletionRequest:
+    """A prompt that waits for its completion; `adapter` is a directory."""
 
     prompt: Sequence[int]
     sampling: Sampling
@@ -297,28 +296,27 @@ class Asked:
 
     @property
     def size(self) -> int:
-        """The most tokens that it may come to."""
+        """The most tokens that it may take."""
         return len(self.prompt) + self.sampling.max_tokens
 
 
-class BatchingModel(GatheringModel[Asked]):
-    """One model in memory, with any number of adapters, for everybody in this process. Safe to
-    use from several event loops and threads."""
+class CompletionModel(SharedBatchModel[CompletionRequest]):
+    """One model in memory with any number of adapters. Safe across event loops and threads."""
 
     def __init__(self, model: ModelName) -> None:
-        super().__init__(model, _Completing)
+        super().__init__(model, _LoadedCompletion)
 
     async def complete(
         self, prompt: Sequence[int], sampling: Sampling, adapter: str | None = None
     ) -> Completion:
-        """Complete the prompt, together with whoever else asks at this time."""
+        """Complete the prompt, in a batch with concurrent requests."""
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self.ask(Asked(prompt, sampling, adapter, future))
+        self.ask(CompletionRequest(prompt, sampling, adapter, future))
         return await future
 
 
-class _Completing:
-    """A loaded model and the adapters that were asked for so far."""
+class _LoadedCompletion:
+    """A loaded model and the adapters used so far."""
 
     def __init__(self, model: ModelName) -> None:
         from podium.workers.local import pretrained
@@ -338,18 +336,17 @@ class _Completing:
         if self._captured:
             self.pretrained.model.config._attn_implementation = GROUPED_ATTENTION
 
-    def answer(self, gathered: Sequence[Asked]) -> None:
-        """Complete what was asked; a fault is told to those whose batch it was, and to no one
-        else."""
+    def answer(self, gathered: Sequence[CompletionRequest]) -> None:
+        """Complete the requests; an error fails only its own batch."""
         waiting = [asked for asked in gathered if not asked.future.cancelled()]
         able = [asked for asked in waiting if self._has_adapter(asked)]
-        for batch in in_batches(able, self._most_tokens):
+        for batch in split_batches(able, self._most_tokens):
             try:
-                tell(batch, self._completions(batch))
+                deliver(batch, self._completions(batch))
             except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-                tell(batch, error)
+                deliver(batch, error)
 
-    def _completions(self, batch: Sequence[Asked]) -> list[Completion]:
+    def _completions(self, batch: Sequence[CompletionRequest]) -> list[Completion]:
         adapters = self._decoder.adapters
         return self._decoder.complete(
             [asked.prompt for asked in batch],
@@ -358,9 +355,11 @@ class _Completing:
             captured=self._captured,
         )
 
-    def _has_adapter(self, asked: Asked) -> bool:
-        """Whether the adapter is on the model, and was laid on if need be. A model that nobody
-        wants an adapter for need not be of a kind that takes one."""
+    def _has_adapter(self, asked: CompletionRequest) -> bool:
+        """Load the adapter if necessary; True if one is used.
+
+        A model without adapters need not support them.
+        """
         if asked.adapter is None:
             return True
         from podium.workers.local.lora import EVERY_LINEAR_LAYER, AdapterStack
@@ -374,13 +373,13 @@ class _Completing:
             if asked.adapter not in self._decoder.adapters.names:
                 self._decoder.adapters.add(asked.adapter, Path(asked.adapter))
         except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-            tell([asked], error)
+            deliver([asked], error)
             return False
         return True
 
 
 def most_tokens(model: Any) -> int:
-    """How many tokens' keys and values there is room for."""
+    """Return the number of tokens whose keys and values fit into memory."""
     from podium.workers.local.captured import bytes_a_token, room_beside
 
     is_on_a_card = model.device.type == "cuda"
@@ -388,5 +387,5 @@ def most_tokens(model: Any) -> int:
     return min(MOST_TOKENS, room // bytes_a_token(model))
 
 
-shared_batching_model: Final = Shared(BatchingModel)
-"""The one model of this process that is named and loaded so."""
+shared_completion_model: Final = SharedByKey(CompletionModel)
+"""Return the one model of this process with that name and settings."""

@@ -1,11 +1,9 @@
-"""Decoding steps that a graphics card repeats by itself.
+"""Decoding steps captured as CUDA graphs.
 
-A small model's step is a thousand tiny operations, and telling the card each of them takes longer
-than doing them. Where batches of one size come again and again, as in training, a step is
-recorded once as a CUDA graph over tensors of fixed size, and then only repeated. On a processor
-the same code runs without recording anything.
-
-Needs torch, and a model whose layers are those of Llama or Qwen2.
+A small model's step is a thousand tiny kernels, and launching them takes longer than running them.
+Where batches of one size come again and again, as in training, a step is captured once over tensors
+of fixed size and then replayed. On a CPU the same code runs without capturing. Needs torch, and a
+model with the layers of Llama or Qwen2.
 """
 
 from __future__ import annotations
@@ -23,23 +21,22 @@ from transformers.masking_utils import sdpa_mask
 
 from podium.workers.local.lora import AdapterStack
 
-GRAIN: Final = 64
-"""Sizes are rounded up to multiples of this, so that few are different."""
+SIZE_MULTIPLE: Final = 64
+"""Sizes are rounded up to multiples of this, so that few differ."""
 
 MOST_BYTES: Final = 24_000_000_000
-"""What the keys and values of all remembered sizes may take together, and no more than half of what
-is free on the card when the model is there; of more, the sizes that were not used for the longest
-time are forgotten."""
+"""Bytes for the keys and values of all captured sizes, at most half of the GPU's free memory; the
+least recently used sizes are dropped."""
 
 LEAST_ROWS: Final = 256
-"""When few rows of a batch are left, they go on in a smaller one, of no fewer rows than this."""
+"""The smallest batch that the last rows of a batch move to."""
 
-SPARE: Final = 2
-"""A recorded step is also taken for smaller batches, where it is at most so many times too large:
-that costs less than recording another."""
+MOST_OVERSIZE: Final = 2
+"""A captured step also serves smaller batches, up to this factor: that is cheaper than capturing
+another."""
 
-KINDS: Final = ("llama", "qwen2")
-"""The kinds of model that are known to work like this, by the name that transformers has."""
+MODEL_TYPES: Final = ("llama", "qwen2")
+"""Model types that are known to work, by transformers' names."""
 
 GROUPED_ATTENTION: Final = "podium_grouped"
 """The name under which transformers knows `grouped_attention`."""
@@ -49,7 +46,7 @@ class FixedCache:
     """Keys and values of their final size; a step writes at `position`."""
 
     def __init__(self, like: Sequence[Tensor], rows: int, width: int) -> None:
-        """For as many layers as there are in `like`, the keys of another batch."""
+        """Allocate as many layers as `like` has, the keys of another batch."""
         first = like[0]
         shape = (rows, first.shape[1], width, first.shape[3])
         self.keys = [first.new_zeros(shape) for _ in like]
@@ -57,15 +54,15 @@ class FixedCache:
         self.position = torch.zeros(1, dtype=torch.long, device=first.device)
 
     def fill(self, prompts: DynamicCache, every: Tensor) -> None:
-        """Begin with the keys and values of the prompts, each as often as `every` names it."""
+        """Start from the prompts' keys and values, each as often as `every` names it."""
         for place, layer in enumerate(prompts.layers):
             width = layer.keys.shape[2]
             self.keys[place][:, :, :width] = layer.keys[every]
             self.values[place][:, :, :width] = layer.values[every]
         self.position.fill_(width)
 
-    def take_over(self, other: FixedCache, rows: Tensor) -> None:
-        """Go on with these rows of another batch, which is no wider."""
+    def continue_from(self, other: FixedCache, rows: Tensor) -> None:
+        """Continue with these rows of another batch, which is no wider."""
         width = other.keys[0].shape[2]
         for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
             for to, from_ in zip(mine, theirs, strict=True):
@@ -73,22 +70,24 @@ class FixedCache:
         self.position.copy_(other.position)
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any) -> tuple[Tensor, Tensor]:
-        """What transformers calls: write the new token's, and return all."""
+        """Write the new token's keys and values and return all; called by transformers."""
         self.keys[layer].index_copy_(2, self.position, key)
         self.values[layer].index_copy_(2, self.position, value)
         return self.keys[layer], self.values[layer]
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """What transformers asks where it has to know; positions are always given here."""
+        """Return 0: positions are always passed explicitly."""
         return 0
 
 
-class FixedMemory:
-    """A batch of fixed size, whose step is recorded when it is first taken. It may have fewer
-    rows than there is room for; the others do what the last one does."""
+class FixedBatchCache:
+    """A batch of fixed size; its first step is captured.
+
+    Unused rows repeat the last one.
+    """
 
     def __init__(
-        self, model: Any, like: Sequence[Tensor], size: Size, adapters: AdapterStack | None
+        self, model: Any, like: Sequence[Tensor], size: BatchSize, adapters: AdapterStack | None
     ) -> None:
         rows, width = size.rows, size.width
         device = like[0].device
@@ -107,7 +106,7 @@ class FixedMemory:
     def begin(
         self, prompts: DynamicCache, mask: Tensor, every: Tensor, choices: Tensor | None
     ) -> None:
-        """Forget the batch before; go on from these prompts, each row with its adapter."""
+        """Start from these prompts, each row with its adapter."""
         self._used = len(every)
         every = self._filled_up(every)
         if choices is not None:
@@ -117,18 +116,18 @@ class FixedMemory:
         self._mask[:, 0, 0, : mask.shape[1]] = mask[every].bool()
         self._positions.copy_(mask.sum(1)[every][:, None] - 1)
 
-    def take_over(self, other: FixedMemory, rows: Tensor) -> None:
-        """Forget the batch before; go on with these rows of another one."""
+    def continue_from(self, other: FixedBatchCache, rows: Tensor) -> None:
+        """Continue with these rows of another batch."""
         self._used = len(rows)
         rows = self._filled_up(rows)
         self._choices.copy_(other._choices[rows])
-        self.cache.take_over(other.cache, rows)
+        self.cache.continue_from(other.cache, rows)
         self._mask.zero_()
         self._mask[..., : other.size.width] = other._mask[rows]
         self._positions.copy_(other._positions[rows])
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Take the next token of every row; return the logits after it."""
+        """Append the next token of every row; return the logits after it."""
         self._tokens.copy_(self._filled_up(tokens)[:, None])
         self._positions += 1
         self._mask.index_fill_(3, self.cache.position, True)
@@ -163,8 +162,10 @@ class FixedMemory:
         self._graph.replay()
 
     def _record(self) -> None:
-        """Take the step a few times aside, as CUDA wants it, and then record it. Writing the
-        same token to the same place again changes nothing."""
+        """Warm up on a side stream, as CUDA requires, then capture.
+
+        Writing the same token to the same place again changes nothing.
+        """
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -176,61 +177,60 @@ class FixedMemory:
             self._logits = self._forward()
 
 
-class Size(NamedTuple):
-    """What makes one recorded step another than the next: how many rows, how wide, and over how
-    many adapters."""
+class BatchSize(NamedTuple):
+    """The key of a captured step: rows, width and number of adapters."""
 
     rows: int
     width: int
     adapters: int
 
-    def holds(self, other: Size) -> bool:
-        """Whether a batch of the other size fits in, and not too loosely."""
+    def holds(self, other: BatchSize) -> bool:
+        """True if a batch of the other size fits without too much waste."""
         return (
             self.adapters == other.adapters
             and self.rows >= other.rows
             and self.width >= other.width
-            and self.rows * self.width <= SPARE * other.rows * other.width
+            and self.rows * self.width <= MOST_OVERSIZE * other.rows * other.width
         )
 
 
 class FixedBatch:
-    """A batch in a memory of fixed size, which moves to a smaller one when few of it are left."""
+    """A batch in a cache of fixed size, which moves to a smaller one when few rows are left."""
 
-    def __init__(self, steps: CapturedSteps, memory: FixedMemory) -> None:
+    def __init__(self, steps: CapturedSteps, memory: FixedBatchCache) -> None:
         self._steps = steps
         self._memory = memory
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Take the next token of every row; return the logits after it."""
+        """Append the next token of every row; return the logits after it."""
         return self._memory.step(tokens)
 
     def keep(self, rows: Tensor) -> bool:
-        """Go on with these rows alone, where a much smaller memory has room for them."""
+        """Continue with these rows, in a smaller cache if there is one."""
         smaller = self._steps.smaller(self._memory, len(rows))
         if smaller is None:
             return False
-        smaller.take_over(self._memory, rows)
+        smaller.continue_from(self._memory, rows)
         self._memory = smaller
         return True
 
 
 class CapturedSteps:
-    """The recorded steps of one model, by the size of their batch."""
+    """The captured steps of one model, by batch size."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._room = room_beside(model) // 2
-        self._memories: dict[Size, FixedMemory] = {}
+        self._memories: dict[BatchSize, FixedBatchCache] = {}
 
     def width_for(self, prompts: Sequence[Sequence[int]]) -> int:
-        """The width to which these prompts are padded."""
+        """Return the width to which these prompts are padded."""
         return _rounded(max(map(len, prompts)))
 
     def has_room_for(self, prompts: Sequence[Sequence[int]], copies: int, max_tokens: int) -> bool:
-        """Whether these prompts, and completions so long, can be of fixed size."""
+        """True if these prompts and completions fit into a fixed size."""
         width = self.width_for(prompts) + _rounded(max_tokens)
-        size = Size(_room_for(len(prompts) * copies), width, 0)
+        size = BatchSize(_room_for(len(prompts) * copies), width, 0)
         return self._bytes(size) <= self._most_bytes
 
     def batch(
@@ -242,10 +242,10 @@ class CapturedSteps:
         adapters: AdapterStack | None = None,
         choices: Tensor | None = None,
     ) -> FixedBatch:
-        """A batch that goes on from these prompts."""
+        """Return a batch that continues these prompts."""
         attention = self._model.config._attn_implementation
         assert attention in (GROUPED_ATTENTION, "sdpa"), f"{attention} takes no mask of yes and no"
-        size = Size(
+        size = BatchSize(
             _room_for(len(every)),
             mask.shape[1] + _rounded(max_tokens),
             len(adapters.names) if adapters is not None else 0,
@@ -254,8 +254,8 @@ class CapturedSteps:
         memory.begin(prompts, mask, every, choices)
         return FixedBatch(self, memory)
 
-    def smaller(self, memory: FixedMemory, rows: int) -> FixedMemory | None:
-        """A memory for so many rows of that one, where it is smaller and there is room for both."""
+    def smaller(self, memory: FixedBatchCache, rows: int) -> FixedBatchCache | None:
+        """Return a cache for fewer rows, if it is smaller and both fit into memory."""
         size = memory.size._replace(rows=_room_for(max(rows, LEAST_ROWS)))
         if (
             size.rows >= memory.size.rows
@@ -265,21 +265,21 @@ class CapturedSteps:
         return self._memory(size, memory.cache.keys, memory.adapters)
 
     def _memory(
-        self, size: Size, like: Sequence[Tensor], adapters: AdapterStack | None
-    ) -> FixedMemory:
-        """One that a batch of that size fits in, remembered or made."""
+        self, size: BatchSize, like: Sequence[Tensor], adapters: AdapterStack | None
+    ) -> FixedBatchCache:
+        """Return a cache for a batch of that size, captured before or new."""
         fitting = [other for other in self._memories if other.holds(size)]
         if fitting:
             size = min(fitting, key=self._bytes)
             memory = self._memories.pop(size)
         else:
             self._make_room_for(size)
-            memory = FixedMemory(self._model, like, size, adapters)
+            memory = FixedBatchCache(self._model, like, size, adapters)
         self._memories[size] = memory
         return memory
 
-    def _make_room_for(self, size: Size) -> None:
-        """Forget what is over other adapters, and then the oldest, as far as need be."""
+    def _make_room_for(self, size: BatchSize) -> None:
+        """Drop caches of other adapters, then the oldest, until there is room."""
         self._memories = {
             other: memory
             for other, memory in self._memories.items()
@@ -292,12 +292,12 @@ class CapturedSteps:
     def _most_bytes(self) -> int:
         return min(MOST_BYTES, self._room)
 
-    def _bytes(self, size: Size) -> int:
+    def _bytes(self, size: BatchSize) -> int:
         return size.rows * size.width * bytes_a_token(self._model)
 
 
 def bytes_a_token(model: Any) -> int:
-    """What the keys and values of one token take."""
+    """Return the bytes of one token's keys and values."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -306,7 +306,7 @@ def bytes_a_token(model: Any) -> int:
 
 
 def room_beside(model: Any) -> int:
-    """How many bytes are free where the model is; on a processor, as many as anybody asks for."""
+    """Return the free bytes on the model's device; unlimited on a CPU."""
     if model.device.type != "cuda":
         return sys.maxsize
     free: int = torch.cuda.mem_get_info(model.device)[0]
@@ -314,18 +314,17 @@ def room_beside(model: Any) -> int:
 
 
 def can_be_captured(model: Any) -> bool:
-    """Whether recording steps of this model, where it is, works and helps."""
-    return model.device.type == "cuda" and model.config.model_type in KINDS
+    """True if capturing works and helps for this model on its device."""
+    return model.device.type == "cuda" and model.config.model_type in MODEL_TYPES
 
 
 def _room_for(rows: int) -> int:
-    """The next power of four: a step over rows that nobody uses costs less than recording one
-    more size."""
+    """Return the next power of four: unused rows cost less than capturing one more size."""
     return 1 << 2 * -(-max(0, rows - 1).bit_length() // 2)
 
 
 def _rounded(size: int) -> int:
-    return -(-size // GRAIN) * GRAIN
+    return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
 def grouped_attention(
@@ -338,8 +337,7 @@ def grouped_attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention in which the heads that share a key are asked as one, so that keys and values
-    need not be copied for each of them."""
+    """Attention that treats heads sharing a key as one, without copying keys and values."""
     batch, heads, length, size = query.shape
     shared = key.shape[1]
     group = heads // shared

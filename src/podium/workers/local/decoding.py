@@ -1,12 +1,9 @@
-"""Text from a transformers model, many prompts at once.
+"""Batched decoding with a transformers model.
 
-Every prompt may choose its own adapter and its own temperature; prompts that are to be completed
-several times are read once. Keys and values either grow with every token, and rows that have
-ended leave the batch (`Growing`); or they have their final size from the beginning
-(`podium.local.captured`), which a graphics card can repeat without being told every step anew.
-
-This is the arithmetic alone: gathering requests into batches is `podium.local.batching`, and what
-a worker makes of it is `podium.providers.transformers`. Needs torch.
+Every prompt may have its own adapter and sampling parameters; a prompt with several completions is
+read once. The cache either grows with every token and drops finished rows (`GrowingCache`), or has
+its final size from the start (`podium.workers.local.captured`), which a GPU can replay as a CUDA
+graph. Collecting requests into batches is `podium.workers.local.batching`. Needs torch.
 """
 
 from __future__ import annotations
@@ -26,11 +23,11 @@ from podium.workers.local.lora import AdapterStack
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How one prompt is completed; a temperature of 0 always takes the likeliest token, and a
-    `top_k` of 0 leaves all of them to be drawn. With a `seed`, what is drawn is the same
-    whoever else is in the batch.
+    """The sampling parameters of one prompt.
 
-    Values that make no sense are refused here: in a batch they would harm everyone.
+    Temperature 0 is greedy; `top_k` 0 considers all tokens. With a `seed`, the result does not
+    depend on the rest of the batch. Invalid values are refused here: in a batch they would harm
+    every row.
     """
 
     max_tokens: int = 256
@@ -52,30 +49,28 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The tokens that were generated; `ended` says that the model ended them itself. The token
-    that ends them is among them."""
+    """The generated tokens, the end token included; `ended`: the model ended them itself."""
 
     tokens: tuple[int, ...]
     ended: bool
 
 
-class Memory(Protocol):
-    """What a batch remembers of its prompts and of what it has written so far."""
+class BatchCache(Protocol):
+    """The keys and values of a batch."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Take the next token of every row; return the logits after it."""
+        """Append the next token of every row; return the logits after it."""
         ...
 
     def keep(self, rows: Tensor) -> bool:
-        """Go on with these rows alone, if that is possible."""
+        """Continue with these rows, if possible."""
         ...
 
 
 class Decoder:
-    """Completes prompts with one model. Not to be used by two threads at once.
+    """Completes prompts with one model. Not thread-safe.
 
-    What is drawn follows from `seed`; with None from torch's own state, which the checkpoints of
-    a training keep.
+    Draws follow from `seed`; with None from torch's own state, which training checkpoints keep.
     """
 
     def __init__(
@@ -105,9 +100,9 @@ class Decoder:
         copies: int = 1,
         captured: bool = False,
     ) -> list[Completion]:
-        """One completion of every prompt, or `copies` of each, those of one prompt together.
+        """Return `copies` completions of every prompt, those of one prompt together.
 
-        `captured` is for batches of a size that comes again and again.
+        `captured` is for batch sizes that recur.
         """
         if choices is not None:
             if self.adapters is None:
@@ -132,12 +127,12 @@ class Decoder:
         logits = forward(self, tokens, mask, positions, cache, rows)
         every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
         asked = [_copied(one, copy) for one in sampling for copy in range(copies)]
-        memory: Memory
+        memory: BatchCache
         if captured:
             memory = self._captured.batch(cache, mask, every, longest, self.adapters, rows)
         else:
-            memory = Growing(self, cache, mask, rows, every)
-        return _Writing(self, memory, asked).until_all_have_ended(logits[every])
+            memory = GrowingCache(self, cache, mask, rows, every)
+        return _Generation(self, memory, asked).run_to_end(logits[every])
 
     def _in_halves(
         self,
@@ -146,9 +141,10 @@ class Decoder:
         choices: Sequence[int] | None,
         copies: int,
     ) -> list[Completion]:
-        """The completions of a batch of fixed size that there is no room for, by one half of it
-        after the other, and by halves of these where need be: recorded steps are quicker by more
-        than there are more of them."""
+        """Complete a batch that does not fit into memory by halves, recursively.
+
+        Captured steps are faster by more than the number of halves.
+        """
         middle = len(prompts) // 2
         return [
             completion
@@ -162,8 +158,8 @@ class Decoder:
             )
         ]
 
-    def sample(self, logits: Tensor, sampling: _Chances, step: int) -> Tensor:
-        """The next token of every row."""
+    def sample(self, logits: Tensor, sampling: _SamplingTensors, step: int) -> Tensor:
+        """Sample the next token of every row."""
         likeliest = logits.argmax(-1)
         if sampling.greedy:
             return likeliest
@@ -180,11 +176,11 @@ class Decoder:
         return torch.where(sampling.temperature > 0, drawn, likeliest)
 
     def is_end(self, tokens: Tensor) -> Tensor:
-        """Which of the tokens end a completion."""
+        """True for tokens that end a completion."""
         return torch.isin(tokens, self._ends)
 
     def _padded(self, prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor]:
-        """The prompts side by side, padded on the left, and where they are no padding."""
+        """Return the prompts padded on the left, and their mask."""
         tokens = [[self._padding] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return self._tensor(tokens), self._tensor(mask)
@@ -201,7 +197,7 @@ def forward(
     cache: DynamicCache,
     rows: Tensor | None,
 ) -> Tensor:
-    """The logits after the last token of every row."""
+    """Return the logits after the last token of every row."""
     arguments = {
         "input_ids": tokens,
         "attention_mask": mask,
@@ -219,8 +215,8 @@ def forward(
     return logits
 
 
-class Growing:
-    """Keys and values that grow by one token a step."""
+class GrowingCache:
+    """Keys and values that grow by one token per step."""
 
     def __init__(
         self,
@@ -239,7 +235,7 @@ class Growing:
             self.keep(every)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Take the next token of every row; return the logits after it."""
+        """Append the next token of every row; return the logits after it."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._mask), 1)], 1)
         logits = forward(
             self._decoder,
@@ -253,15 +249,15 @@ class Growing:
         return logits
 
     def keep(self, rows: Tensor) -> bool:
-        """Go on with these rows alone; a row may also be named several times."""
+        """Continue with these rows; a row may be repeated."""
         self._cache.batch_select_indices(rows)
         self._mask, self._positions = self._mask[rows], self._positions[rows]
         self._rows = self._rows[rows] if self._rows is not None else None
         return True
 
 
-class _Chances:
-    """How the rows of a batch are sampled, as tensors; None where no row asks for it."""
+class _SamplingTensors:
+    """The sampling parameters of all rows as tensors; None if no row needs one."""
 
     def __init__(self, sampling: Sequence[Sampling], device: torch.device) -> None:
         top_p = [one.top_p for one in sampling]
@@ -280,20 +276,20 @@ class _Chances:
         self.thrown = self.thrown[rows] if self.thrown is not None else None
 
 
-class _Writing:
-    """A batch in mid-generation."""
+class _Generation:
+    """A batch being generated."""
 
-    def __init__(self, decoder: Decoder, memory: Memory, sampling: Sequence[Sampling]) -> None:
+    def __init__(self, decoder: Decoder, memory: BatchCache, sampling: Sequence[Sampling]) -> None:
         device = decoder.device
         self._decoder = decoder
         self._memory = memory
-        self._chances = _Chances(sampling, device)
+        self._chances = _SamplingTensors(sampling, device)
         self._limits = torch.tensor([one.max_tokens for one in sampling], device=device)
         self._longest = max(one.max_tokens for one in sampling)
         self._places = torch.arange(len(sampling), device=device)
 
-    def until_all_have_ended(self, logits: Tensor) -> list[Completion]:
-        """Token by token, until every row has ended."""
+    def run_to_end(self, logits: Tensor) -> list[Completion]:
+        """Generate until every row has ended."""
         total = len(self._places)
         written = torch.full((total, self._longest), -1, device=logits.device)
         ended = torch.zeros(total, dtype=torch.bool, device=logits.device)
@@ -321,8 +317,7 @@ class _Writing:
 
 
 def _likeliest(scaled: Tensor, top_k: Tensor, greatest: int) -> Tensor:
-    """Of each row its `top_k` likeliest tokens and those as likely as the last of them; of a row
-    with none given, all."""
+    """Keep each row's `top_k` likeliest tokens and ties with the last of them."""
     most = min(greatest, scaled.shape[1])
     last = (top_k.clamp(max=most) - 1).clamp(min=0)
     least = scaled.topk(most).values.gather(1, last[:, None])
@@ -330,20 +325,22 @@ def _likeliest(scaled: Tensor, top_k: Tensor, greatest: int) -> Tensor:
 
 
 def _nucleus(chances: Tensor, top_p: Tensor) -> Tensor:
-    """The likeliest tokens of each row that together have the chance `top_p`, and no others."""
+    """Keep each row's likeliest tokens with total probability `top_p`."""
     ordered, order = chances.sort(-1, descending=True)
     is_beyond = ordered.cumsum(-1) - ordered >= top_p[:, None]
     return torch.zeros_like(chances).scatter_(-1, order, ordered.masked_fill(is_beyond, 0.0))
 
 
 def _copied(sampling: Sampling, copy: int) -> Sampling:
-    """The sampling of one of several copies: a seed of their own is another for each."""
+    """Return the sampling of one copy; a seed becomes a different one per copy."""
     return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + copy)
 
 
 def _thrown(sampling: Sequence[Sampling], device: torch.device) -> Tensor | None:
-    """For rows with a seed of their own, what is thrown at each step: a number from 0 to 1, drawn
-    on the processor so that it is the same on every machine. -1 for the other rows."""
+    """Draw a number from 0 to 1 per step for rows with a seed, else -1.
+
+    Drawn on the CPU, so that it is the same on every machine.
+    """
     if all(one.seed is None for one in sampling):
         return None
     thrown = torch.full((len(sampling), max(one.max_tokens for one in sampling)), -1.0)
@@ -355,6 +352,6 @@ def _thrown(sampling: Sequence[Sampling], device: torch.device) -> Tensor | None
 
 
 def _at(chances: Tensor, thrown: Tensor) -> Tensor:
-    """The token of each row on whose share of the chances the number falls."""
+    """Return each row's token at that cumulative probability."""
     heaped = chances.cumsum(-1)
     return (heaped <= thrown[:, None] * heaped[:, -1:]).sum(-1).clamp(max=chances.shape[1] - 1)

@@ -1,12 +1,10 @@
-"""What a local model makes of a text: the hidden state of one of its tokens, nothing generated.
+"""Hidden states of a frozen local model; nothing is generated.
 
     reader = HiddenReader("smollm2-135m-instruct")
     state = await reader.read(text)
 
-Texts that are read at about one time are one batch. The model is frozen; what can differ from
-reader to reader is by how much the singular values of some matrices are scaled, which is
-`podium.local.scaling`. Reading needs the extra `train`; nothing of it is imported before the first
-text.
+Concurrent texts form one batch. Readers may scale the singular values of some matrices
+(`podium.workers.local.scaling`). Needs the extra `train`, which is imported with the first text.
 """
 
 from __future__ import annotations
@@ -19,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from podium.core.errors import ConfigError, StoreError, WorkerCrashed, install_command
 from podium.core.pool import WorkerProfile
-from podium.workers.local.batching import GatheringModel, ModelName, Shared, in_batches, tell
+from podium.workers.local.batching import (
+    ModelName,
+    SharedBatchModel,
+    SharedByKey,
+    deliver,
+    split_batches,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,35 +32,37 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float32]
 
 LONGEST_TEXT: Final = 2048
-"""Tokens of a text that are read, or fewer where the model takes fewer: of a longer one the first
-and the last half of them. A small model takes some 4 ms for each on a processor."""
+"""Tokens that are read of a text; of a longer one, the first and the last half.
+
+A small model takes about 4 ms per token on a CPU.
+"""
 
 TOKENS_AT_ONCE: Final = 32_768
 """Rows times their greatest length."""
 
 PACKAGES: Final = ("torch", "transformers", "gguf", "numpy")
-"""What reads, and comes with the extra `train`."""
+"""Packages of the extra `train` that read."""
 
 Token = Literal["penultimate", "last"]
 
 PLACES: Final[dict[Token, int]] = {"penultimate": 2, "last": 1}
-"""The token whose state counts, from the end."""
+"""The token whose state is returned, counted from the end."""
 
 
-class Shape(NamedTuple):
-    """The length of a model's hidden states, and how many singular values its matrices have."""
+class ReaderShape(NamedTuple):
+    """The length of the hidden states, and the number of singular values of each matrix."""
 
     width: int
     ranks: tuple[int, ...]
 
 
-class Scaled(Protocol):
-    """A reader with singular values of its own."""
+class ScaledReader(Protocol):
+    """A reader with scaled singular values."""
 
     profile: WorkerProfile
 
     async def read(self, text: str) -> Vector:
-        """The hidden state of the token that counts."""
+        """Return the hidden state of the chosen token."""
         ...
 
     async def load(self) -> None:
@@ -65,39 +71,43 @@ class Scaled(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scaling:
-    """By how much the singular values of each of some matrices grow: 0.1 is by a tenth. Known by
-    itself, not by its numbers, so that telling two apart costs nothing."""
+class SingularScaling:
+    """The relative change of each matrix's singular values: 0.1 adds a tenth.
+
+    Compared by identity, which costs nothing.
+    """
 
     matrices: tuple[str, ...]
     scales: tuple[Vector, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """One text that waits for being read; `place` is the token that counts, from the end."""
+class TextRequest:
+    """A text that waits to be read; `place` is the token, counted from the end."""
 
     tokens: Sequence[int]
     place: int
-    scaling: Scaling | None
+    scaling: SingularScaling | None
     future: asyncio.Future[Vector]
 
     @property
     def size(self) -> int:
-        """How many tokens it has."""
+        """The number of tokens."""
         return len(self.tokens)
 
 
-class ReadingModel(GatheringModel[Text]):
-    """One model in memory that reads for everybody in this process."""
+class HiddenStateModel(SharedBatchModel[TextRequest]):
+    """One model in memory that reads for this process."""
 
     def __init__(self, model: ModelName) -> None:
-        super().__init__(model, _Reading)
+        super().__init__(model, _LoadedReader)
 
 
 class HiddenReader:
-    """Reads texts by the model of that name, which is loaded with the first. It has a profile for
-    those who load models beforehand."""
+    """Reads texts with a model, which is loaded with the first.
+
+    It has a profile so that it can be loaded ahead like a worker.
+    """
 
     def __init__(
         self,
@@ -114,41 +124,44 @@ class HiddenReader:
                 )
         self.profile = WorkerProfile(name=base, provider="transformers", model=base)
         self._place = PLACES[token]
-        self._model = shared_reading_model(ModelName(base, dtype, device))
+        self._model = shared_hidden_state_model(ModelName(base, dtype, device))
         self._model.hold()
         self._closed = False
 
     async def read(self, text: str) -> Vector:
-        """The hidden state of the token that counts, after the last layer, by the model as it
-        is."""
+        """Return the chosen token's hidden state after the last layer."""
         return await self._read(text, None)
 
     async def load(self) -> None:
-        """Load the model now, so that the first text need not wait for it."""
+        """Load the model now."""
         try:
             await self._model.ready()
         except (ConfigError, StoreError, RuntimeError, OSError) as error:
             raise WorkerCrashed(f"{self.profile.name} cannot read: {error}") from error
 
-    async def shape(self, matrices: Sequence[str] = ()) -> Shape:
-        """What there is to be learned over this model, with those of its matrices."""
+    async def shape(self, matrices: Sequence[str] = ()) -> ReaderShape:
+        """Return the sizes of the hidden state and of these matrices' singular values."""
         from podium.workers.local.scaling import matrix
 
         model = (await self._model.ready()).model
         ranks = tuple(min(matrix(model, name).shape) for name in matrices)
-        return Shape(model.config.hidden_size, ranks)
+        return ReaderShape(model.config.hidden_size, ranks)
 
-    def with_scales(self, matrices: Sequence[str], scales: Sequence[Vector]) -> Scaled:
-        """A reader over the same model, with the singular values of these matrices scaled."""
-        return _ScaledReader(self, Scaling(tuple(matrices), tuple(scales))) if matrices else self
+    def with_scales(self, matrices: Sequence[str], scales: Sequence[Vector]) -> ScaledReader:
+        """Return a reader over the same model with scaled singular values."""
+        return (
+            _ScaledReader(self, SingularScaling(tuple(matrices), tuple(scales)))
+            if matrices
+            else self
+        )
 
     async def close(self) -> None:
-        """Give the model up; it is unloaded when nobody reads with it any more."""
+        """Release the model; it is unloaded when no reader uses it."""
         if not self._closed:
             self._closed = True
             await self._model.release()
 
-    async def _read(self, text: str, scaling: Scaling | None) -> Vector:
+    async def _read(self, text: str, scaling: SingularScaling | None) -> Vector:
         loaded = await self._model.ready()
         tokens = loaded.encode_text(text)
         if not tokens:
@@ -157,52 +170,53 @@ class HiddenReader:
         if len(tokens) > longest:
             tokens = tokens[: longest // 2] + tokens[-(longest // 2) :]
         future: asyncio.Future[Vector] = asyncio.get_running_loop().create_future()
-        self._model.ask(Text(tokens, min(self._place, len(tokens)), scaling, future))
+        self._model.ask(TextRequest(tokens, min(self._place, len(tokens)), scaling, future))
         return await future
 
 
 class _ScaledReader:
-    """Reads as another does, but with scales on some matrices."""
+    """A reader that scales some matrices."""
 
-    def __init__(self, reader: HiddenReader, scaling: Scaling) -> None:
+    def __init__(self, reader: HiddenReader, scaling: SingularScaling) -> None:
         self.profile = reader.profile
         self.load = reader.load
         self._reader = reader
         self._scaling = scaling
 
     async def read(self, text: str) -> Vector:
-        """The hidden state of the token that counts."""
+        """Return the hidden state of the chosen token."""
         return await self._reader._read(text, self._scaling)
 
 
-class _Reading:
-    """A loaded model, and the scales that are on it."""
+class _LoadedReader:
+    """A loaded model and its current scales."""
 
     def __init__(self, model: ModelName) -> None:
         from podium.workers.local import pretrained
-        from podium.workers.local.scaling import Scales
+        from podium.workers.local.scaling import ModelScales
 
         self.pretrained = pretrained.load(
             model.name, dtype=pretrained.data_type(model.dtype), device=model.device
         )
-        self._scales = Scales(self.pretrained.model)
+        self._scales = ModelScales(self.pretrained.model)
 
-    def answer(self, gathered: Sequence[Text]) -> None:
-        """Read what was asked, all of one scaling together; a fault is told to those whose batch
-        it was."""
+    def answer(self, gathered: Sequence[TextRequest]) -> None:
+        """Read the texts, grouped by scaling; an error fails only its own batch."""
         waiting = [text for text in gathered if not text.future.cancelled()]
         for scaling in dict.fromkeys(text.scaling for text in waiting):
             alike = [text for text in waiting if text.scaling is scaling]
-            for batch in in_batches(alike, TOKENS_AT_ONCE):
+            for batch in split_batches(alike, TOKENS_AT_ONCE):
                 try:
-                    self._scales.lay_on(scaling)
-                    tell(batch, self._states(batch))
+                    self._scales.apply_scales(scaling)
+                    deliver(batch, self._states(batch))
                 except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-                    tell(batch, error)
+                    deliver(batch, error)
 
-    def _states(self, batch: Sequence[Text]) -> list[Any]:
-        """The states, one for each. What is behind a text cannot reach back into it, so that
-        padding needs no mask."""
+    def _states(self, batch: Sequence[TextRequest]) -> list[Any]:
+        """Return one state per text.
+
+        Attention is causal, so padding on the right needs no mask.
+        """
         import torch
 
         model = self.pretrained.model
@@ -215,5 +229,5 @@ class _Reading:
         return list(states.float().cpu().numpy())
 
 
-shared_reading_model: Final = Shared(ReadingModel)
-"""The one reading model of this process that is named and loaded so."""
+shared_hidden_state_model: Final = SharedByKey(HiddenStateModel)
+"""Return the one reading model of this process with that name and settings."""

@@ -1,7 +1,6 @@
-"""Weights from a model hub: one file over HTTPS, resumed where a broken download stopped.
+"""Download one file of a model hub over HTTPS, resuming a partial download.
 
-Any server that speaks the hub's `resolve` addresses will do: `HF_ENDPOINT` names another one,
-and `HF_TOKEN` opens models that ask for it.
+`HF_ENDPOINT` names another server with the same `resolve` addresses; `HF_TOKEN` opens gated models.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """What the hub says about a file before sending it. The checksum is empty where it is not
-    said, the tag where the file cannot be told from a later one of the same name."""
+    """The size, checksum and tag of a file, as far as the hub sends them."""
 
     bytes: int | None
     sha256: str
@@ -41,10 +39,9 @@ class _Description:
 
 
 async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
-    """Bring the file to `target` and return its checksum.
+    """Download the file to `target` and return its checksum.
 
-    What had come when a download broke off is kept beside the target under the file's tag, and
-    the next fetch goes on from there.
+    A partial download is kept beside the target under the file's tag and resumed by the next call.
     """
     endpoint = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or DEFAULT_ENDPOINT
     url = f"{endpoint}/{source.repository}/resolve/{source.revision}/{source.file}"
@@ -77,7 +74,7 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
 
 @asynccontextmanager
 async def _session(endpoint: str) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client with the user's token, through the user's proxy."""
+    """Open a client with the user's token and proxy."""
     try:
         proxy = proxy_for(endpoint)
     except ValueError as error:
@@ -92,7 +89,7 @@ async def _session(endpoint: str) -> AsyncIterator[aiohttp.ClientSession]:
 
 @contextmanager
 def _network(source: HubFile, endpoint: str, target: Path) -> Iterator[None]:
-    """Say what to do when the hub cannot be reached or breaks off."""
+    """Turn network errors into a `ConfigError` that says what to do."""
     try:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
@@ -104,7 +101,7 @@ def _network(source: HubFile, endpoint: str, target: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the address: that of the storage is signed."""
+    """Describe the error without the address, which may be signed."""
     if isinstance(error, aiohttp.ClientResponseError):
         return f"HTTP {error.status} {error.message}".strip()
     if isinstance(error, aiohttp.InvalidURL):
@@ -113,7 +110,7 @@ def _reason(error: Exception) -> str:
 
 
 async def _describe(session: aiohttp.ClientSession, url: str, source: HubFile) -> _Description:
-    """Ask for the file's size and checksum, which the hub gives before it redirects to storage."""
+    """Request the file's size and checksum, which the hub sends before redirecting."""
     async with session.head(
         url, allow_redirects=True, headers={"Accept-Encoding": "identity"}
     ) as response:
@@ -137,7 +134,7 @@ async def _download(
     description: _Description,
     progress: Progress,
 ) -> None:
-    """Bring the rest of the file; start over where the server will not continue."""
+    """Download the rest of the file; start over if the server cannot resume."""
     done = _length(part)
     if done and done == description.bytes:
         return

@@ -1,12 +1,9 @@
 """The process that runs one local model: llama.cpp's own server, on loopback.
 
-Run as a program by `podium.local.serving`, never imported. It reads its settings as one line
-of JSON, answers with one line (`{"address": …}` or `{"error": …}`), serves until its input ends,
-as it does when the parent dies in any way, and then is gone at once.
-
-It is a process of its own because the binding keeps Python's lock while it loads and unloads a
-model, which would stop every other run of the parent, and because llama.cpp writes what it likes
-to the terminal and ends its process on some faults.
+Run as a program by `podium.workers.local.llama_server`, never imported. It reads its settings as
+one line of JSON, answers with one line (`{"address": …}` or `{"error": …}`) and serves until its
+input ends, which also happens if the parent dies. It is a separate process because the binding
+holds Python's lock while it loads or unloads a model, and because llama.cpp prints to the terminal.
 """
 
 import json
@@ -18,17 +15,21 @@ import tempfile
 from typing import Any, BinaryIO
 
 ERRORS_ONLY = 1
-"""llama.cpp's level of logging at which it still says why a model cannot be loaded."""
+"""llama.cpp's log level that still explains why a model cannot be loaded."""
 
 PROMPT_CACHE_MIB = 256
-"""The most memory for prompts that were read before; llama.cpp itself would take 8 GiB. With
-adapters there is none: llama.cpp does not note which adapter read a prompt, and would take what
-one has read for another. What the slots hold it forgets when their adapter changes."""
+"""Memory for the prompt cache; llama.cpp's default is 8 GiB.
+
+With adapters there is none: llama.cpp does not record which adapter read a prompt. It clears a slot
+when its adapter changes.
+"""
 
 SHARED_PROMPT = 0.5
-"""With adapters, the share of a prompt that a slot must have read for it to go there although
-another slot is older. llama.cpp would go by a tenth, and let a worker whose prompt only begins
-like the conductor's take its slot and forget what is in it."""
+"""With adapters, the share of a prompt that a slot must have in common to be reused.
+
+llama.cpp's default of a tenth would let a worker whose prompt only begins like the conductor's take
+its slot.
+"""
 
 IMPORT_REMEDY = "reinstall xllamacpp; on a bare Linux also the system's libgomp (libgomp1)"
 
@@ -36,7 +37,7 @@ LOG_PREFIX = re.compile(r"^[\d.]+ E ")
 
 
 def main() -> None:
-    """Load the model, say where it listens, and serve until the parent is gone."""
+    """Load the model, print its address, and serve until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     settings = json.loads(sys.stdin.readline())
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
@@ -92,13 +93,13 @@ def _load(settings: dict[str, Any]) -> Any:
 
 
 def _redirect(file: BinaryIO) -> None:
-    """Send all that C++ code prints into the file."""
+    """Send what C++ code prints to the file."""
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
         os.dup2(file.fileno(), descriptor)
 
 
 def _reason(log: BinaryIO) -> str:
-    """The first complaint in the log, without its time: those after it only pass it on."""
+    """Return the first error in the log, without its time."""
     log.seek(0)
     lines = log.read().decode(errors="replace").splitlines()
     return next((LOG_PREFIX.sub("", line).strip() for line in lines if line.strip()), "")

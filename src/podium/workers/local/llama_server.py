@@ -1,8 +1,8 @@
-"""Loaded models: one llama.cpp process for each base model, shared by all workers that use it.
+"""llama.cpp processes: one for each base model, shared by all workers that use it.
 
-`shared_model(settings)` hands out the one `SharedModel` of this process for those settings. Its
-process starts with the first `serving`, loads every adapter that a user has named by then, and ends
-when the last user releases the model or is garbage, or when this process ends.
+`shared_model(settings)` returns the one `SharedModel` of this process for those settings. Its
+process starts with the first `serving`, loads every adapter registered by then, and ends when the
+last user releases the model or is garbage collected, or when this process ends.
 """
 
 from __future__ import annotations
@@ -21,29 +21,33 @@ from pathlib import Path
 from typing import Final
 
 from podium.core.errors import RequestRefused, Unavailable
-from podium.workers.local.batching import Shared
+from podium.workers.local.batching import SharedByKey
 
 CHILD: Final = Path(__file__).with_name("llama_child.py")
 CLOSE_SECONDS: Final = 5.0
 
 SHORT_WAITS: Final = {"GOMP_SPINCOUNT": "1000"}
-"""Threads that wait for each other soon go to sleep. As they spin by default, another program on
-the same cores makes each token twenty times slower; this costs nothing on an idle machine."""
+"""Waiting threads soon sleep.
+
+By default they spin, and another program on the same cores makes each token twenty times slower;
+this costs nothing on an idle machine.
+"""
 
 SMALL_MODEL_BYTES: Final = 200_000_000
-"""Below this size one thread generates, where nobody says how many: its threads would wait for each
-other more often than they compute, and with another program on the same cores each token would
-still take four times as long as with one."""
+"""Below this size one thread generates by default.
+
+More threads would wait for each other more than they compute, and with another program on the same
+cores each token would take four times as long.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """A base model and how it is loaded. -1 leaves the choice to llama.cpp; of threads, to
+    """A base model and how it is loaded; -1 leaves the choice to llama.cpp, of threads to
     `_threads`.
 
-    `context` is the number of tokens that all of the `slots`, the requests which run at once,
-    hold together. `template` is how a conversation becomes one text: a Jinja template, or the
-    name of one of llama.cpp's own; the model's when empty.
+    `context` is the number of tokens of all `slots`, the concurrent requests, together. `template`
+    is a Jinja chat template or the name of one of llama.cpp's; empty means the model's own.
     """
 
     path: str
@@ -56,9 +60,9 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ModelServer:
-    """A running process: where it listens, the key it asks for, and the adapters it holds.
+    """A running process: its address, key and adapters.
 
-    An adapter's place in `adapters` is its id in a request. The process ends with this object.
+    An adapter's index is its id in requests. The process ends with this object.
     """
 
     address: str
@@ -68,12 +72,12 @@ class ModelServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """True if the process still runs."""
         return self.process.poll() is None
 
 
 class SharedModel:
-    """One base model. Safe to use from several event loops and threads."""
+    """One base model. Safe across event loops and threads."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
@@ -84,14 +88,14 @@ class SharedModel:
         self._loading = threading.Lock()
 
     def hold(self, adapter: str = "") -> None:
-        """Count one more user of this model, and have its adapter loaded along with it."""
+        """Count one more user and register its adapter."""
         with self._counting:
             self._holders += 1
             if adapter and adapter not in self._adapters:
                 self._adapters.append(adapter)
 
     async def release(self) -> None:
-        """Count one user less; the last one to leave unloads the model."""
+        """Count one user less; the last one unloads the model."""
         with self._counting:
             self._holders -= 1
             is_last = not self._holders
@@ -99,15 +103,15 @@ class SharedModel:
             await self.close()
 
     async def serving(self, adapter: str = "") -> ModelServer:
-        """The process that serves this model and the adapter, loaded first if need be.
+        """Return the process that serves this model and adapter, started if necessary.
 
-        Whoever holds the result keeps that process alive, even after a later adapter made
-        another one necessary. Cancelled while the model loads, this ends the process at once.
+        Holding the result keeps that process alive, even if a later adapter required another.
+        Cancelling this while the model loads kills the process.
         """
         server = self._ready(adapter)
         if server is not None:
             return server
-        child = _Child()
+        child = _LoadingProcess()
         try:
             return await asyncio.to_thread(self._load, adapter, child)
         except asyncio.CancelledError:
@@ -115,7 +119,7 @@ class SharedModel:
             raise
 
     async def close(self) -> None:
-        """Unload the model now. It is loaded again when it is next used."""
+        """Unload the model now; the next use loads it again."""
         server, self._server = self._server, None
         if server is not None:
             await asyncio.to_thread(_end, server.process)
@@ -126,17 +130,17 @@ class SharedModel:
             return None
         return server if not adapter or adapter in server.adapters else None
 
-    def _load(self, adapter: str, child: _Child) -> ModelServer:
+    def _load(self, adapter: str, child: _LoadingProcess) -> ModelServer:
         with self._loading:
             if (server := self._ready(adapter)) is None:
                 server = self._server = _start(self.settings, tuple(self._adapters), child)
             return server
 
 
-class _Child:
-    """The process that loads a model for one caller, who may stop waiting for it.
+class _LoadingProcess:
+    """A process that loads a model for one caller, who may stop waiting.
 
-    A thread that reads cannot be cancelled, but what it reads ends when the process is killed.
+    A reading thread cannot be cancelled, but its read ends when the process is killed.
     """
 
     def __init__(self) -> None:
@@ -145,7 +149,7 @@ class _Child:
         self._abandoned = False
 
     def start(self) -> subprocess.Popen[str]:
-        """Start the process, unless nobody waits for it any more."""
+        """Start the process, unless the caller has stopped waiting."""
         with self._changing:
             self._check()
             self._process = subprocess.Popen(  # noqa: S603 - a program of our own
@@ -159,13 +163,13 @@ class _Child:
             return self._process
 
     def keep(self) -> None:
-        """The model is loaded: from now on the process is everyone's."""
+        """Mark the model as loaded: the process is now shared."""
         with self._changing:
             self._check()
             self._process = None
 
     def abandon(self) -> None:
-        """Nobody waits any more: end the process if it is still loading."""
+        """Kill the process if it is still loading."""
         with self._changing:
             self._abandoned = True
             if self._process is not None:
@@ -176,11 +180,13 @@ class _Child:
             raise Unavailable("the call that was loading the model was cancelled; call again")
 
 
-shared_model: Final = Shared(SharedModel)
-"""The one model of this process with those settings."""
+shared_model: Final = SharedByKey(SharedModel)
+"""Return the one model of this process with those settings."""
 
 
-def _start(settings: ModelSettings, adapters: tuple[str, ...], child: _Child) -> ModelServer:
+def _start(
+    settings: ModelSettings, adapters: tuple[str, ...], child: _LoadingProcess
+) -> ModelServer:
     """Start the process and wait until it listens."""
     key = secrets.token_urlsafe(24)
     process = child.start()
@@ -197,7 +203,7 @@ def _start(settings: ModelSettings, adapters: tuple[str, ...], child: _Child) ->
 
 
 def _threads(settings: ModelSettings) -> dict[str, int]:
-    """How many threads generate, and how many read prompts, which is worth all cores."""
+    """Return the threads for generation and for prompts, which use all cores."""
     path = Path(settings.path)
     if settings.threads == -1 and path.is_file() and path.stat().st_size < SMALL_MODEL_BYTES:
         return {"threads": 1, "reading_threads": os.cpu_count() or 1}
@@ -205,7 +211,7 @@ def _threads(settings: ModelSettings) -> dict[str, int]:
 
 
 def _ask(process: subprocess.Popen[str], settings: dict[str, object]) -> str:
-    """Hand the settings to the process and read the address that it answers with."""
+    """Send the settings to the process and read its address."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
@@ -224,7 +230,7 @@ def _ask(process: subprocess.Popen[str], settings: dict[str, object]) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the process: it leaves when its input closes, and is killed if it does not."""
+    """Close the process's input; kill it if it does not exit."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):

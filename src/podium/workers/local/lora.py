@@ -1,12 +1,8 @@
-"""Several low-rank adapters over one model, each row of a batch with its own.
+"""Several LoRA adapters over one model, each row of a batch with its own.
 
-A model whose linear layers are stacked holds every adapter at once: row by row, a batch chooses
-one of them, or none. So a pool of specialists is one set of weights and one forward pass, and
-adapters that have nothing to do with each other are trained side by side.
-
-Adapters are read and written in peft's format (`podium.local.adapter_files`). Nothing here
-generates text (`podium.local.decoding`) or trains.
-Needs torch: import it only where that is meant.
+Every linear layer holds the stacked matrices of all adapters, and each row of a batch selects one
+or none. So a pool of specialists is one set of weights and one forward pass, and independent
+adapters train side by side. Adapters are read and written in peft's format. Needs torch.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from podium.core.errors import ConfigError
 from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE, read_config
 
 NO_ADAPTER: Final = 0
-"""The choice of a row that uses the model as it is."""
+"""The index of a row that uses the base model."""
 
 PREFIX: Final = "base_model.model."
 DOWN: Final = "lora_A.weight"
@@ -48,7 +44,7 @@ EVERY_LINEAR_LAYER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LoraShape:
-    """The size of an adapter: its rank, its scale (alpha / rank), the layers that it changes."""
+    """The rank, alpha and target layers of an adapter."""
 
     rank: int = 8
     alpha: float = 16.0
@@ -56,27 +52,28 @@ class LoraShape:
 
     @property
     def scale(self) -> float:
-        """What the product of the two matrices is multiplied by."""
+        """The factor of the product of the two matrices, alpha / rank."""
         return self.alpha / self.rank
 
 
 EQUAL_PARTS: Final = "equal parts"
-"""The choice of a batch that has as many rows for each adapter, those of the first one first: no
-row asks another's."""
+"""Selects a batch with as many rows for each adapter, in their order."""
 
 Rows = Tensor | Literal["equal parts"]
-"""The number of each row's adapter, or equal parts."""
+"""The index of each row's adapter, or equal parts."""
 
 
 class _Choice:
-    """Which adapter each row of the current batch uses; shared by all layers of a model. A tensor
-    says of every row and adapter whether that is another's."""
+    """The adapter of each row of the current batch, shared by all layers of a model.
+
+    A tensor marks for every row and adapter whether it is another row's.
+    """
 
     others: Tensor | Literal["equal parts"] | None = None
 
 
 class StackedLinear(nn.Module):
-    """A linear layer under a stack of adapters; the first of the stack is none at all."""
+    """A linear layer with stacked adapters; the first is empty."""
 
     def __init__(
         self, base: nn.Linear, adapters: int, rank: int, choice: _Choice, dtype: torch.dtype
@@ -90,14 +87,14 @@ class StackedLinear(nn.Module):
 
     @property
     def size(self) -> tuple[int, int]:
-        """The number of its inputs and of its outputs."""
+        """The number of inputs and of outputs."""
         return self.base.in_features, self.base.out_features
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.base.weight.device, dtype=self._dtype)
 
     def add(self, down: Tensor | None, up: Tensor | None) -> None:
-        """One more adapter; a smaller rank is filled up with zeros, as is one that is not there."""
+        """Add an adapter; a smaller rank, or none, is padded with zeros."""
         rank = max(self.down.shape[1], down.shape[0] if down is not None else 0)
         count = self.down.shape[0]
         stacked = self._zeros(count + 1, rank, self.base.in_features)
@@ -112,9 +109,11 @@ class StackedLinear(nn.Module):
         self.up = nn.Parameter(raised)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer's own output, and what each row's adapter adds to it. Where rows differ, all
-        adapters are asked and all but the row's own are left out again: as small as they are, that
-        is less work than to gather one for every row."""
+        """Return the layer's output plus what each row's adapter adds.
+
+        If rows differ, all adapters are computed and others' masked: for such small matrices that
+        is faster than gathering per row.
+        """
         output: Tensor = self.base(inputs)
         others = self._choice.others
         if others is None:
@@ -141,8 +140,10 @@ class AdapterStack:
         targets: Sequence[str],
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Put the stack into the model, all of it zero. What is trained wants the usual `dtype`,
-        and what is only asked that of the model."""
+        """Insert the stack into the model, all zero.
+
+        Training needs a full `dtype`; inference the model's.
+        """
         self.names = tuple(names)
         self._choice = _Choice()
         self.layers: dict[str, StackedLinear] = {}
@@ -157,15 +158,14 @@ class AdapterStack:
 
     @classmethod
     def fresh(cls, model: nn.Module, names: Sequence[str], shape: LoraShape) -> AdapterStack:
-        """New adapters that are to be trained: they change nothing yet."""
+        """Add trainable adapters that change nothing yet."""
         stack = cls(model, names, rank=shape.rank, targets=shape.targets)
         for layer in stack.layers.values():
             nn.init.kaiming_uniform_(layer.down[1:].flatten(0, 1), a=math.sqrt(5))
         return stack
 
     def add(self, name: str, directory: Path) -> None:
-        """Lay one more adapter onto the stack, from its directory; one that does not fit the
-        model leaves the stack as it was."""
+        """Load an adapter from its directory; one that does not fit leaves the stack unchanged."""
         pairs = _read(directory)
         for path, pair in pairs.items():
             self._check(path, pair, directory)
@@ -194,7 +194,7 @@ class AdapterStack:
             )
 
     def index(self, name: str | None) -> int:
-        """The number by which a row chooses that adapter."""
+        """Return the index of an adapter."""
         if name is None:
             return NO_ADAPTER
         if name not in self.names:
@@ -203,7 +203,7 @@ class AdapterStack:
 
     @contextmanager
     def using(self, rows: Rows | None) -> Iterator[None]:
-        """For as long as this lasts, each row of a batch uses the adapter of that number."""
+        """Select the adapter of each row for the duration of the block."""
         others = rows
         if isinstance(rows, Tensor):
             others = rows[:, None] != torch.arange(len(self.names) + 1, device=rows.device)
@@ -214,11 +214,11 @@ class AdapterStack:
             self._choice.others = before
 
     def parameters(self) -> list[nn.Parameter]:
-        """All there is to train."""
+        """Return all trainable parameters."""
         return [matrix for layer in self.layers.values() for matrix in (layer.down, layer.up)]
 
     def save(self, name: str, directory: Path, shape: LoraShape, base: str) -> None:
-        """Write one adapter in peft's format; `shape` is its own, and the stack's may be larger."""
+        """Write one adapter in peft's format; its own `shape` may be smaller than the stack's."""
         number = self.index(name)
         tensors = {}
         for path, layer in self.layers.items():
@@ -233,7 +233,7 @@ class AdapterStack:
 def write_adapter(
     directory: Path, tensors: Mapping[str, Tensor], shape: LoraShape, base: str
 ) -> None:
-    """An adapter on disk, whole or not at all; it takes the place of one that is there."""
+    """Write an adapter atomically, replacing an existing one."""
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -252,7 +252,7 @@ def write_adapter(
 
 
 def _read(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """The two matrices that an adapter has for each layer, the second one already scaled."""
+    """Read an adapter's two matrices per layer, the second one scaled."""
     config = read_config(directory)
     if config.said.get("alpha_pattern"):
         raise ConfigError(

