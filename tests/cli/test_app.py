@@ -81,14 +81,14 @@ def test_every_command_can_be_asked_for_help(podium: Podium, name: str) -> None:
     ended = podium(name, "--help")
     assert ended.code == 0
     assert ended.out.startswith(f"Usage: podium {name} ")
-    if COMMANDS[name].module.startswith("podium.cli."):
+    if COMMANDS[name].application.startswith("podium.cli."):
         assert COMMANDS[name].help in " ".join(ended.out.split()), "the list says something else"
 
 
 def test_a_command_that_is_not_there_is_answered_with_the_nearest(podium: Podium) -> None:
     ended = podium("aks", "q?")
     assert ended.code == 2
-    assert "there is no command 'aks'; perhaps 'ask' was meant" in ended.complaint
+    assert "unknown command 'aks'; did you mean 'ask'?" in ended.complaint
 
 
 HELP = [("--help",), ("--version",), ("ask", "--help"), ("runs", "show", "--help")]

@@ -230,7 +230,7 @@ def test_a_spent_budget_ends_with_its_own_code_and_names_the_cap(
 ) -> None:
     ended = podium("ask", "--pool", make_pool(), "--conductor", "rules", "--budget-calls", "0", "q")
     assert ended.code == 3
-    assert "calls is capped at 0; raise that cap to go on: podium runs resume" in ended.complaint
+    assert "calls is capped at 0; raise that cap to resume: podium runs resume" in ended.complaint
     assert ended.complaint.endswith(" --budget-calls N")
 
 
@@ -266,13 +266,15 @@ def test_a_worker_that_is_asked_again_is_complained_of_once(
     text = pool.read_text("utf-8").replace('name = "one"\n', 'name = "one"\nfallback = "two"\n')
     pool.write_text(f"{text}[retry]\nattempts = 3\nfirst_wait = 0.001\n", "utf-8")
     ended = podium("ask", "--pool", pool, "--conductor", "router", "q?")
-    again = [line for line in ended.out.splitlines() if " asks " in line]
+    again = [
+        line for line in ended.out.splitlines() if " falls back to " in line or " retries " in line
+    ]
     assert again == [
-        "step 0 asks one again in 0.0 s (call 2)",
-        "step 0 asks one again in 0.0 s (call 3)",
-        "step 0 asks two instead: worker 'one' (openai-compatible) answered HTTP 503: busy",
-        "step 0 asks two again in 0.0 s (call 2)",
-        "step 0 asks two again in 0.0 s (call 3)",
+        "step 0 retries one in 0.0 s (call 2)",
+        "step 0 retries one in 0.0 s (call 3)",
+        "step 0 falls back to two: worker 'one' (openai-compatible) answered HTTP 503: busy",
+        "step 0 retries two in 0.0 s (call 2)",
+        "step 0 retries two in 0.0 s (call 3)",
     ]
     assert ended.out.count("answered HTTP 503") == 2
 
@@ -287,7 +289,7 @@ def test_a_worker_that_cannot_be_reached_fails_the_run_in_one_line(
     )
     ended = podium("ask", "--quiet", "--pool", pool, "--conductor", "router", "q?")
     assert (ended.code, ended.out) == (1, "")
-    assert "there is no answer: step 0 (absent) failed: " in ended.complaint
+    assert "no answer: step 0 (absent) failed: " in ended.complaint
     assert "127.0.0.1:1" in ended.complaint
 
 
@@ -313,9 +315,9 @@ def test_a_step_that_failed_is_mentioned_even_when_there_is_an_answer(
         (["ask", "q", "--nonsense"], "--nonsense"),
         (["ask", "q", "--tier", "huge"], "--tier"),
         (["ask", "q", "--max-steps", "0"], "--max-steps"),
-        (["ask", "q", "--budget-usd", "inf"], "inf is no cap"),
+        (["ask", "q", "--budget-usd", "inf"], "expected a finite number, got inf"),
         (["ask", "q", "--budget-usd", "-1"], "--budget-usd"),
-        (["asc", "q"], "perhaps 'ask' was meant"),
+        (["asc", "q"], "did you mean 'ask'?"),
         (["ask", "tell", "me", "a", "joke"], "put the question in quotes; see podium ask --help"),
         (["ask", "q", "--pool", "nowhere.toml"], "nowhere.toml: there is no such file"),
     ],
@@ -335,7 +337,7 @@ def test_a_configuration_that_only_the_environment_names_is_complained_of_by_its
     for arguments in (("ask", "q?"), ("runs", "list"), ("pool", "list")):
         ended = podium(*arguments)
         assert ended.code == 2
-        assert ended.complaint.startswith("PODIUM_CONFIG names nowhere.toml, and there is no such")
+        assert ended.complaint.startswith("PODIUM_CONFIG names nowhere.toml, which does not exist")
 
 
 def test_an_unknown_key_in_the_configuration_is_named_with_the_nearest(
@@ -377,7 +379,7 @@ def test_a_fault_that_nobody_foresaw_is_one_line_too(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("podium.cli.ask.deliver", broken)
+    monkeypatch.setattr("podium.cli.ask.print_result", broken)
     ended = podium("ask", "--pool", make_pool(), "--conductor", "router", "q?")
     assert ended.code == 1
     assert "RuntimeError: boom; run it again with PODIUM_DEBUG=1" in ended.complaint
@@ -394,7 +396,7 @@ def test_guardrails_of_the_configuration_hold_on_the_command_line(
     pool.write_text(f'[[guardrail]]\nkind = "redact"\nname = "privacy"\n\n{text}', "utf-8")
     ended = podium("ask", "--pool", str(pool), "Who is ada@example.com?")
     assert ended.code == 0
-    told = "the guardrail privacy redacted the question: 1 × e-mail"
+    told = "guardrail privacy redacted the question: 1 × e-mail"
     assert ended.out.splitlines()[0] == told
     run_id = podium("runs", "list", "--json").json[0]["run_id"]
     shown = podium("runs", "show", run_id).out

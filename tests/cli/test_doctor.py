@@ -16,12 +16,12 @@ SECRET = "sk-do-not-show-me-anywhere"
 def test_without_anything_the_doctor_says_what_to_set(podium: Podium, home: Path) -> None:
     ended = podium("doctor")
     assert (ended.code, ended.err) == (0, "")
-    assert f"configuration: no file; yours would be {home / 'podium.toml'}" in ended.out
+    assert f"configuration: no file; the default is {home / 'podium.toml'}" in ended.out
     assert "from the embedded pool" in ended.out
     assert "very small and often wrong" in ended.out
-    assert "anthropic: to use it, set ANTHROPIC_API_KEY" in ended.out
-    assert f"runs are kept in {home / 'podium.db'}" in ended.out
-    assert "not here yet" in ended.out
+    assert "anthropic: set ANTHROPIC_API_KEY" in ended.out
+    assert f"runs are stored in {home / 'podium.db'}" in ended.out
+    assert "not downloaded" in ended.out
 
 
 def test_a_key_is_noticed_and_never_shown(podium: Podium, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_broken_configuration_does_not_stop_the_doctor(podium: Podium, tmp_pat
     ended = podium("doctor", "--config", file)
     assert ended.code == 2
     assert "did you mean 'kind'?" in ended.complaint
-    assert "vendors:" in ended.out
+    assert "providers:" in ended.out
 
 
 def test_a_store_that_cannot_be_used_is_a_problem(
@@ -128,11 +128,11 @@ def test_the_doctor_tells_which_walls_stand_around_programs(
 
     monkeypatch.setattr("podium.workers.sandbox.isolation_layers", walls)
     told = podium("doctor").out
-    assert "graded without the wall mounts: not allowed here" in told
+    assert "graded without mounts in the sandbox: not allowed here" in told
     assert "the wall network" not in told
-    assert podium("doctor", "--json").json["walls"] == [
-        {"name": "mounts", "stands": False, "missing": "not allowed here"},
-        {"name": "network", "stands": True, "missing": None},
+    assert podium("doctor", "--json").json["sandbox"] == [
+        {"name": "mounts", "is_active": False, "missing": "not allowed here"},
+        {"name": "network", "is_active": True, "missing": None},
     ]
 
 
@@ -160,7 +160,7 @@ def test_servers_of_tools_are_shown_with_their_tools_or_what_is_wrong(
     plain, whole = podium("doctor", "--pool", pool), podium("doctor", "--pool", pool, "--json")
     assert (plain.code, plain.err) == (0, "")
     assert "1 tool: there__echo" in plain.out
-    assert "tools of gone (no-such-program-anywhere): cannot be used: " in plain.out
+    assert "MCP server gone (no-such-program-anywhere): not usable: " in plain.out
     first, second = whole.json["mcp"]
     assert (first["tools"], first["problem"]) == (["there__echo"], None)
     assert (second["name"], second["tools"]) == ("gone", [])
@@ -193,7 +193,7 @@ def test_the_doctor_says_where_traces_go(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(surroundings, "find_spec", lambda name: object())
-    assert "traces: none are sent" in podium("doctor", "--pool", make_pool()).out
+    assert "traces: off" in podium("doctor", "--pool", make_pool()).out
     pool = make_pool(head="[server]\ntraces = true\n")
     said = podium("doctor", "--pool", pool).out
     assert "podium serve sends them to http://" in said
@@ -215,5 +215,5 @@ def test_what_the_mini_tier_lacks_is_told_with_the_command_as_it_is_called_here(
 ) -> None:
     monkeypatch.setenv("PODIUM_CALLED_AS", "./podium")
     line = "mini tier: the cheapest worker; to have it routed: run `podium models pull some-model`"
-    monkeypatch.setattr("podium.cli.doctor.mini_lines", lambda settings: (line,))
+    monkeypatch.setattr("podium.cli.doctor.mini_tier_lines", lambda settings: (line,))
     assert "run `./podium models pull some-model`" in podium("doctor", "--pool", make_pool()).out

@@ -60,7 +60,7 @@ def test_two_evaluations_are_compared_task_by_task(
     assert ended.code == 0
     assert ended.json["difference"]["value"] == -1.0
     ended = podium(*pair, "--within", "0.02")
-    assert "more than the 0.02 of --within" in ended.err
+    assert "more than --within 0.02" in ended.err
     assert ended.code == 1
     assert "| difference" in ended.out
     assert "4 tasks; the second alone is right in 0, the first alone in 4; p = 0.125" in ended.out
@@ -111,11 +111,11 @@ def test_a_task_that_grades_plans_needs_a_strategy_that_plans(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("etude",), "there is no suite 'etude'"),
+        (("etude",), "suite not found: 'etude'"),
         (("etudes", "--strategy", "idael"), "did you mean 'ideal'?"),
         (("etudes", "--strategy", ","), "no strategy is named"),
         (("etudes", "--shapes", "circle"), "no étude has the shape 'circle'"),
-        (("etudes", "--untrained", "nobody"), "'nobody' is neither a kind"),
+        (("etudes", "--baseline-conductor", "nobody"), "unknown conductor 'nobody'"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(

@@ -28,11 +28,24 @@ def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
     (row,) = ended.json["rows"]
     assert row["accuracy"] == 1.0
     assert row["note"] == "it learned from 8 of these 8 tasks: an optimistic figure"
-    ended = podium("eval", "folds", tasks, "--pool", pool, "--strategy", "constant", "--count", "4")
+    ended = podium(
+        "eval", "cross-validate", tasks, "--pool", pool, "--strategy", "constant", "--folds", "4"
+    )
     assert ended.code == 0, ended.err
     assert "| constant " in ended.out
-    assert "no worker was asked anything" in ended.err
-    asked = ("eval", "folds", tasks, tasks, "--pool", pool, "--count", "4", "--file", "all.json")
+    assert "calls to workers: none, all cached" in ended.err
+    asked = (
+        "eval",
+        "cross-validate",
+        tasks,
+        tasks,
+        "--pool",
+        pool,
+        "--folds",
+        "4",
+        "--file",
+        "all.json",
+    )
     assert podium(*asked, "--strategy", "constant").code == 0
     suites = json.loads(Path("all.json").read_text("utf-8"))["suites"]
     assert [suite["apgr"]["constant"]["value"] for suite in suites] == [0.5, 0.5]
@@ -47,7 +60,7 @@ def test_lines_that_are_no_tasks_are_named_where_strategies_learn_too(
     lines += [{"question": f"{n} x 7?", "answer": "42", "grader": "number"} for n in range(4)]
     tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
     pool = make_pool({"right": "42"}, head=RULES)
-    for command in (("fit", "constant", tasks), ("folds", tasks, "--count", "2")):
+    for command in (("fit", "constant", tasks), ("cross-validate", tasks, "--folds", "2")):
         ended = podium("eval", *command, "--pool", pool)
         assert ended.code == 0, ended.err
         assert "left out: " in ended.err
@@ -56,5 +69,7 @@ def test_lines_that_are_no_tasks_are_named_where_strategies_learn_too(
 
 def test_folds_take_as_many_tasks_as_the_help_says(podium: Podium) -> None:
     pytest.importorskip("numpy")
-    ended = podium("eval", "folds", "etudes", "--oracle", "--strategy", "constant", "--json")
+    ended = podium(
+        "eval", "cross-validate", "etudes", "--oracle", "--strategy", "constant", "--json"
+    )
     assert ended.json["n"] == 100

@@ -13,9 +13,9 @@ import pytest
 
 from cli.support import RULES, MakePool, Podium
 from podium._util.files import exclusive
-from podium.cli import eval_session as sitting
+from podium.cli import eval_session
 from podium.cli.eval_session import EvalSession
-from podium.cli.settings import Choice
+from podium.cli.options import PoolOptions
 from podium.evals import cluster
 from podium.evals.cluster import Opening
 from podium.evals.ensemble import Ensemble, opened
@@ -78,7 +78,7 @@ def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:
     )
     first, second = podium(*command), podium(*command)
     assert "calls to workers" in first.err
-    assert "no worker was asked" in second.err
+    assert "calls to workers: none" in second.err
     tables = [first.json, second.json]
     for row in (row for table in tables for row in table["rows"]):
         row.pop("seconds")  # what a kept reply would have taken is not known
@@ -145,10 +145,8 @@ async def test_two_evaluations_do_not_write_to_one_directory(
         process = start("eval", "run", "etudes", "--pool", role_pool, "--output", output)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert (
-        err
-        == f"podium: another evaluation is writing to {output}; wait for it, or name another one\n"
-    )
+    hint = "wait for it, or choose another one"
+    assert err == f"podium: another evaluation is writing to {output}; {hint}\n"
 
 
 def test_a_cluster_is_given_everything_that_the_table_depends_on(
@@ -187,7 +185,7 @@ def test_a_cluster_is_given_everything_that_the_table_depends_on(
 
 def test_a_judge_is_not_asked_from_other_machines(podium: Podium, role_pool: Path) -> None:
     command = ("eval", "run", "etudes", "--pool", role_pool, "--judge", "words", "--ray", "auto")
-    assert "judges and recorded workers are on this machine alone" in podium(*command).complaint
+    assert "judges and recorded workers run on this machine only" in podium(*command).complaint
 
 
 @pytest.mark.parametrize("option", [("--oracle",), ("--conductor", "rules"), ("--pool", "p.toml")])
@@ -196,25 +194,25 @@ def test_a_recorded_suite_takes_nobody_elses_workers(
 ) -> None:
     ended = podium("eval", "run", "gsm8k-recorded", *option)
     assert ended.code == 2
-    assert "'gsm8k-recorded' brings its own workers" in ended.complaint
+    assert "'gsm8k-recorded' has its own recorded workers" in ended.complaint
 
 
 @pytest.mark.parametrize(
     ("suite", "choice", "oracle", "pool"),
     [
-        ("etudes", Choice(), False, "embedded"),
-        ("etudes", Choice(), True, None),
-        ("etudes", Choice(pool=Path("pools/mine.toml")), True, "mine.toml"),
-        ("etudes", Choice(config=Path("podium.toml")), False, None),
-        ("gsm8k:test", Choice(pool=Path("pools/mine.toml")), False, "mine.toml"),
-        ("gsm8k:test", Choice(), False, None),
+        ("etudes", PoolOptions(), False, "embedded"),
+        ("etudes", PoolOptions(), True, None),
+        ("etudes", PoolOptions(pool=Path("pools/mine.toml")), True, "mine.toml"),
+        ("etudes", PoolOptions(config=Path("podium.toml")), False, None),
+        ("gsm8k:test", PoolOptions(pool=Path("pools/mine.toml")), False, "mine.toml"),
+        ("gsm8k:test", PoolOptions(), False, None),
     ],
 )
 def test_the_pool_is_called_by_its_file_where_one_was_chosen(
-    suite: str, choice: Choice, oracle: bool, pool: str | None
+    suite: str, choice: PoolOptions, oracle: bool, pool: str | None
 ) -> None:
-    sitting = EvalSession(choice=choice, suite=suite, oracle=oracle, concurrency=None, cache=None)
-    assert sitting.pool == pool
+    session = EvalSession(options=choice, suite=suite, oracle=oracle, concurrency=None, cache=None)
+    assert session.pool == pool
 
 
 @pytest.mark.parametrize(
@@ -230,9 +228,23 @@ def test_the_pool_is_called_by_its_file_where_one_was_chosen(
 def test_as_many_tasks_are_under_way_as_suits_who_is_asked(
     monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], has_card: bool, at_once: int
 ) -> None:
-    monkeypatch.setattr(sitting, "_has_a_card", lambda: has_card)
+    monkeypatch.setattr(eval_session, "_has_gpu", lambda: has_card)
     workers = [SimpleNamespace(profile=SimpleNamespace(provider=name)) for name in providers]
     settings: Any = SimpleNamespace(workers=workers)
-    usual = EvalSession(choice=Choice(), suite="s", oracle=False, concurrency=None, cache=None)
-    assert usual._at_once(settings) == at_once
-    assert replace(usual, concurrency=3)._at_once(settings) == 3
+    usual = EvalSession(
+        options=PoolOptions(), suite="s", oracle=False, concurrency=None, cache=None
+    )
+    assert usual._concurrency(settings) == at_once
+    assert replace(usual, concurrency=3)._concurrency(settings) == 3
+
+
+def test_an_unknown_suite_is_refused_before_anything_is_downloaded(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def download(*_: object, **__: object) -> None:
+        raise AssertionError("nothing may be downloaded")
+
+    monkeypatch.setattr(eval_session, "fetch_weights", download)
+    ended = podium("eval", "run", "nope", "--strategy", "best-single")
+    assert ended.code == 2
+    assert ended.complaint.startswith("suite not found: 'nope'; expected one of etudes, everyday, ")

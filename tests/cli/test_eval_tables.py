@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.support import Podium
-from podium.cli.eval_tables import learners, shortest_tail
+from podium.cli.eval_tables import read_coordinators, shortest_tail
 from podium.conductors.evolved.description import ROLES as TURN_ROLES
 from podium.conductors.evolved.description import Description
 from podium.core.errors import UsageError
@@ -74,7 +74,7 @@ def test_one_command_makes_the_table_of_finished_and_interrupted_trainings(
     assert (document["n"], document["seed"], document["pool"]) == (6, 7, "pool.toml")
     conductor, first, other, _ = document["rows"]
     assert other["strategy"] == "evolved, directions 5, no roles"
-    assert other["note"] == "after 3 of 4 steps, where its training was interrupted"
+    assert other["note"] == "interrupted after 3 of 4 training steps"
     assert (first["turns"], other["turns"]) == (2, 2)
     assert first["parameters_trained"] == 12 * HIDDEN
     assert other["parameters_trained"] == 9 * 5
@@ -96,7 +96,7 @@ def test_rows_are_named_by_what_their_recipes_depart_in(tmp_path: Path, base: st
         trained(tmp_path / "e", base),
         trained(tmp_path / "f", base, directions=5, matrices=["w"]),
     )
-    assert [learner.name for learner in learners(made)] == [
+    assert [learner.name for learner in read_coordinators(made)] == [
         "evolved",
         "evolved, last token",
         "evolved, random search, sigma 0.5",
@@ -113,7 +113,7 @@ def test_rows_that_depart_in_nothing_are_told_apart_by_where_they_lie(
         trained(tmp_path / name, base)
     monkeypatch.chdir(tmp_path / "b" / "other")
     made = (tmp_path / "a" / "run", Path("../run"), Path())
-    assert [learner.name for learner in learners(made)] == [
+    assert [learner.name for learner in read_coordinators(made)] == [
         "evolved (a/run)",
         "evolved (b/run)",
         "evolved (other)",
@@ -134,7 +134,7 @@ def test_a_training_that_is_named_twice_is_refused(
 ) -> None:
     run = trained(tmp_path / "run", base)
     monkeypatch.chdir(tmp_path)
-    for read in (learners, read_trainings):
+    for read in (read_coordinators, read_trainings):
         with pytest.raises(UsageError, match=r"run is named 2 times; name each training once"):
             read([run, Path("run")])
 

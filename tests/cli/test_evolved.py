@@ -13,7 +13,8 @@ import pytest
 
 from cli.support import RULES, MakePool, Podium
 from podium.cli import models as fetching
-from podium.cli.settings import Choice, check_leading, settings_for
+from podium.cli.options import PoolOptions
+from podium.cli.settings import check_can_resume, load_settings
 from podium.conductors.evolved.description import Description, read_description
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
@@ -128,7 +129,7 @@ def test_a_coordinator_does_not_go_on_with_what_it_did_not_lead(
     make_pool: MakePool, trained: Path, led: str, refused: bool
 ) -> None:
     head = f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\n'
-    settings = asyncio.run(settings_for(Choice(pool=make_pool(REPLIES, head=head)), {}))
+    settings = asyncio.run(load_settings(PoolOptions(pool=make_pool(REPLIES, head=head)), {}))
     run = Run(
         id="run_1",
         question=QUESTION,
@@ -138,7 +139,7 @@ def test_a_coordinator_does_not_go_on_with_what_it_did_not_lead(
         created_at="2026-11-15T00:00:00.000+00:00",
     )
     with pytest.raises(ConfigError, match="led by model.gone.") if refused else nullcontext():
-        check_leading(run, settings)
+        check_can_resume(run, settings)
 
 
 def test_who_names_a_conductor_has_it_go_on_with_a_run(

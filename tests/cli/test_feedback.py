@@ -21,11 +21,11 @@ def asked(podium: Podium, make_pool: MakePool) -> str:
 
 
 def test_a_person_says_what_they_think_and_withdraws_it(podium: Podium, asked: str) -> None:
-    assert podium("runs", "feedback", "last").out == f"{asked}: nobody has said\n"
+    assert podium("runs", "feedback", "last").out == f"run {asked} has no feedback\n"
     given = podium("runs", "feedback", "last", "0.5", "--comment", "Too short.")
     assert given.out == f"{asked}: 0.5: Too short.\n"
     assert podium("runs", "feedback", asked, "--json").json["score"] == 0.5
-    assert podium("runs", "feedback", asked, "--withdraw").out == f"{asked}: withdrawn\n"
+    assert podium("runs", "feedback", asked, "--withdraw").out == f"{asked}: feedback withdrawn\n"
     again = podium("runs", "feedback", asked, "--withdraw")
     assert (again.code, "nobody has said" in again.complaint) == (2, True)
     assert podium("runs", "feedback", asked, "1", "--withdraw").code == 2
@@ -49,7 +49,7 @@ def test_a_word_on_the_run_of_a_key_is_on_record(podium: Podium, asked: str) -> 
         nothing_left = podium("runs", "feedback", run_id, "--withdraw")
         assert nothing_left.code == 2  # and what was not done is not on record
     entries = podium("audit", "list", "--json").json
-    assert [(each["act"], each["subject"], each["facts"]) for each in entries] == [
+    assert [(each["action"], each["subject"], each["details"]) for each in entries] == [
         ("feedback withdrawn", kept_run().id, {"owner": "key_ada"}),
         ("feedback given", kept_run().id, {"owner": "key_ada"}),
     ]
@@ -60,7 +60,7 @@ def test_the_answer_that_would_have_been_right_is_shown_with_the_run(
 ) -> None:
     assert "feedback" not in podium("runs", "show", asked).out
     assert podium("runs", "show", asked, "--json").json["feedback"] is None
-    said = "0: Off by one.; right would be: 43"
+    said = "0: Off by one.; correct answer: 43"
     given = podium("runs", "feedback", asked, "0", "--comment", "Off by one.", "--answer", "43")
     assert given.out == f"{asked}: {said}\n"
     assert f"\nfeedback: {said}\n" in podium("runs", "show", asked).out
@@ -71,9 +71,15 @@ def test_the_answer_that_would_have_been_right_is_shown_with_the_run(
 
 def test_no_more_is_kept_of_a_persons_words_than_by_the_api(podium: Podium, asked: str) -> None:
     long = podium("runs", "feedback", asked, "0", "--answer", "x" * 2001)
-    assert (long.code, "--answer has 2,001 characters; 2,000" in long.complaint) == (2, True)
+    assert (long.code, "--answer has 2,001 characters, the limit is 2,000" in long.complaint) == (
+        2,
+        True,
+    )
     long = podium("runs", "feedback", asked, "0", "--comment", "x" * 10001)
-    assert (long.code, "--comment has 10,001 characters; 10,000" in long.complaint) == (2, True)
+    assert (
+        long.code,
+        "--comment has 10,001 characters, the limit is 10,000" in long.complaint,
+    ) == (2, True)
     assert podium("runs", "feedback", asked, "0", "--answer", "x" * 2000).code == 0
 
 
@@ -83,13 +89,13 @@ def test_runs_are_graded_by_a_file_of_tasks(podium: Podium, asked: str) -> None:
     assert podium("runs", "grade", "tasks.jsonl").out == "graded 1 run: 1 right, 0 wrong\n"
     assert podium("runs", "feedback", asked).out == f"{asked}: 1 by number\n"
     again = podium("runs", "grade", "tasks.jsonl")
-    assert again.out.splitlines()[1] == "left out 1 run judged before"
-    assert "no run was graded; those that a grader has judged are graded anew with --again" in (
+    assert again.out.splitlines()[1] == "skipped 1 run judged before"
+    assert "no run was graded; --again grades runs that a grader has graded before" in (
         again.complaint
     )
     podium("runs", "feedback", asked, "1")
     stands = podium("runs", "grade", "tasks.jsonl", "--again")
-    assert "no run was graded; see which there are" in stands.complaint
+    assert "no run was graded; list the runs with" in stands.complaint
 
 
 def test_a_judge_of_the_pool_grades_by_a_rubric(
@@ -110,9 +116,9 @@ def test_a_judge_of_the_pool_grades_by_a_rubric(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "grade by a file of tasks, or"),
-        (("--rubric", "Is it kind?"), "name the worker with --judge"),
-        (("--rubric", "x", "--judge", "sagee"), "'sagee' is no worker"),
+        ((), "give a file of tasks, or"),
+        (("--rubric", "Is it kind?"), "name a worker with --judge"),
+        (("--rubric", "x", "--judge", "sagee"), "'sagee' is not a worker"),
     ],
 )
 def test_who_says_not_what_to_grade_by_is_told(

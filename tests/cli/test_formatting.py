@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from podium.cli.formatting import clean, money, one_line, reads, seconds, shortened, tokens
+from podium.cli.output import (
+    clean_text,
+    describe_access,
+    format_seconds,
+    format_tokens,
+    format_usd,
+    shorten,
+    to_one_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,23 +34,23 @@ from podium.cli.formatting import clean, money, one_line, reads, seconds, shorte
     ],
 )
 def test_nothing_is_left_that_a_terminal_would_obey(hostile: str, harmless: str) -> None:
-    assert clean(hostile) == harmless
+    assert clean_text(hostile) == harmless
 
 
 @pytest.mark.parametrize("start", ["\x1b]", "\x1b[", "\x1bP", "\x1b"])
 def test_cleaning_takes_linear_time(start: str) -> None:
     def spent(length: int) -> float:
         began = time.process_time()
-        clean(start * length)
+        clean_text(start * length)
         return time.process_time() - began
 
     assert spent(200_000) < 50 * max(spent(20_000), 0.001)
 
 
 def test_a_line_has_no_breaks_and_is_cut_with_an_ellipsis() -> None:
-    assert one_line("a\n\n  b\tc ") == "a b c"
-    assert shortened("one two three", 8) == "one two…"
-    assert shortened("short", 8) == "short"
+    assert to_one_line("a\n\n  b\tc ") == "a b c"
+    assert shorten("one two three", 8) == "one two…"
+    assert shorten("short", 8) == "short"
 
 
 @pytest.mark.parametrize(
@@ -60,21 +68,21 @@ def test_a_line_has_no_breaks_and_is_cut_with_an_ellipsis() -> None:
     ],
 )
 def test_money_is_never_rounded_to_nothing(usd: float | None, words: str) -> None:
-    assert money(usd) == words
+    assert format_usd(usd) == words
 
 
 def test_an_unknown_count_is_not_zero() -> None:
-    assert tokens(None) == "tokens unknown"
-    assert tokens(0) == "0 tokens"
-    assert tokens(1) == "1 token"
+    assert format_tokens(None) == "tokens unknown"
+    assert format_tokens(0) == "0 tokens"
+    assert format_tokens(1) == "1 token"
 
 
 def test_long_times_are_told_in_minutes() -> None:
-    assert seconds(1.26) == "1.3 s"
-    assert seconds(302) == "5 min 2 s"
+    assert format_seconds(1.26) == "1.3 s"
+    assert format_seconds(302) == "5 min 2 s"
 
 
 def test_access_is_told_in_words() -> None:
-    assert reads("all") == "reads all before it"
-    assert reads((0, 2)) == "reads 0, 2"
-    assert reads(()) == "reads nothing"
+    assert describe_access("all") == "reads all steps before it"
+    assert describe_access((0, 2)) == "reads 0, 2"
+    assert describe_access(()) == "reads nothing"

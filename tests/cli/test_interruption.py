@@ -37,7 +37,7 @@ def test_ctrl_c_keeps_the_run_and_resume_repeats_no_finished_step(
     assert process.returncode == 130
     assert "step 2 lead: cancelled: stopped before it was done" in out
     assert err.splitlines() == [err.strip()]
-    hint = err.removeprefix("podium: interrupted; go on with: podium ").split()
+    hint = err.removeprefix("podium: interrupted; resume with: podium ").split()
     run_id = hint[2]
     assert podium("runs", "show", run_id, "--json").json["status"] == "interrupted"
 
@@ -106,7 +106,7 @@ def test_ctrl_c_in_a_conversation_stops_the_answer_and_not_the_conversation(
     vendor.released.set()
     out, err = process.communicate("And who are you?\n", timeout=60)
     assert process.returncode == 0
-    assert err.startswith("podium: interrupted; go on with: podium runs resume run_")
+    assert err.startswith("podium: interrupted; resume with: podium runs resume run_")
     assert out.endswith("\nreply of lead\n")
 
 
@@ -175,7 +175,7 @@ def test_ctrl_c_in_an_evaluation_says_how_to_go_on_and_it_does(
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "podium: interrupted; the same command goes on from here"
+    assert err.splitlines()[-1] == "podium: interrupted; repeat the command to continue"
     vendor.hangs.clear()
     vendor.released.set()
     process = start(*command, "--output", tmp_path / "out")

@@ -48,7 +48,7 @@ def test_a_new_key_is_shown_once_and_kept_as_a_digest(podium: Podium, home: Path
     assert ended.code == 0
     assert shown is not None
     assert matches(shown, key)
-    assert ended.complaint.startswith(f"{key.id} for 'Ada'; its token is not shown again")
+    assert ended.complaint.startswith(f"created {key.id} ('Ada'); the token is not shown again")
     secret = token.split("_", 2)[2]
     assert not any(secret.encode() in file.read_bytes() for file in home.rglob("*.db*"))
     assert secret not in podium("keys", "list", "--json").out
@@ -88,8 +88,8 @@ def test_a_key_has_the_rules_that_were_asked_for(podium: Podium) -> None:
     assert line.startswith(key_id)
     for words in ("active", "Ada: ask runs:read, tiers mini", "without anthropic openai"):
         assert words in line
-    assert "$1.00 and 200 tokens a day" in line
-    assert "60 requests a minute" in line
+    assert "$1.00 and 200 tokens per day" in line
+    assert "60 requests per minute" in line
 
 
 def test_a_key_without_rules_may_do_everything_but_administer(podium: Podium) -> None:
@@ -114,13 +114,13 @@ def test_a_key_ends_on_a_day(podium: Podium) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--expires", "soon"), "--expires 'soon' is no time; give 12h, 30d or 2027-01-31"),
-        (("--expires", "2020-01-31"), "is over already"),
-        (("--expires", "0d"), "is over already"),
+        (("--expires", "soon"), "--expires 'soon' is not a time; give 12h, 30d or 2027-01-31"),
+        (("--expires", "2020-01-31"), "is in the past"),
+        (("--expires", "0d"), "is in the past"),
         (("--scope", "write"), "there is no scope 'write'; there is ask"),
         (("--tier", "huge"), "there is no tier 'huge'; there is mini"),
         (("--usd-per-day", "-1"), "greater than or equal to 0"),
-        (("--usd-per-day", "inf"), "is no cap"),
+        (("--usd-per-day", "inf"), "expected a finite number"),
         (("--requests-per-minute", "0"), "greater than or equal to 1"),
         (("--exclude", "antropic"), "did you mean 'anthropic'?"),
     ],
@@ -145,7 +145,7 @@ def test_two_keys_of_one_name_are_not_made_while_both_would_work(podium: Podium)
     assert podium("keys", "create", "Ada").code == 0
     ended = podium("keys", "create", "Ada")
     assert (ended.code, ended.out) == (2, "")
-    assert "a key named 'Ada' already" in ended.complaint
+    assert "there is already a key named 'Ada'" in ended.complaint
     podium("keys", "revoke", "Ada")
     assert podium("keys", "create", "Ada").code == 0
 
@@ -166,7 +166,7 @@ def test_a_key_that_is_not_there_cannot_be_revoked(podium: Podium, named: str) -
     podium("keys", "create", "Ada")
     ended = podium("keys", "revoke", named)
     assert ended.code == 2
-    assert f"there is no key {named!r}" in ended.complaint
+    assert f"key not found: {named!r}" in ended.complaint
 
 
 def test_a_beginning_that_several_keys_share_names_them(podium: Podium) -> None:
@@ -189,7 +189,7 @@ def test_an_expired_key_is_listed_as_one(podium: Podium, home: Path) -> None:
 def test_an_empty_list_says_what_to_do(podium: Podium) -> None:
     assert "podium keys create NAME" in podium("keys", "list").complaint
     assert podium("keys", "list", "--json").json == []
-    assert "nothing was used" in podium("keys", "usage").complaint
+    assert "no usage" in podium("keys", "usage").complaint
 
 
 def test_usage_is_told_by_key_day_and_model_with_its_cost(podium: Podium) -> None:
@@ -214,8 +214,8 @@ def test_usage_is_told_by_key_day_and_model_with_its_cost(podium: Podium) -> Non
         f"2026-01-02 {ada} Ada podium: 3 requests, 1,500 tokens (150 of them orchestration), $0.25"
     )
     assert second == (
-        f"2026-01-03 {bob} Bob gpt: 1 request, 0 tokens and those of 1 request unknown, "
-        f"$0 and the cost of 1 request unknown"
+        f"2026-01-03 {bob} Bob gpt: 1 request, 0 tokens, unknown for 1 request, "
+        f"$0, unknown for 1 request"
     )
     (row,) = podium("keys", "usage", "Ada", "--json").json
     assert (row["name"], row["key_id"], row["cost_usd"]) == ("Ada", ada, 0.25)
@@ -230,7 +230,7 @@ def test_a_key_is_kept_out_of_training_later_and_let_in_again(podium: Podium) ->
     assert podium("keys", "training", "Ada", "off").out == f"{key_id} (Ada): not for training\n"
     assert stored()[0].rules == replace(before, training=False)
     podium("keys", "revoke", "Ada")
-    assert podium("keys", "training", key_id, "on").out == f"{key_id} (Ada): may be learned from\n"
+    assert podium("keys", "training", key_id, "on").out == f"{key_id} (Ada): training allowed\n"
     assert stored()[0].rules == before
     acts = [
         (entry["action"], entry["subject"], entry["details"].get("training"))

@@ -22,7 +22,7 @@ from podium import (
     Step,
     Workflow,
 )
-from podium.cli.live_tree import SPINNER, LiveTree, Scene, wrapped
+from podium.cli.live_tree import SPINNER, LiveTree, RunTracker, wrap_text
 from podium.conductors import FixedConductor
 from podium.core.conductor import Conductor
 from podium.core.errors import Unavailable
@@ -73,7 +73,7 @@ class Canvas:
         self.now = 0.0
         file = io.TextIOWrapper(io.BytesIO(), encoding)
         self.console = Console(file=file, width=80, height=25, highlight=False, color_system=None)
-        self.tree = LiveTree(self.console, Scene(lambda: self.now))
+        self.tree = LiveTree(self.console, RunTracker(lambda: self.now))
 
     def picture(self) -> str:
         with self.console.capture() as captured:
@@ -83,7 +83,7 @@ class Canvas:
     def after(self, events: list[Event], last: type[Event]) -> str:
         """Tell the events up to the first of that kind, and look."""
         for event in events:
-            self.tree.tell(event)
+            self.tree.show(event)
             if isinstance(event, last):
                 break
         return self.picture()
@@ -91,7 +91,7 @@ class Canvas:
 
 def test_before_there_is_a_plan_the_conductor_is_seen_planning(events: list[Event]) -> None:
     canvas = Canvas()
-    canvas.tree.tell(events[0])
+    canvas.tree.show(events[0])
     canvas.now = 2.5
     assert canvas.picture() == "⠴ two-levels is planning, 2.5 s\n"
 
@@ -104,11 +104,11 @@ async def test_what_guardrails_did_is_seen_to_the_question_and_to_replies() -> N
     async with AsyncPodium(workers, conductor, guardrails=[guard]) as podium:
         await podium.ask("Who is ada@example.com?", emit=seen.append)
     canvas = Canvas()
-    canvas.tree.tell(seen[0])
-    first = "the guardrail privacy redacted the question: 1 × e-mail"
+    canvas.tree.show(seen[0])
+    first = "guardrail privacy redacted the question: 1 × e-mail"
     assert canvas.picture().splitlines()[0] == first
     lines = canvas.after(seen, RunDone).splitlines()
-    assert lines[:2] == [first, "the guardrail privacy redacted the reply: 1 × e-mail"]
+    assert lines[:2] == [first, "guardrail privacy redacted the reply: 1 × e-mail"]
 
 
 def test_a_running_step_shows_who_does_what_what_it_reads_and_how_long(
@@ -122,13 +122,13 @@ def test_a_running_step_shows_who_does_what_what_it_reads_and_how_long(
     assert lines[1] == "├── ⠋ 0 a  first [red]well[/red]"
     assert lines[2] == "│     reads nothing; 1.0 s"
     assert lines[5] == "├── ○ 2 a  bring it together"
-    assert lines[6] == "│     reads all before it"
+    assert lines[6] == "│     reads all steps before it"
     assert lines[7] == "└── note: the plan was odd"
 
 
 def test_a_retry_shows_why(events: list[Event]) -> None:
     picture = Canvas().after(events, StepRetried)
-    assert "asked again 1 x; 0.0 s; busy [red]well[/red]" in picture
+    assert "retried 1 x; 0.0 s; busy [red]well[/red]" in picture
 
 
 def test_a_finished_step_shows_what_it_took(events: list[Event]) -> None:
@@ -140,12 +140,12 @@ def test_a_finished_step_shows_what_it_took(events: list[Event]) -> None:
 def test_the_end_shows_nested_runs_rounds_and_the_total(events: list[Event]) -> None:
     canvas = Canvas()
     for event in events:
-        canvas.tree.tell(event)
+        canvas.tree.show(event)
     picture = canvas.picture()
     lines = picture.splitlines()
     assert "│   ├── round 1 by two-levels: 1 step, one-shot" in lines
     assert "│   │   └── ✓ 0 a  the bottom" in lines
-    assert "round 2 by two-levels: the answer stands" in lines
+    assert "round 2 by two-levels: answer accepted" in lines
     assert lines[-1].startswith("answered: 4 calls, ")
     assert "\x1b" not in picture
 
@@ -153,7 +153,7 @@ def test_the_end_shows_nested_runs_rounds_and_the_total(events: list[Event]) -> 
 def test_the_id_at_the_end_is_whole_however_narrow_the_terminal(events: list[Event]) -> None:
     canvas = Canvas()
     for event in events:
-        canvas.tree.tell(event)
+        canvas.tree.show(event)
     canvas.console.width = 50
     assert canvas.picture().split()[-1] == events[0].run_id
 
@@ -162,7 +162,7 @@ def test_the_answer_is_seen_as_it_comes_in(events: list[Event]) -> None:
     canvas = Canvas()
     last = max(place for place, event in enumerate(events) if isinstance(event, StepDelta))
     for event in events[: last + 1]:
-        canvas.tree.tell(event)
+        canvas.tree.show(event)
     picture = canvas.picture()
     assert picture.endswith("\n\n[red]well[/red]\n")
     assert "\x1b" not in picture
@@ -174,16 +174,16 @@ def test_words_of_a_call_that_failed_stand(events: list[Event]) -> None:
     spoken = events[last]
     assert isinstance(spoken, StepDelta)
     for event in events[: last + 1]:
-        canvas.tree.tell(event)
-    canvas.tree.tell(StepRetried(spoken.run_id, 0, spoken.index, "a", "broken off", 0.1, 4))
+        canvas.tree.show(event)
+    canvas.tree.show(StepRetried(spoken.run_id, 0, spoken.index, "a", "broken off", 0.1, 4))
     assert "well" in canvas.picture().splitlines()[-1]
 
 
 def test_an_answer_is_broken_between_words_and_keeps_its_form() -> None:
     console = Console(width=12)
-    assert wrapped("one two three four", console) == "one two\nthree four"
-    assert wrapped("a\n\n    code\n[b]x[/b]", console) == "a\n\n    code\n[b]x[/b]"
-    assert wrapped("0123456789abcdef", console) == "0123456789ab\ncdef"
+    assert wrap_text("one two three four", console) == "one two\nthree four"
+    assert wrap_text("a\n\n    code\n[b]x[/b]", console) == "a\n\n    code\n[b]x[/b]"
+    assert wrap_text("0123456789abcdef", console) == "0123456789ab\ncdef"
 
 
 def test_a_terminal_without_unicode_gets_plain_marks(events: list[Event]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cli.support import Podium
 from podium._util.files import Progress, silent
-from podium.cli.session import NO_KEY
+from podium.cli.session import NO_API_KEY
 from podium.workers.local import weights
 from podium.workers.local.sources import packaged_models
 
@@ -23,9 +23,9 @@ def place_weights(home: Path) -> Path:
 
 
 def test_models_are_listed_with_whether_they_are_here(podium: Podium, home: Path) -> None:
-    assert "not here" in podium("models", "list").out
+    assert "not downloaded" in podium("models", "list").out
     path = place_weights(home)
-    assert f"here, {path}" in podium("models", "list").out
+    assert f"downloaded, {path}" in podium("models", "list").out
     listed = podium("models", "list", "--json").json
     assert (listed[0]["name"], listed[0]["present"]) == (MODEL.name, True)
     assert listed[0]["path"] == str(path)
@@ -46,7 +46,7 @@ def test_pulling_tells_in_one_line_that_it_fetches(
     monkeypatch.setattr(weights, "pull", pull)
     ended = podium("models", "pull", MODEL.name)
     assert ended.code == 0
-    assert ended.complaint == f"fetching {MODEL.name} (98 MB), once"
+    assert ended.complaint == f"downloading {MODEL.name} (98 MB), once"
 
 
 def test_on_a_terminal_fetching_is_seen_as_a_bar(
@@ -57,10 +57,10 @@ def test_on_a_terminal_fetching_is_seen_as_a_bar(
         return place_weights(home)
 
     monkeypatch.setattr(weights, "pull", pull)
-    monkeypatch.setattr("podium.cli.models.is_drawable", lambda stream: True)
+    monkeypatch.setattr("podium.cli.models.is_terminal", lambda stream: True)
     ended = podium("models", "pull", MODEL.name)
     assert (ended.code, ended.out) == (0, f"{home / 'models' / MODEL.file}\n")
-    assert f"fetching {MODEL.name}, once" in ended.err
+    assert f"downloading {MODEL.name}, once" in ended.err
     assert "46.0/92.0 MB" in ended.err
 
 
@@ -90,6 +90,6 @@ def test_without_a_key_the_first_question_says_once_that_the_pool_is_small(
     assert ended.code == 130
     assert ended.err.count("very small") == 1
     first = ended.err.splitlines()[0]
-    assert first == f"podium: {NO_KEY}"
+    assert first == f"podium: {NO_API_KEY}"
     assert len(first) < 100
     assert "very small" not in podium("ask", "-q", "q?").err

@@ -15,7 +15,7 @@ def test_the_pool_is_listed_with_prices_and_nothing_is_sent(
     ended = podium("pool", "list", "--pool", pool)
     assert ended.code == 0
     assert ended.out.splitlines()[0] == f"from {pool}"
-    assert "  0 one (openai-compatible/one, $1 in, $2 out a million tokens" in ended.out
+    assert "  0 one (openai-compatible/one, $1 in, $2 out per million tokens" in ended.out
     assert vendor.asked == []
     listed = podium("pool", "list", "--pool", pool, "--json").json
     assert [(worker["name"], worker["price"]["output"]) for worker in listed] == [

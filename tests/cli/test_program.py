@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from cli.support import Podium
-from podium.cli.output import CALLED_AS, as_called
+from podium.cli.output import CALLED_AS, with_program_name
 
 
 def test_hints_name_the_program_as_it_was_called(
     podium: Podium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert podium("keys", "list").complaint.endswith("make one with: podium keys create NAME")
+    assert podium("keys", "list").complaint.endswith("create one with: podium keys create NAME")
     monkeypatch.setenv(CALLED_AS, "./podium")
-    assert podium("keys", "list").complaint.endswith("make one with: ./podium keys create NAME")
+    assert podium("keys", "list").complaint.endswith("create one with: ./podium keys create NAME")
     assert podium("ask", "one", "two").complaint.endswith(
         "put the question in quotes; see ./podium ask --help"
     )
@@ -21,7 +21,7 @@ def test_hints_name_the_program_as_it_was_called(
 
 def test_a_path_that_a_shell_would_take_apart_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CALLED_AS, "my clone/podium")
-    assert as_called("podium doctor says it") == "'my clone/podium' doctor says it"
+    assert with_program_name("podium doctor says it") == "'my clone/podium' doctor says it"
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_a_path_that_a_shell_would_take_apart_is_quoted(monkeypatch: pytest.Monk
 )
 def test_what_is_no_command_stays_as_it_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CALLED_AS, "elsewhere/podium")
-    assert as_called(text) == text
+    assert with_program_name(text) == text

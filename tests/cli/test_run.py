@@ -93,7 +93,7 @@ def test_max_steps_allows_longer_workflows(
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ('{"steps": [{"worker": "a", "subtask": "x", "access": []}]}', "holds no question"),
+        ('{"steps": [{"worker": "a", "subtask": "x", "access": []}]}', "has no question"),
     ],
 )
 def test_a_file_that_is_no_workflow_is_refused(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podium.cli.run_views import account
+from podium.cli.run_views import run_lines
 from podium.client.documents import run_document
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord
@@ -44,7 +44,7 @@ def run_of(record: StepRecord) -> Run:
 
 
 def told(run: Run, *, prompts: bool = False) -> list[str]:
-    return list(account(run, prompts=prompts))
+    return list(run_lines(run, prompts=prompts))
 
 
 def test_a_failed_attempt_is_told_with_its_reason() -> None:
@@ -67,8 +67,8 @@ def test_attempts_that_say_no_more_than_their_step_are_left_out() -> None:
 def test_prompts_are_told_word_for_word_when_asked_for() -> None:
     shown = ["    Question: q?", "", "    Your subtask: Say it"]
     lines = told(run_of(RECORD), prompts=True)
-    place = lines.index("  was shown:")
-    assert lines[place + 1 : place + 6] == [*shown, "  replied:", "    said it"]
+    place = lines.index("  prompt:")
+    assert lines[place + 1 : place + 6] == [*shown, "  reply:", "    said it"]
     assert "    model_id = [0]" in lines
     assert not any("Your subtask" in line for line in told(run_of(RECORD)))
 
@@ -102,9 +102,9 @@ def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> N
         guardrails=("privacy", "grounding"),
         blocked_by="grounding",
     )
-    lines = list(account(run, prompts=False))
-    assert lines[2] == "the guardrail privacy redacted the question: 1 × e-mail"
-    told = "the guardrail grounding blocked the answer: made up (asked near: 5 tokens)"
+    lines = list(run_lines(run, prompts=False))
+    assert lines[2] == "guardrail privacy redacted the question: 1 × e-mail"
+    told = "guardrail grounding blocked the answer: made up (verifier near: 5 tokens)"
     assert f"  {told}" in lines
     document = run_document(run)
     assert (document["guardrails"], document["blocked_by"]) == (

@@ -108,8 +108,8 @@ def test_show_tells_what_each_worker_was_shown_when_asked_for(podium: Podium, as
     assert len(prompts) == 3
     for line in "\n".join(prompts).splitlines():
         assert line in whole.out
-    assert "\n  was shown:\n" in whole.out
-    assert "\n  was shown:\n" not in usual.out
+    assert "\n  prompt:\n" in whole.out
+    assert "\n  prompt:\n" not in usual.out
     assert podium("runs", "show", asked, "--prompts", "--json").code == 2
 
 
@@ -171,7 +171,7 @@ def test_diff_says_what_differs_between_two_runs(podium: Podium, make_pool: Make
     assert "answer:\n" in ended.out
     assert "\n  -two\n  +three\n" in ended.out
     assert "calls:\n  - 1\n  + 3\n" in ended.out
-    whats = [found["what"] for found in podium("runs", "diff", first, second, "--json").json]
+    whats = [found["field"] for found in podium("runs", "diff", first, second, "--json").json]
     assert whats[:2] == ["question", "conductor"]
     assert "reply of step 0 in round 1" in whats
 
@@ -212,11 +212,11 @@ def test_a_run_whose_process_is_gone_was_cut_off_and_says_how_to_go_on(
     perform_by(f"{this_process().rpartition(':')[0]}:999999999", home)
     listed = podium("runs", "list")
     assert listed.out.split()[3:5] == ["cut", "off"]
-    assert listed.complaint.endswith("the next server goes on with it, or podium runs resume ID")
+    assert listed.complaint.endswith("the next server resumes it, or podium runs resume ID")
     shown = podium("runs", "show", asked)
     assert "\ncut off: " in shown.out
     assert (
-        f"its process is gone; the next server goes on with it, or podium runs resume {asked}\n"
+        f"its process is gone; the next server resumes it, or podium runs resume {asked}\n"
     ) in shown.out
     (listed_as,) = podium("runs", "list", "--json").json
     assert (listed_as["status"], listed_as["is_performed"]) == ("running", False)
@@ -240,7 +240,7 @@ def test_times_are_those_of_the_clock_on_the_wall(
     try:
         wall = datetime.fromisoformat(created_at) + timedelta(hours=5, minutes=30)
         assert f"  {wall:%Y-%m-%d %H:%M}  " in podium("runs", "list").out
-        assert f"asked: {wall:%Y-%m-%d %H:%M}," in podium("runs", "show", asked).out
+        assert f"started: {wall:%Y-%m-%d %H:%M}," in podium("runs", "show", asked).out
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -309,8 +309,8 @@ def test_a_run_that_cannot_go_on_keeps_no_other_from_it(
     ended = podium("runs", "resume", "--pool", pool, "--budget-calls", "3", "--json")
     assert ended.code == 1, "as the first that was not answered"
     assert ended.json["run_id"] == last
-    assert f"{unreadable} is left as it is: " in ended.err
-    assert f"{lost} needs the pool that it had" in ended.err
+    assert f"{unreadable} was not resumed: " in ended.err
+    assert f"{lost} needs its own pool" in ended.err
 
 
 def test_an_answered_run_has_nothing_to_resume(podium: Podium, asked: str) -> None:
@@ -330,7 +330,7 @@ def test_resuming_needs_the_workers_that_the_run_had(
     ended = podium("runs", "resume", "last")
     assert ended.code == 2
     assert ended.complaint.endswith(
-        "no worker named 'lead' in the embedded pool; give that pool again with --pool FILE or "
+        "no worker named 'lead' in the embedded pool; give that pool with --pool FILE or "
         "--config FILE"
     )
 
@@ -391,7 +391,7 @@ def test_a_disk_that_is_full_in_mid_run_costs_the_record_and_not_the_answer(
     async def full(*_: object) -> None:
         raise StoreError("cannot use the store: the disk is full; free some space")
 
-    monkeypatch.setattr(SqlRunStore, "step", full)
+    monkeypatch.setattr(SqlRunStore, "save_step", full)
     monkeypatch.setattr(SqlRunStore, "finish", full)
     ended = podium("ask", "-q", "--pool", make_pool(), "--conductor", "router", "q?")
     assert (ended.code, ended.out) == (0, "42\n")

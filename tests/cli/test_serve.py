@@ -33,7 +33,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
     def listen(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
         seen.append(server)
 
-    monkeypatch.setattr(starting, "listen", listen)
+    monkeypatch.setattr(starting, "serve", listen)
     return seen
 
 
@@ -114,7 +114,7 @@ def test_keys_that_nobody_has_are_told_with_how_to_make_one(
     capsys.readouterr()
     assert main(["serve", "--config", config, "--keys"]) == 0
     said = capsys.readouterr().err
-    assert "only who has a key is served; podium keys list" in said
+    assert "API key required; podium keys list" in said
     assert "keys create" not in said
     assert main(["keys", "revoke", "Ada", "--config", config]) == 0
     assert main(["serve", "--config", config, "--keys"]) == 0

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
-from podium.cli.settings import Choice, conductor_of, settings_for
+from podium.cli.options import PoolOptions
+from podium.cli.settings import conductor_option, load_settings
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 
@@ -87,7 +88,7 @@ def test_offline_a_conductor_alone_is_no_pool(podium: Podium, make_pool: MakePoo
     pool = make_pool({}, tail=ELSEWHERE + '[[worker]]\nname = "deep"\nprovider = "podium"\n')
     ended = podium("ask", "--offline", "--pool", pool, "q?")
     assert ended.code == 2
-    assert "no worker of this pool is on this machine" in ended.complaint
+    assert "this pool has no local worker" in ended.complaint
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_a_run_goes_on_with_the_conductor_it_had(conductor: str, named: str | No
         conductor=conductor,
         created_at="2026-11-15T00:00:00.000+00:00",
     )
-    assert conductor_of(run) == named
+    assert conductor_option(run) == named
 
 
 async def test_offline_no_server_of_tools_is_used_that_may_reach_others(
@@ -154,7 +155,7 @@ async def test_offline_no_server_of_tools_is_used_that_may_reach_others(
     url = "http://127.0.0.1:9/mcp"
     """
     pool = make_pool({"a": "42"}, head=head)
-    online = await settings_for(Choice(pool=pool), {})
-    offline = await settings_for(Choice(pool=pool, offline=True), {})
+    online = await load_settings(PoolOptions(pool=pool), {})
+    offline = await load_settings(PoolOptions(pool=pool, offline=True), {})
     assert [server.name for server in online.mcp] == ["program", "far", "near"]
     assert [server.name for server in offline.mcp] == ["near"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium, Vendor
-from podium.cli import stress
+from podium.cli import pool as stress
 from podium.core.usage import Usage
 from podium.workers import Faults
 
@@ -39,7 +39,7 @@ def pool_file(directory: Path, text: str = POOL) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults.evenly(0.2, latency_seconds=0.0, retry_after_seconds=0.0)
-    monkeypatch.setattr(stress, "FAULTS", faults)
+    monkeypatch.setattr(stress, "STRESS_FAULTS", faults)
 
 
 def test_a_pool_is_rehearsed_and_what_it_bore_is_shown(podium: Podium, tmp_path: Path) -> None:
@@ -73,22 +73,22 @@ def test_the_figures_come_as_json_and_agree_with_each_other(podium: Podium, tmp_
 def test_a_pool_that_does_not_bear_it_is_told_so(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stress, "FAULTS", Faults(server_error=1.0))
+    monkeypatch.setattr(stress, "STRESS_FAULTS", Faults(server_error=1.0))
     text = POOL + "[breaker]\nfailures = 3\ncooling_seconds = 0.001\n"
     ended = podium(
         "pool", "check", "--stress", "--runs", 9, "--yes", "--pool", pool_file(tmp_path, text)
     )
     assert ended.code == 1
     assert "answered 0 of 9 runs" in ended.out
-    assert "openings of breakers" in ended.out
+    assert "breakers opened" in ended.out
     assert "not answered: " in ended.out
-    assert ended.complaint.startswith("the pool does not bear that; give workers a fallback")
+    assert ended.complaint.startswith("the pool does not withstand that; give workers a fallback")
 
 
 def test_what_an_open_breaker_refuses_is_no_call_that_failed(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stress, "FAULTS", Faults(server_error=1.0))
+    monkeypatch.setattr(stress, "STRESS_FAULTS", Faults(server_error=1.0))
     impatient = POOL.replace("[retry]", "[retry]\nlongest_requested_wait = 1.0")
     text = impatient + "[breaker]\nfailures = 3\ncooling_seconds = 60\n"
     found = podium(
@@ -103,7 +103,7 @@ def test_what_an_open_breaker_refuses_is_no_call_that_failed(
 def test_a_bill_that_is_not_what_workers_said_is_told(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stress, "believable", lambda usage: Usage(1, 1, 1, 1, 1))
+    monkeypatch.setattr(stress, "plausible_usage", lambda usage: Usage(1, 1, 1, 1, 1))
     ended = podium("pool", "check", "--stress", "--runs", 1, "--yes", "--pool", pool_file(tmp_path))
     assert ended.code == 1
     assert ": WRONG for 3 calls" in ended.out
@@ -116,8 +116,7 @@ def test_nothing_that_may_be_billed_is_called_unless_that_is_agreed_to(
     ended = podium("pool", "check", "--stress", "--pool", pool)
     assert ended.code == 2
     assert ended.complaint == (
-        "--stress makes some 150 tiny calls, which may be billed by one, two; add --yes to make "
-        "them"
+        "--stress makes about 150 tiny calls, which one, two may charge for; add --yes to make them"
     )
     assert vendor.asked == []
     assert podium("pool", "check", "--stress", "--runs", 2, "--yes", "--pool", pool).code == 0
@@ -127,9 +126,9 @@ def test_nothing_that_may_be_billed_is_called_unless_that_is_agreed_to(
 def test_the_list_says_when_a_worker_is_left_alone(podium: Podium, tmp_path: Path) -> None:
     listed = podium("pool", "list", "--pool", pool_file(tmp_path)).out.splitlines()
     assert listed[-1] == (
-        "a worker is left alone for 5.0 s and more after 8 failures in a row, or when 50% of 50 "
+        "circuit breaker: opens for 5.0 s or more after 8 failures in a row, or when 50% of 50 "
         "calls have failed"
     )
     text = POOL + "[breaker]\non = false\n"
     listed = podium("pool", "list", "--pool", pool_file(tmp_path, text)).out.splitlines()
-    assert listed[-1] == "a worker is called however often it fails: [breaker] is off"
+    assert listed[-1] == "circuit breaker: off; a worker is called however often it fails"

@@ -120,7 +120,7 @@ def test_a_training_that_died_before_its_first_checkpoint_begins_anew(
     (recipe.parent / "out" / "checkpoints" / "checkpoint-1" / STATE_FILE).unlink()
     ended = podium("train", "grpo", recipe, "--resume")
     assert ended.code == 0
-    assert "holds no checkpoint yet" in ended.complaint
+    assert "has no checkpoint yet" in ended.complaint
     assert trainer.resumed == [False, False]
 
 
@@ -226,7 +226,7 @@ def test_a_dry_run_tells_what_is_missing(podium: Podium, recipe: Path) -> None:
     (recipe.parent / "pool.toml").unlink()
     ended = podium("train", "grpo", recipe, "--dry-run")
     assert ended.code == 0
-    assert ended.complaint.startswith("not here yet: pool.file: there is no ")
+    assert ended.complaint.startswith("missing: pool.file: there is no ")
 
 
 def test_a_dry_run_in_json_is_one_object(podium: Podium, recipe: Path) -> None:
@@ -250,7 +250,7 @@ def test_an_unknown_price_is_said_in_the_dry_run(podium: Podium) -> None:
         for line in podium("train", "grpo", recipe, "--dry-run").out.splitlines()
         if line.startswith("  cost")
     )
-    assert "unknown, as no price is known of gemma-3-27b-it" in cost
+    assert "unknown: no price for gemma-3-27b-it" in cost
     assert podium("train", "grpo", recipe, "--dry-run", "--json").json["estimate"]["usd"] is None
 
 
@@ -341,12 +341,12 @@ def test_a_directory_without_an_adapter_is_said(
     config = dict(LORA_CONFIG)
     (tmp_path / "adapter_config.json").write_text(json.dumps(config), "utf-8")
     ended = podium("train", "export", tmp_path, "-o", "a.gguf")
-    assert "name it by --base" in ended.complaint
+    assert "name it with --base" in ended.complaint
     config["base_model_name_or_path"] = "owner/name"
     (tmp_path / "adapter_config.json").write_text(json.dumps(config), "utf-8")
     ended = podium("train", "export", tmp_path, "-o", "a.gguf")
     assert "is an adapter of owner/name" in ended.complaint
-    assert "name that of the same model by --base" in ended.complaint
+    assert "name that of the same model with --base" in ended.complaint
 
 
 # ---- curves
@@ -361,7 +361,7 @@ def test_the_curves_of_trainings_become_one_picture(podium: Podium, tmp_path: Pa
         (tmp_path / name / "metrics.jsonl").write_text(line, "utf-8")
     ended = podium("train", "curves", tmp_path / "a", tmp_path / "b", "-o", "curves.svg")
     assert (ended.code, ended.out) == (0, "curves.svg\n")
-    assert ended.complaint == "b: without 1 line of the metrics that cannot be read"
+    assert ended.complaint == "b: skipped 1 line of the metrics that cannot be read"
     assert Path("curves.svg").read_text("utf-8").startswith("<svg")
 
 

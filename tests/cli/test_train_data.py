@@ -50,8 +50,8 @@ def test_one_command_makes_data_for_router_and_conductor_of_judged_runs(
     (plan,) = lines("plans.jsonl")
     assert plan["reply"].startswith("model_id = [0]")
     entry = podium("audit", "list", "--json", "-n", "1").json[0]
-    assert entry["act"] == "training data written"
-    assert entry["facts"] == {"outcomes": 1, "tasks": 1, "plans": 1}
+    assert entry["action"] == "training data written"
+    assert entry["details"] == {"outcomes": 1, "tasks": 1, "plans": 1}
 
 
 def test_what_is_left_out_is_counted(podium: Podium, judged: str, make_pool: MakePool) -> None:
@@ -104,7 +104,7 @@ def test_an_evaluation_whose_answers_compare_with_nothing_says_where_tasks_are(
     )
     ended = podium("train", "data", "--from-evaluation", "measured", "--tasks", "t.jsonl")
     assert ended.code == 2
-    assert "samples of an evaluation do not hold what is right" in ended.complaint
+    assert "samples of an evaluation hold no correct answers" in ended.complaint
 
 
 def test_perfect_workers_teach_a_router_nothing_for_no_pool_has_them(podium: Podium) -> None:
@@ -141,7 +141,7 @@ def test_where_nothing_was_judged_nothing_is_written_and_it_says_what_to_do(
     podium("ask", "--pool", make_pool(), "How many?")
     ended = podium("train", "data", "--from-runs", "-o", "log.jsonl")
     assert ended.code == 2
-    assert "nobody has judged a run yet" in ended.complaint
+    assert "no run has feedback" in ended.complaint
     assert not Path("log.jsonl").exists()
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_would_be_empty_says_why_and_none_is_written(
     podium("runs", "feedback", run, "0")
     ended = podium("train", "data", "--from-runs", "-o", "log.jsonl", "--tasks", "tasks.jsonl")
     assert ended.code == 2
-    assert "there are no tasks: left out were 1 run of which no right answer" in ended.complaint
+    assert "no tasks; skipped 1 run of which no right answer" in ended.complaint
     assert "podium runs feedback ID SCORE --answer TEXT, or leave out --tasks" in ended.complaint
     assert not Path("log.jsonl").exists()
 
@@ -160,9 +160,9 @@ def test_a_file_that_would_be_empty_says_why_and_none_is_written(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "name a recipe"),
-        (("--from-runs",), "say what to write"),
-        (("recipe.toml", "--from-runs", "-o", "log.jsonl"), "a recipe has tasks of its own"),
+        ((), "give a recipe"),
+        (("--from-runs",), "nothing to write"),
+        (("recipe.toml", "--from-runs", "-o", "log.jsonl"), "a recipe has its own tasks"),
         (("--from-evaluation", ".", "-o", "log.jsonl"), "holds no evaluation"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium import AsyncPodium, Hedge
-from podium.cli.settings import without
+from podium.cli.settings import exclude_workers
 from podium.client.assembly import assemble, load_router, read_workflow_file
 from podium.conductors import FixedConductor, LearnedRouterConductor, RulesConductor
 from podium.config import load
@@ -300,7 +300,7 @@ def test_a_router_that_shares_no_worker_with_the_pool_is_always_refused(routed: 
 
 def test_workers_that_are_left_out_on_purpose_do_not_count_as_gone(routed: Path) -> None:
     settings = load(settings_file(routed, ROUTED))
-    mini = load_router(without(settings, {"dear"}))
+    mini = load_router(exclude_workers(settings, {"dear"}))
     assert mini is not None
     assert mini.warnings == ()
 

@@ -1,14 +1,13 @@
-"""The command line: `main`, and the border at which every error becomes one line.
+"""The command line: `main`, which turns every error into one line and an exit code.
 
     0    answered
-    1    the run failed, or something broke
-    2    usage or configuration
-    3    the budget was spent before there was an answer
+    1    the run failed, or an internal error
+    2    usage or configuration error
+    3    budget exhausted before any answer
     130  interrupted
-    141  whoever read the output went away
+    141  the reader of the output closed it
 
-The commands are in the modules beside this one, one noun each; `app` says which is where. With
-`PODIUM_DEBUG=1` an error also shows where it came from.
+`app` lists the commands. With `PODIUM_DEBUG=1` an error also prints its traceback.
 """
 
 from __future__ import annotations
@@ -23,57 +22,64 @@ from typing import TextIO
 import typer
 
 from podium.cli.app import app as commands
-from podium.cli.output import Exit, OutputLost, abandon_output, complain, program, warnings_heard
+from podium.cli.output import (
+    ExitCode,
+    OutputLost,
+    abandon_output,
+    echo_error,
+    log_warnings,
+    program_name,
+)
 from podium.core.errors import BudgetExhausted, PlanError, PodiumError, UsageError
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and give the exit code."""
+    """Run the command line and return the exit code."""
     if not _has_output():
-        return Exit.USAGE
-    # Before numpy is loaded: its threads spin while they wait for each other, and on a machine that
-    # is busy a router's decision takes ten times the CPU with two of them.
+        return ExitCode.USAGE
+    # Before numpy is imported: its threads spin while they wait for each other, and on a busy
+    # machine a router's decision takes ten times the CPU with two of them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # no character is worth a failure
+            stream.reconfigure(errors="backslashreplace")  # never fail for a character
     command = typer.main.get_command(commands)
     try:
-        with warnings_heard():
-            code = command.main(arguments, prog_name=program(), standalone_mode=False)
+        with log_warnings():
+            code = command.main(arguments, prog_name=program_name(), standalone_mode=False)
     except OutputLost as lost:
         abandon_output()
         if lost.reason is None:
-            return Exit.PIPE_CLOSED
-        complain(f"cannot write the output: {lost.reason}; write it elsewhere")
-        return Exit.FAILED
-    except Exception as error:  # noqa: BLE001 - the border: nothing passes but one line
+            return ExitCode.PIPE_CLOSED
+        echo_error(f"cannot write the output: {lost.reason}; write it elsewhere")
+        return ExitCode.FAILED
+    except Exception as error:  # noqa: BLE001 - every error becomes one line
         if os.environ.get("PODIUM_DEBUG"):
             traceback.print_exc()
-        complain(_said(error))
+        echo_error(_message(error))
         return _exit_code(error)
-    return code or Exit.ANSWERED
+    return code or ExitCode.ANSWERED
 
 
 def _has_output() -> bool:
-    """Whether there is a standard output to answer on. Without a standard error, complaints go
-    nowhere, and not into the next file that happens to be opened."""
+    """True if standard output is open. A closed standard error is replaced, so that messages do
+    not end up in the next file that is opened."""
     output: TextIO | None = sys.stdout
-    complaints: TextIO | None = sys.stderr
-    if complaints is None:
+    errors: TextIO | None = sys.stderr
+    if errors is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
     if output is None:
-        complain("standard output is closed, so nothing can be answered on it; open it")
+        echo_error("standard output is closed, so nothing can be written to it; open it")
     return output is not None
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     match error:
         case typer.TyperException():
             context = getattr(error, "ctx", None)
-            path = context.command_path if context is not None else program()
+            path = context.command_path if context is not None else program_name()
             name = context.info_name if context is not None else ""
             message = error.format_message().rstrip(".")
             if "unexpected extra argument" in message and name in ("ask", "plan"):
@@ -85,18 +91,18 @@ def _said(error: Exception) -> str:
             return str(error)
         case _:
             return (
-                f"this should not have happened: {type(error).__name__}: {error}; run it again "
-                f"with PODIUM_DEBUG=1 and report what that shows"
+                f"internal error: {type(error).__name__}: {error}; run it again with "
+                f"PODIUM_DEBUG=1 and report the traceback"
             )
 
 
-def _exit_code(error: Exception) -> Exit:
+def _exit_code(error: Exception) -> ExitCode:
     match error:
         case typer.TyperException() | UsageError() | PlanError():
-            return Exit.USAGE
+            return ExitCode.USAGE
         case BudgetExhausted():
-            return Exit.EXHAUSTED
+            return ExitCode.EXHAUSTED
         case typer.Abort():
-            return Exit.INTERRUPTED
+            return ExitCode.INTERRUPTED
         case _:
-            return Exit.FAILED
+            return ExitCode.FAILED

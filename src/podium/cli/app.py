@@ -1,6 +1,6 @@
-"""The commands and where each lives. A command's module is imported when it is called.
+"""The table of commands. A command's module is imported when the command is called.
 
-So `podium --version` and `podium --help` load nothing of Podium's own but this table.
+So `podium --version` and `podium --help` import nothing of Podium but this table.
 """
 
 from __future__ import annotations
@@ -15,39 +15,41 @@ import typer
 from typer.core import TyperGroup
 
 from podium._version import __version__
-from podium.cli.output import losses_told
+from podium.cli.output import output_errors
 
 
-class Place(NamedTuple):
-    """The module that holds a command as its `app`, and what the command does, in a line."""
+class Command(NamedTuple):
+    """`module:attribute` of a command's typer application, and its help in one line."""
 
-    module: str
+    application: str
     help: str
 
 
-COMMANDS: Final[dict[str, Place]] = {
-    "ask": Place("podium.cli.ask", "Answer a question, with the plan drawn as it runs."),
-    "plan": Place("podium.cli.plan", "Plan a question and carry nothing out."),
-    "run": Place("podium.cli.run", "Carry out a workflow from a file."),
-    "chat": Place("podium.cli.chat", "Talk with the pool, turn by turn."),
-    "serve": Place(
-        "podium.cli.serve", "Serve the pool as one model, to clients of OpenAI and of Anthropic."
+COMMANDS: Final = {
+    "ask": Command("podium.cli.ask:ask_app", "Answer a question, with the plan drawn as it runs."),
+    "plan": Command("podium.cli.ask:plan_app", "Plan a question without running the plan."),
+    "run": Command("podium.cli.ask:run_app", "Run a workflow from a file."),
+    "chat": Command("podium.cli.ask:chat_app", "Chat with the pool, turn by turn."),
+    "serve": Command(
+        "podium.cli.serve:app", "Serve the pool as one model over the OpenAI and Anthropic APIs."
     ),
-    "mcp": Place("podium.cli.mcp", "Offer ask and plan to an MCP client."),
-    "runs": Place("podium.cli.runs", "List, show, export, compare, judge, resume and delete runs."),
-    "keys": Place("podium.cli.keys", "Make, list and revoke keys to the server; see their usage."),
-    "audit": Place("podium.cli.audit", "List administrative acts, and check their record."),
-    "pool": Place("podium.cli.pool", "List the workers, and reach each of them once."),
-    "models": Place("podium.cli.models", "List and fetch the weights of local models."),
-    "doctor": Place("podium.cli.doctor", "Say what is configured, what is missing, what it costs."),
-    "eval": Place("podium.cli.eval", "Measure strategies over suites of tasks."),
-    "train": Place("podium.cli.train", "Train a conductor or its workers by a recipe."),
+    "mcp": Command("podium.cli.mcp:app", "Offer ask and plan to an MCP client."),
+    "runs": Command("podium.cli.runs:app", "List, show, export, compare, grade and resume runs."),
+    "keys": Command("podium.cli.keys:app", "Create, list and revoke API keys; show their usage."),
+    "audit": Command("podium.cli.audit:app", "List and verify the audit log."),
+    "pool": Command("podium.cli.pool:app", "List the workers, and check that each one answers."),
+    "models": Command("podium.cli.models:app", "List and download the weights of local models."),
+    "doctor": Command(
+        "podium.cli.doctor:app", "Show what is configured, what is missing and what it costs."
+    ),
+    "eval": Command("podium.cli.eval:app", "Evaluate strategies on suites of tasks."),
+    "train": Command("podium.cli.train:app", "Train a conductor or its workers from a recipe."),
 }
 
 
 @contextmanager
-def _interruptions_told() -> Iterator[None]:
-    """Turn Ctrl-C into what the border says in a line; typer would only give the exit code."""
+def _interruptions() -> Iterator[None]:
+    """Raise Ctrl-C as `typer.Abort`, for which `main` prints a line."""
     try:
         yield
     except KeyboardInterrupt as interruption:
@@ -55,10 +57,10 @@ def _interruptions_told() -> Iterator[None]:
 
 
 class NounGroup(TyperGroup):
-    """The commands of one noun. Called without any, it lists them, as `podium` does."""
+    """The commands of one noun. Called without one, it prints its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What was written after the noun."""
+        """Parse the arguments after the noun."""
         if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())
             ctx.exit()
@@ -66,51 +68,50 @@ class NounGroup(TyperGroup):
 
 
 class LazyGroup(TyperGroup):
-    """Commands by the table above. Help that nobody can read is lost output as any other."""
+    """The commands of the table above, each imported when it is called."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
-        """The command line, read; `--help` and `--version` are answered meanwhile."""
-        with losses_told(), _interruptions_told():
+        """Parse the command line; this also prints `--help` and `--version`."""
+        with output_errors(), _interruptions():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
-        """The command, carried out."""
-        with losses_told(), _interruptions_told():
+        """Run the command."""
+        with output_errors(), _interruptions():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
+        """List the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, imported now."""
+        """Import a command."""
         if cmd_name not in COMMANDS:
             close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            known = ", ".join(COMMANDS)
-            hint = f"perhaps {close[0]!r} was meant" if close else f"there is {known}"
-            ctx.fail(f"there is no command {cmd_name!r}; {hint}")
-        place = COMMANDS[cmd_name]
-        command = typer.main.get_command(importlib.import_module(place.module).app)
+            hint = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(COMMANDS)}"
+            ctx.fail(f"unknown command {cmd_name!r}; {hint}")
+        module, _, attribute = COMMANDS[cmd_name].application.partition(":")
+        command = typer.main.get_command(getattr(importlib.import_module(module), attribute))
         command.name = cmd_name
-        command.help = command.help or place.help
-        return _like_the_others(command)
+        command.help = command.help or COMMANDS[cmd_name].help
+        return _with_plain_help(command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands, from the table alone."""
+        """Write the list of commands from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
 
 
-def _like_the_others(command: Any) -> Any:
-    """The command, whoever wrote it, with plain help and no help where a complaint is due."""
+def _with_plain_help(command: Any) -> Any:
+    """Turn off rich markup, and help in place of an error, for a command and its subcommands."""
     command.rich_markup_mode = None
     command.no_args_is_help = False
     for inner in getattr(command, "commands", {}).values():
-        _like_the_others(inner)
+        _with_plain_help(inner)
     return command
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"podium {__version__}")
         raise typer.Exit
@@ -129,7 +130,12 @@ def podium(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is."),
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
     ] = False,
 ) -> None:
     """An open conductor for language models: it plans, delegates, and shows its work."""

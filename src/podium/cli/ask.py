@@ -1,72 +1,269 @@
-"""`podium ask`: a question in, a plan and an answer out."""
+"""`podium ask`, `plan`, `run` and `chat`: the commands that take a question."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from podium.cli import options
-from podium.cli.options import question_from
-from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice, check_quality_bias
-from podium.cli.showing import deliver, onlooker
+from podium.cli.options import (
+    STANDARD_INPUT,
+    BudgetOptions,
+    Omit,
+    PlanningOptions,
+    PoolOptions,
+    open_stdin,
+    read_question,
+    with_option_groups,
+)
+from podium.cli.output import (
+    describe_plan,
+    describe_step,
+    echo,
+    echo_error,
+    echo_json,
+    format_usage,
+    format_usd,
+    pluralize,
+    to_one_line,
+)
+from podium.cli.session import Session, create_display, print_result
+from podium.cli.settings import check_quality_bias
+from podium.client.assembly import WorkflowFile, read_workflow_file
+from podium.client.documents import plan_document
+from podium.client.runtime import RunOptions
+from podium.core.errors import PodiumError, UsageError
+from podium.core.request import Message, assistant, user
+from podium.core.run import Round, Run, total_cost, total_usage
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+with suppress(ImportError):  # not on every platform
+    import readline  # noqa: F401 - gives `input` line editing and a history
+
+ask_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+plan_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+run_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+chat_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+PROMPT: Final = "you> "
+CHAT_COMMANDS: Final = "/plan shows the last plan, /cost the cost so far, /quit ends the chat"
 
 
-@app.command()
+@ask_app.command()
+@with_option_groups
 def ask(
     question: options.Question,
+    pool: PoolOptions,
+    planning: PlanningOptions,
+    budget: BudgetOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
-    pool: options.Pool = None,
-    config: options.Config = None,
-    conductor: options.Conductor = None,
-    tier: options.TierOption = None,
-    max_steps: options.MaxSteps = None,
-    rounds: options.Rounds = None,
-    quality_bias: options.QualityBias = None,
-    budget_usd: options.BudgetUsd = None,
-    budget_calls: options.BudgetCalls = None,
-    budget_seconds: options.BudgetSeconds = None,
-    budget_tokens: options.BudgetTokens = None,
-    allow_unpriced: options.AllowUnpriced = False,
-    exclude: options.Exclude = None,
-    offline: options.Offline = False,
     no_store: options.NoStore = False,
 ) -> None:
     """Answer a question, with the plan drawn as it runs.
 
-    The plan, its steps as they end, and the answer go to standard output; complaints go to
-    standard error.
+    The plan, its steps as they end, and the answer go to standard output; errors and warnings go
+    to standard error.
 
     Exit codes: 0 answered (perhaps in part, with a warning), 1 the run failed, 2 usage or
-    configuration, 3 the budget was spent before there was an answer, 130 interrupted.
+    configuration error, 3 budget exhausted before any answer, 130 interrupted.
     """
-    asked = question_from(question)
-    choice = Choice(
-        pool=pool,
-        config=config,
-        conductor=conductor,
-        exclude=frozenset(exclude or ()),
-        offline=offline,
-    )
-    caps = Caps(
-        usd=budget_usd,
-        calls=budget_calls,
-        seconds=budget_seconds,
-        tokens=budget_tokens,
-        allow_unpriced=allow_unpriced,
-    )
-    heeded = partial(check_quality_bias, tier=tier, quality_bias=quality_bias)
-    with Session(choice, keep=not no_store, quiet=quiet, check=heeded) as session:
-        wishes = options.wishes(
-            caps.over(session.settings.budget), tier, max_steps, rounds, quality_bias
-        )
+    text = read_question(question)
+    check = partial(check_quality_bias, tier=planning.tier, quality_bias=planning.quality_bias)
+    with Session(pool, store_runs=not no_store, quiet=quiet, check=check) as session:
         run = session.perform(
-            lambda podium, watched: podium.ask(asked, **watched),
-            onlooker(silent=json or quiet),
-            wishes,
+            lambda podium, watched: podium.ask(text, **watched),
+            create_display(silent=json or quiet),
+            planning.to_run_options(budget.apply_to(session.settings.budget)),
         )
-    raise typer.Exit(deliver(run, session.resume(run), json=json, quiet=quiet))
+    raise typer.Exit(print_result(run, session.resume_command(run), json=json, quiet=quiet))
+
+
+@plan_app.command()
+@with_option_groups
+def plan(
+    question: options.Question,
+    pool: PoolOptions,
+    planning: Annotated[PlanningOptions, Omit(("rounds",))],
+    budget: BudgetOptions,
+    json: options.Json = False,
+) -> None:
+    """Plan a question without running the plan.
+
+    The output of --json can be saved, edited by hand, and run with podium run.
+    """
+    text = read_question(question)
+    check = partial(check_quality_bias, tier=planning.tier, quality_bias=planning.quality_bias)
+    with Session(pool, store_runs=False, check=check) as session:
+        wanted = planning.to_run_options(budget.apply_to(session.settings.budget))
+        first = session.wait_for(session.podium.plan(text, **wanted))
+    for warning in first.warnings:
+        echo_error(warning)
+    if json:
+        echo_json(plan_document(text, first))
+    else:
+        _print_plan(first)
+
+
+def _print_plan(planned: Round) -> None:
+    assert planned.workflow is not None, "the first round always has a workflow"
+    echo(f"{pluralize(len(planned.workflow), 'step')}, {planned.workflow.shape}")
+    for index, step in enumerate(planned.workflow.steps):
+        echo(f"  {to_one_line(describe_step(index, step))}")
+    if planned.routed is not None:
+        echo(to_one_line(planned.routed.sentence))
+    calls = planned.planning
+    if calls:
+        used = f"{format_usage(total_usage(iter(calls)))}, {format_usd(total_cost(iter(calls)))}"
+        echo(f"planned in {pluralize(len(calls), 'call')}, {used}")
+
+
+@run_app.command()
+@with_option_groups
+def run(
+    workflow: Annotated[
+        str,
+        typer.Argument(metavar="WORKFLOW.json", help="The file; - reads it from standard input."),
+    ],
+    pool: options.WithoutConductor,
+    budget: BudgetOptions,
+    question: Annotated[
+        str | None,
+        typer.Option(metavar="QUESTION", help="The question, instead of the one in the file."),
+    ] = None,
+    max_steps: options.MaxSteps = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    no_store: options.NoStore = False,
+) -> None:
+    """Run a workflow from a file.
+
+    The file is {"question": "…", "steps": [{"worker": "…", "subtask": "…", "access": []}, …]};
+    access is "all" or the earlier steps that a step may read, counted from 0.
+
+    Exit codes are those of podium ask.
+    """
+    file = read_workflow_file(open_stdin() if workflow == STANDARD_INPUT else Path(workflow))
+    text = read_question(question or _question_in(file))
+    with Session(pool, store_runs=not no_store, quiet=quiet) as session:
+        steps = file.workflow(session.settings.pool)
+        limit = max_steps or session.settings.conductor.max_steps
+        if len(steps) > limit:
+            raise UsageError(
+                f"{file.name}: has {len(steps)} steps, but at most {limit} are allowed; "
+                f"shorten it, or raise --max-steps"
+            )
+        planning = PlanningOptions(max_steps=max_steps)
+        finished = session.perform(
+            lambda podium, watched: podium.run(steps, text, **watched),
+            create_display(silent=json or quiet),
+            planning.to_run_options(budget.apply_to(session.settings.budget)),
+        )
+    code = print_result(finished, session.resume_command(finished), json=json, quiet=quiet)
+    raise typer.Exit(code)
+
+
+def _question_in(file: WorkflowFile) -> str:
+    if file.question is None:
+        raise UsageError(f"{file.name}: has no question; give one with --question")
+    return file.question
+
+
+@chat_app.command()
+@with_option_groups
+def chat(
+    pool: PoolOptions,
+    planning: PlanningOptions,
+    budget: BudgetOptions,
+    no_store: options.NoStore = False,
+) -> None:
+    """Chat with the pool, turn by turn.
+
+    Budgets apply to each question. /plan shows the last plan, /cost the cost so far; /quit or the
+    end of input ends the chat. Ctrl-C stops an answer; at the prompt it ends the chat.
+    """
+    open_stdin()  # without input, nothing needs to be fetched or opened
+    check = partial(check_quality_bias, tier=planning.tier, quality_bias=planning.quality_bias)
+    with Session(pool, store_runs=not no_store, check=check) as session:
+        wanted = planning.to_run_options(budget.apply_to(session.settings.budget))
+        _Conversation(session, wanted).loop()
+
+
+@dataclass(slots=True)
+class _Conversation:
+    session: Session
+    options: RunOptions
+    history: tuple[Message, ...] = ()
+    runs: list[Run] = field(default_factory=list)
+
+    def loop(self) -> None:
+        """Ask and answer until the input ends."""
+        if sys.stdin.isatty():
+            echo(CHAT_COMMANDS)
+        while (line := _read_line()) is not None:
+            match line.strip():
+                case "":
+                    continue
+                case "/quit":
+                    return
+                case "/plan":
+                    self._print_plan()
+                case "/cost":
+                    self._print_cost()
+                case other if other.startswith("/"):
+                    echo_error(f"unknown command {other}: {CHAT_COMMANDS}")
+                case question:
+                    self._answer(question)
+
+    def _answer(self, question: str) -> None:
+        options = self.options.copy()
+        options["history"] = self.history
+        try:
+            run = self.session.perform(
+                lambda podium, watched: podium.ask(question, **watched),
+                create_display(silent=False),
+                options,
+            )
+        except KeyboardInterrupt:
+            echo_error("interrupted")
+            return
+        except PodiumError as error:
+            echo_error(str(error))
+            return
+        self.runs.append(run)
+        print_result(run, self.session.resume_command(run), json=False, quiet=False)
+        if run.answer is not None and run.status != "interrupted":
+            self.history += (user(question), assistant(run.answer))
+
+    def _print_plan(self) -> None:
+        if not self.runs:
+            echo_error("there is no plan yet; ask something first")
+            return
+        run = self.runs[-1]
+        for round_ in run.rounds:
+            echo(to_one_line(describe_plan(run, round_)))
+            for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
+                echo(f"  {to_one_line(describe_step(index, step))}")
+
+    def _print_cost(self) -> None:
+        calls = [call for run in self.runs for call in run.calls]
+        used = f"{format_usage(total_usage(iter(calls)))}, {format_usd(total_cost(iter(calls)))}"
+        echo(f"{pluralize(len(self.runs), 'question')}, {pluralize(len(calls), 'call')}, {used}")
+
+
+def _read_line() -> str | None:
+    """Read the next line; None at the end of the chat."""
+    try:
+        return input(PROMPT if sys.stdin.isatty() else "")
+    except (EOFError, KeyboardInterrupt):
+        if sys.stdin.isatty():
+            echo()
+        return None
+    except UnicodeDecodeError:
+        echo_error("that line is not UTF-8 text and was ignored")
+        return ""

@@ -1,6 +1,6 @@
-"""`podium doctor`: what is configured, what is missing and how to get it, what it costs.
+"""`podium doctor`: show what is configured, what is missing and how to get it, what it costs.
 
-Keys are never shown, only the names of the variables that hold them.
+API keys are never shown, only the names of the variables that hold them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,21 @@ from podium._util import files as paths
 from podium._util.addresses import shown
 from podium._version import __version__
 from podium.cli import options
-from podium.cli.formatting import counted, megabytes, money, one_line, price
-from podium.cli.models import can_be_had, weights_of
-from podium.cli.output import Exit, as_called, complain, say, say_json
-from podium.cli.settings import Choice, settings_for
+from podium.cli.models import is_obtainable, worker_weights
+from podium.cli.options import PoolOptions
+from podium.cli.output import (
+    ExitCode,
+    describe_price,
+    echo,
+    echo_error,
+    echo_json,
+    format_megabytes,
+    format_usd,
+    pluralize,
+    to_one_line,
+    with_program_name,
+)
+from podium.cli.settings import load_settings
 from podium.client.assembly import assemble, load_router, router_problem
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.sources import find
@@ -39,69 +50,68 @@ if TYPE_CHECKING:
     from podium.workers.mcp import McpCheck
     from podium.workers.sandbox import IsolationLayer
 
-OTLP: Final = "http://localhost:4318"
-"""Where OpenTelemetry sends what nobody has told it where to send."""
+DEFAULT_OTLP_ENDPOINT: Final = "http://localhost:4318"
+"""The default endpoint of OpenTelemetry."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolServer:
-    """An MCP server, and what came of reaching it."""
+class McpServerStatus:
+    """An MCP server, and the result of connecting to it."""
 
     settings: McpSettings
     reached: McpCheck
 
     @property
     def line(self) -> str:
-        """How it is, for a person."""
+        """The status as text."""
         server, reached = self.settings, self.reached
         where = shown(server.url) if server.url else server.command
         if reached.problem is not None:
-            state = f"cannot be used: {reached.problem}"
+            state = f"not usable: {reached.problem}"
         else:
-            state = f"{counted(len(reached.tools), 'tool')}: {', '.join(reached.tools) or 'none'}"
-        return one_line(f"tools of {server.name} ({where}): {state}")
+            state = f"{pluralize(len(reached.tools), 'tool')}: {', '.join(reached.tools) or 'none'}"
+        return to_one_line(f"MCP server {server.name} ({where}): {state}")
 
 
-async def tool_servers(
+async def check_mcp_servers(
     settings: Settings, environment: Mapping[str, str]
-) -> tuple[ToolServer, ...]:
-    """Reach every MCP server of the settings once, all at the same time."""
+) -> tuple[McpServerStatus, ...]:
+    """Connect to every MCP server of the settings once, concurrently."""
     if not settings.mcp:
         return ()
     from podium.workers.mcp import check_server
 
     found = await asyncio.gather(*(check_server(server, environment) for server in settings.mcp))
-    return tuple(map(ToolServer, settings.mcp, found))
+    return tuple(map(McpServerStatus, settings.mcp, found))
 
 
-def mini_lines(settings: Settings) -> tuple[str, ...]:
-    """How the mini tier is served, and what is to be known of it; raises `ConfigError` where its
-    router cannot be used."""
+def mini_tier_lines(settings: Settings) -> tuple[str, ...]:
+    """Describe how the mini tier is served; raise `ConfigError` if its router cannot be used."""
     wanted = settings.mini
     if wanted is None:
         return ()
     mini = load_router(settings)
     if mini is None:
-        return (f"mini tier: the cheapest worker; to have it routed: {router_problem(wanted)}",)
+        return (f"mini tier: the cheapest worker; to use a router: {router_problem(wanted)}",)
     sure = f"below a confidence of {mini.confidence:g} the conductor plans"
     named = f"{wanted.router} ({mini.router_fingerprint})"
     line = f"mini tier: routed by {named}, quality bias {mini.quality_bias:g}"
     return (f"{line}; {sure}", *(f"note: {warning}" for warning in mini.warnings))
 
 
-def traces_go_to(settings: Settings, environment: Mapping[str, str]) -> str | None:
-    """The address that traces are sent to; None where none are."""
+def traces_endpoint(settings: Settings, environment: Mapping[str, str]) -> str | None:
+    """Return the address that traces are sent to; None if none are."""
     if not settings.server.traces:
         return None
     own = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
-    shared = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or OTLP
+    shared = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or DEFAULT_OTLP_ENDPOINT
     return shown(own or f"{shared.rstrip('/')}/v1/traces")
 
 
 def traces_line(address: str | None) -> str:
-    """Where traces go, for a person."""
+    """Describe where traces go."""
     if address is None:
-        return "traces: none are sent; traces = true in [server] has podium serve send them"
+        return "traces: off; podium serve sends them with traces = true in [server]"
     if find_spec("opentelemetry") is None:
         return f"traces: podium serve needs the extra otel to send them: {install_command('otel')}"
     return f"traces: podium serve sends them to {address}"
@@ -110,21 +120,21 @@ def traces_line(address: str | None) -> str:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 EXAMPLE: Final = Usage(1000, 1000, 0, 0, 0)
-"""A call by which prices can be compared: a thousand tokens in and a thousand out."""
+"""A call for comparing prices: 1,000 tokens in, 1,000 out."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What the doctor found. `problems` keep a question from being answered."""
+    """What the doctor found. `problems` prevent questions from being answered."""
 
     settings: Settings | None = None
     file: Path | None = None
     store: str = ""
-    tool_servers: tuple[ToolServer, ...] = ()
+    mcp_servers: tuple[McpServerStatus, ...] = ()
     mini: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     models: tuple[LocalModel, ...] = ()
-    walls: tuple[IsolationLayer, ...] = ()
+    layers: tuple[IsolationLayer, ...] = ()
     no_sandbox: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -133,27 +143,26 @@ class Findings:
 def doctor(
     json: options.Json = False, pool: options.Pool = None, config: options.Config = None
 ) -> None:
-    """Say what is configured, what is missing, what it costs.
+    """Show what is configured, what is missing and what it costs.
 
-    What is missing comes with how to get it. Servers of tools (MCP) are reached once, to see
-    which they have; nothing is sent to any worker: podium pool check does that. Keys are never
-    shown. The exit code is 2 when something keeps questions from being
-    answered.
+    For what is missing, it says how to get it. MCP servers are contacted once to list their tools;
+    workers are not contacted: podium pool check does that. API keys are never shown. The exit code
+    is 2 if something prevents questions from being answered.
     """
-    findings = asyncio.run(_examine(Choice(pool=pool, config=config)))
+    findings = asyncio.run(_examine(PoolOptions(pool=pool, config=config)))
     if json:
-        say_json(_document(findings))
+        echo_json(_document(findings))
     else:
-        _say(findings)
+        _print(findings)
     if findings.problems:
-        raise typer.Exit(Exit.USAGE)
+        raise typer.Exit(ExitCode.USAGE)
 
 
-async def _examine(choice: Choice) -> Findings:
-    findings = Findings(file=find(os.environ, config=choice.config), models=list_models())
+async def _examine(pool: PoolOptions) -> Findings:
+    findings = Findings(file=find(os.environ, config=pool.config), models=list_models())
     await _examine_sandbox(findings)
     try:
-        settings = await settings_for(choice, os.environ)
+        settings = await load_settings(pool, os.environ)
     except ConfigError as error:
         findings.problems.append(str(error))
         return findings
@@ -164,24 +173,24 @@ async def _examine(choice: Choice) -> Findings:
         if (missing := _missing(worker, http)) is not None:
             findings.missing[worker.profile.name] = missing
     findings.problems += findings.missing.values()
-    if not findings.missing and (unfit := _unfit(settings, http)) is not None:
-        findings.problems.append(unfit)
+    if not findings.missing and (problem := _conductor_problem(settings, http)) is not None:
+        findings.problems.append(problem)
     try:
-        findings.mini = mini_lines(settings)
+        findings.mini = mini_tier_lines(settings)
     except ConfigError as error:
         findings.problems.append(str(error))
     await _examine_store(findings, settings)
-    findings.tool_servers = await tool_servers(settings, os.environ)
+    findings.mcp_servers = await check_mcp_servers(settings, os.environ)
     return findings
 
 
 def _missing(worker: WorkerSettings, http: Http) -> str | None:
-    """What the worker lacks to be called, if anything. Connecting to it sends nothing."""
+    """Say what the worker lacks, if anything. Connecting to it sends nothing."""
     if worker.profile.provider == CONDUCTOR_PROVIDER:
         return None
     try:
         connect(worker.profile, worker.endpoint(os.environ), http)
-        absent = [model for model in weights_of(worker) if not can_be_had(model)]
+        absent = [model for model in worker_weights(worker) if not is_obtainable(model)]
     except ConfigError as error:
         return str(error)
     if absent:
@@ -190,8 +199,8 @@ def _missing(worker: WorkerSettings, http: Http) -> str | None:
     return None
 
 
-def _unfit(settings: Settings, http: Http) -> str | None:
-    """What keeps workers that lack nothing from being led: a conductor without its workflow."""
+def _conductor_problem(settings: Settings, http: Http) -> str | None:
+    """Say what prevents the conductor from working, such as a missing workflow."""
     try:
         assemble(settings, os.environ, http)
     except PodiumError as error:
@@ -200,7 +209,7 @@ def _unfit(settings: Settings, http: Http) -> str | None:
 
 
 async def _examine_store(findings: Findings, settings: Settings) -> None:
-    """Open the store: only that shows whether it can be used."""
+    """Open the store: nothing else shows whether it is usable."""
     from podium.store.sql.database import locate
 
     where = settings.store.url or settings.store.path or default_url()
@@ -213,72 +222,78 @@ async def _examine_store(findings: Findings, settings: Settings) -> None:
 
 
 async def _examine_sandbox(findings: Findings) -> None:
-    """Build the walls around programs that models wrote: only that shows which of them stand."""
+    """Build the sandbox: nothing else shows which of its layers work."""
     from podium.workers.sandbox import isolation_layers
 
     try:
-        findings.walls = await isolation_layers()
+        findings.layers = await isolation_layers()
     except PodiumError as error:
         findings.no_sandbox = str(error)
 
 
-def _say(findings: Findings) -> None:
-    say(f"podium {__version__} on Python {platform.python_version()}")
-    say(f"configuration: {findings.file or f'no file; yours would be {paths.config_file()}'}")
+def _print(findings: Findings) -> None:
+    echo(f"podium {__version__} on Python {platform.python_version()}")
+    echo(f"configuration: {findings.file or f'no file; the default is {paths.config_file()}'}")
     if findings.settings is not None:
-        _say_settings(findings.settings, findings.missing)
+        _print_settings(findings.settings, findings.missing)
         for line in findings.mini:
-            say(as_called(one_line(line)))
-        say(f"runs are kept in {findings.store}")
-        for server in findings.tool_servers:
-            say(server.line)
-        say(as_called(traces_line(traces_go_to(findings.settings, os.environ))))
+            echo(with_program_name(to_one_line(line)))
+        echo(f"runs are stored in {findings.store}")
+        for server in findings.mcp_servers:
+            echo(server.line)
+        echo(with_program_name(traces_line(traces_endpoint(findings.settings, os.environ))))
     for model in findings.models:
-        state = "here" if model.present else f"not here yet ({megabytes(model.bytes)})"
-        say(f"local model {model.name}: {state}")
-    _say_walls(findings)
-    say("vendors:")
+        state = (
+            "downloaded" if model.present else f"not downloaded ({format_megabytes(model.bytes)})"
+        )
+        echo(f"local model {model.name}: {state}")
+    _print_sandbox(findings)
+    echo("providers:")
     for provider, variables, is_set in _vendors(os.environ):
         name = " or ".join(variables)
-        say(f"  {provider}: {name} is set" if is_set else f"  {provider}: to use it, set {name}")
+        echo(f"  {provider}: {name} is set" if is_set else f"  {provider}: set {name} to use it")
     for problem in findings.problems:
-        complain(problem)
+        echo_error(problem)
     if not findings.problems:
-        say(as_called("nothing is missing; podium pool check reaches every worker once"))
+        echo(
+            with_program_name("nothing is missing; podium pool check sends every worker a request")
+        )
 
 
-def _say_walls(findings: Findings) -> None:
-    missing = [wall for wall in findings.walls if not wall.is_active]
+def _print_sandbox(findings: Findings) -> None:
+    missing = [layer for layer in findings.layers if not layer.is_active]
     if findings.no_sandbox:
-        say(f"programs that models wrote cannot be graded: {one_line(findings.no_sandbox)}")
+        echo(f"code written by models cannot be graded: {to_one_line(findings.no_sandbox)}")
     elif not missing:
-        say("programs that models wrote are graded behind all walls")
-    for wall in missing:
-        say(f"programs that models wrote are graded without the wall {wall.name}: {wall.missing}")
+        echo("code written by models is graded in the sandbox with all its layers")
+    for layer in missing:
+        echo(
+            f"code written by models is graded without {layer.name} in the sandbox: {layer.missing}"
+        )
 
 
-def _say_settings(settings: Settings, missing: Mapping[str, str]) -> None:
-    say(f"pool: {counted(len(settings.workers), 'worker')} from {one_line(settings.source)}")
+def _print_settings(settings: Settings, missing: Mapping[str, str]) -> None:
+    echo(f"pool: {pluralize(len(settings.workers), 'worker')} from {to_one_line(settings.source)}")
     for worker in settings.workers:
         profile = worker.profile
-        state = "cannot be called" if profile.name in missing else "ready"
+        state = "not usable" if profile.name in missing else "ready"
         example = profile.price.cost(EXAMPLE) if profile.price else None
-        cost = f"{price(profile.price)}; 1,000 in and 1,000 out: {money(example)}"
-        say(f"  {one_line(profile.name)}: {state}; {cost}")
+        cost = f"{describe_price(profile.price)}; 1,000 in and 1,000 out: {format_usd(example)}"
+        echo(f"  {to_one_line(profile.name)}: {state}; {cost}")
     if settings.is_embedded:
-        say("  this pool is very small and often wrong; any key below gives a strong one")
+        echo("  this pool is very small and often wrong; any API key below gives a strong one")
     planner, coordinator = settings.conductor.worker, settings.conductor.coordinator
     asked = planner.profile.name if planner else str(coordinator or "")
-    say(f"conductor: {settings.conductor.kind}{f' ({one_line(asked)})' if asked else ''}")
+    echo(f"conductor: {settings.conductor.kind}{f' ({to_one_line(asked)})' if asked else ''}")
     caps = {name: cap for name, cap in asdict(settings.budget).items() if cap is not None}
     caps.pop("allow_unpriced")
-    say(f"budget of a run: {', '.join(f'{name} {cap:g}' for name, cap in caps.items())}")
+    echo(f"budget per run: {', '.join(f'{name} {cap:g}' for name, cap in caps.items())}")
     for warning in settings.warnings:
-        say(f"note: {one_line(warning)}")
+        echo(f"note: {to_one_line(warning)}")
 
 
 def _vendors(environment: Mapping[str, str]) -> list[tuple[str, tuple[str, ...], bool]]:
-    """Each vendor that a variable can name, those variables, and whether one of them is set."""
+    """List each provider with its environment variables, and whether one of them is set."""
     return [
         (known.provider, variables, known.find_in(environment) is not None)
         for known in KNOWN_ENDPOINTS.values()
@@ -314,16 +329,16 @@ def _document(findings: Findings) -> dict[str, Any]:
                 "tools": list(server.reached.tools),
                 "problem": server.reached.problem,
             }
-            for server in findings.tool_servers
+            for server in findings.mcp_servers
         ],
-        "traces": traces_go_to(settings, os.environ) if settings else None,
+        "traces": traces_endpoint(settings, os.environ) if settings else None,
         "models": [
             {"name": model.name, "present": model.present, "path": str(model.path)}
             for model in findings.models
         ],
-        "walls": [
-            {"name": wall.name, "stands": wall.is_active, "missing": wall.missing}
-            for wall in findings.walls
+        "sandbox": [
+            {"name": layer.name, "is_active": layer.is_active, "missing": layer.missing}
+            for layer in findings.layers
         ],
         "vendors": [
             {"provider": provider, "variables": list(variables), "set": is_set}

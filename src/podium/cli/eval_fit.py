@@ -1,4 +1,4 @@
-"""`podium eval fit` and `podium eval folds`: strategies that learn, taught and measured."""
+"""`podium eval fit` and `podium eval cross-validate`: train and measure strategies that learn."""
 
 from __future__ import annotations
 
@@ -8,108 +8,77 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from podium.cli import eval_options as given
-from podium.cli import options
-from podium.cli.eval_session import EvalSession, Held
-from podium.cli.measure import tell_left_out, usual_tasks
-from podium.cli.output import say, say_json
-from podium.cli.settings import Choice
+from podium.cli import eval_options, options
+from podium.cli.eval_session import EvalResources, EvalSession, default_limit, print_left_out
+from podium.cli.options import with_option_groups
+from podium.cli.output import echo, echo_json
 
-if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
+if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.evals.strategies.folds import Folded
     from podium.evals.strategies.learned import Learned
 
-Strategy = Annotated[
-    str,
-    typer.Argument(
-        metavar="STRATEGY",
-        help="constant, neighbours, router, routerdc, smoothie, smoothie-local or masrouter.",
-    ),
-]
-LearnedFrom = Annotated[
-    str,
-    typer.Argument(
-        metavar="SUITE", help="The suite; its training split is learned from, or a named one."
-    ),
-]
-Dealt = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SUITE...",
-        help="etudes, a benchmark's name, a recorded suite, or a .jsonl or .csv file of tasks.",
-    ),
-]
-FoldsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--file", "-o", metavar="FILE", dir_okay=False, help="Write the figures there, as JSON."
-    ),
-]
-Fitted = Annotated[
-    Path | None,
-    typer.Option(
-        "--file",
-        "-o",
-        metavar="FILE",
-        dir_okay=False,
-        help="Where what was learned goes; fitted/STRATEGY.json, when left out.",
-    ),
-]
-Lessons = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        metavar="N",
-        min=1,
-        help="How many questions to learn from; when left out, 500, and all that were recorded.",
-    ),
-]
-Learners = Annotated[
-    str, typer.Option("--strategy", metavar="A,B,…", help="Which ones; several with commas.")
-]
-Folds = Annotated[int, typer.Option(metavar="N", min=2, help="In how many parts.")]
 Encoder = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What makes vectors of questions: hashed, by words; minilm, by meaning; or "
-        "module:function, one of your own.",
+        help="The encoder of questions: hashed, minilm, or module:function for your own.",
     ),
 ]
 
-USUAL_LEARNERS: Final = "constant,neighbours,routerdc"
+DEFAULT_LEARNERS: Final = "constant,neighbours,routerdc"
 
 
+@with_option_groups
 def fit(
-    strategy: Strategy,
-    suite: LearnedFrom,
-    file: Fitted = None,
-    limit: Lessons = None,
-    data: given.Data = None,
-    seed: given.Seed = None,
-    repeats: given.Repeats = None,
+    strategy: Annotated[
+        str,
+        typer.Argument(
+            metavar="STRATEGY",
+            help="constant, neighbours, router, routerdc, smoothie, smoothie-local or masrouter.",
+        ),
+    ],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="The suite; default its training split.")
+    ],
+    pool: options.PoolFiles,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            "-o",
+            metavar="FILE",
+            dir_okay=False,
+            help="The file to write; default fitted/STRATEGY.json.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Training questions; default 500, or all of a recorded suite."
+        ),
+    ] = None,
+    data: eval_options.Data = None,
+    seed: eval_options.Seed = None,
+    repeats: eval_options.Repeats = None,
     encoder: Encoder = None,
-    pool: options.Pool = None,
-    config: options.Config = None,
-    oracle: given.Oracle = False,
-    concurrency: given.Concurrency = None,
-    cache: given.Cache = None,
-    fresh: given.Fresh = False,
-    offline: options.Offline = False,
+    oracle: eval_options.Oracle = False,
+    concurrency: eval_options.Concurrency = None,
+    cache: eval_options.Cache = None,
+    fresh: eval_options.Fresh = False,
 ) -> None:
-    """Teach a strategy that learns, on the suite's training split.
+    """Train a strategy that learns, on the suite's training split.
 
-    Every worker is asked every question; replies are kept, so the same again asks nobody.
-    Measure it afterwards by its file: podium eval run SUITE --strategy STRATEGY:FILE.
+    Every worker answers every question; replies are cached, so repeating the command calls no
+    worker. Measure the result with: podium eval run SUITE --strategy STRATEGY:FILE.
     """
-    from podium.evals.strategies.fit import fit as fitted
+    from podium.evals.strategies.fit import fit as fit_strategy
     from podium.evals.strategies.fit import training_cases, training_suite
     from podium.evals.strategies.learned import write_learned
 
-    named, chance = training_suite(suite), seed or 0
-    sitting = EvalSession(
-        choice=Choice(pool=pool, config=config, offline=offline),
-        suite=named,
+    name = training_suite(suite)
+    session = EvalSession(
+        options=pool,
+        suite=name,
         data=data,
         oracle=oracle,
         concurrency=concurrency,
@@ -117,54 +86,58 @@ def fit(
         keeps_replies=not fresh,
     )
 
-    async def taught(held: Held) -> Learned:
+    async def learn(resources: EvalResources) -> Learned:
         cases, left_out = training_cases(
-            named, held.ensemble.pool, data=data, limit=limit, seed=chance
+            name, resources.ensemble.pool, data=data, limit=limit, seed=seed or 0
         )
-        tell_left_out(left_out)
-        return await fitted(
+        print_left_out(left_out)
+        return await fit_strategy(
             strategy,
-            held.ensemble,
+            resources.ensemble,
             cases,
-            suite=named,
-            seed=chance,
-            concurrency=held.at_once,
-            repeats=repeats or held.tries,
+            suite=name,
+            seed=seed or 0,
+            concurrency=resources.concurrency,
+            repeats=repeats or resources.tries,
             encoder=encoder,
-            watch=held.watch,
+            watch=resources.watch,
         )
 
-    learned = sitting.hold(taught)
+    learned = session.run(learn)
     path = file or Path("fitted") / f"{strategy}.json"
     write_learned(path, learned)
-    say(f"{path}: learned from {named}; measure it with --strategy {strategy}:{path}")
+    echo(f"{path}: learned from {name}; measure it with --strategy {strategy}:{path}")
 
 
-def folds(
-    suites: Dealt,
-    strategy: Learners = USUAL_LEARNERS,
-    count: Folds = 5,
-    limit: given.Limit = None,
-    data: given.Data = None,
-    seed: given.Seed = None,
-    repeats: given.Repeats = None,
+@with_option_groups
+def cross_validate(
+    suites: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SUITE...",
+            help="etudes, a benchmark's name, a recorded suite, or a .jsonl or .csv file of tasks.",
+        ),
+    ],
+    pool: options.PoolFiles,
+    strategy: Annotated[
+        str, typer.Option(metavar="A,B,…", help="The strategies, separated by commas.")
+    ] = DEFAULT_LEARNERS,
+    folds: Annotated[int, typer.Option(metavar="N", min=2, help="The number of folds.")] = 5,
+    limit: eval_options.Limit = None,
+    data: eval_options.Data = None,
+    seed: eval_options.Seed = None,
+    repeats: eval_options.Repeats = None,
     encoder: Encoder = None,
-    file: FoldsFile = None,
+    file: eval_options.ResultsFile = None,
     json: options.Json = False,
-    pool: options.Pool = None,
-    config: options.Config = None,
-    oracle: given.Oracle = False,
-    concurrency: given.Concurrency = None,
-    cache: given.Cache = None,
-    fresh: given.Fresh = False,
-    offline: options.Offline = False,
+    oracle: eval_options.Oracle = False,
+    concurrency: eval_options.Concurrency = None,
+    cache: eval_options.Cache = None,
+    fresh: eval_options.Fresh = False,
 ) -> None:
-    """Measure strategies that learn by cross-validation, where there is no training split.
-
-    The tasks are dealt into parts; each part is measured by what was learned on the others.
-    """
+    """Cross-validate strategies that learn, where a suite has no training split."""
     common = EvalSession(
-        choice=Choice(pool=pool, config=config, offline=offline),
+        options=pool,
         suite="",
         data=data,
         strategies=tuple(dict.fromkeys(filter(None, strategy.split(",")))),
@@ -175,60 +148,59 @@ def folds(
     )
     documents = []
     for suite in suites:
-        found = _folded(
+        result = _cross_validate(
             replace(common, suite=suite),
             limit=limit,
             seed=seed or 0,
-            count=count,
+            folds=folds,
             repeats=repeats,
             encoder=encoder,
         )
-        documents.append({"suite": suite, "seed": seed or 0, **found.document()})
+        documents.append({"suite": suite, "seed": seed or 0, **result.document()})
         if not json:
-            say("\n".join(["\n\n".join(found.tables()), *found.notes()]))
+            echo("\n".join(["\n\n".join(result.tables()), *result.notes()]))
     document = documents[0] if len(documents) == 1 else {"suites": documents}
     if json:
-        say_json(document)
+        echo_json(document)
     if file is not None:
         from podium.evals.written import write_json
 
         write_json(file, document)
 
 
-def _folded(
-    sitting: EvalSession,
+def _cross_validate(
+    session: EvalSession,
     *,
     limit: int | None,
     seed: int,
-    count: int,
+    folds: int,
     repeats: int | None,
     encoder: str | None,
 ) -> Folded:
-    """What the sitting's strategies learn of some parts of its suite, measured on the others."""
     from podium.evals.report import EvalSpec
     from podium.evals.strategies.folds import cross_validated
 
-    wanted = EvalSpec(
-        suite=sitting.suite,
-        data=sitting.data,
-        strategies=tuple(sitting.strategies) or ("",),
-        limit=limit or usual_tasks(sitting.suite),
+    spec = EvalSpec(
+        suite=session.suite,
+        data=session.data,
+        strategies=tuple(session.strategies) or ("",),
+        limit=limit or default_limit(session.suite),
         seed=seed,
     )
 
-    async def measured(held: Held) -> Folded:
-        cases, left_out = wanted.posed(held.ensemble)
-        tell_left_out(left_out)
+    async def measure(resources: EvalResources) -> Folded:
+        cases, left_out = spec.posed(resources.ensemble)
+        print_left_out(left_out)
         return await cross_validated(
-            held.ensemble,
+            resources.ensemble,
             cases,
-            sitting.strategies,
-            count=count,
+            session.strategies,
+            count=folds,
             seed=seed,
-            concurrency=held.at_once,
-            repeats=repeats or held.tries,
+            concurrency=resources.concurrency,
+            repeats=repeats or resources.tries,
             encoder=encoder,
-            watch=held.watch,
+            watch=resources.watch,
         )
 
-    return sitting.hold(measured)
+    return session.run(measure)

@@ -1,15 +1,19 @@
-"""One sitting of `podium eval`: settings, weights, kept replies, progress and files.
-
-Everything that the commands which measure do alike. What is measured is for each of them to say
-(`podium.cli.measure`, for one), and `podium.evals`' to do.
-"""
+"""What the commands of `podium eval` share: settings, weights, cached replies, progress, files."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -20,27 +24,28 @@ import typer
 
 from podium._util.files import cache_dir, exclusive
 from podium._version import __version__
-from podium.cli.formatting import counted
 from podium.cli.models import fetch_weights
-from podium.cli.output import Exit, complain, is_drawable
-from podium.cli.settings import Choice, settings_for
-from podium.core.errors import UsageError
+from podium.cli.options import PoolOptions
+from podium.cli.output import ExitCode, echo_error, is_terminal, pluralize
+from podium.cli.settings import load_settings
+from podium.core.errors import ConfigError, UsageError
 
-if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
-    from podium.config import Settings, WorkerSettings, choose_conductor
+if TYPE_CHECKING:  # slow to import, and --help must be quick
+    from podium.config import Settings, WorkerSettings
     from podium.evals.cluster import SpreadPerformer
     from podium.evals.ensemble import Ensemble
     from podium.evals.evaluation import Keep, Watch
     from podium.evals.written import SampleFiles
+    from podium.tasks.reading import LeftOut
     from podium.workers.cached import ReplyCache
 
-TASKS_AT_ONCE: Final = {"transformers": 32, "llamacpp": 4}
-"""By provider: as many as it can serve on a processor before the last of them is out of time."""
+CONCURRENCY: Final = {"transformers": 32, "llamacpp": 4}
+"""By provider: the most tasks at once that finish in time on a CPU."""
 
-TASKS_ON_A_CARD: Final = 1_000
-"""For `transformers` on a graphics card, which answers so many in hardly more time than one."""
+GPU_CONCURRENCY: Final = 1_000
+"""For `transformers` on a GPU, which takes hardly longer for many than for one."""
 
-USUAL_TASKS_AT_ONCE: Final = 8
+DEFAULT_CONCURRENCY: Final = 8
 CACHE_BYTES: Final = 1_000_000_000
 LOCK_SECONDS: Final = 0.5
 
@@ -48,12 +53,12 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a measurement is made with. `perform` is who makes it, where not this process; `tries`
-    is how often each task was answered where the answers are recorded ones."""
+class EvalResources:
+    """What an evaluation runs with. `perform` runs it on other machines; `tries` is the number of
+    recorded answers per task."""
 
     ensemble: Ensemble
-    at_once: int
+    concurrency: int
     watch: Watch
     files: SampleFiles | None = None
     perform: SpreadPerformer | None = None
@@ -61,27 +66,26 @@ class Held:
 
     @property
     def keep(self) -> Keep | None:
-        """Who writes samples down, where they are to be written."""
+        """The function that writes samples, if they are written."""
         return None if self.files is None else self.files.keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSession:
-    """What the command line says of a measurement, whatever is measured.
+    """The options of an evaluation, and the resources it opens.
 
-    Replies are kept in the file `cache`; without one in the memory of this process, and with
-    `keeps_replies` beside the samples or, where these are not written, in the user's cache.
-    With `ray`, the address of a cluster, its machines perform; `seed` and `flaky` are what they
-    must know of that.
+    Replies are cached in the file `cache`; without it in memory, or with `keeps_replies` beside the
+    samples or in the user's cache. `ray` is the address of a cluster that runs the samples; its
+    machines need `seed` and `flaky`.
     """
 
-    choice: Choice
+    options: PoolOptions
     suite: str
     oracle: bool
     concurrency: int | None
     cache: Path | None
     strategies: Sequence[str] = ()
-    untrained: str | None = None
+    baseline_conductor: str | None = None
     output: Path | None = None
     data: Path | None = None
     keeps_replies: bool = False
@@ -89,70 +93,72 @@ class EvalSession:
     seed: int = 0
     flaky: float = 0.0
 
-    def hold(self, measure: Callable[[Held], Awaitable[Result]]) -> Result:
-        """Measure with the ensemble that was chosen, and tell how it goes on."""
+    def run(self, measure: Callable[[EvalResources], Awaitable[Result]]) -> Result:
+        """Check the suite's name, open the resources, measure, and show the progress."""
         from podium.evals.written import SampleFiles
 
-        async def hold() -> Result:
+        check_suite_name(self.suite)  # before anything is downloaded
+
+        async def run() -> Result:
             async with AsyncExitStack() as stack:
-                # Ray and functions of one's own may print, and we may owe JSON
+                # Ray and custom strategies may print, and standard output may be JSON
                 stack.enter_context(redirect_stdout(sys.stderr))
                 files = None
                 if self.output is not None:
                     files = stack.enter_context(SampleFiles(self.output))
-                    await self._alone_in(self.output, stack)
+                    await self._lock(self.output, stack)
                     stack.callback(files.forget_unless_begun)
-                held = await self._held(stack)
-                result = await measure(replace(held, files=files))
-            asked = held.perform.asked if held.perform is not None else held.ensemble.asked
-            _tell_asked(asked.total())
+                resources = await self._open(stack)
+                result = await measure(replace(resources, files=files))
+            performer = resources.perform or resources.ensemble
+            _print_calls(performer.asked.total())
             return result
 
         try:
-            return asyncio.run(hold())
+            return asyncio.run(run())
         except KeyboardInterrupt:
-            complain("interrupted; the same command goes on from here")
-            raise typer.Exit(Exit.INTERRUPTED) from None
+            echo_error("interrupted; repeat the command to continue")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
 
-    async def _held(self, stack: AsyncExitStack) -> Held:
-        """Everyone who takes part, connected; a recorded suite brings its own workers."""
+    async def _open(self, stack: AsyncExitStack) -> EvalResources:
+        """Connect the workers; a recorded suite has its own."""
         from podium.evals.recorded import is_recorded, recorded_pool
         from podium.workers.cached import ReplyCache
 
         if is_recorded(self.suite):
-            if self.oracle or self.choice != Choice(offline=self.choice.offline):
+            if self.oracle or self.options != PoolOptions(offline=self.options.offline):
                 raise UsageError(
-                    f"the suite {self.suite!r} brings its own workers, which nobody leads; leave "
-                    f"out --pool, --config, --conductor and --oracle"
+                    f"the suite {self.suite!r} has its own recorded workers; leave out --pool, "
+                    f"--config, --conductor and --oracle"
                 )
             recorded = recorded_pool(self.suite, data=self.data)
-            return Held(
+            return EvalResources(
                 ensemble=recorded.ensemble,
-                at_once=self.concurrency or USUAL_TASKS_AT_ONCE,
+                concurrency=self.concurrency or DEFAULT_CONCURRENCY,
                 watch=stack.enter_context(_progress()),
                 tries=recorded.tries,
             )
         settings = await self._settings()
-        await fetch_weights(self._needed(settings), offline=self.choice.offline)
+        await fetch_weights(self._used_settings(settings), offline=self.options.offline)
         cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
         ensemble = await stack.enter_async_context(self._ensemble(settings, cache))
         cluster = await self._cluster(settings, stack)
-        return Held(
+        return EvalResources(
             ensemble=ensemble,
-            at_once=self._at_once(settings) * (cluster.seats if cluster else 1),
+            concurrency=self._concurrency(settings) * (cluster.seats if cluster else 1),
             watch=stack.enter_context(_progress()),
             perform=cluster,
         )
 
-    def summarise(self, document: dict[str, Any]) -> None:
-        """Write the table beside the samples, where these are written."""
+    def write_summary(self, document: dict[str, Any]) -> None:
+        """Write the table beside the samples, if they are written."""
         from podium.evals.written import SUMMARY, write_json
 
         if self.output is not None:
             write_json(self.output / SUMMARY, document)
 
     def write_table(self, file: Path, found: Mapping[str, Any], *, seed: int) -> None:
-        """Write a table with what it was measured by, to its file and beside the samples."""
+        """Write a table with its seed, pool and date, to its file and beside the samples."""
         from podium.core.run import timestamp
         from podium.evals.written import write_json
 
@@ -163,13 +169,13 @@ class EvalSession:
             "date": timestamp()[:10],
             "podium": __version__,
         }
-        self.summarise(document)
+        self.write_summary(document)
         write_json(file, document)
 
     @property
     def pool(self) -> str | None:
-        """Which pool it is: its file's name, or `embedded`. None where perfect workers take that
-        one's place, and where a configuration, the environment or the suite names the workers."""
+        """The name of the pool's file, or `embedded`; None with perfect workers, and where a
+        configuration, the environment or the suite names the workers."""
         from podium.config.sources import EMBEDDED_POOL
         from podium.evals.written import EMBEDDED
 
@@ -180,32 +186,31 @@ class EvalSession:
 
     @property
     def _pool_file(self) -> Path | None:
-        """What is asked of the études' own workers is asked of the embedded ones where nothing
-        else was chosen, whatever keys there are."""
+        """Suites with roles use the embedded pool by default, whatever API keys are set."""
         from podium.config.sources import EMBEDDED_POOL
         from podium.evals.sample import needs_roles
 
-        choice = self.choice
+        choice = self.options
         is_open = choice.pool is None and choice.config is None
         return EMBEDDED_POOL if is_open and needs_roles(self._benchmark) else choice.pool
 
     @property
     def _benchmark(self) -> str:
-        """The suite, less which part of it."""
+        """The suite without its split."""
         return self.suite.partition(":")[0]
 
     async def _settings(self) -> Settings:
         from podium.evals.sample import check_roles
 
-        settings = await settings_for(replace(self.choice, pool=self._pool_file), os.environ)
+        settings = await load_settings(replace(self.options, pool=self._pool_file), os.environ)
         for warning in settings.warnings:
-            complain(warning)
+            echo_error(warning)
         if not self.oracle:
             check_roles(settings.pool, self._benchmark)  # before anything is fetched
         return settings
 
-    def _needed(self, settings: Settings) -> Settings:
-        """The settings less those whose weights are not needed."""
+    def _used_settings(self, settings: Settings) -> Settings:
+        """Remove the workers whose weights are not needed."""
         from podium.evals.strategies import PLANNED
 
         planned = any(name.partition(":")[0] in PLANNED for name in self.strategies)
@@ -216,16 +221,16 @@ class EvalSession:
             conductor=conductor if planned else replace(conductor, worker=None),
         )
 
-    def _at_once(self, settings: Settings) -> int:
+    def _concurrency(self, settings: Settings) -> int:
         if self.concurrency is not None:
             return self.concurrency
         providers = {worker.profile.provider for worker in settings.workers}
-        if providers == {"transformers"} and _has_a_card():
-            return TASKS_ON_A_CARD
-        return min(TASKS_AT_ONCE.get(name, USUAL_TASKS_AT_ONCE) for name in providers)
+        if providers == {"transformers"} and _has_gpu():
+            return GPU_CONCURRENCY
+        return min(CONCURRENCY.get(name, DEFAULT_CONCURRENCY) for name in providers)
 
     async def _cluster(self, settings: Settings, stack: AsyncExitStack) -> SpreadPerformer | None:
-        """Who performs on other machines, where these were asked for."""
+        """Connect to the Ray cluster, if one is given."""
         if self.ray is None:
             return None
         from podium.evals.cluster import Opening, spread
@@ -235,7 +240,7 @@ class EvalSession:
             settings=settings,
             seed=self.seed,
             oracle=self.oracle,
-            untrained=self._without_training(settings),
+            untrained=self._baseline_worker(settings),
             flaky=self.flaky,
         )
         replies = Replies(self._replies, CACHE_BYTES)
@@ -251,7 +256,7 @@ class EvalSession:
 
     @asynccontextmanager
     async def _ensemble(self, settings: Settings, cache: ReplyCache) -> AsyncIterator[Ensemble]:
-        """Who takes part."""
+        """Open the ensemble."""
         from podium.evals.ensemble import opened
 
         async with opened(
@@ -259,17 +264,19 @@ class EvalSession:
             os.environ,
             cache=cache,
             oracle=self.oracle,
-            untrained=self._without_training(settings),
+            untrained=self._baseline_worker(settings),
         ) as ensemble:
             yield ensemble
 
-    def _without_training(self, settings: Settings) -> WorkerSettings | None:
-        if self.untrained is None:
+    def _baseline_worker(self, settings: Settings) -> WorkerSettings | None:
+        if self.baseline_conductor is None:
             return None
-        return choose_conductor(settings, self.untrained).conductor.worker
+        from podium.config import choose_conductor
 
-    async def _alone_in(self, directory: Path, stack: AsyncExitStack) -> None:
-        """Two sittings at once in one directory would ask everything twice."""
+        return choose_conductor(settings, self.baseline_conductor).conductor.worker
+
+    async def _lock(self, directory: Path, stack: AsyncExitStack) -> None:
+        """Lock the directory: two evaluations at once in it would repeat every call."""
         from podium.evals.written import LOCK
 
         try:
@@ -277,12 +284,27 @@ class EvalSession:
                 await stack.enter_async_context(exclusive(directory / LOCK))
         except TimeoutError as error:
             raise UsageError(
-                f"another evaluation is writing to {directory}; wait for it, or name another one"
+                f"another evaluation is writing to {directory}; wait for it, or choose another one"
             ) from error
 
 
-def _has_a_card() -> bool:
-    """Whether local models compute on a graphics card here; without torch there are none."""
+def check_suite_name(name: str) -> None:
+    """Raise `ConfigError` for an unknown suite."""
+    from podium.evals.recorded import is_recorded
+    from podium.tasks.loaders import benchmark_named
+    from podium.tasks.own import ENDINGS
+    from podium.tasks.suites import NAMES
+
+    kind = name.partition(":")[0]
+    is_known = kind in NAMES or Path(name).suffix in ENDINGS or is_recorded(name)
+    if not is_known and benchmark_named(kind) is None:
+        raise ConfigError(
+            f"suite not found: {name!r}; expected one of {', '.join(NAMES)}, or the path of a "
+            f"{' or '.join(ENDINGS)} file"
+        )
+
+
+def _has_gpu() -> bool:
     if find_spec("torch") is None:
         return False
     import torch
@@ -292,9 +314,9 @@ def _has_a_card() -> bool:
 
 @contextmanager
 def _progress() -> Iterator[Watch]:
-    """A bar for each strategy on a terminal, else a line when it is done."""
-    if not is_drawable(sys.stderr):
-        yield _say_when_done
+    """Show a bar for each strategy on a terminal, else a line when it is done."""
+    if not is_terminal(sys.stderr):
+        yield _print_when_done
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -316,11 +338,28 @@ def _progress() -> Iterator[Watch]:
         yield watch
 
 
-def _say_when_done(strategy: str, done: int, total: int) -> None:
+def _print_when_done(strategy: str, done: int, total: int) -> None:
     if done == total:
-        complain(f"{strategy}: {counted(total, 'sample')} measured")
+        echo_error(f"{strategy}: {pluralize(total, 'sample')} measured")
 
 
-def _tell_asked(calls: int) -> None:
-    """How much work it was for others."""
-    complain(f"calls to workers: {calls:,}" if calls else "no worker was asked anything")
+def _print_calls(calls: int) -> None:
+    echo_error(f"calls to workers: {calls:,}" if calls else "calls to workers: none, all cached")
+
+
+DEFAULT_LIMIT: Final = 100
+
+
+def default_limit(suite: str) -> int | None:
+    """Return how many tasks of a suite to measure by default; None for all."""
+    from podium.evals.recorded import is_recorded
+    from podium.tasks.own import ENDINGS
+
+    is_whole = Path(suite).suffix in ENDINGS or is_recorded(suite)
+    return None if is_whole else DEFAULT_LIMIT
+
+
+def print_left_out(lines: Iterable[LeftOut]) -> None:
+    """Name the lines of a suite's file that are not tasks."""
+    for line in lines:
+        echo_error(f"left out: {line}")

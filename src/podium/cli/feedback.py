@@ -1,4 +1,4 @@
-"""`podium runs feedback` and `podium runs grade`: what a person, or a grader, thinks of runs."""
+"""`podium runs feedback` and `podium runs grade`: scores of runs by people and by graders."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from podium.cli import options
-from podium.cli.formatting import counted, thought
-from podium.cli.models import fetch, weights_of
-from podium.cli.output import Exit, complain, say, say_json
-from podium.cli.pool import connected
-from podium.cli.session import with_store
-from podium.cli.settings import Choice, settings_for
+from podium.cli.models import fetch, worker_weights
+from podium.cli.options import PoolOptions
+from podium.cli.output import ExitCode, describe_feedback, echo, echo_error, echo_json, pluralize
+from podium.cli.pool import connect_worker
+from podium.cli.session import run_with_store
+from podium.cli.settings import load_settings
 from podium.client.documents import feedback_document
 from podium.config import Settings, WorkerSettings
 from podium.config.problems import suggest
@@ -34,26 +34,26 @@ if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.tasks import TaskRecord
     from podium.train.run_data import GradingResult
 
-USUAL_LIMIT: Final = 100
+DEFAULT_LIMIT: Final = 100
 
 Tasks = Annotated[
     Path | None,
     typer.Argument(
         metavar="TASKS",
-        help="A .jsonl or .csv file of tasks: runs of the same questions are graded by them.",
+        help="A .jsonl or .csv file of tasks; grades runs of the same questions.",
         show_default=False,
     ),
 ]
 JudgeName = Annotated[
     str | None,
     typer.Option(
-        "--judge", metavar="WORKER", help="The worker that decides where a model is the grader."
+        "--judge", metavar="WORKER", help="The worker that grades where a model is the grader."
     ),
 ]
 Rubric = Annotated[
     str | None,
     typer.Option(
-        metavar="TEXT", help="With --judge, instead of tasks: what every answer is judged by."
+        metavar="TEXT", help="With --judge, instead of tasks: the criterion for every answer."
     ),
 ]
 
@@ -63,49 +63,46 @@ def feedback(
     score: Annotated[
         float | None,
         typer.Argument(
-            metavar="SCORE", callback=options.share, help="From 0, useless, to 1, just right."
+            metavar="SCORE", callback=options.check_share, help="From 0 (useless) to 1 (correct)."
         ),
     ] = None,
-    comment: Annotated[str, typer.Option(metavar="TEXT", help="Why, in your words.")] = "",
+    comment: Annotated[str, typer.Option(metavar="TEXT", help="A comment.")] = "",
     answer: Annotated[
-        str, typer.Option(metavar="TEXT", help="What would have been right, in a few words.")
+        str, typer.Option(metavar="TEXT", help="The correct answer, in a few words.")
     ] = "",
     withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Forget what was thought of the run.")
+        bool, typer.Option("--withdraw", help="Delete the feedback on the run.")
     ] = False,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Say what you think of a run's answer, see what was thought of it, or withdraw it.
+    """Give, show or withdraw feedback on a run.
 
-    The latest word stands. A person's is never overwritten by a grader's.
+    New feedback replaces the old. A grader never overwrites a person's feedback.
     """
     if withdraw and score is not None:
-        raise UsageError("--withdraw forgets what was thought, and takes no score; leave one out")
+        raise UsageError("--withdraw takes no score; leave one of them out")
     if score is None and (comment or answer):
-        raise UsageError("a comment and a right answer go with a score; give one from 0 to 1")
+        raise UsageError("a comment or an answer needs a score; give one from 0 to 1")
     for option, text, most in (
         ("--comment", comment, LONGEST_COMMENT),
         ("--answer", answer, LONGEST_ANSWER),
     ):
         if len(text) > most:
             raise UsageError(
-                f"{option} has {len(text):,} characters; {most:,} are kept at most, so say it "
-                f"in fewer"
+                f"{option} has {len(text):,} characters, the limit is {most:,}; shorten it"
             )
 
-    async def judged(store: RunStore) -> tuple[str, Feedback | None]:
+    async def apply(store: RunStore) -> tuple[str, Feedback | None]:
         run = await store.load(run_id)
         kept = feedback_in(store)
         if withdraw:
-            if await kept.get(run.id) is not None:  # else nothing is done that could be on record
-                await _enter_anothers("feedback withdrawn", run, store)
+            if await kept.get(run.id) is not None:
+                await _audit("feedback withdrawn", run, store)
             await kept.delete(run.id)
         elif score is not None:
             if run.status in ("running", "waiting"):
-                raise UsageError(
-                    f"{run.id} is {run.status}; say what you think of it when it has ended"
-                )
+                raise UsageError(f"{run.id} is {run.status}; give feedback when it has ended")
             said = Feedback(
                 run_id=run.id,
                 score=score,
@@ -113,21 +110,21 @@ def feedback(
                 given_at=timestamp(),
                 task=correction_task(run.question, answer),
             )
-            await _enter_anothers("feedback given", run, store)
+            await _audit("feedback given", run, store)
             await kept.save(said)
         return run.id, await kept.get(run.id)
 
-    found, given = with_store(config, judged)
+    found, given = run_with_store(config, apply)
     if json:
-        say_json(None if given is None else feedback_document(given))
+        echo_json(None if given is None else feedback_document(given))
     elif given is None:
-        say(f"{found}: withdrawn" if withdraw else f"{found}: nobody has said")
+        echo(f"{found}: feedback withdrawn" if withdraw else f"run {found} has no feedback")
     else:
-        say(f"{found}: {thought(given)}")
+        echo(f"{found}: {describe_feedback(given)}")
 
 
-async def _enter_anothers(action: AuditAction, run: Run, store: RunStore) -> None:
-    """Enter what the user of this machine does to the feedback on a run that a key asked for."""
+async def _audit(action: AuditAction, run: Run, store: RunStore) -> None:
+    """Record a change to the feedback on a run that belongs to a key."""
     if run.owner:
         await audit_in(store).add(local_event(action, run.id, {"owner": run.owner}))
 
@@ -138,65 +135,65 @@ def grade(
     rubric: Rubric = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most runs to grade.")
-    ] = USUAL_LIMIT,
+    ] = DEFAULT_LIMIT,
     since: Annotated[
         datetime | None,
-        typer.Option(metavar="DATE", help="Only runs begun then or later, by the local clock."),
+        typer.Option(metavar="DATE", help="Only runs started then or later, in local time."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also runs that a grader has judged before.")
+        bool, typer.Option("--again", help="Also runs that a grader has graded before.")
     ] = False,
     json: options.Json = False,
     pool: options.Pool = None,
     config: options.Config = None,
     offline: options.Offline = False,
 ) -> None:
-    """Grade answered runs, the newest first; what a grader thinks counts as feedback.
+    """Grade answered runs, newest first; the grades count as feedback.
 
-    By a file of tasks, whose graders decide, or by a judge with a rubric. What a person said of a
-    run stands, and it is not graded. Runs of keys that are kept out of training are left alone, and
-    a judge is shown nothing that it must not see.
+    By a file of tasks with their graders, or by a judge with a rubric. Runs with feedback from a
+    person are skipped, as are runs of keys that are excluded from training. A judge is shown
+    nothing that it must not see.
     """
     if (tasks is None) == (rubric is None):
-        raise UsageError("grade by a file of tasks, or with --judge WORKER and --rubric TEXT")
+        raise UsageError("give a file of tasks, or --judge WORKER and --rubric TEXT")
     if rubric is not None and judge is None:
-        raise UsageError("a rubric is for a judge; name the worker with --judge WORKER")
+        raise UsageError("--rubric needs a judge; name a worker with --judge WORKER")
     settings = None
     if judge is not None:
-        choice = Choice(pool=pool, config=config, offline=offline)
-        settings = _worker(asyncio.run(settings_for(choice, os.environ)), judge)
+        choice = PoolOptions(pool=pool, config=config, offline=offline)
+        settings = _worker(asyncio.run(load_settings(choice, os.environ)), judge)
 
-    async def graded(store: RunStore) -> GradingResult:
+    async def grade_stored(store: RunStore) -> GradingResult:
         from podium.train.run_data import RubricGrader, RunGrader, TaskGrader, grade_runs
 
         wanted = RunFilter(status="answered", since=since and since.astimezone())
         async with AsyncExitStack() as stack:
-            worker = None if settings is None else await _opened(settings, stack, offline=offline)
-            examiner: RunGrader
+            worker = None if settings is None else await _connect(settings, stack, offline=offline)
+            grader: RunGrader
             if worker is not None and rubric is not None:
-                examiner = RubricGrader(worker, rubric)
+                grader = RubricGrader(worker, rubric)
             else:
-                examiner = TaskGrader(_records(tasks, worker), worker)
-            return await grade_runs(store, examiner, wanted=wanted, limit=limit, again=again)
+                grader = TaskGrader(_records(tasks, worker), worker)
+            return await grade_runs(store, grader, wanted=wanted, limit=limit, again=again)
 
-    _tell(with_store(config, graded, pool), json=json)
+    _print_grades(run_with_store(config, grade_stored, pool), json=json)
 
 
-def _tell(graded: GradingResult, *, json: bool) -> None:
+def _print_grades(graded: GradingResult, *, json: bool) -> None:
     done = graded.right + graded.wrong
     if json:
-        say_json(asdict(graded))
+        echo_json(asdict(graded))
     else:
-        say(f"graded {counted(done, 'run')}: {graded.right} right, {graded.wrong} wrong")
+        echo(f"graded {pluralize(done, 'run')}: {graded.right} right, {graded.wrong} wrong")
         for reason, count in graded.left_out.most_common():
-            say(f"left out {counted(count, 'run')} {reason}")
+            echo(f"skipped {pluralize(count, 'run')} {reason}")
     if graded.problem:
-        complain(f"of those that could not be graded, the last: {graded.problem}")
-        raise typer.Exit(Exit.FAILED)
+        echo_error(f"some runs could not be graded; the last error: {graded.problem}")
+        raise typer.Exit(ExitCode.FAILED)
     if not done and graded.judged_by_graders:
-        complain("no run was graded; those that a grader has judged are graded anew with --again")
+        echo_error("no run was graded; --again grades runs that a grader has graded before")
     elif not done:
-        complain("no run was graded; see which there are with: podium runs list")
+        echo_error("no run was graded; list the runs with: podium runs list")
 
 
 def _records(tasks: Path | None, judge: Worker | None) -> list[TaskRecord]:
@@ -210,14 +207,14 @@ def _worker(settings: Settings, name: str) -> WorkerSettings:
     names = settings.pool.names
     if name not in names:
         raise UsageError(
-            f"the judge {name!r} is no worker of {settings.source}; {suggest(name, names)}"
+            f"the judge {name!r} is not a worker of {settings.source}; {suggest(name, names)}"
         )
     return settings[name]
 
 
-async def _opened(settings: WorkerSettings, stack: AsyncExitStack, *, offline: bool) -> Worker:
-    for model in weights_of(settings):
+async def _connect(settings: WorkerSettings, stack: AsyncExitStack, *, offline: bool) -> Worker:
+    for model in worker_weights(settings):
         await fetch(model, offline=offline)
     http = Http()
     stack.push_async_callback(http.close)
-    return await stack.enter_async_context(connected(settings, http))
+    return await stack.enter_async_context(connect_worker(settings, http))

@@ -1,4 +1,4 @@
-"""`podium keys`: who may use the server, for what, and what they have used."""
+"""`podium keys`: create, list and revoke API keys of the server, and show their usage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.formatting import counted, local_time, money, one_line, tokens
-from podium.cli.output import complain, say, say_json
-from podium.cli.session import Result, with_store
-from podium.cli.settings import Choice, excludable_in, settings_for
+from podium.cli.options import PoolOptions
+from podium.cli.output import (
+    echo,
+    echo_error,
+    echo_json,
+    format_local_time,
+    format_tokens,
+    format_usd,
+    pluralize,
+    to_one_line,
+)
+from podium.cli.session import Result, run_with_store
+from podium.cli.settings import load_settings, names_to_exclude
 from podium.config.problems import suggest
 from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
@@ -28,32 +37,226 @@ from podium.store import KeyStore, RunStore, audit_in, keys_in
 from podium.store.audit import AuditDetails, local_event
 from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
 
-State = Literal["active", "revoked", "expired"]
+KeyState = Literal["active", "revoked", "expired"]
 
 PERIODS: Final = (
-    ("per_request", "a request"),
-    ("per_day", "a day"),
-    ("per_month", "a month"),
-    ("in_total", "in all"),
+    ("per_request", "per request"),
+    ("per_day", "per day"),
+    ("per_month", "per month"),
+    ("in_total", "in total"),
 )
-"""The rules that cap money and tokens, and what they say."""
+"""The rules that cap money and tokens, and how they are shown."""
+
+_DURATION: Final = re.compile(r"(\d{1,5})([hd])")
+
+KeyName = Annotated[
+    str, typer.Argument(metavar="KEY", help="A key's id, a unique prefix of it, or its name.")
+]
 
 
-def state_of(key: Key) -> State:
-    """Whether the key can still be used."""
+def _usd(period: str) -> Any:
+    return typer.Option(
+        metavar="USD", min=0, callback=options.check_finite, help=f"The most it may spend {period}."
+    )
+
+
+def _tokens(period: str) -> Any:
+    return typer.Option(metavar="N", min=0, help=f"The most tokens it may use {period}.")
+
+
+app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SCOPE",
+            help=f"A scope of the key: {', '.join(SCOPES)}; repeatable. Default: all but metrics "
+            f"and admin.",
+        ),
+    ] = None,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(metavar="mini|podium|ultra", help="A tier that it may use; repeatable."),
+    ] = None,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A worker that it may call by name; repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A worker, provider or mcp:SERVER that never sees requests of this key; "
+            "repeatable.",
+        ),
+    ] = None,
+    no_training: Annotated[
+        bool,
+        typer.Option(
+            "--no-training", help="Do not use its requests as training data, nor grade them."
+        ),
+    ] = False,
+    usd_per_request: Annotated[float | None, _usd("per request")] = None,
+    usd_per_day: Annotated[float | None, _usd("per day (UTC)")] = None,
+    usd_per_month: Annotated[float | None, _usd("per month (UTC)")] = None,
+    usd_in_total: Annotated[float | None, _usd("in total")] = None,
+    tokens_per_request: Annotated[int | None, _tokens("per request")] = None,
+    tokens_per_day: Annotated[int | None, _tokens("per day (UTC)")] = None,
+    tokens_per_month: Annotated[int | None, _tokens("per month (UTC)")] = None,
+    tokens_in_total: Annotated[int | None, _tokens("in total")] = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The most requests per minute.")
+    ] = None,
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The most tokens per minute.")
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="When it expires: 12h, 30d, or a day: 2027-01-31."),
+    ] = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Create a key and print its token once; the server stores only a digest of it."""
+    rules = Rules(
+        scopes=frozenset(cast("list[Scope]", scope)) if scope else USUAL_SCOPES,
+        tiers=frozenset(cast("list[Tier]", tier)) if tier else None,
+        workers=frozenset(worker) if worker else None,
+        exclude=_check_excluded(frozenset(exclude or ()), config),
+        training=not no_training,
+        per_request=Allowance(usd=usd_per_request, tokens=tokens_per_request),
+        per_day=Allowance(usd=usd_per_day, tokens=tokens_per_day),
+        per_month=Allowance(usd=usd_per_month, tokens=tokens_per_month),
+        in_total=Allowance(usd=usd_in_total, tokens=tokens_in_total),
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+    )
+    made = make_key(name, rules, expires_at=None if expires is None else _parse_expiry(expires))
+    run_with_store(config, lambda store: _add(made.key, store))
+    if json:
+        echo_json({"token": made.token, **key_document(made.key)})
+        return
+    echo(made.token)
+    echo_error(f"created {made.key.id} ({made.key.name!r}); the token is not shown again, save it")
+
+
+@app.command("list")
+def list_(json: options.JsonList = False, config: options.Config = None) -> None:
+    """List the keys, newest first, with their rules; revoked ones are included."""
+    keys = _with_keys(config, lambda store: store.keys(), to_read=True)
+    if json:
+        echo_json([key_document(key) for key in keys])
+        return
+    for key in keys:
+        created = format_local_time(key.created_at)
+        line = f"{key.id}  {created}  {key_state(key):<7}  {key.name}: {_rules_line(key)}"
+        echo(to_one_line(line))
+    if not keys:
+        echo_error("no keys; create one with: podium keys create NAME")
+
+
+@app.command()
+def revoke(key: KeyName, config: options.Config = None) -> None:
+    """Revoke a key for good. Running servers reject it within seconds."""
+
+    async def revoke_key(store: RunStore) -> Key:
+        keys = keys_in(store)
+        found = _find(key, await keys.keys())
+        await audit_in(store).add(local_event("key revoked", found.id, {"name": found.name}))
+        await keys.revoke(found.id)
+        return found
+
+    found = run_with_store(config, revoke_key)
+    echo(f"revoked {found.id} ({to_one_line(found.name)})")
+
+
+@app.command()
+def training(
+    key: KeyName,
+    switch: Annotated[
+        Literal["on", "off"],
+        typer.Argument(metavar="on|off", help="Whether its runs may become training data."),
+    ],
+    config: options.Config = None,
+) -> None:
+    """Allow or forbid that requests of a key become training data.
+
+    It applies to past runs too, from the next time that data is written or runs are graded; a
+    revoked key can be changed as well.
+    """
+
+    async def set_training(store: RunStore) -> Key:
+        keys = keys_in(store)
+        found = _find(key, await keys.keys())
+        details: AuditDetails = {"name": found.name, "training": switch == "on"}
+        await audit_in(store).add(local_event("key training changed", found.id, details))
+        await keys.allow_training(found.id, allowed=switch == "on")
+        return found
+
+    found = run_with_store(config, set_training)
+    state = "training allowed" if switch == "on" else "not for training"
+    echo(f"{found.id} ({to_one_line(found.name)}): {state}")
+
+
+@app.command()
+def usage(
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KEY]", help="Only this key: its id, or its name.", show_default=False
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DAY", help="From this day on: 2027-01-31 (UTC).")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Up to and including this day (UTC).")
+    ] = None,
+    json: options.JsonList = False,
+    config: options.Config = None,
+) -> None:
+    """Show the usage and cost of each key, by day and model.
+
+    Cost and tokens are as the providers reported them. Requests with unreported usage are counted
+    separately; the sums beside them are then a lower bound.
+    """
+    days = {"since": _parse_day(since), "until": _parse_day(until)}
+
+    async def read_usage(keys: KeyStore) -> tuple[dict[str, str], list[KeyUsage]]:
+        known = await keys.keys()
+        key_id = None if key is None else _find(key, known).id
+        return {each.id: each.name for each in known}, await keys.usage(key_id=key_id, **days)
+
+    names, rows = _with_keys(config, read_usage, to_read=True)
+    if json:
+        echo_json([{"name": names[row.key_id], **asdict(row)} for row in rows])
+        return
+    for row in rows:
+        line = f"{row.day}  {row.key_id}  {names[row.key_id]}  {row.model}: {_usage_line(row)}"
+        echo(to_one_line(line))
+    if not rows:
+        echo_error("no usage; a server writes the usage of keys about a second later")
+
+
+def key_state(key: Key) -> KeyState:
+    """Return whether the key is active, revoked or expired."""
     if key.revoked_at is not None:
         return "revoked"
-    # Both are in UTC and written alike, so the later one is the greater text.
+    # Both are UTC in one format, so they compare as text.
     return "expired" if key.expires_at is not None and key.expires_at <= timestamp() else "active"
 
 
 def key_document(key: Key) -> dict[str, Any]:
-    """A key as JSON; the digest of its token stays where it is."""
+    """Return a key as JSON, without the digest of its token."""
     rules = key.rules
     return {
         "id": key.id,
         "name": key.name,
-        "state": state_of(key),
+        "state": key_state(key),
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
@@ -68,8 +271,7 @@ def key_document(key: Key) -> dict[str, Any]:
     }
 
 
-def rules_line(key: Key) -> str:
-    """What the key may do, in a line."""
+def _rules_line(key: Key) -> str:
     rules = key.rules
     parts = [" ".join(scope for scope in SCOPES if scope in rules.scopes)]
     if rules.tiers is not None:
@@ -80,261 +282,41 @@ def rules_line(key: Key) -> str:
         parts.append(f"without {' '.join(sorted(rules.exclude))}")
     if not rules.training:
         parts.append("not for training")
-    for name, words in PERIODS:
+    for name, period in PERIODS:
         cap: Allowance = getattr(rules, name)
         if cap != NO_CAP:
-            caps = [money(cap.usd)] if cap.usd is not None else []
-            caps += [tokens(cap.tokens)] if cap.tokens is not None else []
-            parts.append(f"{' and '.join(caps)} {words}")
+            caps = [format_usd(cap.usd)] if cap.usd is not None else []
+            caps += [format_tokens(cap.tokens)] if cap.tokens is not None else []
+            parts.append(f"{' and '.join(caps)} {period}")
     if rules.requests_per_minute is not None:
-        parts.append(f"{counted(rules.requests_per_minute, 'request')} a minute")
+        parts.append(f"{pluralize(rules.requests_per_minute, 'request')} per minute")
     if rules.tokens_per_minute is not None:
-        parts.append(f"{tokens(rules.tokens_per_minute)} a minute")
+        parts.append(f"{format_tokens(rules.tokens_per_minute)} per minute")
     if key.expires_at is not None:
-        parts.append(f"until {local_time(key.expires_at)}")
+        parts.append(f"until {format_local_time(key.expires_at)}")
     return ", ".join(parts)
 
 
-def usage_line(row: KeyUsage) -> str:
-    """What was used, in a line."""
-    used = tokens(row.input_tokens + row.output_tokens)
-    conducting = row.orchestration_input_tokens + row.orchestration_output_tokens
-    if conducting:
-        used += f" ({conducting:,} of them orchestration)"
+def _usage_line(row: KeyUsage) -> str:
+    used = format_tokens(row.input_tokens + row.output_tokens)
+    orchestration = row.orchestration_input_tokens + row.orchestration_output_tokens
+    if orchestration:
+        used += f" ({orchestration:,} of them orchestration)"
     if row.unknown_tokens:
-        used += f" and those of {counted(row.unknown_tokens, 'request')} unknown"
-    cost = money(row.cost_usd)
+        used += f", unknown for {pluralize(row.unknown_tokens, 'request')}"
+    cost = format_usd(row.cost_usd)
     if row.unknown_cost:
-        cost += f" and the cost of {counted(row.unknown_cost, 'request')} unknown"
-    return f"{counted(row.requests, 'request')}, {used}, {cost}"
-
-
-def _usd(what: str) -> Any:
-    return typer.Option(
-        metavar="USD", min=0, callback=options.finite, help=f"The most money {what}."
-    )
-
-
-def _count(what: str) -> Any:
-    return typer.Option(metavar="N", min=0, help=f"The most tokens {what}.")
-
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Who or what the key is for.")]
-Scopes = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="SCOPE",
-        help=f"What it may be used for: {', '.join(SCOPES)}; may be repeated. Without any, "
-        f"all but metrics and admin.",
-    ),
-]
-Tiers = Annotated[
-    list[str] | None,
-    typer.Option(metavar="mini|podium|ultra", help="A tier that it may ask for; may be repeated."),
-]
-Workers = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="A worker that it may call by its name; may be repeated."),
-]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="A worker, provider or mcp:SERVER that must see nothing that is asked with it, in no "
-        "step of any run; may be repeated.",
-    ),
-]
-NoTraining = Annotated[
-    bool,
-    typer.Option(
-        "--no-training", help="Nothing that is asked with it becomes training data, nor is graded."
-    ),
-]
-UsdPerRequest = Annotated[float | None, _usd("one request may cost")]
-UsdPerDay = Annotated[float | None, _usd("it may spend in a day (UTC)")]
-UsdPerMonth = Annotated[float | None, _usd("it may spend in a month (UTC)")]
-UsdInTotal = Annotated[float | None, _usd("it may ever spend")]
-TokensPerRequest = Annotated[int | None, _count("one request may use")]
-TokensPerDay = Annotated[int | None, _count("it may use in a day (UTC)")]
-TokensPerMonth = Annotated[int | None, _count("it may use in a month (UTC)")]
-TokensInTotal = Annotated[int | None, _count("it may ever use")]
-RequestsPerMinute = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="The most requests in a minute.")
-]
-TokensPerMinute = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="The most tokens in a minute.")
-]
-Expires = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", help="When it ends: 12h, 30d, or a day such as 2027-01-31."),
-]
-
-
-app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
-
-_SPAN: Final = re.compile(r"(\d{1,5})([hd])")
-
-Named = Annotated[
-    str, typer.Argument(metavar="KEY", help="A key's id, the beginning of it, or its name.")
-]
-
-
-@app.command()
-def create(
-    name: Name,
-    scope: Scopes = None,
-    tier: Tiers = None,
-    worker: Workers = None,
-    exclude: Exclude = None,
-    no_training: NoTraining = False,
-    usd_per_request: UsdPerRequest = None,
-    usd_per_day: UsdPerDay = None,
-    usd_per_month: UsdPerMonth = None,
-    usd_in_total: UsdInTotal = None,
-    tokens_per_request: TokensPerRequest = None,
-    tokens_per_day: TokensPerDay = None,
-    tokens_per_month: TokensPerMonth = None,
-    tokens_in_total: TokensInTotal = None,
-    requests_per_minute: RequestsPerMinute = None,
-    tokens_per_minute: TokensPerMinute = None,
-    expires: Expires = None,
-    json: options.Json = False,
-    config: options.Config = None,
-) -> None:
-    """Make a key, and show its token this once: only a digest of it is kept."""
-    rules = Rules(
-        scopes=frozenset(cast("list[Scope]", scope)) if scope else USUAL_SCOPES,
-        tiers=frozenset(cast("list[Tier]", tier)) if tier else None,
-        workers=frozenset(worker) if worker else None,
-        exclude=_known(frozenset(exclude or ()), config),
-        training=not no_training,
-        per_request=Allowance(usd=usd_per_request, tokens=tokens_per_request),
-        per_day=Allowance(usd=usd_per_day, tokens=tokens_per_day),
-        per_month=Allowance(usd=usd_per_month, tokens=tokens_per_month),
-        in_total=Allowance(usd=usd_in_total, tokens=tokens_in_total),
-        requests_per_minute=requests_per_minute,
-        tokens_per_minute=tokens_per_minute,
-    )
-    made = make_key(name, rules, expires_at=None if expires is None else _moment(expires))
-
-    with_store(config, lambda store: _add(made.key, store))
-    if json:
-        say_json({"token": made.token, **key_document(made.key)})
-        return
-    say(made.token)
-    complain(f"{made.key.id} for {made.key.name!r}; its token is not shown again, so keep it now")
-
-
-@app.command("list")
-def list_(json: options.JsonList = False, config: options.Config = None) -> None:
-    """List the keys, the newest first, with what each may do; revoked ones are among them."""
-    found = _with_keys(config, lambda keys: keys.keys(), to_read=True)
-    if json:
-        say_json([key_document(key) for key in found])
-        return
-    for key in found:
-        when = local_time(key.created_at)
-        say(one_line(f"{key.id}  {when}  {state_of(key):<7}  {key.name}: {rules_line(key)}"))
-    if not found:
-        complain("no keys; make one with: podium keys create NAME")
-
-
-@app.command()
-def revoke(key: Named, config: options.Config = None) -> None:
-    """Revoke a key for good. Servers that are running stop taking it within seconds."""
-
-    async def revoked(store: RunStore) -> Key:
-        keys = keys_in(store)
-        found = _meant(key, await keys.keys())
-        details = {"name": found.name}
-        await audit_in(store).add(local_event("key revoked", found.id, details))
-        await keys.revoke(found.id)
-        return found
-
-    found = with_store(config, revoked)
-    say(f"revoked {found.id} ({one_line(found.name)})")
-
-
-@app.command()
-def training(
-    key: Named,
-    switch: Annotated[
-        Literal["on", "off"],
-        typer.Argument(metavar="on|off", help="Whether its runs may be learned from."),
-    ],
-    config: options.Config = None,
-) -> None:
-    """Let what is asked with a key become training data, or keep it out.
-
-    It holds from the next time that data is made or runs are graded, and for runs of the past, too;
-    a revoked key can be kept out as well.
-    """
-
-    async def switched(store: RunStore) -> Key:
-        keys = keys_in(store)
-        found = _meant(key, await keys.keys())
-        details: AuditDetails = {"name": found.name, "training": switch == "on"}
-        await audit_in(store).add(local_event("key training changed", found.id, details))
-        await keys.allow_training(found.id, allowed=switch == "on")
-        return found
-
-    found = with_store(config, switched)
-    told = "may be learned from" if switch == "on" else "not for training"
-    say(f"{found.id} ({one_line(found.name)}): {told}")
-
-
-@app.command()
-def usage(
-    key: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[KEY]", help="Only this key: its id, or its name.", show_default=False
-        ),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DAY", help="From this day on, such as 2027-01-31 (UTC).")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Up to this day, itself included (UTC).")
-    ] = None,
-    json: options.JsonList = False,
-    config: options.Config = None,
-) -> None:
-    """Show what was used with each key, by day and model, with its cost.
-
-    Cost and tokens are what providers said. Requests of which they did not say are counted
-    apart, and the sums beside them are then only the least it can have been.
-    """
-    days = {"since": _day(since), "until": _day(until)}
-
-    async def read(keys: KeyStore) -> tuple[dict[str, str], list[KeyUsage]]:
-        known = await keys.keys()
-        key_id = None if key is None else _meant(key, known).id
-        return {each.id: each.name for each in known}, await keys.usage(key_id=key_id, **days)
-
-    names, rows = _with_keys(config, read, to_read=True)
-    if json:
-        say_json([{"name": names[row.key_id], **asdict(row)} for row in rows])
-        return
-    for row in rows:
-        say(
-            one_line(
-                f"{row.day}  {row.key_id}  {names[row.key_id]}  {row.model}: {usage_line(row)}"
-            )
-        )
-    if not rows:
-        complain("nothing was used; what is used with keys is written about a second later")
+        cost += f", unknown for {pluralize(row.unknown_cost, 'request')}"
+    return f"{pluralize(row.requests, 'request')}, {used}, {cost}"
 
 
 async def _add(key: Key, store: RunStore) -> None:
-    """Two keys of one name could not be told apart where a name is enough."""
     keys = keys_in(store)
-    if any(other.name == key.name and state_of(other) == "active" for other in await keys.keys()):
+    if any(other.name == key.name and key_state(other) == "active" for other in await keys.keys()):
         raise UsageError(
-            f"there is a key named {key.name!r} already; choose another name, or revoke that one "
-            f"first"
+            f"there is already a key named {key.name!r}; choose another name, or revoke that one"
         )
-    details = {"name": key.name, "rules": rules_line(key)}
+    details = {"name": key.name, "rules": _rules_line(key)}
     await audit_in(store).add(local_event("key created", key.id, details))
     await keys.add(key)
 
@@ -342,61 +324,62 @@ async def _add(key: Key, store: RunStore) -> None:
 def _with_keys(
     config: Path | None, work: Callable[[KeyStore], Awaitable[Result]], *, to_read: bool = False
 ) -> Result:
-    return with_store(config, lambda store: work(keys_in(store)), to_read=to_read)
+    return run_with_store(config, lambda store: work(keys_in(store)), to_read=to_read)
 
 
-def _known(excluded: frozenset[str], config: Path | None) -> frozenset[str]:
-    """A misspelt exclusion would let a worker see what was to be kept from it."""
+def _check_excluded(excluded: frozenset[str], config: Path | None) -> frozenset[str]:
+    """Refuse a misspelt exclusion: it would let a worker see what it must not."""
     if not excluded:
         return excluded
-    settings = asyncio.run(settings_for(Choice(config=config), os.environ))
-    known = excludable_in(settings) | set(PROVIDERS)
+    settings = asyncio.run(load_settings(PoolOptions(config=config), os.environ))
+    known = names_to_exclude(settings) | set(PROVIDERS)
     for name in sorted(excluded - known):
         raise UsageError(
             f"--exclude {name!r} is neither a provider, nor a worker of {settings.source}, nor "
-            f"mcp: and a server of tools; {suggest(name, known)}; name the server's configuration "
-            f"with --config FILE where it is another"
+            f"mcp:SERVER; {suggest(name, known)}; name the server's configuration with --config "
+            f"FILE if it is another"
         )
     return excluded
 
 
-def _meant(wanted: str, keys: Sequence[Key]) -> Key:
-    """The one key that is meant: by its id, by its name, or by the beginning of its id."""
+def _find(wanted: str, keys: Sequence[Key]) -> Key:
+    """Find one key by its id, its name, or a unique prefix of its id."""
     starts = (wanted, f"{ID_PREFIX}{wanted}")
     named = [key for key in keys if key.name == wanted]
     for found in (
         [key for key in keys if key.id in starts],
-        [key for key in named if state_of(key) == "active"] or named,
+        [key for key in named if key_state(key) == "active"] or named,
         [key for key in keys if wanted and key.id.startswith(starts)],
     ):
         if len(found) == 1:
             return found[0]
         if found:
-            shown = ", ".join(key.id for key in found)
-            raise UsageError(f"{wanted!r} means several keys: {shown}; give the whole id of one")
-    raise UsageError(f"there is no key {wanted!r}; see which there are with: podium keys list")
+            ids = ", ".join(key.id for key in found)
+            raise UsageError(f"{wanted!r} matches several keys: {ids}; give the whole id of one")
+    raise UsageError(f"key not found: {wanted!r}; list the keys with: podium keys list")
 
 
-def _moment(text: str) -> str:
-    """A moment to come, as it is kept."""
-    now, span = datetime.now(UTC), _SPAN.fullmatch(text)
+def _parse_expiry(text: str) -> str:
+    now, duration = datetime.now(UTC), _DURATION.fullmatch(text)
     try:
-        if span is not None:
-            hours = int(span[1]) * (24 if span[2] == "d" else 1)
-            moment = now + timedelta(hours=hours)
+        if duration is not None:
+            hours = int(duration[1]) * (24 if duration[2] == "d" else 1)
+            expiry = now + timedelta(hours=hours)
         else:
-            moment = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+            expiry = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"--expires {text!r} is no time; give 12h, 30d or 2027-01-31") from error
-    if moment <= now:
-        raise UsageError(f"--expires {text!r} is over already; give a time to come")
-    return moment.isoformat(timespec="milliseconds")
+        raise UsageError(
+            f"--expires {text!r} is not a time; give 12h, 30d or 2027-01-31"
+        ) from error
+    if expiry <= now:
+        raise UsageError(f"--expires {text!r} is in the past; give a future time")
+    return expiry.isoformat(timespec="milliseconds")
 
 
-def _day(text: str | None) -> str | None:
+def _parse_day(text: str | None) -> str | None:
     if text is None:
         return None
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError as error:
-        raise UsageError(f"{text!r} is no day; write it as 2027-01-31") from error
+        raise UsageError(f"{text!r} is not a day; write it as 2027-01-31") from error

@@ -1,7 +1,7 @@
-"""The live tree: a run drawn on a terminal, and redrawn as it happens.
+"""The live tree: a run drawn on a terminal and redrawn as it happens.
 
-What is drawn is the `Scene`. Everything that others wrote is cleaned and handed to rich as text,
-never as markup.
+`RunTracker` follows the events of a run, `LiveTree` draws it with rich. Text from models is
+cleaned and passed to rich as text, never as markup.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
-from podium.cli.formatting import (
-    check_line,
-    clean,
-    ending,
-    one_line,
-    plan_line,
-    reads,
-    seconds,
-    took,
-    total,
+from podium.cli.output import (
+    clean_text,
+    describe_access,
+    describe_check,
+    describe_plan,
+    describe_run_end,
+    describe_step_end,
+    describe_step_usage,
+    format_seconds,
+    to_one_line,
 )
 from podium.core.events import (
     Event,
@@ -45,26 +45,26 @@ from podium.core.workflow import Step
 State = StepStatus | Literal["waiting", "running"]
 
 ANSWER_TAIL: Final = 4000
-"""How many characters of an answer are remembered while it comes in: a screenful or two."""
+"""Characters of a streaming answer that are kept: a screenful or two."""
 
 
 @dataclass(slots=True)
 class StepView:
-    """A step as it stands. `since` is when it began; `trouble` is why it was last retried."""
+    """The state of a step. `retry_reason` is the error before its last retry."""
 
     index: int
     step: Step
     state: State = "waiting"
     since: float = 0.0
     retries: int = 0
-    trouble: str = ""
+    retry_reason: str = ""
     record: StepRecord | None = None
     nested: RunView | None = None
 
 
 @dataclass(slots=True)
 class RoundView:
-    """A round that was planned."""
+    """The state of a round."""
 
     round: Round
     steps: list[StepView]
@@ -72,8 +72,7 @@ class RoundView:
 
 @dataclass(slots=True)
 class RunView:
-    """A run as it stands. `parent` is the run it is nested in, and that run's step; `checks` are
-    what guardrails have done."""
+    """The state of a run. `parent` is the id of the run around it and that run's step."""
 
     run: Run
     since: float
@@ -84,19 +83,19 @@ class RunView:
 
     @property
     def is_planning(self) -> bool:
-        """Whether the conductor is at work: nothing is planned, or all that was is over."""
+        """True if the conductor is planning: there is no plan yet, or all its steps have ended."""
         if self.ended or not self.rounds:
             return not self.ended
         last = self.rounds[-1]
         return not last.round.accepted and all(step.record for step in last.steps)
 
     def step(self, index: int) -> StepView:
-        """A step of the round that is being carried out."""
+        """Return a step of the current round."""
         return self.rounds[-1].steps[index]
 
 
-class Scene:
-    """Follows a run and those nested in it."""
+class RunTracker:
+    """Follows the events of a run and of the runs nested in it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -104,8 +103,8 @@ class Scene:
         self.answer = ""
         self._runs: dict[str, RunView] = {}
 
-    def tell(self, event: Event) -> None:
-        """Take the next event."""
+    def show(self, event: Event) -> None:
+        """Update the state with the next event."""
         match event:
             case RunStarted():
                 self._begin(event)
@@ -117,9 +116,9 @@ class Scene:
                 self._restart_answer(run_id, index)
             case StepRetried(run_id, _, index, _, error):
                 step = self._runs[run_id].step(index)
-                step.retries, step.trouble = step.retries + 1, error
+                step.retries, step.retry_reason = step.retries + 1, error
             case StepDelta(run_id, _, _, text, thinking):
-                if not thinking and self._speaks(self._runs[run_id]):
+                if not thinking and self._is_answering(self._runs[run_id]):
                     self.answer = (self.answer + text)[-ANSWER_TAIL:]
             case StepDone(run_id, record):
                 step = self._runs[run_id].step(record.index)
@@ -144,7 +143,7 @@ class Scene:
             self._runs[above].step(index).nested = view
 
     def _plan(self, run: RunView, round_: Round) -> None:
-        """Show a plan; a resumed run shows what it had, and plans a cut-off round again."""
+        """Add a round; a resumed run keeps finished steps and replaces an interrupted round."""
         planned = round_.workflow.steps if round_.workflow is not None else ()
         view = RoundView(round_, [StepView(index, step) for index, step in enumerate(planned)])
         for record in round_.steps:
@@ -155,23 +154,22 @@ class Scene:
         run.rounds.append(view)
 
     def _restart_answer(self, run_id: str, index: int) -> None:
-        """What was heard of an answer is void once its step starts. One that is asked again
-        goes on with it."""
+        """Drop the answer so far when its step starts; a retried step continues it."""
         run = self._runs[run_id]
-        if index == len(run.rounds[-1].steps) - 1 and self._speaks(run):
+        if index == len(run.rounds[-1].steps) - 1 and self._is_answering(run):
             self.answer = ""
 
-    def _speaks(self, run: RunView) -> bool:
-        """Whether the run's last reply is the answer: the run itself, or a conductor in the
-        last step of a run that does."""
+    def _is_answering(self, run: RunView) -> bool:
+        """True if the run's last reply is the answer: the top run, or a conductor in the last step
+        of a run that answers."""
         if run.parent is None:
             return True
         above, index = run.parent
         parent = self._runs[above]
-        return index == len(parent.rounds[-1].steps) - 1 and self._speaks(parent)
+        return index == len(parent.rounds[-1].steps) - 1 and self._is_answering(parent)
 
 
-REDRAWS_A_SECOND: Final = 10
+REDRAWS_PER_SECOND: Final = 10
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN_SPINNER: Final = "|/-\\"
 MARKS: Final[dict[State, str]] = {
@@ -200,21 +198,21 @@ LEAST_ANSWER_LINES: Final = 3
 
 
 class LiveTree:
-    """Draws a run from its events. Leaving it leaves the finished tree on the screen."""
+    """Draws a run from its events. The finished tree stays on the screen."""
 
-    def __init__(self, console: Console | None = None, scene: Scene | None = None) -> None:
+    def __init__(self, console: Console | None = None, tracker: RunTracker | None = None) -> None:
         self._console = console or Console(highlight=False)
-        self._scene = scene or Scene()
+        self._tracker = tracker or RunTracker()
         self._live = Live(
             console=self._console,
-            refresh_per_second=REDRAWS_A_SECOND,
+            refresh_per_second=REDRAWS_PER_SECOND,
             get_renderable=self.draw,
             vertical_overflow="crop",
         )
 
-    def tell(self, event: Event) -> None:
-        """Take the next event; the picture follows at its next redrawing."""
-        self._scene.tell(event)
+    def show(self, event: Event) -> None:
+        """Take the next event; the next redraw shows it."""
+        self._tracker.show(event)
 
     def __enter__(self) -> LiveTree:
         self._live.start()
@@ -224,60 +222,64 @@ class LiveTree:
         self._live.stop()
 
     def draw(self) -> RenderableType:
-        """The picture as of now."""
-        run = self._scene.top
+        """Draw the current state."""
+        run = self._tracker.top
         if run is None:
             return Text("")
-        parts: list[RenderableType] = [_guarded(check) for check in [*run.checks]]
+        parts: list[RenderableType] = [_check_line(check) for check in [*run.checks]]
         parts += [self._tree(run, round_) for round_ in [*run.rounds]]
         if run.is_planning:
             parts.append(self._planning(run))
         if run.ended:
-            parts.append(Text(one_line(total(run.run)), "dim"))  # whole: it ends with the id
-        elif self._scene.answer:
+            parts.append(Text(to_one_line(describe_run_end(run.run)), "dim"))
+        elif self._tracker.answer:
             parts += [Text(""), self._answer(self._height(run))]
         return Group(*parts)
 
     def _tree(self, run: RunView, view: RoundView) -> Tree:
-        tree = Tree(_line(plan_line(run.run, view.round), "bold"), guide_style="dim")
+        tree = Tree(_line(describe_plan(run.run, view.round), "bold"), guide_style="dim")
         for step in view.steps:
             branch = tree.add(self._step(step))
             if step.nested is not None:
                 for check in [*step.nested.checks]:
-                    branch.add(_guarded(check))
+                    branch.add(_check_line(check))
                 for nested in [*step.nested.rounds]:
                     branch.add(self._tree(step.nested, nested))
                 if step.nested.is_planning:
                     branch.add(self._planning(step.nested))
         if view.round.routed is not None:
-            tree.add(_line(one_line(view.round.routed.sentence), "dim"))
+            tree.add(_line(to_one_line(view.round.routed.sentence), "dim"))
         for warning in view.round.warnings:
-            tree.add(_line(f"note: {one_line(warning)}", "yellow"))
+            tree.add(_line(f"note: {to_one_line(warning)}", "yellow"))
         return tree
 
     def _step(self, view: StepView) -> Text:
-        """Two lines: who does what, and beneath it what that reads, takes and came to."""
+        """Two lines: worker and subtask, then access, usage and outcome."""
         label = Text(no_wrap=True, overflow="ellipsis")
         label.append(f"{self._mark(view)} ", STYLES[view.state])
-        label.append(f"{view.index} {one_line(view.step.worker)}", "bold")
-        label.append(f"  {one_line(view.step.subtask)}\n")
+        label.append(f"{view.index} {to_one_line(view.step.worker)}", "bold")
+        label.append(f"  {to_one_line(view.step.subtask)}\n")
         label.append(f"  {self._details(view)}", "dim")
         return label
 
     def _details(self, view: StepView) -> str:
-        parts = [reads(view.step.access)]
+        parts = [describe_access(view.step.access)]
         if view.retries:
-            parts.append(f"asked again {view.retries} x")
+            parts.append(f"retried {view.retries} x")
         if view.record is not None:
-            parts.append(took(view.record) if view.state == "done" else ending(view.record))
+            parts.append(
+                describe_step_usage(view.record)
+                if view.state == "done"
+                else describe_step_end(view.record)
+            )
         elif view.state == "running":
-            parts += [seconds(self._scene.clock() - view.since), view.trouble]
-        return one_line("; ".join(part for part in parts if part))
+            parts += [format_seconds(self._tracker.clock() - view.since), view.retry_reason]
+        return to_one_line("; ".join(part for part in parts if part))
 
     def _planning(self, run: RunView) -> Text:
-        elapsed = seconds(self._scene.clock() - run.since)
+        elapsed = format_seconds(self._tracker.clock() - run.since)
         return _line(
-            f"{self._spinner()} {one_line(run.run.conductor)} is planning, {elapsed}", "cyan"
+            f"{self._spinner()} {to_one_line(run.run.conductor)} is planning, {elapsed}", "cyan"
         )
 
     def _mark(self, view: StepView) -> str:
@@ -287,7 +289,7 @@ class LiveTree:
 
     def _spinner(self) -> str:
         frames = PLAIN_SPINNER if self._is_plain else SPINNER
-        return frames[int(self._scene.clock() * REDRAWS_A_SECOND) % len(frames)]
+        return frames[int(self._tracker.clock() * REDRAWS_PER_SECOND) % len(frames)]
 
     @property
     def _is_plain(self) -> bool:
@@ -299,21 +301,21 @@ class LiveTree:
         return max(LEAST_ANSWER_LINES, self._console.height - taken)
 
     def _answer(self, height: int) -> Text:
-        """The last lines of what has come of the answer."""
-        lines = Text(clean(self._scene.answer)).wrap(self._console, self._console.width)
+        """The last lines of the answer so far."""
+        lines = Text(clean_text(self._tracker.answer)).wrap(self._console, self._console.width)
         return Text("\n").join(lines[-height:])
 
 
-def wrapped(text: str, console: Console | None = None) -> str:
-    """The text with its long lines broken between words, where the terminal would break words."""
+def wrap_text(text: str, console: Console | None = None) -> str:
+    """Wrap long lines between words; a terminal would break words."""
     console = console or Console()
-    lines = Text(clean(text)).wrap(console, console.width, overflow="fold")
+    lines = Text(clean_text(text)).wrap(console, console.width, overflow="fold")
     return "\n".join(line.plain.rstrip() for line in lines)
 
 
-def _guarded(check: GuardrailCheck) -> Text:
-    return _line(check_line(check), "yellow")
+def _check_line(check: GuardrailCheck) -> Text:
+    return _line(describe_check(check), "yellow")
 
 
 def _line(text: str, style: str) -> Text:
-    return Text(one_line(text), style, no_wrap=True, overflow="ellipsis")
+    return Text(to_one_line(text), style, no_wrap=True, overflow="ellipsis")

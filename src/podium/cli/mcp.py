@@ -13,14 +13,20 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
 from podium._version import __version__
 from podium.cli import options
+from podium.cli.options import (
+    BudgetOptions,
+    Omit,
+    PlanningOptions,
+    PoolOptions,
+    with_option_groups,
+)
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice
 from podium.client.client import AsyncPodium
 from podium.client.documents import plan_document
 from podium.client.runtime import RunOptions
@@ -61,45 +67,22 @@ INSTRUCTIONS: Final = (
 
 
 @app.command()
+@with_option_groups
 def mcp(
-    pool: options.Pool = None,
-    config: options.Config = None,
-    conductor: options.Conductor = None,
-    tier: options.TierOption = None,
-    max_steps: options.MaxSteps = None,
-    rounds: options.Rounds = None,
-    budget_usd: options.BudgetUsd = None,
-    budget_calls: options.BudgetCalls = None,
-    budget_seconds: options.BudgetSeconds = None,
-    budget_tokens: options.BudgetTokens = None,
-    allow_unpriced: options.AllowUnpriced = False,
-    exclude: options.Exclude = None,
-    offline: options.Offline = False,
+    pool: PoolOptions,
+    planning: Annotated[PlanningOptions, Omit(("quality_bias",))],
+    budget: BudgetOptions,
     no_store: options.NoStore = False,
 ) -> None:
     """Offer ask and plan to an MCP client.
 
     The client starts this command and talks to it over standard input and output. The budget
-    holds for each call. Errors go to standard error.
+    applies to each call. Errors go to standard error.
     """
     stdout = claim_stdout()
-    choice = Choice(
-        pool=pool,
-        config=config,
-        conductor=conductor,
-        exclude=frozenset(exclude or ()),
-        offline=offline,
-    )
-    caps = Caps(
-        usd=budget_usd,
-        calls=budget_calls,
-        seconds=budget_seconds,
-        tokens=budget_tokens,
-        allow_unpriced=allow_unpriced,
-    )
-    with Session(choice, keep=not no_store) as session:
-        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds)
-        session.wait_for(serve_stdio(session.podium, stdout, wishes))
+    with Session(pool, store_runs=not no_store) as session:
+        run_options = planning.to_run_options(budget.apply_to(session.settings.budget))
+        session.wait_for(serve_stdio(session.podium, stdout, run_options))
 
 
 Progress = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""Fetching local weights, with something to look at while it takes."""
+"""`podium models`: list local models and download their weights."""
 
 from __future__ import annotations
 
@@ -6,90 +6,42 @@ import asyncio
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.formatting import megabytes, one_line
-from podium.cli.output import as_called, complain, is_drawable, say, say_json
+from podium.cli.output import (
+    echo,
+    echo_error,
+    echo_json,
+    format_megabytes,
+    is_terminal,
+    to_one_line,
+    with_program_name,
+)
 from podium.conductors.evolved.description import read_description
 from podium.config import Settings, WorkerSettings
 from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file
-from podium.workers.local.weights import LocalModel, list_models
-
-
-async def fetch_weights(settings: Settings, *, offline: bool) -> None:
-    """Have the weights of every local model of the pool, and of the conductor, on this machine."""
-    for worker in (*settings.workers, settings.conductor.worker):
-        for model in weights_of(worker) if worker is not None else ():
-            await fetch(model, offline=offline)
-    if settings.conductor.coordinator is not None:
-        file = weights_file(read_description(settings.conductor.coordinator).base)
-        if file is not None:
-            await fetch(file, offline=offline)
-
-
-def weights_of(worker: WorkerSettings) -> tuple[str, ...]:
-    """The weights that a worker needs on this machine: its model, and its adapter if it has one
-    that is a file. What transformers reads in its own way is not Podium's to fetch."""
-    profile = worker.profile
-    if profile.provider == "llamacpp":
-        adapter = worker.options.get("adapter")
-        return (profile.model, adapter) if adapter else (profile.model,)
-    file = weights_file(profile.model) if profile.provider == "transformers" else None
-    return () if file is None else (file,)
-
-
-def can_be_had(model: str) -> bool:
-    """Whether a model's weights are here, or can be fetched; a file of one's own cannot."""
-    return weights.find(model).present or not isinstance(parse_source(model), LocalFile)
-
-
-async def fetch(model: str, *, offline: bool = False) -> Path:
-    """Have a model's weights on this machine: a bar on a terminal, else one line."""
-    found = weights.find(model)
-    if found.present or offline or not can_be_had(model):
-        return await weights.locate(model, offline=offline)
-    if not is_drawable(sys.stderr):
-        complain(f"fetching {model} ({megabytes(found.bytes)}), once")
-        return await weights.pull(model)
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"fetching {model}, once", total=found.bytes)
-        return await weights.pull(
-            model, lambda done, total: bar.update(task, completed=done, total=total)
-        )
-
+from podium.workers.local.weights import list_models
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.command("list")
 def list_(json: options.JsonList = False) -> None:
-    """List the models that Podium can run by itself, and whether their weights are here."""
+    """List the models that Podium can run locally, and whether they are downloaded."""
     models = list_models()
     if json:
-        say_json([_document(model) for model in models])
+        echo_json([{**asdict(model), "path": str(model.path)} for model in models])
         return
     for model in models:
-        where = (
-            f"here, {model.path}"
-            if model.present
-            else as_called("not here; podium models pull NAME")
-        )
-        details = ", ".join(part for part in (megabytes(model.bytes), model.licence) if part)
-        say(one_line(f"{model.name}  {model.description} ({details}): {where}"))
+        missing = with_program_name("not downloaded; podium models pull NAME")
+        state = f"downloaded, {model.path}" if model.present else missing
+        details = ", ".join(part for part in (format_megabytes(model.bytes), model.licence) if part)
+        echo(to_one_line(f"{model.name}  {model.description} ({details}): {state}"))
 
 
 @app.command()
@@ -102,9 +54,56 @@ def pull(
         ),
     ],
 ) -> None:
-    """Fetch a model's weights, once, and check them."""
-    say(str(asyncio.run(fetch(name))))
+    """Download a model's weights and verify them."""
+    echo(str(asyncio.run(fetch(name))))
 
 
-def _document(model: LocalModel) -> dict[str, Any]:
-    return {**asdict(model), "path": str(model.path)}
+async def fetch_weights(settings: Settings, *, offline: bool) -> None:
+    """Download the weights of every local model of the pool and the conductor."""
+    for worker in (*settings.workers, settings.conductor.worker):
+        for model in worker_weights(worker) if worker is not None else ():
+            await fetch(model, offline=offline)
+    if settings.conductor.coordinator is not None:
+        file = weights_file(read_description(settings.conductor.coordinator).base)
+        if file is not None:
+            await fetch(file, offline=offline)
+
+
+def worker_weights(worker: WorkerSettings) -> tuple[str, ...]:
+    """Return the weight files a worker needs: its model, and its adapter. What transformers
+    downloads by itself is left out."""
+    profile = worker.profile
+    if profile.provider == "llamacpp":
+        adapter = worker.options.get("adapter")
+        return (profile.model, adapter) if adapter else (profile.model,)
+    file = weights_file(profile.model) if profile.provider == "transformers" else None
+    return () if file is None else (file,)
+
+
+def is_obtainable(model: str) -> bool:
+    """True if a model's weights are here or can be downloaded."""
+    return weights.find(model).present or not isinstance(parse_source(model), LocalFile)
+
+
+async def fetch(model: str, *, offline: bool = False) -> Path:
+    """Download a model's weights unless they are here; show a progress bar on a terminal."""
+    found = weights.find(model)
+    if found.present or offline or not is_obtainable(model):
+        return await weights.locate(model, offline=offline)
+    if not is_terminal(sys.stderr):
+        echo_error(f"downloading {model} ({format_megabytes(found.bytes)}), once")
+        return await weights.pull(model)
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"downloading {model}, once", total=found.bytes)
+        return await weights.pull(
+            model, lambda done, total: bar.update(task, completed=done, total=total)
+        )

@@ -1,11 +1,22 @@
-"""The options that several commands share, each written once."""
+"""Options that several commands share, and the groups in which commands take them.
+
+A command takes a group as one parameter; `with_option_groups` shows its fields to typer as options:
+
+    @app.command()
+    @with_option_groups
+    def ask(question: Question, pool: PoolOptions, budget: BudgetOptions) -> None: ...
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Any, Final, TextIO, get_args, get_type_hints
 
 import typer
 
@@ -17,25 +28,68 @@ from podium.core.run import Tier
 STANDARD_INPUT: Final = "-"
 
 
-def finite(value: float | None) -> float | None:
-    """Refuse what is no number, or endless."""
+class Omit(tuple[str, ...]):
+    """Names the fields of a group that a command does not offer."""
+
+    __slots__ = ()
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each dataclass parameter of a command by one option for each of its fields."""
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type[Any], list[str]]] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        hint = hints[parameter.name]
+        group, *extras = get_args(hint) if get_args(hint) else (hint,)
+        if not is_dataclass(group) or not isinstance(group, type):
+            parameters.append(parameter.replace(annotation=hint))
+            continue
+        omitted = {name for extra in extras if isinstance(extra, Omit) for name in extra}
+        field_hints = get_type_hints(group, include_extras=True)
+        offered = [field for field in fields(group) if field.name not in omitted]
+        groups[parameter.name] = (group, [field.name for field in offered])
+        parameters += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field_hints[field.name],
+            )
+            for field in offered
+        ]
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        for name, (group, names) in groups.items():
+            values[name] = group(**{each: values.pop(each) for each in names})
+        command(**values)
+
+    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    call.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def check_finite(value: float | None) -> float | None:
+    """Refuse infinity and nan."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no cap; give a number.")
+        raise typer.BadParameter(f"expected a finite number, got {value}")
     return value
 
 
-def share(value: float | None) -> float | None:
-    """Refuse what is not from 0 to 1; no number at all, `nan`, is neither more nor less."""
+def check_share(value: float | None) -> float | None:
+    """Refuse anything but a number from 0 to 1."""
     if value is not None and not 0 <= value <= 1:
         raise typer.BadParameter(f"expected a number from 0 to 1, got {value:g}")
     return value
 
 
 Question = Annotated[
-    str, typer.Argument(metavar="QUESTION", help="What to answer; - reads it from standard input.")
+    str, typer.Argument(metavar="QUESTION", help="The question; - reads it from standard input.")
 ]
 RunId = Annotated[
-    str, typer.Argument(metavar="ID", help="A run's id, the beginning of it, or last.")
+    str, typer.Argument(metavar="ID", help="A run's id, a unique prefix of it, or last.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 JsonList = Annotated[
@@ -45,93 +99,161 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer and
 Pool = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="A pool file; its tables take the place of the configuration's."
+        metavar="FILE", help="A pool file; its tables replace those of the configuration."
     ),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The configuration, instead of the podium.toml in force."),
+    typer.Option(metavar="FILE", help="The configuration file, instead of podium.toml."),
 ]
 Conductor = Annotated[
     str | None,
     typer.Option(
         metavar="KIND|MODEL",
-        help="Who plans: rules, router, model, fixed, evolved, a worker's name, provider/model, or "
-        "evolved:DIR, a coordinator that was trained.",
-    ),
-]
-TierOption = Annotated[
-    Tier | None,
-    typer.Option(
-        "--tier",
-        metavar="mini|podium|ultra",
-        help="How much conducting: none, as much as the question needs, or all of it, "
-        "which is the default.",
-    ),
-]
-MaxSteps = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="The most steps that a plan may have.")
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="How often the conductor may plan."),
-]
-QualityBias = Annotated[
-    float | None,
-    typer.Option(
-        metavar="0..1",
-        callback=share,
-        help="With a learned router: how much quality counts over cost, from 0 to 1.",
-    ),
-]
-BudgetUsd = Annotated[
-    float | None,
-    typer.Option(metavar="USD", min=0, callback=finite, help="The most that the run may cost."),
-]
-BudgetCalls = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=0, help="The most calls to models, planning included."),
-]
-BudgetSeconds = Annotated[
-    float | None,
-    typer.Option(metavar="S", min=0, callback=finite, help="The longest that the run may take."),
-]
-BudgetTokens = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="The most tokens, input and output together.")
-]
-AllowUnpriced = Annotated[
-    bool,
-    typer.Option(
-        "--allow-unpriced", help="Cap the cost although the price of some worker is unknown."
+        help="The conductor: rules, router, model, fixed, evolved, a worker's name, "
+        "provider/model, or evolved:DIR for a trained coordinator.",
     ),
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME", help="A worker, provider or mcp:SERVER to leave out; may be repeated."
-    ),
+    typer.Option(metavar="NAME", help="Exclude a worker, provider or mcp:SERVER; repeatable."),
 ]
 Offline = Annotated[
-    bool,
-    typer.Option("--offline", help="Use only what is on this machine, and download nothing."),
+    bool, typer.Option("--offline", help="Use only local models, and download nothing.")
 ]
-NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no record of the run.")]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Do not store the run.")]
+MaxSteps = Annotated[int | None, typer.Option(metavar="N", min=1, help="The most steps of a plan.")]
 
 
-def standard_input() -> TextIO:
-    """What the shell hands over, unless it was told to hand over nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """The workers and the conductor to use. `offline` keeps everything on this machine."""
+
+    pool: Pool = None
+    config: Config = None
+    conductor: Conductor = None
+    exclude: Exclude = None
+    offline: Offline = False
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """The names of workers and providers to leave out."""
+        return frozenset(self.exclude or ())
+
+
+WithoutConductor = Annotated[PoolOptions, Omit(("conductor",))]
+WithoutExclude = Annotated[PoolOptions, Omit(("exclude",))]
+PoolFiles = Annotated[PoolOptions, Omit(("conductor", "exclude"))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """The caps of a run's budget. `allow_unpriced` permits a cap on cost although the price of a
+    worker is unknown."""
+
+    usd: Annotated[
+        float | None,
+        typer.Option(
+            "--budget-usd",
+            metavar="USD",
+            min=0,
+            callback=check_finite,
+            help="The most that the run may cost.",
+        ),
+    ] = None
+    calls: Annotated[
+        int | None,
+        typer.Option(
+            "--budget-calls", metavar="N", min=0, help="The most model calls, planning included."
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--budget-seconds",
+            metavar="S",
+            min=0,
+            callback=check_finite,
+            help="The longest that the run may take.",
+        ),
+    ] = None
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--budget-tokens", metavar="N", min=0, help="The most tokens, input plus output."
+        ),
+    ] = None
+    allow_unpriced: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unpriced", help="Cap the cost even if the price of a worker is unknown."
+        ),
+    ] = False
+
+    def apply_to(self, budget: Budget) -> Budget:
+        """Return the budget with these caps in place of its own."""
+        caps = {
+            name: cap
+            for name in ("usd", "calls", "seconds", "tokens")
+            if (cap := getattr(self, name)) is not None
+        }
+        allowed = self.allow_unpriced or budget.allow_unpriced
+        return replace(budget, **caps, allow_unpriced=allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningOptions:
+    """How a question is planned; None leaves it to the settings."""
+
+    tier: Annotated[
+        Tier | None,
+        typer.Option(
+            metavar="mini|podium|ultra",
+            help="How much planning: none, as much as the question needs, or all of it (the "
+            "default).",
+        ),
+    ] = None
+    max_steps: MaxSteps = None
+    rounds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The most planning rounds.")
+    ] = None
+    quality_bias: Annotated[
+        float | None,
+        typer.Option(
+            metavar="0..1",
+            callback=check_share,
+            help="With a learned router: how much quality counts over cost.",
+        ),
+    ] = None
+
+    def to_run_options(self, budget: Budget) -> RunOptions:
+        """Return the options of a run with that budget."""
+        options = RunOptions(budget=budget)
+        if self.tier is not None:
+            options["tier"] = self.tier
+        if self.max_steps is not None:
+            options["max_steps"] = self.max_steps
+        if self.rounds is not None:
+            options["rounds"] = self.rounds
+        if self.quality_bias is not None:
+            options["quality_bias"] = self.quality_bias
+        return options
+
+
+def open_stdin() -> TextIO:
+    """Return standard input; raise `UsageError` where it is closed."""
     stream: TextIO | None = sys.stdin
     if stream is None:
         raise UsageError("standard input is closed, so nothing can be read from it; open it")
     return stream
 
 
-def question_from(argument: str) -> str:
-    """The question: the argument itself, or what standard input holds."""
+def read_question(argument: str) -> str:
+    """Return the question: the argument itself, or the content of standard input for `-`."""
     question = argument
     if argument == STANDARD_INPUT:
         try:
-            question = standard_input().read()
+            question = open_stdin().read()
         except UnicodeDecodeError as error:
             raise UsageError("the question on standard input is not UTF-8 text") from error
     if not question.strip():
@@ -141,23 +263,3 @@ def question_from(argument: str) -> str:
     except UnicodeEncodeError as error:
         raise UsageError("the question is not UTF-8 text; check the terminal's encoding") from error
     return question.strip() if argument == STANDARD_INPUT else question
-
-
-def wishes(
-    budget: Budget,
-    tier: Tier | None,
-    max_steps: int | None,
-    rounds: int | None,
-    quality_bias: float | None = None,
-) -> RunOptions:
-    """What was wished for on the command line; what was not is left to the settings."""
-    wished = RunOptions(budget=budget)
-    if tier is not None:
-        wished["tier"] = tier
-    if max_steps is not None:
-        wished["max_steps"] = max_steps
-    if rounds is not None:
-        wished["rounds"] = rounds
-    if quality_bias is not None:
-        wished["quality_bias"] = quality_bias
-    return wished

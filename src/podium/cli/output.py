@@ -1,7 +1,4 @@
-"""Where words go: answers to standard output, complaints to standard error.
-
-The one place of the command line that writes plain text. Drawing on a terminal is `drawing`.
-"""
+"""Text for people: format it, and write answers to standard output, messages to standard error."""
 
 from __future__ import annotations
 
@@ -14,131 +11,47 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from podium.cli.formatting import clean, one_line
-
-if TYPE_CHECKING:
-    from podium.core.run import Run
+if TYPE_CHECKING:  # `podium --version` must not import them
+    from podium.core.run import GuardrailCheck, Round, Run, StepRecord
+    from podium.core.usage import Price, Usage
+    from podium.core.workflow import Access, Step
+    from podium.store import Feedback
 
 CALLED_AS: Final = "PODIUM_CALLED_AS"
-"""The variable in which a clone's own `./podium` says how it was called."""
+"""The variable in which `./podium` of a clone passes on how it was called."""
 
-USUAL: Final = "podium"
+DEFAULT_PROGRAM: Final = "podium"
 
+_ESCAPES: Final = re.compile(
+    r"""
+      \x1b\[ [0-?]* [ -/]* [@-~]                  # colours, cursor movements
+    | \x1b\] [^\x07\x1b\x9c]* (?:\x07|\x1b\\|\x9c)  # titles, links, the clipboard
+    | \x1b[PX^_] [^\x1b\x9c]* (?:\x1b\\|\x9c)     # strings for the terminal itself
+    | \x1b [ -/]* [0-~]                           # resets, character sets
+    """,
+    re.VERBOSE,
+)
+"""Whole escape sequences. Each alternative stops at the next escape, so matching takes linear
+time."""
 
-def program() -> str:
-    """What a person writes to call Podium again: `podium`, or `./podium` in a clone."""
-    return shlex.quote(os.environ.get(CALLED_AS) or USUAL)
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but for tab and newline, and those that reverse the writing direction."""
 
-
-def as_called(text: str) -> str:
-    """The text with its commands as a person has to write them here."""
-    return _command().sub(lambda _: program(), text) if USUAL in text else text
-
-
-@cache
-def _command() -> re.Pattern[str]:
-    """The program's name where one of its commands follows."""
-    from podium.cli.app import COMMANDS  # which needs this module's users itself
-
-    return re.compile(rf"(?<![\w./-]){USUAL}(?= (?:{'|'.join(COMMANDS)})\b)")
-
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What JSON allows as it is and a terminal or an encoder does not."""
+"""Characters that JSON allows unescaped and a terminal or an encoder does not."""
+
+_WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
-_LOSSES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-"""What the system says when a file takes no more."""
-
-
-class OutputLost(Exception):
-    """Standard output takes no more. `reason` is None where its reader has simply left."""
-
-    def __init__(self, reason: str | None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-def say(text: str = "") -> None:
-    """A line, or several, for whoever asked."""
-    _write(f"{clean(text)}\n")
-
-
-def say_json(document: Any) -> None:
-    """One JSON value; the text in it is whole, and yet cannot command a terminal."""
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    safe = _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    _write(f"{safe}\n")
-
-
-def complain(message: str) -> None:
-    """One line that a person can act on."""
-    with suppress(BrokenPipeError):  # whoever should act on it has left
-        sys.stderr.write(f"podium: {one_line(as_called(message))}\n")
-        sys.stderr.flush()
-
-
-@contextmanager
-def losses_told() -> Iterator[None]:
-    """Turn what a full disk or a closed pipe does to standard output into `OutputLost`."""
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise OutputLost(None) from error
-    except OSError as error:
-        if error.errno not in _LOSSES or error.filename is not None:
-            raise
-        raise OutputLost(error.strerror) from error
-
-
-def is_drawable(stream: TextIO) -> bool:
-    """Whether the stream is a terminal on which a picture can be drawn and redrawn."""
-    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
-
-
-@contextmanager
-def warnings_heard() -> Iterator[None]:
-    """Have what Podium logs as a warning said as a complaint meanwhile."""
-    log, complaints = logging.getLogger("podium"), _Complaints(logging.WARNING)
-    log.addHandler(complaints)
-    try:
-        yield
-    finally:
-        log.removeHandler(complaints)
-
-
-def abandon_output() -> None:
-    """Give standard output up: what is still in its buffer must not fail once more at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class _Complaints(logging.Handler):
-    """Standard error as it is at the time, which a drawing may have taken over."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage())
-
-
-def _write(text: str) -> None:
-    with losses_told():
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
-CAP_OPTIONS: Final = {
-    "calls": "--budget-calls N",
-    "tokens": "--budget-tokens N",
-    "usd": "--budget-usd USD",
-    "seconds": "--budget-seconds S",
-}
-
-
-class Exit(IntEnum):
-    """What the shell gets to know."""
+class ExitCode(IntEnum):
+    """The exit codes of every command."""
 
     ANSWERED = 0
     FAILED = 1
@@ -148,42 +61,245 @@ class Exit(IntEnum):
     PIPE_CLOSED = 141
 
 
-def conclude(run: Run, resume: str | None) -> Exit:
-    """Complain where the run did not end as planned, and give its exit code.
+class OutputLost(Exception):
+    """Standard output cannot be written. `reason` is None if its reader closed the pipe."""
 
-    `resume` is the command that goes on with it, where it was stored; one that a guardrail blocked
-    cannot go on.
-    """
-    go_on = _resume_hint(run, resume) if resume and not run.blocked_by else ""
-    match run.status:
-        case "answered" if run.error is None:
-            return Exit.ANSWERED
-        case "answered":
-            complain(f"answered, but not all went as planned: {run.error}")
-            return Exit.ANSWERED
-        case "partial":
-            complain(f"this is the best answer so far, not the planned one: {run.error}{go_on}")
-            return Exit.ANSWERED
-        case "exhausted":
-            complain(f"there is no answer: {run.error}{go_on or '; raise that cap'}")
-            return Exit.EXHAUSTED
-        case "failed":
-            complain(f"there is no answer: {run.error}{go_on}")
-            return Exit.FAILED
-        case "waiting":
-            names = ", ".join(sorted({call.name for call in run.waiting_for}))
-            complain(
-                f"there is no answer yet: the run waits for what its client's tools say: {names}"
-            )
-            return Exit.FAILED
-        case "interrupted" | "running":
-            complain(f"interrupted{go_on or '; the run was not stored'}")
-            return Exit.INTERRUPTED
+    def __init__(self, reason: str | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-def _resume_hint(run: Run, resume: str) -> str:
-    """The command that resumes the run; empty where it would only end the same way."""
-    if run.spent_cap:
-        cap = CAP_OPTIONS.get(run.spent_cap)  # no option raises the depth of a run that has begun
-        return f"; raise that cap to go on: {resume} {cap}" if cap else ""
-    return "" if run.refused else f"; go on with: {resume}"
+# ---- writing
+
+
+def echo(text: str = "") -> None:
+    """Write lines to standard output."""
+    _write(f"{clean_text(text)}\n")
+
+
+def echo_json(document: Any) -> None:
+    """Write one JSON value; its text is complete, but cannot control a terminal."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    safe = _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    _write(f"{safe}\n")
+
+
+def echo_error(message: str) -> None:
+    """Write one line to standard error."""
+    with suppress(BrokenPipeError):
+        sys.stderr.write(f"podium: {to_one_line(with_program_name(message))}\n")
+        sys.stderr.flush()
+
+
+def _write(text: str) -> None:
+    with output_errors():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@contextmanager
+def output_errors() -> Iterator[None]:
+    """Raise `OutputLost` for a full disk or a closed pipe behind standard output."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputLost(None) from error
+    except OSError as error:
+        if error.errno not in _WRITE_ERRORS or error.filename is not None:
+            raise
+        raise OutputLost(error.strerror) from error
+
+
+def abandon_output() -> None:
+    """Redirect standard output to nowhere, so that flushing its buffer cannot fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def log_warnings() -> Iterator[None]:
+    """Write what Podium logs as a warning to standard error meanwhile."""
+    logger, handler = logging.getLogger("podium"), _EchoHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _EchoHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        echo_error(record.getMessage())
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """True if the stream is a terminal that can be redrawn."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+def program_name() -> str:
+    """The command that calls Podium here: `podium`, or `./podium` in a clone."""
+    return shlex.quote(os.environ.get(CALLED_AS) or DEFAULT_PROGRAM)
+
+
+def with_program_name(text: str) -> str:
+    """Write the commands in a text as they have to be typed here."""
+    return _command().sub(lambda _: program_name(), text) if DEFAULT_PROGRAM in text else text
+
+
+@cache
+def _command() -> re.Pattern[str]:
+    from podium.cli.app import COMMANDS  # it imports this module
+
+    return re.compile(rf"(?<![\w./-]){DEFAULT_PROGRAM}(?= (?:{'|'.join(COMMANDS)})\b)")
+
+
+# ---- formatting
+
+
+def clean_text(text: str) -> str:
+    """Remove escape sequences and control characters."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", _ESCAPES.sub("", text)))
+
+
+def to_one_line(text: str) -> str:
+    """Clean the text and join its lines."""
+    return " ".join(clean_text(text).split())
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut the text to one line of at most `width` characters."""
+    line = to_one_line(text)
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def format_usd(usd: float | None) -> str:
+    """Format US dollars with at least two significant digits."""
+    if usd is None:
+        return "cost unknown"
+    if usd == 0:
+        return "$0"
+    if usd >= 0.1:
+        return f"${usd:,.2f}"
+    if usd >= 0.01:
+        return f"${usd:.3f}".removesuffix("0")
+    return f"${usd:.6f}".rstrip("0").rstrip(".") if usd >= 0.000001 else "under $0.000001"
+
+
+def format_tokens(count: int | None) -> str:
+    """Format a number of tokens."""
+    if count is None:
+        return "tokens unknown"
+    return f"{count:,} token{'' if count == 1 else 's'}"
+
+
+def format_usage(usage: Usage) -> str:
+    """Format the total tokens of a usage."""
+    return format_tokens(usage.total_tokens)
+
+
+def format_seconds(duration: float) -> str:
+    """Format a duration."""
+    if duration < 60:
+        return f"{duration:.1f} s"
+    return f"{int(duration) // 60} min {int(duration) % 60} s"
+
+
+def format_local_time(stamp: str) -> str:
+    """Format a UTC timestamp in local time."""
+    return f"{datetime.fromisoformat(stamp).astimezone():%Y-%m-%d %H:%M}"
+
+
+def format_megabytes(count: int | None) -> str:
+    """Format a file size."""
+    return "size unknown" if count is None else f"{count / 1_000_000:,.0f} MB"
+
+
+def pluralize(count: int, noun: str) -> str:
+    """Format `1 step`, `2 steps`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def describe_access(access: Access) -> str:
+    """Say which earlier steps a step reads."""
+    if access == "all":
+        return "reads all steps before it"
+    return f"reads {', '.join(map(str, access))}" if access else "reads nothing"
+
+
+def describe_price(prices: Price | None) -> str:
+    """Format a worker's price per million tokens."""
+    if prices is None:
+        return "price unknown"
+    if prices.input == 0 and prices.output == 0:
+        return "free"
+    return f"${prices.input:g} in, ${prices.output:g} out per million tokens"
+
+
+def describe_plan(run: Run, round_: Round) -> str:
+    """Say what the conductor decided in a round."""
+    which = f"round {round_.index + 1}" if run.max_rounds > 1 or round_.index else "plan"
+    if round_.accepted:
+        return f"{which} by {run.conductor}: answer accepted"
+    if round_.workflow is None:
+        return f"{which} by {run.conductor}: no plan was made"
+    if round_.role is not None:
+        return f"{which} by {run.conductor}: a turn as {round_.role}"
+    steps = pluralize(len(round_.workflow), "step")
+    return f"{which} by {run.conductor}: {steps}, {round_.workflow.shape}"
+
+
+def describe_step(index: int, step: Step) -> str:
+    """Format a step of a plan."""
+    return f"{index} {step.worker}: {step.subtask} ({describe_access(step.access)})"
+
+
+def describe_step_usage(record: StepRecord) -> str:
+    """Say what a finished step used."""
+    parts = [format_usage(record.usage), format_usd(record.cost_usd)]
+    parts.append(format_seconds((record.finished_ms - record.started_ms) / 1000))
+    if record.answered_by not in ("", record.worker):
+        parts.append(f"by its fallback {record.answered_by}")
+    return ", ".join(parts)
+
+
+def describe_step_end(record: StepRecord) -> str:
+    """Say how a step ended and what it used."""
+    if record.status == "done":
+        return f"done, {describe_step_usage(record)}"
+    return f"{record.status}: {record.error}"
+
+
+def describe_check(check: GuardrailCheck) -> str:
+    """Say what a guardrail did, and what its verifier used."""
+    reason = f": {check.reason}" if check.reason else ""
+    verifier = ""
+    if check.attempts:
+        from podium.core.run import total_usage
+
+        used = format_usage(total_usage(iter(check.attempts)))
+        verifier = f" (verifier {check.attempts[-1].worker}: {used})"
+    return f"guardrail {check.guardrail} {check.action} the {check.stage}{reason}{verifier}"
+
+
+CUT_OFF: Final = "cut off"
+"""The status shown for a running run whose process is gone."""
+
+
+def describe_run_end(run: Run, *, cut_off: bool = False) -> str:
+    """Say how a run ended and what it used, with the conductor's part."""
+    planning = run.orchestration.total_tokens
+    used = format_usage(run.usage)
+    if planning and run.usage.total_tokens:
+        used += f" ({planning:,} of them for planning)"
+    parts = (pluralize(len([*run.calls]), "call"), used, format_usd(run.cost_usd))
+    status = CUT_OFF if cut_off else run.status
+    return f"{status}: {', '.join(parts)}, {format_seconds(run.spent.seconds)}, {run.id}"
+
+
+def describe_feedback(feedback: Feedback) -> str:
+    """Format the feedback on a run."""
+    grader = f" by {feedback.grader}" if feedback.grader else ""
+    comment = f": {feedback.comment}" if feedback.comment else ""
+    correct = f"; correct answer: {feedback.answer}" if feedback.answer else ""
+    return f"{feedback.score:g}{grader}{comment}{correct}"

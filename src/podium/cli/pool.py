@@ -1,57 +1,67 @@
-"""`podium pool`: who is in the pool, and whether each of them answers."""
+"""`podium pool`: list the workers, check that each one answers, and stress-test the pool."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Final
 
 import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.doctor import mini_lines
-from podium.cli.formatting import counted, money, one_line, price, seconds
-from podium.cli.models import fetch, weights_of
-from podium.cli.output import Exit, complain, say, say_json
-from podium.cli.settings import Choice, settings_for
-from podium.client.assembly import load_router
+from podium.cli.doctor import mini_tier_lines
+from podium.cli.models import fetch, worker_weights
+from podium.cli.options import PoolOptions, with_option_groups
+from podium.cli.output import (
+    ExitCode,
+    describe_price,
+    echo,
+    echo_error,
+    echo_json,
+    format_seconds,
+    format_usd,
+    pluralize,
+    to_one_line,
+)
+from podium.cli.settings import load_settings
+from podium.client.assembly import assemble, default_options, load_router
+from podium.client.client import AsyncPodium
 from podium.conductors import TierRouter
 from podium.config import Settings, WorkerSettings
 from podium.core.errors import PodiumError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.core.request import Request, user
+from podium.core.request import Delta, Reply, Request, ResponseOptions, user
 from podium.core.retry import BreakerPolicy
+from podium.core.run import Run
+from podium.core.usage import Usage, plausible_usage
 from podium.core.worker import Worker
-from podium.workers import Http, connect
+from podium.core.workflow import Step, Workflow
+from podium.workers import Faults, FaultyWorker, Http, connect
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
-TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
-"""What every worker is asked by `check`; vendors allow no fewer tokens than these."""
+CHECK_REQUEST: Final = Request((user("Reply with the word ok."),), max_tokens=16)
+"""Vendors allow no fewer tokens than these."""
 
-LONGEST_CHECK: Final = 60.0
-"""Seconds in which a worker has to answer it."""
+CHECK_TIMEOUT: Final = 60.0
 
+STRESS_FAULTS: Final = Faults.evenly(0.2)
+STRESS_CONCURRENCY: Final = 8
+STRESS_MAX_TOKENS: Final = 16
+"""Short answers, so that stressing a hosted pool costs little."""
 
-Stress = Annotated[
-    bool, typer.Option("--stress", help="Rehearse faults: see how the pool bears them.")
-]
-Runs = Annotated[
-    int, typer.Option("--runs", metavar="N", min=1, help="With --stress: how many workflows.")
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="With --stress: workers that may bill it are called too.")
-]
+STRESS_HEADINGS: Final = ("worker", "calls", "faults", "failed", "took over", "breaker opened")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """How one worker took the tiny request. `error` is None when it answered."""
+class WorkerCheck:
+    """The result of one check request. `error` is None if the worker answered."""
 
     worker: str
     latency_ms: float | None = None
@@ -60,113 +70,81 @@ class Checked:
 
 
 @app.command("list")
-def list_(
-    json: options.JsonList = False,
-    pool: options.Pool = None,
-    config: options.Config = None,
-    offline: options.Offline = False,
-) -> None:
+@with_option_groups
+def list_(pool: options.PoolFiles, json: options.JsonList = False) -> None:
     """List the workers with their prices and capabilities; nothing is sent to them."""
-    choice = Choice(pool=pool, config=config, offline=offline)
-    settings = asyncio.run(_settings(choice))
+    settings = asyncio.run(_load_settings(pool))
     if json:
-        say_json([_profile_document(worker.profile) for worker in settings.workers])
+        echo_json([_profile_document(worker.profile) for worker in settings.workers])
         return
-    say(f"from {settings.source}")
+    echo(f"from {settings.source}")
     for index, worker in enumerate(settings.workers):
-        say(f"  {index} {one_line(_described(worker.profile))}")
-    say(_breaker_line(settings.breaker))
+        echo(f"  {index} {to_one_line(_describe(worker.profile))}")
+    echo(_breaker_line(settings.breaker))
 
 
 @app.command()
+@with_option_groups
 def check(
+    pool: options.WithoutConductor,
     json: options.JsonList = False,
-    pool: options.Pool = None,
-    config: options.Config = None,
-    exclude: options.Exclude = None,
-    offline: options.Offline = False,
-    stress: Stress = False,
-    runs: Runs = 50,
-    yes: Yes = False,
+    stress: Annotated[
+        bool, typer.Option("--stress", help="Inject faults and show how the pool copes.")
+    ] = False,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="With --stress: how many workflows.")
+    ] = 50,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --stress: also call workers that may charge for it.")
+    ] = False,
 ) -> None:
-    """Reach every worker once with a tiny request; exit code 1 if one does not answer.
+    """Send every worker one tiny request; exit code 1 if one does not answer.
 
-    With --stress, carry out small workflows over the pool while 20 % of all calls go wrong, on
-    purpose and at random: see how its fallbacks, retries and breakers bear that. Exit code 1 if a
-    run is not answered, or a bill is not right.
+    With --stress, run small workflows over the pool while 20 % of all calls fail at random, and
+    show how fallbacks, retries and circuit breakers cope. Exit code 1 if a run is not answered, or
+    a cost is wrong.
     """
-    choice = Choice(pool=pool, config=config, exclude=frozenset(exclude or ()), offline=offline)
     if stress:
-        _stress(choice, runs, json=json, agreed=yes)
+        _stress(pool, runs, json=json, agreed=yes)
         return
-    settings, results = asyncio.run(_check(choice))
+    settings, results = asyncio.run(_check(pool))
     if json:
-        _say_results(settings, results)
+        _print_results(settings, results)
     else:
         for result in results:
-            say(one_line(_result_line(settings[result.worker].profile, result)))
-        for line in mini_lines(settings):
-            say(one_line(line))
+            echo(to_one_line(_result_line(settings[result.worker].profile, result)))
+        for line in mini_tier_lines(settings):
+            echo(to_one_line(line))
     failed = [result.worker for result in results if result.error is not None]
     if failed:
-        complain(f"no answer from {', '.join(failed)}; put it right, or leave it out of the pool")
-        raise typer.Exit(Exit.FAILED)
+        echo_error(f"no answer from {', '.join(failed)}; fix it, or remove it from the pool")
+        raise typer.Exit(ExitCode.FAILED)
 
 
-def _say_results(settings: Settings, results: Sequence[Checked]) -> None:
-    """As JSON; `router` is the one of the mini tier, where it may choose that worker."""
-    mini = load_router(settings)
-    for warning in mini.warnings if mini is not None else ():
-        complain(warning)
-    say_json(
-        [_result_document(settings[result.worker].profile, result, mini) for result in results]
+def _print_results(settings: Settings, results: Sequence[WorkerCheck]) -> None:
+    """Print JSON; `router` names the mini tier's router if it may choose the worker."""
+    router = load_router(settings)
+    for warning in router.warnings if router is not None else ():
+        echo_error(warning)
+    echo_json(
+        [_result_document(settings[result.worker].profile, result, router) for result in results]
     )
 
 
-def _stress(choice: Choice, runs: int, *, json: bool, agreed: bool) -> None:
-    from podium.cli.stress import stressed  # it takes the whole library
-
-    settings = asyncio.run(_settings(choice))
-    paid = [worker.profile.name for worker in settings.workers if not _is_free(worker.profile)]
-    if paid and not agreed:
-        raise UsageError(
-            f"--stress makes some {3 * runs} tiny calls, which may be billed by "
-            f"{', '.join(paid)}; add --yes to make them"
-        )
-    if not json:
-        say(f"{counted(runs, 'run')} over {counted(len(settings.workers), 'worker')} with faults")
-    found = asyncio.run(stressed(settings, runs, offline=choice.offline))
-    if json:
-        say_json(found.document)
-    else:
-        for line in found.lines:
-            say(line)
-    if found.answered < found.runs or found.misstated:
-        complain(
-            "the pool does not bear that; give workers a fallback, or let [retry] and [breaker] "
-            "have more patience"
-        )
-        raise typer.Exit(Exit.FAILED)
-
-
-def _is_free(profile: WorkerProfile) -> bool:
-    return profile.price is not None and profile.price.is_free
-
-
-async def _settings(choice: Choice) -> Settings:
-    settings = await settings_for(choice, os.environ)
+async def _load_settings(pool: PoolOptions) -> Settings:
+    settings = await load_settings(pool, os.environ)
     for warning in settings.warnings:
-        complain(warning)
+        echo_error(warning)
     return settings
 
 
-async def _check(choice: Choice) -> tuple[Settings, list[Checked]]:
-    settings = await _settings(choice)
+async def _check(pool: PoolOptions) -> tuple[Settings, list[WorkerCheck]]:
+    settings = await _load_settings(pool)
     http = Http()
     try:
         results = await asyncio.gather(
             *(
-                _reach(worker, http, offline=choice.offline)
+                _check_worker(worker, http, offline=pool.offline)
                 for worker in settings.workers
                 if worker.profile.provider != CONDUCTOR_PROVIDER  # it would have to plan
             )
@@ -176,20 +154,20 @@ async def _check(choice: Choice) -> tuple[Settings, list[Checked]]:
     return settings, results
 
 
-async def _reach(worker: WorkerSettings, http: Http, *, offline: bool) -> Checked:
+async def _check_worker(worker: WorkerSettings, http: Http, *, offline: bool) -> WorkerCheck:
     profile = worker.profile
     try:
-        for model in weights_of(worker):
+        for model in worker_weights(worker):
             await fetch(model, offline=offline)
-        async with connected(worker, http) as reached, asyncio.timeout(LONGEST_CHECK):
-            began = time.perf_counter()
-            reply = await reached.reply(TINY)
-            latency = time.perf_counter() - began
+        async with connect_worker(worker, http) as connected, asyncio.timeout(CHECK_TIMEOUT):
+            started = time.perf_counter()
+            reply = await connected.reply(CHECK_REQUEST)
+            latency = time.perf_counter() - started
     except TimeoutError:
-        return Checked(worker=profile.name, error=f"no reply within {LONGEST_CHECK:g} s")
+        return WorkerCheck(worker=profile.name, error=f"no reply within {CHECK_TIMEOUT:g} s")
     except PodiumError as error:
-        return Checked(worker=profile.name, error=str(error))
-    return Checked(
+        return WorkerCheck(worker=profile.name, error=str(error))
+    return WorkerCheck(
         worker=profile.name,
         latency_ms=latency * 1000,
         cost_usd=profile.price.cost(reply.usage) if profile.price else None,
@@ -197,8 +175,8 @@ async def _reach(worker: WorkerSettings, http: Http, *, offline: bool) -> Checke
 
 
 @asynccontextmanager
-async def connected(settings: WorkerSettings, http: Http) -> AsyncIterator[Worker]:
-    """The worker, which gives up what it holds, such as a loaded model, once it was asked."""
+async def connect_worker(settings: WorkerSettings, http: Http) -> AsyncIterator[Worker]:
+    """Connect to a worker, and release what it holds, such as a loaded model, afterwards."""
     worker = connect(settings.profile, settings.endpoint(os.environ), http)
     try:
         yield worker
@@ -210,30 +188,30 @@ async def connected(settings: WorkerSettings, http: Http) -> AsyncIterator[Worke
 
 def _breaker_line(policy: BreakerPolicy) -> str:
     if not policy.on:
-        return "a worker is called however often it fails: [breaker] is off"
+        return "circuit breaker: off; a worker is called however often it fails"
     return (
-        f"a worker is left alone for {seconds(policy.cooling_seconds)} and more after "
-        f"{counted(policy.failures, 'failure')} in a row, or when {policy.share:.0%} of "
+        f"circuit breaker: opens for {format_seconds(policy.cooling_seconds)} or more after "
+        f"{pluralize(policy.failures, 'failure')} in a row, or when {policy.share:.0%} of "
         f"{policy.window} calls have failed"
     )
 
 
-def _described(profile: WorkerProfile) -> str:
-    parts = [f"{profile.provider}/{profile.model}", price(profile.price)]
+def _describe(profile: WorkerProfile) -> str:
+    parts = [f"{profile.provider}/{profile.model}", describe_price(profile.price)]
     if profile.limits.context_window:
-        parts.append(f"window {profile.limits.context_window:,}")
+        parts.append(f"context window {profile.limits.context_window:,}")
     parts += sorted(profile.capabilities)
     if profile.fallback:
         parts.append(f"falls back to {profile.fallback}")
-    described = f": {profile.description}" if profile.description else ""
-    return f"{profile.name} ({', '.join(parts)}){described}"
+    description = f": {profile.description}" if profile.description else ""
+    return f"{profile.name} ({', '.join(parts)}){description}"
 
 
-def _result_line(profile: WorkerProfile, result: Checked) -> str:
+def _result_line(profile: WorkerProfile, result: WorkerCheck) -> str:
     if result.latency_ms is None:
         return f"failed: {result.worker}: {result.error}"
-    took = f"{seconds(result.latency_ms / 1000)}, this cost {money(result.cost_usd)}"
-    return f"ok: {_described(profile)}; {took}"
+    used = f"{format_seconds(result.latency_ms / 1000)}, this cost {format_usd(result.cost_usd)}"
+    return f"ok: {_describe(profile)}; {used}"
 
 
 def _profile_document(profile: WorkerProfile) -> dict[str, Any]:
@@ -241,8 +219,9 @@ def _profile_document(profile: WorkerProfile) -> dict[str, Any]:
 
 
 def _result_document(
-    profile: WorkerProfile, result: Checked, mini: TierRouter | None
+    profile: WorkerProfile, result: WorkerCheck, router: TierRouter | None
 ) -> dict[str, Any]:
+    known = router if router is not None and router.router.knows(profile) else None
     return {
         "worker": result.worker,
         "ok": result.error is None,
@@ -251,7 +230,228 @@ def _result_document(
         "error": result.error,
         "price": asdict(profile.price) if profile.price else None,
         "capabilities": sorted(profile.capabilities),
-        "router": mini.router_fingerprint
-        if mini is not None and mini.router.knows(profile)
-        else None,
+        "router": known.router_fingerprint if known else None,
     }
+
+
+# ---- stress test
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStressReport:
+    """The counts of one worker. `took_over` are steps that it did as a fallback."""
+
+    worker: str
+    calls: int
+    faults: int
+    failed: int
+    took_over: int
+    openings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StressReport:
+    """The outcome of a stress test. `misstated` are calls whose recorded usage or cost differs from
+    what the worker reported, `unknown_cost` calls whose cost is unknown."""
+
+    runs: int
+    answered: int
+    retries: int
+    fallbacks: int
+    openings: int
+    seconds: float
+    cost_usd: float
+    unknown_cost: int
+    misstated: int
+    errors: tuple[str, ...]
+    workers: tuple[WorkerStressReport, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The report as JSON."""
+        return {**asdict(self), "answered_share": self.answered / self.runs}
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The report as text."""
+        rows = [
+            tuple(str(getattr(each, field.name)) for field in fields(each)) for each in self.workers
+        ]
+        widths = [max(map(len, column)) for column in zip(STRESS_HEADINGS, *rows, strict=True)]
+        for row in (STRESS_HEADINGS, *rows):
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join(cells).rstrip()
+        yield ""
+        yield (
+            f"answered {self.answered} of {pluralize(self.runs, 'run')} in "
+            f"{format_seconds(self.seconds)}: {self.retries} retries, {self.fallbacks} fallbacks, "
+            f"breakers opened {self.openings} times"
+        )
+        exact = "exact" if not self.misstated else f"WRONG for {pluralize(self.misstated, 'call')}"
+        unknown = f", unknown for {pluralize(self.unknown_cost, 'call')}"
+        yield f"cost {format_usd(self.cost_usd)}{unknown if self.unknown_cost else ''}: {exact}"
+        for error in self.errors:
+            yield f"not answered: {error}"
+
+
+class RecordingWorker:
+    """Records the usage of every reply that a worker returns."""
+
+    def __init__(self, worker: FaultyWorker) -> None:
+        self.profile = worker.profile
+        self.worker = worker
+        self.usage: Counter[Usage] = Counter()
+
+    async def reply(self, request: Request) -> Reply:
+        """Return the worker's reply."""
+        reply = await self.worker.reply(request)
+        self.usage[plausible_usage(reply.usage)] += 1
+        return reply
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """Stream the worker's reply."""
+        async with aclosing(self.worker.stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Reply):
+                    self.usage[plausible_usage(piece.usage)] += 1
+                yield piece
+
+
+def _stress(pool: PoolOptions, runs: int, *, json: bool, agreed: bool) -> None:
+    settings = asyncio.run(_load_settings(pool))
+    paid = [worker.profile.name for worker in settings.workers if not _is_free(worker.profile)]
+    if paid and not agreed:
+        raise UsageError(
+            f"--stress makes about {3 * runs} tiny calls, which {', '.join(paid)} may charge for; "
+            f"add --yes to make them"
+        )
+    if not json:
+        workers = pluralize(len(settings.workers), "worker")
+        echo(f"{pluralize(runs, 'run')} over {workers} with faults")
+    report = asyncio.run(run_stress_test(settings, runs, offline=pool.offline))
+    if json:
+        echo_json(report.document)
+    else:
+        for line in report.lines:
+            echo(line)
+    if report.answered < report.runs or report.misstated:
+        echo_error(
+            "the pool does not withstand that; give workers a fallback, or allow more in [retry] "
+            "and [breaker]"
+        )
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _is_free(profile: WorkerProfile) -> bool:
+    return profile.price is not None and profile.price.is_free
+
+
+async def run_stress_test(settings: Settings, runs: int, *, offline: bool) -> StressReport:
+    """Run that many workflows over the pool with injected faults."""
+    for described in settings.workers:
+        for model in worker_weights(described):
+            await fetch(model, offline=offline)
+    http = Http()
+    assembly = assemble(settings, os.environ, http)
+    recording = [
+        RecordingWorker(FaultyWorker(worker, STRESS_FAULTS))
+        for worker in assembly.workers
+        if worker.profile.provider != CONDUCTOR_PROVIDER  # it would have to plan
+    ]
+    rest: list[Worker] = [
+        worker for worker in assembly.workers if worker.profile.provider == CONDUCTOR_PROVIDER
+    ]
+    try:
+        async with AsyncPodium(
+            [*recording, *rest],
+            assembly.conductor,
+            pool=settings.pool,
+            options=default_options(settings),
+            retry=settings.retry,
+            breaker=settings.breaker,
+            hedges=settings.hedges,
+        ) as podium:
+            started = time.perf_counter()
+            done = await _run_workflows(podium, [each.profile.name for each in recording], runs)
+            seconds = time.perf_counter() - started
+            openings = (await podium.open()).call_policy.breakers.openings
+            return _report(done, recording, openings, seconds)
+    finally:
+        await assembly.close()
+        await http.close()
+
+
+async def _run_workflows(podium: AsyncPodium, names: Sequence[str], runs: int) -> list[Run]:
+    slots = asyncio.Semaphore(STRESS_CONCURRENCY)
+
+    async def run_one(number: int) -> Run:
+        async with slots:
+            return await podium.run(
+                _workflow(names, number),
+                f"This is test {number}. Reply with the word ok.",
+                response_options=ResponseOptions(max_tokens=STRESS_MAX_TOKENS),
+                stream=number % 2 == 1,
+            )
+
+    return list(await asyncio.gather(*map(run_one, range(runs))))
+
+
+def _workflow(names: Sequence[str], number: int) -> Workflow:
+    """Two parallel steps and one that reads both; the workers rotate through the positions."""
+    one, two, three = (names[(number + shift) % len(names)] for shift in range(3))
+    return Workflow(
+        (
+            Step(one, "Reply with the word ok."),
+            Step(two, "Reply with the word fine."),
+            Step(three, "Reply with the word done.", (0, 1)),
+        )
+    )
+
+
+def _report(
+    runs: Sequence[Run],
+    recording: Sequence[RecordingWorker],
+    openings: Counter[str],
+    seconds: float,
+) -> StressReport:
+    steps = [step for run in runs for step in run.steps]
+    calls = [call for run in runs for call in run.calls]
+    taken_over = Counter(
+        step.answered_by for step in steps if step.answered_by not in ("", step.worker)
+    )
+    failed = Counter(call.worker for call in calls if call.error is not None and call.was_made)
+    misstated = 0
+    for each in recording:
+        good = [c for c in calls if c.worker == each.profile.name and c.error is None]
+        misstated += (Counter(call.usage for call in good) - each.usage).total()
+        price = each.profile.price
+        misstated += sum(
+            call.cost_usd != (price.cost(call.usage) if price else None) for call in good
+        )
+    return StressReport(
+        runs=len(runs),
+        answered=sum(run.status == "answered" for run in runs),
+        retries=sum(
+            max(0, count - 1)
+            for step in steps
+            for count in Counter(call.worker for call in step.attempts if call.was_made).values()
+        ),
+        fallbacks=taken_over.total(),
+        openings=openings.total(),
+        seconds=seconds,
+        cost_usd=sum(call.cost_usd or 0.0 for call in calls),
+        unknown_cost=sum(call.cost_usd is None for call in calls),
+        misstated=misstated,
+        errors=tuple(sorted({run.error or "" for run in runs if run.status != "answered"})),
+        workers=tuple(
+            WorkerStressReport(
+                worker=each.profile.name,
+                calls=each.worker.calls,
+                faults=each.worker.injected.total(),
+                failed=failed[each.profile.name],
+                took_over=taken_over[each.profile.name],
+                openings=openings[each.profile.name],
+            )
+            for each in recording
+        ),
+    )

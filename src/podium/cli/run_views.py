@@ -1,8 +1,4 @@
-"""A run that was kept, told whole: plans, steps, attempts, replies, and the runs nested in it.
-
-Every line is clean text, indented by what it belongs to. What `--json` prints is `document`; a
-page for people is `export`.
-"""
+"""A stored run as text, JSON or Markdown, and the differences between two runs."""
 
 from __future__ import annotations
 
@@ -14,94 +10,91 @@ from difflib import unified_diff
 from itertools import zip_longest
 from typing import Any, Final
 
-from podium.cli.formatting import (
-    check_line,
-    clean,
-    ending,
-    local_time,
-    money,
-    one_line,
-    plan_line,
-    seconds,
-    step_line,
-    tokens,
-    tokens_of,
-    total,
+from podium.cli.output import (
+    clean_text,
+    describe_check,
+    describe_plan,
+    describe_run_end,
+    describe_step,
+    describe_step_end,
+    echo,
+    format_local_time,
+    format_seconds,
+    format_tokens,
+    format_usage,
+    format_usd,
+    to_one_line,
 )
-from podium.cli.output import say
 from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord, dump
 
 
 def as_json(run: Run) -> str:
-    """All of the run, with its version; `podium.run.load` reads it back."""
+    """Return the whole run with its version; `podium.core.run.load` reads it back."""
     return json.dumps(dump(run), indent=2)
 
 
 def as_markdown(run: Run) -> str:
-    """The run as a page: question, answer, plans, and what every step was asked and replied."""
-    parts = [f"# {_line(run.question)}", _line(f"{total(run)}, {run.created_at}")]
+    """Return the run as Markdown: question, answer, plans, and each step's prompt and reply."""
+    parts = [f"# {_line(run.question)}", _line(f"{describe_run_end(run)}, {run.created_at}")]
     if run.error is not None:
         parts.append(_line(f"Error: {run.error}"))
-    parts += ["## Answer", _fenced(run.answer) if run.answer is not None else "There is none."]
+    parts += ["## Answer", _fenced(run.answer) if run.answer is not None else "None."]
     for round_ in run.rounds:
-        parts.append(f"## {_line(plan_line(run, round_).capitalize())}")
+        parts.append(f"## {_line(describe_plan(run, round_).capitalize())}")
         steps = round_.workflow.steps if round_.workflow else ()
         parts.append(
-            "\n".join(f"- {_line(step_line(index, step))}" for index, step in enumerate(steps))
+            "\n".join(f"- {_line(describe_step(index, step))}" for index, step in enumerate(steps))
         )
         for record in round_.steps:
             parts.append(f"### Step {record.index}: {_line(record.worker)}")
-            parts.append(_line(ending(record)))
-            parts += ["Asked:", _fenced(record.prompt), "Replied:", _fenced(record.reply)]
+            parts.append(_line(describe_step_end(record)))
+            parts += ["Prompt:", _fenced(record.prompt), "Reply:", _fenced(record.reply)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _line(text: str) -> str:
-    """Text on one line, with what Markdown would obey made plain."""
-    return re.sub(r"([\\`*_\[\]<>])", r"\\\1", one_line(text))
+    """Join the lines and escape Markdown."""
+    return re.sub(r"([\\`*_\[\]<>])", r"\\\1", to_one_line(text))
 
 
 def _fenced(text: str) -> str:
-    """Text as it is, inside a fence that nothing in it can close."""
-    words = clean(text)
-    longest = max((len(found) for found in re.findall("`+", words)), default=0)
+    """Put the text in a code fence that nothing in it can close."""
+    content = clean_text(text)
+    longest = max((len(found) for found in re.findall("`+", content)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{words}\n{fence}"
+    return f"{fence}text\n{content}\n{fence}"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Something that is one thing in the first run and another in the second; None: not there."""
+class RunDifference:
+    """A value that differs between two runs; None if a run has none."""
 
-    what: str
-    one: str | None
-    other: str | None
-
-
-def compare(one: Run, other: Run) -> list[Difference]:
-    """Everything that differs, in the order in which a run happens."""
-    return [
-        Difference(what, first, second)
-        for what, first, second in (*_settings(one, other), *_steps(one, other), *_end(one, other))
-        if first != second
-    ]
+    field: str
+    first: str | None
+    second: str | None
 
 
-def say_differences(differences: list[Difference]) -> None:
-    """Short values side by side, texts of several lines as a diff."""
+def compare_runs(first: Run, second: Run) -> list[RunDifference]:
+    """Return all differences, in the order in which a run happens."""
+    pairs = (*_settings(first, second), *_steps(first, second), *_end(first, second))
+    return [RunDifference(field, one, other) for field, one, other in pairs if one != other]
+
+
+def print_differences(differences: list[RunDifference]) -> None:
+    """Print short values side by side, and long texts as a diff."""
     if not differences:
-        say("the two runs do not differ")
+        echo("the two runs do not differ")
     for difference in differences:
-        one, other = clean(difference.one or ""), clean(difference.other or "")
-        if difference.one is None or difference.other is None:
-            only = "second" if difference.one is None else "first"
-            say(f"{difference.what}: only in the {only}: {one or other}")
-        elif "\n" in one + other:
-            say(f"{difference.what}:")
-            lines = unified_diff(one.splitlines(), other.splitlines(), lineterm="", n=1)
-            say("\n".join(f"  {line}" for line in [*lines][2:]))
+        first, second = clean_text(difference.first or ""), clean_text(difference.second or "")
+        if difference.first is None or difference.second is None:
+            only = "second" if difference.first is None else "first"
+            echo(f"{difference.field}: only in the {only}: {first or second}")
+        elif "\n" in first + second:
+            echo(f"{difference.field}:")
+            lines = unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=1)
+            echo("\n".join(f"  {line}" for line in [*lines][2:]))
         else:
-            say(f"{difference.what}:\n  - {one}\n  + {other}")
+            echo(f"{difference.field}:\n  - {first}\n  + {second}")
 
 
 Pairs = Iterator[tuple[str, str | None, str | None]]
@@ -120,7 +113,7 @@ def _steps(one: Run, other: Run) -> Pairs:
             None
             if round_ is None or round_.workflow is None
             else "\n".join(
-                step_line(place, step) for place, step in enumerate(round_.workflow.steps)
+                describe_step(place, step) for place, step in enumerate(round_.workflow.steps)
             )
             for round_ in (first, second)
         ]
@@ -147,87 +140,87 @@ def _end(one: Run, other: Run) -> Pairs:
     yield "status", one.status, other.status
     yield "answer", one.answer, other.answer
     yield "calls", str(len([*one.calls])), str(len([*other.calls]))
-    yield "tokens", tokens(one.usage.total_tokens), tokens(other.usage.total_tokens)
-    yield "cost", money(one.cost_usd), money(other.cost_usd)
-    yield "time", seconds(one.spent.seconds), seconds(other.spent.seconds)
+    yield "tokens", format_tokens(one.usage.total_tokens), format_tokens(other.usage.total_tokens)
+    yield "cost", format_usd(one.cost_usd), format_usd(other.cost_usd)
+    yield "time", format_seconds(one.spent.seconds), format_seconds(other.spent.seconds)
 
 
-def comparison_document(differences: list[Difference]) -> list[dict[str, Any]]:
-    """What `runs diff` found."""
+def comparison_document(differences: list[RunDifference]) -> list[dict[str, Any]]:
+    """Return the differences as JSON."""
     return [asdict(difference) for difference in differences]
 
 
 INDENT: Final = "  "
 
 
-def account(run: Run, *, prompts: bool = False, cut_off: bool = False) -> Iterator[str]:
-    """The lines of a run but for its answer. With `prompts`, also what the conductor wrote and
-    what each worker was shown, word for word. `cut_off` says that it goes on no longer, though its
-    record has no end."""
-    yield f"question: {clean(run.question)}"
-    yield f"asked: {local_time(run.created_at)}, tier {run.tier}"
-    yield from _of_checks(run.checks, "")
+def run_lines(run: Run, *, prompts: bool = False, cut_off: bool = False) -> Iterator[str]:
+    """Yield the lines of a run, without its answer. With `prompts`, include the conductor's text
+    and each worker's prompt. `cut_off` marks a running run whose process is gone."""
+    yield f"question: {clean_text(run.question)}"
+    yield f"started: {format_local_time(run.created_at)}, tier {run.tier}"
+    yield from _check_lines(run.checks, "")
     for round_ in run.rounds:
         yield ""
-        yield from _of_round(run, round_, prompts)
+        yield from _round_lines(run, round_, prompts)
     yield ""
-    yield one_line(total(run, cut_off=cut_off))
+    yield to_one_line(describe_run_end(run, cut_off=cut_off))
     if run.error is not None:
-        yield f"error: {one_line(run.error)}"
+        yield f"error: {to_one_line(run.error)}"
 
 
-def _of_round(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
-    yield one_line(plan_line(run, round_))
+def _round_lines(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
+    yield to_one_line(describe_plan(run, round_))
     for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
-        yield INDENT + one_line(step_line(index, step))
+        yield INDENT + to_one_line(describe_step(index, step))
     if round_.routed is not None:
-        yield f"{INDENT}{one_line(round_.routed.sentence)}"
+        yield f"{INDENT}{to_one_line(round_.routed.sentence)}"
     for warning in round_.warnings:
-        yield f"{INDENT}note: {one_line(warning)}"
-    yield from _of_attempts(round_.planning, prompts)
+        yield f"{INDENT}note: {to_one_line(warning)}"
+    yield from _attempt_lines(round_.planning, prompts)
     if prompts and round_.plan_text:
         yield f"{INDENT}the conductor wrote:"
         yield from _indented(round_.plan_text, 2)
     for record in round_.steps:
         yield ""
-        yield from _of_step(record, prompts)
+        yield from _step_lines(record, prompts)
 
 
-def _of_step(record: StepRecord, prompts: bool) -> Iterator[str]:
-    yield f"step {record.index} {one_line(record.worker)}: {one_line(ending(record))}"
-    yield from _of_attempts(record.attempts, prompts)
-    yield from _of_checks(record.checks, INDENT)
+def _step_lines(record: StepRecord, prompts: bool) -> Iterator[str]:
+    yield to_one_line(f"step {record.index} {record.worker}: {describe_step_end(record)}")
+    yield from _attempt_lines(record.attempts, prompts)
+    yield from _check_lines(record.checks, INDENT)
     if prompts and record.prompt:
-        yield f"{INDENT}was shown:"
+        yield f"{INDENT}prompt:"
         yield from _indented(record.prompt, 2)
     for nested in record.nested:
-        yield f"{INDENT}by a run of its own:"
-        for line in account(nested, prompts=prompts):
+        yield f"{INDENT}nested run:"
+        for line in run_lines(nested, prompts=prompts):
             yield from _indented(line, 2)
     if prompts and record.reply:
-        yield f"{INDENT}replied:"
+        yield f"{INDENT}reply:"
     yield from _indented(record.reply, 2 if prompts else 1)
 
 
-def _of_attempts(attempts: tuple[Attempt, ...], prompts: bool) -> Iterator[str]:
-    """The calls, where they say more than their sum does."""
+def _attempt_lines(attempts: tuple[Attempt, ...], prompts: bool) -> Iterator[str]:
+    """List the calls if one failed, or if prompts are shown."""
     if not prompts and all(attempt.error is None for attempt in attempts):
         return
     before: str | None = None
     for number, attempt in enumerate(attempts, start=1):
-        took = seconds((attempt.finished_ms - attempt.started_ms) / 1000)
-        used = f"{tokens_of(attempt.usage)}, {money(attempt.cost_usd)}, {took}"
+        duration = format_seconds((attempt.finished_ms - attempt.started_ms) / 1000)
+        used = f"{format_usage(attempt.usage)}, {format_usd(attempt.cost_usd)}, {duration}"
         error = "as before" if attempt.error == before else attempt.error
-        how = f"failed, {error}; " if attempt.error is not None else ""
+        outcome = f"failed, {error}; " if attempt.error is not None else ""
         before = attempt.error
-        yield f"{INDENT}attempt {number} by {one_line(attempt.worker)}: {one_line(how + used)}"
+        line = f"attempt {number} by {attempt.worker}: {outcome}{used}"
+        yield INDENT + to_one_line(line)
 
 
-def _of_checks(checks: tuple[GuardrailCheck, ...], indent: str) -> Iterator[str]:
+def _check_lines(checks: tuple[GuardrailCheck, ...], indent: str) -> Iterator[str]:
     for check in checks:
-        yield indent + one_line(check_line(check))
+        yield indent + to_one_line(describe_check(check))
 
 
 def _indented(text: str, depth: int) -> Iterator[str]:
-    for line in clean(text).splitlines():
+    for line in clean_text(text).splitlines():
         yield INDENT * depth + line if line else ""

@@ -1,4 +1,4 @@
-"""`podium runs`: what was asked before, and going on with what was cut off."""
+"""`podium runs`: list, show, export, compare, resume and delete stored runs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ import typer
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.feedback import feedback, grade
-from podium.cli.formatting import (
+from podium.cli.options import BudgetOptions, PoolOptions, with_option_groups
+from podium.cli.output import (
     CUT_OFF,
-    local_time,
-    money,
-    one_line,
-    seconds,
-    shortened,
-    thought,
-    tokens,
+    ExitCode,
+    describe_feedback,
+    echo,
+    echo_error,
+    echo_json,
+    format_local_time,
+    format_seconds,
+    format_tokens,
+    format_usd,
+    shorten,
+    to_one_line,
 )
-from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.run_views import (
-    account,
     as_json,
     as_markdown,
-    compare,
+    compare_runs,
     comparison_document,
-    say_differences,
+    print_differences,
+    run_lines,
 )
-from podium.cli.session import Result, Session, with_store
-from podium.cli.settings import Caps, Choice, check_leading, conductor_of, settings_for
-from podium.cli.showing import deliver, onlooker
+from podium.cli.session import Result, Session, create_display, print_result, run_with_store
+from podium.cli.settings import check_can_resume, conductor_option, load_settings
 from podium.client.documents import feedback_document, run_document, summary_document
 from podium.core.errors import StoreError, UnreadableRun, UsageError
 from podium.core.run import Run, RunStatus, Tier
@@ -52,69 +55,57 @@ from podium.store import (
 )
 from podium.store.audit import local_event
 
-Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most runs to list.")
-]
-Status = Annotated[
-    RunStatus | None,
-    typer.Option(
-        metavar="STATUS",
-        help="Only runs that are running, answered, partial, failed, exhausted, interrupted or "
-        "waiting.",
-    ),
-]
-Text = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Only runs whose question or answer contains this."),
-]
-InTier = Annotated[
-    Tier | None,
-    typer.Option(metavar="TIER", help="Only runs of this tier: mini, podium or ultra."),
-]
-UsedWorker = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only runs of which a step used this worker.")
-]
-CostFrom = Annotated[
-    float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or more.")
-]
-CostTo = Annotated[
-    float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or less.")
-]
-Since = Annotated[
-    datetime | None,
-    typer.Option(metavar="DATE", help="Only runs begun then or later, by the local clock."),
-]
-Until = Annotated[
-    datetime | None,
-    typer.Option(metavar="DATE", help="Only runs begun then or earlier, by the local clock."),
-]
-
-
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
-MOST_RESUMED: Final = 1000
-"""How many runs that were cut off are gone on with at once."""
+MAX_RESUMED: Final = 1000
 
 
 @app.command("list")
 def list_(
-    limit: Limit = 20,
-    status: Status = None,
-    text: Text = None,
-    tier: InTier = None,
-    worker: UsedWorker = None,
-    cost_from: CostFrom = None,
-    cost_to: CostTo = None,
-    since: Since = None,
-    until: Until = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most runs to list.")
+    ] = 20,
+    status: Annotated[
+        RunStatus | None,
+        typer.Option(
+            metavar="STATUS",
+            help="Only runs that are running, answered, partial, failed, exhausted, interrupted "
+            "or waiting.",
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only runs whose question or answer contains this."),
+    ] = None,
+    tier: Annotated[
+        Tier | None,
+        typer.Option(metavar="TIER", help="Only runs of this tier: mini, podium or ultra."),
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs with a step of this worker.")
+    ] = None,
+    cost_from: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or more.")
+    ] = None,
+    cost_to: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or less.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(metavar="DATE", help="Only runs started then or later, in local time."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(metavar="DATE", help="Only runs started then or earlier, in local time."),
+    ] = None,
     json: options.JsonList = False,
     config: options.Config = None,
 ) -> None:
-    """List runs, the newest first.
+    """List runs, newest first.
 
-    With --json, too, only the first 500 characters of a question and an answer are listed;
-    podium runs show ID --json has all of both. In the list, is_performed says
-    of a run that is running whether its process is still at work on it.
+    The list, also with --json, holds the first 500 characters of each question and answer; podium
+    runs show ID --json holds all of them. is_performed says of a running run whether its process
+    is still working on it.
     """
     wanted = RunFilter(
         text=text,
@@ -126,17 +117,17 @@ def list_(
         since=since and since.astimezone(),
         until=until and until.astimezone(),
     )
-    found, performed = _read(config, lambda store: _listed(store, wanted, limit))
+    found, performed = _read(config, lambda store: _list_runs(store, wanted, limit))
     if json:
-        say_json(
+        echo_json(
             [{**summary_document(each), "is_performed": each.id in performed} for each in found]
         )
     elif found:
-        _say_list(found, performed, config)
+        _print_list(found, performed, config)
     elif wanted != EVERY_RUN:
-        complain("no run matches; see all that there are with: podium runs list")
+        echo_error("no run matches; list all runs with: podium runs list")
     else:
-        complain("no runs; ask something with: podium ask QUESTION")
+        echo_error("no runs; ask something with: podium ask QUESTION")
 
 
 @app.command()
@@ -144,49 +135,49 @@ def show(
     run_id: options.RunId,
     prompts: Annotated[
         bool,
-        typer.Option(
-            "--prompts", help="Also what the conductor wrote, and what each worker was shown."
-        ),
+        typer.Option("--prompts", help="Also show the conductor's text and each worker's prompt."),
     ] = False,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Show a run: plans, every step's reply, nested runs, feedback, and the answer."""
+    """Show a run: plans, every step's reply, nested runs, feedback and the answer."""
     if json and prompts:
-        raise UsageError("--json has no prompts; podium runs export writes all of a run as JSON")
-    run, is_claimed, given = _read(config, lambda store: _loaded(store, run_id))
+        raise UsageError("--json shows no prompts; podium runs export writes a whole run as JSON")
+    run, is_claimed, given = _read(config, lambda store: _load_details(store, run_id))
     if json:
         feedback = None if given is None else feedback_document(given)
-        say_json({**run_document(run), "feedback": feedback})
+        echo_json({**run_document(run), "feedback": feedback})
         return
     cut_off = run.status == "running" and not is_claimed
-    for line in account(run, prompts=prompts, cut_off=cut_off):
-        say(line)
+    for line in run_lines(run, prompts=prompts, cut_off=cut_off):
+        echo(line)
     if cut_off:
-        say(f"its process is gone; the next server goes on with it, or {_resuming(run.id, config)}")
+        echo(
+            f"its process is gone; the next server resumes it, or {_resume_command(run.id, config)}"
+        )
     if given is not None:
-        say(f"feedback: {one_line(thought(given))}")
+        echo(f"feedback: {to_one_line(describe_feedback(given))}")
     if run.answer is not None:
-        say(f"\n{run.answer}")
+        echo(f"\n{run.answer}")
 
 
 @app.command()
 def export(
     run_id: options.RunId,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to this file.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
     ] = None,
     form: Annotated[
         Literal["json", "md"],
-        typer.Option("--format", metavar="json|md", help="All of it as JSON, or a page to read."),
+        typer.Option("--format", metavar="json|md", help="Versioned JSON, or Markdown to read."),
     ] = "json",
     config: options.Config = None,
 ) -> None:
-    """Write a run out as a whole: versioned JSON that loads again, or Markdown."""
+    """Export a whole run: versioned JSON that can be loaded again, or Markdown."""
     run = _load(run_id, config)
     text = as_json(run) if form == "json" else as_markdown(run)
     if output is None:
-        say(text)
+        echo(text)
         return
     try:
         output.write_text(f"{text}\n", "utf-8")
@@ -201,61 +192,47 @@ def diff(
     json: options.JsonList = False,
     config: options.Config = None,
 ) -> None:
-    """Say what differs between two runs: settings, plans, replies, cost."""
-    differences = compare(_load(one, config), _load(other, config))
+    """Show what differs between two runs: settings, plans, replies, cost."""
+    differences = compare_runs(_load(one, config), _load(other, config))
     if json:
-        say_json(comparison_document(differences))
+        echo_json(comparison_document(differences))
     else:
-        say_differences(differences)
+        print_differences(differences)
 
 
 @app.command()
+@with_option_groups
 def resume(
+    pool: options.WithoutExclude,
+    budget: BudgetOptions,
     run_id: Annotated[
         str | None,
         typer.Argument(
             metavar="ID",
-            help="A run's id, the beginning of it, or last; without one, every run whose process "
-            "ended before the run did, in the last day.",
+            help="A run's id, a unique prefix of it, or last; without it, every run of the last "
+            "day whose process ended before the run did.",
         ),
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
-    pool: options.Pool = None,
-    config: options.Config = None,
-    conductor: options.Conductor = None,
-    budget_usd: options.BudgetUsd = None,
-    budget_calls: options.BudgetCalls = None,
-    budget_seconds: options.BudgetSeconds = None,
-    budget_tokens: options.BudgetTokens = None,
-    allow_unpriced: options.AllowUnpriced = False,
-    offline: options.Offline = False,
 ) -> None:
-    """Go on with a run that was cut off; steps that are done are not asked again.
+    """Resume a run that was interrupted; finished steps are not repeated.
 
-    Caps given here take the place of the run's own, and what it has spent counts. It needs the
-    pool that the run had: give --pool again where it was given before. Exit codes are those of
-    podium ask; of several runs, that of the first which was not answered, and one that cannot go
-    on keeps none of the others from it. With --json an object for each run follows the other.
+    Caps given here replace those of the run; what it has spent counts. It needs the pool of the
+    run: give --pool again if it was given before. Exit codes are those of podium ask; of several
+    runs, that of the first that was not answered. A run that cannot be resumed does not stop the
+    others. With --json, each run prints one object.
     """
-    caps = Caps(
-        usd=budget_usd,
-        calls=budget_calls,
-        seconds=budget_seconds,
-        tokens=budget_tokens,
-        allow_unpriced=allow_unpriced,
-    )
-    choice = Choice(pool=pool, config=config, conductor=conductor, offline=offline)
     if run_id is not None:
-        raise typer.Exit(_resume(run_id, choice, caps, json=json, quiet=quiet))
-    ends: list[Exit] = []
-    for each in with_store(config, _cut_off, pool):
-        ends.append(_resume_if_it_can(each, choice, caps, json=json, quiet=quiet))
-        if ends[-1] is Exit.INTERRUPTED:
-            break  # whoever interrupts one does not want the next
-    if not ends:
-        complain("no run was cut off; see all that there are with: podium runs list")
-    raise typer.Exit(next((end for end in ends if end), Exit.ANSWERED))
+        raise typer.Exit(_resume(run_id, pool, budget, json=json, quiet=quiet))
+    codes: list[ExitCode] = []
+    for each in run_with_store(pool.config, _abandoned_ids, pool.pool):
+        codes.append(_try_resume(each, pool, budget, json=json, quiet=quiet))
+        if codes[-1] is ExitCode.INTERRUPTED:
+            break
+    if not codes:
+        echo_error("no run was cut off; list all runs with: podium runs list")
+    raise typer.Exit(next((code for code in codes if code), ExitCode.ANSWERED))
 
 
 @app.command()
@@ -263,107 +240,109 @@ def delete(
     run_id: options.RunId,
     config: options.Config = None,
 ) -> None:
-    """Forget a run for good. One that is still being performed is not deleted."""
-    say(f"deleted {with_store(config, lambda store: _delete(store, run_id))}")
+    """Delete a run for good. A run that is still being performed is not deleted."""
+    echo(f"deleted {run_with_store(config, lambda store: _delete(store, run_id))}")
 
 
 app.command()(feedback)
 app.command()(grade)
 
 
-def _resume_if_it_can(run_id: str, choice: Choice, caps: Caps, *, json: bool, quiet: bool) -> Exit:
-    """Go on with one run of several, or say why it cannot."""
+def _try_resume(
+    run_id: str, pool: PoolOptions, budget: BudgetOptions, *, json: bool, quiet: bool
+) -> ExitCode:
+    """Resume one run of several, or say why it cannot be resumed."""
     try:
-        return _resume(run_id, choice, caps, json=json, quiet=quiet)
+        return _resume(run_id, pool, budget, json=json, quiet=quiet)
     except (UsageError, UnreadableRun) as error:
-        why = str(error)
-        complain(why if run_id in why else f"{run_id} is left as it is: {why}")
-        return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILED
+        reason = str(error)
+        echo_error(reason if run_id in reason else f"{run_id} was not resumed: {reason}")
+        return ExitCode.USAGE if isinstance(error, UsageError) else ExitCode.FAILED
 
 
-def _resume(run_id: str, choice: Choice, caps: Caps, *, json: bool, quiet: bool) -> Exit:
-    """Go on with one run and show what comes of it."""
-    found = with_store(choice.config, lambda store: store.load(run_id), choice.pool)
+def _resume(
+    run_id: str, pool: PoolOptions, budget: BudgetOptions, *, json: bool, quiet: bool
+) -> ExitCode:
+    """Resume one run and show it."""
+    found = run_with_store(pool.config, lambda store: store.load(run_id), pool.pool)
     if found.status != "answered":
-        _check_settings(found, choice)
-    planned = replace(choice, conductor=choice.conductor or conductor_of(found))
-    with Session(planned, keep=True, quiet=quiet) as session:
+        _check_settings(found, pool)
+    pool = replace(pool, conductor=pool.conductor or conductor_option(found))
+    with Session(pool, store_runs=True, quiet=quiet) as session:
         run = session.perform(
             lambda podium, watched: podium.resume(
-                found, budget=caps.over(found.budget), emit=watched["emit"], stream=True
+                found, budget=budget.apply_to(found.budget), emit=watched["emit"], stream=True
             ),
-            onlooker(silent=json or quiet),
+            create_display(silent=json or quiet),
         )
-    return deliver(run, session.resume(run), json=json, quiet=quiet)
+    return print_result(run, session.resume_command(run), json=json, quiet=quiet)
 
 
-async def _cut_off(store: RunStore) -> list[str]:
-    """The runs whose processes ended before they did."""
-    return [each.id for each in await store.list_abandoned(MOST_RESUMED)]
+async def _abandoned_ids(store: RunStore) -> list[str]:
+    """List the runs whose process ended before they did."""
+    return [each.id for each in await store.list_abandoned(MAX_RESUMED)]
 
 
-def _check_settings(run: Run, choice: Choice) -> None:
-    """Refuse a pool or a conductor with which the run cannot go on, before anything is fetched for
-    it. Who names a conductor wants just that one."""
-    settings = asyncio.run(settings_for(replace(choice, conductor=None), os.environ))
+def _check_settings(run: Run, pool: PoolOptions) -> None:
+    """Refuse a pool or a conductor that cannot resume the run, before anything is downloaded."""
+    settings = asyncio.run(load_settings(replace(pool, conductor=None), os.environ))
     for name in run.pool.names:
         if name not in settings.pool.names:
             raise UsageError(
-                f"{run.id} needs the pool that it had, and there is no worker named {name!r} in "
-                f"{settings.source}; give that pool again with --pool FILE or --config FILE"
+                f"{run.id} needs its own pool: there is no worker named {name!r} in "
+                f"{settings.source}; give that pool with --pool FILE or --config FILE"
             )
-    if choice.conductor is None and conductor_of(run) is None:
-        check_leading(run, settings)
+    if pool.conductor is None and conductor_option(run) is None:
+        check_can_resume(run, settings)
 
 
 async def _delete(store: RunStore, named: str) -> str:
-    """Delete the run that is meant, and give its id."""
+    """Delete the run and return its id."""
     try:
         run = await store.load(named)
-    except StoreError:  # it cannot be read, but its whole id is enough to be rid of it
+    except StoreError:  # it cannot be read, but it can be deleted by its whole id
         await audit_in(store).add(local_event("run deleted", named))
         await store.delete(named)
         return named
     if await store.is_claimed(run.id):
         raise UsageError(
-            f"{run.id} is still being performed, by the process {run.process}; "
-            f"stop that first, or wait for it"
+            f"{run.id} is still being performed by process {run.process}; stop it, or wait"
         )
     await audit_in(store).add(local_event("run deleted", run.id, {"owner": run.owner}))
     await store.delete(run.id)
     return run.id
 
 
-def _say_list(found: Sequence[RunSummary], performed: set[str], config: Path | None) -> None:
-    """A line for each run, and how to go on with those whose process is gone."""
+def _print_list(found: Sequence[RunSummary], performed: set[str], config: Path | None) -> None:
+    """Print a line for each run, and how to resume those whose process is gone."""
     cut_off = [each.id for each in found if each.status == "running" and each.id not in performed]
     for summary in found:
-        say(_summary_line(summary, CUT_OFF if summary.id in cut_off else summary.status))
+        echo(_summary_line(summary, CUT_OFF if summary.id in cut_off else summary.status))
     if cut_off:
-        complain(
-            f"of what was cut off, the process is gone; the next server goes on with it, or "
-            f"{_resuming('ID', config)}"
+        echo_error(
+            f"the process of a run that was cut off is gone; the next server resumes it, or "
+            f"{_resume_command('ID', config)}"
         )
 
 
-async def _listed(
+async def _list_runs(
     store: RunStore, wanted: RunFilter, limit: int
 ) -> tuple[list[RunSummary], set[str]]:
-    """The runs that are wanted, and which of them a process is at work on."""
+    """Return the matching runs, and the ids of those that a process is working on."""
     found = await store.list(wanted, limit=limit)
-    going_on = [each.id for each in found if each.status == "running"]
-    return found, {run_id for run_id in going_on if await store.is_claimed(run_id)}
+    running = [each.id for each in found if each.status == "running"]
+    return found, {run_id for run_id in running if await store.is_claimed(run_id)}
 
 
-async def _loaded(store: RunStore, run_id: str) -> tuple[Run, bool, Feedback | None]:
-    """The run, whether a process is at work on it, and what was thought of its answer."""
+async def _load_details(store: RunStore, run_id: str) -> tuple[Run, bool, Feedback | None]:
+    """Return the run, whether a process is working on it, and its feedback."""
     run = await store.load(run_id)
     is_claimed = run.status == "running" and await store.is_claimed(run.id)
     return run, is_claimed, await feedback_in(store).get(run.id)
 
 
-def _resuming(run_id: str, config: Path | None) -> str:
-    """The command that goes on with a run that was cut off."""
+def _resume_command(run_id: str, config: Path | None) -> str:
+    """Return the command that resumes a run."""
     given = f" --config {shlex.quote(str(config))}" if config is not None else ""
     return f"podium runs resume {run_id}{given}"
 
@@ -373,13 +352,15 @@ def _load(run_id: str, config: Path | None) -> Run:
 
 
 def _read(config: Path | None, work: Callable[[RunStore], Awaitable[Result]]) -> Result:
-    return with_store(config, work, to_read=True)
+    return run_with_store(config, work, to_read=True)
 
 
 def _summary_line(summary: RunSummary, status: str) -> str:
-    when = local_time(summary.created_at)
+    when = format_local_time(summary.created_at)
     used = ""
     if summary.calls is not None:
-        took = seconds(summary.seconds or 0.0)
-        used = f" ({tokens(summary.total_tokens)}, {money(summary.cost_usd)}, {took})"
-    return f"{summary.id}  {when}  {status:<11}  {shortened(summary.question, 60)}{used}"
+        duration = format_seconds(summary.seconds or 0.0)
+        used = (
+            f" ({format_tokens(summary.total_tokens)}, {format_usd(summary.cost_usd)}, {duration})"
+        )
+    return f"{summary.id}  {when}  {status:<11}  {shorten(summary.question, 60)}{used}"

@@ -1,4 +1,4 @@
-"""`podium serve`: Podium as one model behind the APIs that tools already speak."""
+"""`podium serve`: serve the pool as one model over the OpenAI and Anthropic APIs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from podium.cli import options
-from podium.cli.keys import state_of
+from podium.cli.keys import key_state
 from podium.cli.models import fetch_weights
-from podium.cli.output import Exit, complain
-from podium.cli.session import NO_KEY
-from podium.cli.settings import configuration_file
+from podium.cli.output import ExitCode, echo_error
+from podium.cli.session import NO_API_KEY
+from podium.cli.settings import find_config_file
 from podium.config import Settings
 from podium.core.errors import UsageError
 from podium.store import keys_in, open_store
@@ -23,101 +23,96 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-Host = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Where to listen; 127.0.0.1 unless told.")
-]
-Port = Annotated[
-    int | None, typer.Option(metavar="N", min=0, max=65535, help="The port; 7755 unless told.")
-]
-Workers = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Processes that answer, on the same port.")
-]
-Keys = Annotated[
-    bool | None,
-    typer.Option("--keys/--no-keys", help="Serve only who has a key; podium keys makes them."),
-]
-Log = Annotated[
-    str | None,
-    typer.Option(
-        metavar="text|json",
-        help="How the log is written; text on a terminal and JSON elsewhere unless told.",
-    ),
-]
-
 
 @app.command()
 def serve(
-    host: Host = None,
-    port: Port = None,
-    workers: Workers = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="The address to listen on; default 127.0.0.1."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=65535, help="The port; default 7755."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Worker processes on the same port.")
+    ] = None,
     config: options.Config = None,
     pool: options.Pool = None,
-    keys: Keys = None,
-    log: Log = None,
+    keys: Annotated[
+        bool | None,
+        typer.Option("--keys/--no-keys", help="Require an API key; podium keys creates them."),
+    ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="text|json", help="The log format; default text on a terminal, else JSON."
+        ),
+    ] = None,
 ) -> None:
-    """Serve the pool as one model, to clients of OpenAI and of Anthropic."""
+    """Serve the pool as one model over the OpenAI and Anthropic APIs."""
     from podium.server.operation.listener import bind_socket
     from podium.server.operation.startup import ServeOptions, serve
 
-    configuration_file(os.environ, config)
-    given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _form(log)}
+    find_config_file(os.environ, config)
+    given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _log_format(log)}
     server: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    chosen = ServeOptions(
+    serve_options = ServeOptions(
         config=str(config) if config else None, pool=str(pool) if pool else None, server=server
     )
-    settings = asyncio.run(_checked(chosen))
+    settings = asyncio.run(_load_settings(serve_options))
     with bind_socket(settings.server) as listening:  # before the weights, which may take minutes
         asyncio.run(_prepare(settings))
         try:
-            serve(chosen, settings.server, listening)
+            serve(serve_options, settings.server, listening)
         except SystemExit as ended:  # the web server's way; the log has said why
-            raise typer.Exit(Exit.FAILED) from ended
+            raise typer.Exit(ExitCode.FAILED) from ended
 
 
-def _form(log: str | None) -> str | None:
+def _log_format(log: str | None) -> str | None:
     if log not in (None, "text", "json"):
-        raise UsageError(f"--log {log!r} is no form of the log; give text or json")
+        raise UsageError(f"--log {log!r} is not a log format; give text or json")
     return log
 
 
-async def _checked(chosen: ServeOptions) -> Settings:
-    """The settings, with what is wrong or doubtful about serving them told."""
+async def _load_settings(serve_options: ServeOptions) -> Settings:
+    """Load the settings, and warn of what is doubtful about serving them."""
     from podium.server.access.request_checks import refuse_own_address
     from podium.server.operation.startup import is_public
 
-    settings = await chosen.settings()
+    settings = await serve_options.settings()
     for warning in settings.warnings:
-        complain(warning)
+        echo_error(warning)
     refuse_own_address(settings, os.environ)
     server = settings.server
     if is_public(server.host) and not server.keys:
-        complain(
-            f"WARNING: {server.host} can be reached from other machines, and no key is "
-            f"asked for: whoever finds this server spends your money; serve with --keys"
+        echo_error(
+            f"WARNING: other machines can reach {server.host} and no API key is required: anyone "
+            f"who finds this server spends your money; serve with --keys"
         )
     return settings
 
 
 async def _prepare(settings: Settings) -> None:
-    """Have what serving needs: the weights, and somebody who may ask."""
+    """Download the weights, and say whether there are API keys."""
     if settings.is_embedded:
-        complain(NO_KEY)
+        echo_error(NO_API_KEY)
     await fetch_weights(settings, offline=False)
     if not settings.server.keys:
         return
     if await _has_keys(settings):
-        complain("only who has a key is served; podium keys list shows who has one")
+        echo_error("API key required; podium keys list shows the keys")
     else:
-        complain(
-            "only who has a key is served, and there is none yet; make one, also while the server "
-            "runs, with: podium keys create NAME"
+        echo_error(
+            "API key required, and there is none yet; create one, also while the server runs, "
+            "with: podium keys create NAME"
         )
 
 
 async def _has_keys(settings: Settings) -> bool:
-    """Whether there is a key that is neither revoked nor expired."""
+    """True if there is a key that is neither revoked nor expired."""
     store = await open_store(settings.store.url or settings.store.path)
     try:
-        return any(state_of(key) == "active" for key in await keys_in(store).keys())
+        return any(key_state(key) == "active" for key in await keys_in(store).keys())
     finally:
         await store.close()

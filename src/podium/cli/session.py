@@ -1,10 +1,10 @@
-"""One sitting at the command line: settings read, weights fetched, store open, runs performed.
+"""What commands that run questions share: load the settings, perform a run, show it, print it.
 
-    with Session(choice, keep=True) as session:
-        run = session.perform(lambda podium, wishes: podium.ask("Why?", **wishes), Lines())
+    with Session(pool, store_runs=True) as session:
+        run = session.perform(lambda podium, options: podium.ask("Why?", **options), display)
 
-It owns the event loop, so that Ctrl-C is handled in one place: the run that it cuts off comes
-back as it stands, with the status `interrupted`.
+A session owns the event loop, so Ctrl-C is handled in one place: the interrupted run is returned
+with the status `interrupted`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
@@ -19,38 +21,72 @@ from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from podium.cli.models import fetch_weights
-from podium.cli.output import complain
-from podium.cli.settings import Choice, configuration_file, settings_for
+from podium.cli.options import PoolOptions
+from podium.cli.output import (
+    ExitCode,
+    describe_check,
+    describe_plan,
+    describe_run_end,
+    describe_step,
+    describe_step_end,
+    echo,
+    echo_error,
+    echo_json,
+    is_terminal,
+    to_one_line,
+)
+from podium.cli.settings import find_config_file, load_settings
 from podium.client.assembly import default_options
 from podium.client.client import AsyncPodium
+from podium.client.documents import run_document
 from podium.client.runtime import RunOptions
 from podium.config import Settings
 from podium.config.resolve import EVOLVED_PREFIX
 from podium.config.schema import ConfigFile
 from podium.config.sources import read
 from podium.core.errors import StoreError
-from podium.core.events import Event, RunDone
+from podium.core.events import (
+    Event,
+    GuardrailActed,
+    Planned,
+    RunDone,
+    RunStarted,
+    StepDone,
+    StepRetried,
+)
 from podium.core.run import Run
 from podium.engine.guardrails.redaction import restore_events
 from podium.store import NullStore, RunStore, open_store
 
 Result = TypeVar("Result")
 
+NO_API_KEY: Final = (
+    "no API key is set: a very small model answers, often wrongly; podium doctor helps"
+)
+OFFLINE: Final = "offline, a very small model answers, often wrongly"
 
-def with_store(
+CAP_OPTIONS: Final = {
+    "calls": "--budget-calls N",
+    "tokens": "--budget-tokens N",
+    "usd": "--budget-usd USD",
+    "seconds": "--budget-seconds S",
+}
+
+
+def run_with_store(
     config: Path | None,
     work: Callable[[RunStore], Awaitable[Result]],
     pool: Path | None = None,
     *,
     to_read: bool = False,
 ) -> Result:
-    """Do the work with the store; a pool file's tables take the place of the configuration's."""
+    """Open the configured store, do the work, and close the store."""
     tables = ConfigFile()
-    for file in (configuration_file(os.environ, config), pool):
+    for file in (find_config_file(os.environ, config), pool):
         if file is not None:
             tables = tables.overlay(read(file))
 
-    async def opened() -> Result:
+    async def work_with_store() -> Result:
         store = await open_store(
             tables.store.url or tables.store.path,
             to_read=to_read,
@@ -61,44 +97,125 @@ def with_store(
         finally:
             await store.close()
 
-    return asyncio.run(opened())
+    return asyncio.run(work_with_store())
 
 
-Work = Callable[[AsyncPodium, RunOptions], Awaitable[Run]]
-"""Performs a run as wished for: it must be watched by `wishes["emit"]`, and stream."""
+class RunDisplay(AbstractContextManager[Any], Protocol):
+    """Shows a run while it happens."""
 
-Check = Callable[[Settings], None]
-"""Raises where settings do not do for what was asked."""
-
-NO_KEY: Final = (
-    "no vendor's key is set: a very small model answers, often wrongly; podium doctor helps"
-)
-OFFLINE: Final = "offline, a very small model answers, often wrongly"
-
-
-class Show(AbstractContextManager[Any], Protocol):
-    """Tells a person what happens in a run."""
-
-    def tell(self, event: Event) -> None:
-        """Take the next event."""
+    def show(self, event: Event) -> None:
+        """Show the next event."""
         ...
 
 
+class LinePrinter:
+    """Prints each plan as it is made and each step as it ends; nested runs are indented."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._calls: dict[tuple[str, int, int], Counter[str]] = {}
+
+    def show(self, event: Event) -> None:
+        """Show the next event."""
+        match event:
+            case RunStarted(run):
+                self._runs[run.id] = run
+                for check in run.checks:
+                    self._print(run, describe_check(check))
+                for round_ in run.rounds:  # a resumed run starts with its earlier rounds
+                    self.show(Planned(run.id, round_))
+            case Planned(run_id, round_):
+                run = self._runs[run_id]
+                self._print(run, describe_plan(run, round_))
+                for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
+                    self._print(run, f"  {describe_step(index, step)}")
+                if round_.routed is not None:
+                    self._print(run, f"  {round_.routed.sentence}")
+                for warning in round_.warnings:
+                    self._print(run, f"  note: {warning}")
+            case StepRetried():
+                self._print(self._runs[event.run_id], self._describe_retry(event))
+            case GuardrailActed(run_id, check):
+                self._print(self._runs[run_id], describe_check(check))
+            case StepDone(run_id, step):
+                end = describe_step_end(step)
+                self._print(self._runs[run_id], f"step {step.index} {step.worker}: {end}")
+            case RunDone(run) if run.depth == 0:
+                self._print(run, describe_run_end(run))
+            case _:
+                pass
+
+    def _describe_retry(self, event: StepRetried) -> str:
+        """Name the next call; only a fallback needs a reason, the step's end gives the others."""
+        calls = self._calls.setdefault((event.run_id, event.round, event.index), Counter())
+        if event.wait_seconds == 0 and not calls[event.worker]:
+            calls[event.worker] = 1
+            return f"step {event.index} falls back to {event.worker}: {event.error}"
+        calls[event.worker] = max(1, calls[event.worker]) + 1
+        wait = f"{event.wait_seconds:.1f} s"
+        return f"step {event.index} retries {event.worker} in {wait} (call {calls[event.worker]})"
+
+    def _print(self, run: Run, line: str) -> None:
+        indent = len(line) - len(line.lstrip())
+        echo("    " * run.depth + " " * indent + to_one_line(line))
+
+    def __enter__(self) -> LinePrinter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class NullDisplay:
+    """Shows nothing."""
+
+    def show(self, event: Event) -> None:
+        """Ignore the event."""
+
+    def __enter__(self) -> NullDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def create_display(*, silent: bool) -> RunDisplay:
+    """Return a live tree for a terminal, lines for a file or pipe, or nothing."""
+    if silent:
+        return NullDisplay()
+    if not is_terminal(sys.stdout):
+        return LinePrinter()
+    from podium.cli.live_tree import LiveTree  # rich is slow to import
+
+    return LiveTree()
+
+
+RunWork = Callable[[AsyncPodium, RunOptions], Awaitable[Run]]
+"""Performs a run with these options, whose `emit` and `stream` it must pass on."""
+
+
 class Session:
-    """What the commands that need workers share. Without `keep`, runs are not stored; with
-    `quiet`, nobody is told that the pool is a small one. `check` may refuse the settings, before
-    anything is fetched for them."""
+    """Settings, weights, store and client of one command.
+
+    Without `store_runs`, runs are not stored; with `quiet`, the note on the embedded pool is left
+    out. `check` may refuse the settings before anything is downloaded for them.
+    """
 
     settings: Settings
     store: RunStore
     podium: AsyncPodium
 
     def __init__(
-        self, choice: Choice, *, keep: bool, quiet: bool = False, check: Check | None = None
+        self,
+        pool: PoolOptions,
+        *,
+        store_runs: bool,
+        quiet: bool = False,
+        check: Callable[[Settings], None] | None = None,
     ) -> None:
-        self._choice = choice
+        self._pool = pool
         self._check = check
-        self._keep = keep
+        self._store_runs = store_runs
         self._quiet = quiet
         self._loop = asyncio.Runner()
 
@@ -117,102 +234,153 @@ class Session:
             self._loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do something on the session's event loop."""
+        """Run a coroutine on the session's event loop."""
         return self._loop.run(work)
 
-    def perform(self, work: Work, show: Show, wishes: RunOptions | None = None) -> Run:
+    def perform(self, work: RunWork, display: RunDisplay, options: RunOptions | None = None) -> Run:
         """Perform a run and show it meanwhile."""
-        stage = _Stage(show)
-        watched = RunOptions() if wishes is None else wishes.copy()
-        watched["emit"], watched["stream"] = restore_events(stage.tell), True
+        watcher = _RunWatcher(display)
+        watched = RunOptions() if options is None else options.copy()
+        watched["emit"], watched["stream"] = restore_events(watcher.show), True
         try:
-            with show:
-                return self.wait_for(stage.perform(work(self.podium, watched)))
+            with display:
+                return self.wait_for(watcher.wait_for(work(self.podium, watched)))
         except KeyboardInterrupt:
-            if stage.run is None:
+            if watcher.run is None:
                 raise
-            return stage.run
+            return watcher.run
 
-    def resume(self, run: Run) -> str | None:
-        """The command that goes on with a run; None where runs are not stored."""
+    def resume_command(self, run: Run) -> str | None:
+        """Return the command that resumes a run; None where runs are not stored."""
         if isinstance(self.store, NullStore):
             return None
-        choice = self._choice
-        again: dict[str, object] = {"--pool": choice.pool, "--config": choice.config}
-        if choice.conductor and choice.conductor.startswith(
-            EVOLVED_PREFIX
-        ):  # a run has no directory
-            again["--conductor"] = choice.conductor
-        given = [f" {option} {shlex.quote(str(value))}" for option, value in again.items() if value]
+        options: dict[str, object] = {"--pool": self._pool.pool, "--config": self._pool.config}
+        conductor = self._pool.conductor
+        if conductor and conductor.startswith(EVOLVED_PREFIX):  # a run has no path
+            options["--conductor"] = conductor
+        given = [f" {name} {shlex.quote(str(value))}" for name, value in options.items() if value]
         return f"podium runs resume {run.id}{''.join(given)}"
 
     async def _open(self) -> None:
-        self.settings = await settings_for(self._choice, os.environ)
+        self.settings = await load_settings(self._pool, os.environ)
         if self._check is not None:
             self._check(self.settings)
         for warning in self.settings.warnings:
-            complain(warning)
-        offline = self._choice.offline
+            echo_error(warning)
+        offline = self._pool.offline
         is_small = self.settings.is_embedded and not self._quiet
-        if is_small and not offline:  # before the download, which a key would save
-            complain(NO_KEY)
+        if is_small and not offline:  # before a download that an API key would save
+            echo_error(NO_API_KEY)
         await fetch_weights(self.settings, offline=offline)
-        if is_small and offline:  # after it, for without the weights nobody answers
-            complain(OFFLINE)
-        self.store = await self._opened_store()
-        # The settings are cleared of what is excluded; the run must know of it to be resumed so.
-        options = replace(default_options(self.settings), exclude=self._choice.exclude)
+        if is_small and offline:
+            echo_error(OFFLINE)
+        self.store = await self._open_store()
+        # The settings no longer hold what is excluded; the run must know it to be resumed alike.
+        options = replace(default_options(self.settings), exclude=self._pool.excluded)
         self.podium = AsyncPodium(settings=self.settings, store=self.store, options=options)
 
-    async def _opened_store(self) -> RunStore:
-        """The store, or none where it cannot be used: an answer is worth more than its record."""
-        if not self._keep:
+    async def _open_store(self) -> RunStore:
+        """Open the store, or none where it fails: an answer is worth more than its record."""
+        if not self._store_runs:
             return NullStore()
         try:
-            kept = self.settings.store
-            return await open_store(kept.url or kept.path, lease_seconds=kept.lease_seconds)
+            store = self.settings.store
+            return await open_store(store.url or store.path, lease_seconds=store.lease_seconds)
         except StoreError as error:
-            complain(f"this run will not be stored: {error}")
+            echo_error(f"this run will not be stored: {error}")
             return NullStore()
 
     async def _close(self) -> None:
-        async with AsyncExitStack() as stack:  # where one cannot be closed, the other still is
+        async with AsyncExitStack() as stack:  # if closing one fails, the other is still closed
             stack.push_async_callback(self.store.close)
             stack.push_async_callback(self.podium.close)
 
 
-class _Stage:
-    """One run being performed. `run` is how it ended, once it has."""
+class _RunWatcher:
+    """Shows the events of a run. `run` is the finished run."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, display: RunDisplay) -> None:
         self.run: Run | None = None
-        self._show = show
-        self._fault: Exception | None = None
+        self._display = display
+        self._error: Exception | None = None
         self._task: asyncio.Task[Any] | None = None
 
-    async def perform(self, work: Awaitable[Run]) -> Run:
-        """Wait for the run, and for whatever went wrong in showing it."""
+    async def wait_for(self, work: Awaitable[Run]) -> Run:
+        """Wait for the run, and raise what went wrong in showing it."""
         self._task = asyncio.current_task()
         try:
             run = await work
         except asyncio.CancelledError:
-            if self._fault is None:
+            if self._error is None:
                 raise
-            raise self._fault from None
-        if self._fault is not None:
-            raise self._fault
+            raise self._error from None
+        if self._error is not None:
+            raise self._error
         return run
 
-    def tell(self, event: Event) -> None:
-        """Show the event. Where that fails (a closed pipe, say) the run is stopped and kept,
-        as the engine must not meet errors of its onlookers."""
+    def show(self, event: Event) -> None:
+        """Show the event; where that fails (a closed pipe), stop the run, which stays stored."""
         if isinstance(event, RunDone) and event.run.depth == 0:
             self.run = event.run
-        if self._fault is not None:
+        if self._error is not None:
             return
         try:
-            self._show.tell(event)
-        except Exception as error:  # noqa: BLE001 - raised again once the run is kept
-            self._fault = error
+            self._display.show(event)
+        except Exception as error:  # noqa: BLE001 - raised again once the run is stored
+            self._error = error
             if self._task is not None and self.run is None:
                 self._task.cancel()
+
+
+def print_result(run: Run, resume: str | None, *, json: bool, quiet: bool) -> ExitCode:
+    """Print the answer and what went wrong; `resume` is the command that resumes the run."""
+    if json:
+        echo_json(run_document(run))
+    elif run.answer is not None and quiet:
+        echo(run.answer)
+    elif run.answer is not None:
+        echo(f"\n{_wrap_for_terminal(run.answer)}")
+    return _print_status(run, resume)
+
+
+def _wrap_for_terminal(answer: str) -> str:
+    if not is_terminal(sys.stdout):
+        return answer
+    from podium.cli.live_tree import wrap_text  # rich is slow to import
+
+    return wrap_text(answer)
+
+
+def _print_status(run: Run, resume: str | None) -> ExitCode:
+    """Say what did not go as planned; a run that a guardrail blocked cannot be resumed."""
+    hint = _resume_hint(run, resume) if resume and not run.blocked_by else ""
+    match run.status:
+        case "answered" if run.error is None:
+            return ExitCode.ANSWERED
+        case "answered":
+            echo_error(f"answered, but not all went as planned: {run.error}")
+            return ExitCode.ANSWERED
+        case "partial":
+            echo_error(f"this is the best answer so far, not the planned one: {run.error}{hint}")
+            return ExitCode.ANSWERED
+        case "exhausted":
+            echo_error(f"no answer: {run.error}{hint or '; raise that cap'}")
+            return ExitCode.EXHAUSTED
+        case "failed":
+            echo_error(f"no answer: {run.error}{hint}")
+            return ExitCode.FAILED
+        case "waiting":
+            names = ", ".join(sorted({call.name for call in run.waiting_for}))
+            echo_error(f"no answer yet: the run waits for results of the client's tools: {names}")
+            return ExitCode.FAILED
+        case "interrupted" | "running":
+            echo_error(f"interrupted{hint or '; the run was not stored'}")
+            return ExitCode.INTERRUPTED
+
+
+def _resume_hint(run: Run, resume: str) -> str:
+    """Return the command that resumes the run; empty where it would only fail again."""
+    if run.spent_cap:
+        cap = CAP_OPTIONS.get(run.spent_cap)  # no option raises the depth of a started run
+        return f"; raise that cap to resume: {resume} {cap}" if cap else ""
+    return "" if run.refused else f"; resume with: {resume}"

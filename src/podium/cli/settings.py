@@ -1,14 +1,15 @@
-"""What the command line says about the pool and the conductor, applied to the settings in force."""
+"""Settings with the pool and conductor options of the command line applied."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from podium._util.addresses import is_loopback
+from podium.cli.options import PoolOptions
 from podium.client import assembly
 from podium.conductors.names import (
     ROUTER,
@@ -31,7 +32,6 @@ from podium.config.problems import suggest
 from podium.config.resolve import EVOLVED_PREFIX, default_planner
 from podium.config.sources import CONFIG_VARIABLE, find
 from podium.config.workers import PROVIDERS
-from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, MCP_PREFIX, excludable_names
 from podium.core.run import Run, Tier
@@ -40,78 +40,41 @@ from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.local.sources import is_repository
 
 ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
-"""Providers that reach nothing outside this machine, whatever their settings."""
+"""Providers that never send anything to another machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which pool and conductor to use. `conductor` is a kind, a worker, `provider/model`, or
-    `evolved:DIR`; `exclude` names workers and providers; `offline` keeps everything on this
-    machine."""
-
-    pool: Path | None = None
-    config: Path | None = None
-    conductor: str | None = None
-    exclude: frozenset[str] = frozenset()
-    offline: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
-    """The caps that were given on the command line. `allow_unpriced` lets one on money stand
-    although it cannot count every worker."""
-
-    usd: float | None = None
-    calls: int | None = None
-    seconds: float | None = None
-    tokens: int | None = None
-    allow_unpriced: bool = False
-
-    def over(self, budget: Budget) -> Budget:
-        """The budget with these caps in the place of its own."""
-        given = {
-            name: cap
-            for name in ("usd", "calls", "seconds", "tokens")
-            if (cap := getattr(self, name)) is not None
-        }
-        allowed = self.allow_unpriced or budget.allow_unpriced
-        return replace(budget, **given, allow_unpriced=allowed)
-
-
-async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settings:
-    """The settings in force, with what was chosen in place of what is usual."""
-    configuration_file(environment, choice.config)
-    searched = _without_vendors(environment) if choice.offline else environment
-    settings = await discover_settings(searched, config=choice.config, pool=choice.pool)
-    wanted = choice.conductor
-    if wanted and wanted.startswith(
-        EVOLVED_PREFIX
-    ):  # whoever is left out below is still in the pool
+async def load_settings(options: PoolOptions, environment: Mapping[str, str]) -> Settings:
+    """Load the settings and apply the options."""
+    find_config_file(environment, options.config)
+    searched = _without_providers(environment) if options.offline else environment
+    settings = await discover_settings(searched, config=options.config, pool=options.pool)
+    wanted = options.conductor
+    if wanted and wanted.startswith(EVOLVED_PREFIX):  # it needs all workers
         settings, wanted = choose_conductor(settings, wanted), None
-    if choice.offline:
+    if options.offline:
         settings = _on_this_machine(settings, environment)
-    if choice.exclude:
-        settings = without(settings, _checked(choice.exclude, settings))
+    if options.excluded:
+        settings = exclude_workers(settings, _check_excluded(options.excluded, settings))
     if wanted:
         settings = choose_conductor(settings, wanted)
-    _check_planner(settings.conductor.worker, choice, environment)
+    _check_planner(settings.conductor.worker, options, environment)
     return settings
 
 
-def configuration_file(environment: Mapping[str, str], config: Path | None) -> Path | None:
-    """The configuration file in force, if there is one; one that only the environment names,
-    and that is not there, is complained of by the variable's name."""
+def find_config_file(environment: Mapping[str, str], config: Path | None) -> Path | None:
+    """Return the configuration file, if there is one; raise `ConfigError` if the environment names
+    a missing file."""
     file = find(environment, config=config)
     named = config is None and environment.get(CONFIG_VARIABLE, "").strip()
     if named and file is not None and not file.exists():
         raise ConfigError(
-            f"{CONFIG_VARIABLE} names {file}, and there is no such file; correct it or unset it"
+            f"{CONFIG_VARIABLE} names {file}, which does not exist; correct it or unset it"
         )
     return file
 
 
 def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
-    """Whether the worker is on this machine: by its nature, or behind a loopback address."""
+    """True if the worker runs on this machine: in process, or at a loopback address."""
     provider = worker.profile.provider
     if provider in ON_THIS_MACHINE:
         return True
@@ -125,9 +88,8 @@ def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
     return is_loopback(address)
 
 
-def without(settings: Settings, excluded: Collection[str]) -> Settings:
-    """The settings less the workers whose name or provider is excluded: not even their keys are
-    needed, and the conductor does not ask them either."""
+def exclude_workers(settings: Settings, excluded: Collection[str]) -> Settings:
+    """Remove workers by name or provider, also as the planner; their API keys are not needed."""
     pool = settings.pool.without(excluded)
     workers = tuple(replace(settings[profile.name], profile=profile) for profile in pool)
     conductor, planner = settings.conductor, settings.conductor.worker
@@ -145,8 +107,8 @@ def without(settings: Settings, excluded: Collection[str]) -> Settings:
     return replace(settings, workers=workers, conductor=conductor, mcp=mcp, mini=mini)
 
 
-def conductor_of(run: Run) -> str | None:
-    """The conductor that a run had, as `--conductor` names it; None where that cannot."""
+def conductor_option(run: Run) -> str | None:
+    """Return the `--conductor` value for a run's conductor; None if there is none."""
     name = configured_conductor_name(run.conductor)
     if name in (RULES, ROUTER):
         return name
@@ -166,9 +128,9 @@ def check_quality_bias(settings: Settings, tier: Tier | None, quality_bias: floa
         )
 
 
-def check_leading(run: Run, settings: Settings) -> None:
-    """Refuse settings whose conductor must not go on with the run by itself: a run says which
-    coordinator led it, and not where that lies."""
+def check_can_resume(run: Run, settings: Settings) -> None:
+    """Refuse settings whose conductor cannot resume the run: a run names its coordinator, but not
+    the coordinator's directory."""
     routed = run.tier == "mini" and assembly.load_router(settings) is not None
     leading = tier_conductor_name(run.tier, _name_of(settings.conductor), routed=routed)
     if unfit := resume_conflict(run, leading):
@@ -176,7 +138,7 @@ def check_leading(run: Run, settings: Settings) -> None:
 
 
 def _name_of(conductor: ConductorSettings) -> str:
-    """What the conductor will be called, without setting it up."""
+    """Return the name that the conductor will have."""
     if conductor.kind == "model" and conductor.worker is not None:
         return model_conductor_name(conductor.worker.profile.name)
     if conductor.kind == "evolved" and conductor.coordinator is not None:
@@ -187,15 +149,15 @@ def _name_of(conductor: ConductorSettings) -> str:
 
 
 def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """The settings less every worker and every server of tools elsewhere, and with a planner that
-    is here. What a program with tools reaches cannot be known, so it is left out too."""
+    """Remove every worker and MCP server that is not local, and choose a local planner. An MCP
+    program may contact anything, so it is removed too."""
     here = [worker for worker in settings.workers if is_local(worker, environment)]
     if all(worker.profile.provider == CONDUCTOR_PROVIDER for worker in here):
         raise ConfigError(
-            f"{settings.source}: no worker of this pool is on this machine; go online, or add "
-            f'one with provider = "llamacpp"'
+            f"{settings.source}: this pool has no local worker; go online, or add one with "
+            f'provider = "llamacpp"'
         )
-    kept = without(settings, [w.profile.name for w in settings.workers if w not in here])
+    kept = exclude_workers(settings, [w.profile.name for w in settings.workers if w not in here])
     kept = replace(kept, mcp=tuple(s for s in kept.mcp if s.url and is_loopback(s.url)))
     planner = kept.conductor.worker
     if planner is None or is_local(planner, environment):
@@ -205,44 +167,44 @@ def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Sett
 
 
 def _check_planner(
-    planner: WorkerSettings | None, choice: Choice, environment: Mapping[str, str]
+    planner: WorkerSettings | None, options: PoolOptions, environment: Mapping[str, str]
 ) -> None:
-    """Refuse a planner that was named although the other choices rule it out."""
+    """Refuse a planner that the other options rule out."""
     if planner is None:
         return
     profile = planner.profile
-    if choice.offline and not is_local(planner, environment):
+    if options.offline and not is_local(planner, environment):
         raise UsageError(
-            f"the conductor {profile.name!r} is not on this machine, and Podium is offline; name "
-            f"another with --conductor, or go online"
+            f"the conductor {profile.name!r} is not local, and --offline is set; name another with "
+            f"--conductor, or go online"
         )
-    if ruled_out := choice.exclude & {profile.name, profile.provider}:
+    if ruled_out := options.excluded & {profile.name, profile.provider}:
         raise UsageError(
             f"the conductor {profile.name!r} is excluded by --exclude {min(ruled_out)}; name "
             f"another with --conductor, or do not exclude it"
         )
 
 
-def _checked(excluded: frozenset[str], settings: Settings) -> frozenset[str]:
-    """A misspelt exclusion would let a worker in that was to be kept out."""
-    known = excludable_in(settings)
+def _check_excluded(excluded: frozenset[str], settings: Settings) -> frozenset[str]:
+    """Refuse a misspelt exclusion: it would let a worker in."""
+    known = names_to_exclude(settings)
     for name in sorted(excluded - known):
         raise UsageError(
-            f"--exclude {name!r} is neither a worker nor a provider of this pool, nor mcp: and a "
-            f"server of tools; {suggest(name, known)}"
+            f"--exclude {name!r} is neither a worker nor a provider of this pool, nor "
+            f"mcp:SERVER; {suggest(name, known)}"
         )
     return excluded
 
 
-def excludable_in(settings: Settings) -> frozenset[str]:
-    """The names that can be excluded, where these are the settings."""
+def names_to_exclude(settings: Settings) -> frozenset[str]:
+    """Return the names that can be excluded with these settings."""
     planner = settings.conductor.worker
     planning = () if planner is None else (planner.profile,)
     return excludable_names((*settings.pool, *planning), (server.name for server in settings.mcp))
 
 
-def _without_vendors(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment less what would make workers of vendors; a local server's address stays."""
+def _without_providers(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Remove the API keys and addresses of providers; a local server's address stays."""
     dropped = set[str]()
     for known in KNOWN_ENDPOINTS.values():
         dropped.update(known.key_variables)

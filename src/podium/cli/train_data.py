@@ -1,7 +1,4 @@
-"""`podium train data --from-runs` and `--from-evaluation`: what was judged, as data to learn from.
-
-What becomes of a judged run is `podium.train.run_data`; here it is gathered and written.
-"""
+"""`podium train data`: training data from runs with feedback and from evaluations."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from podium._util.files import write_whole, writing
-from podium.cli.formatting import counted
-from podium.cli.output import say, say_json
-from podium.cli.session import with_store
+from podium.cli.output import echo, echo_json, pluralize
+from podium.cli.session import run_with_store
 from podium.conductors.prompt import Length, Prompt
 from podium.core.errors import UsageError
 from podium.store import RunStore, audit_in
@@ -26,22 +22,22 @@ from podium.store.audit import local_event
 if TYPE_CHECKING:  # it loads the graders, and help must be quick
     from podium.train.run_data import RunDataset
 
-_UNFIT: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
-"""What JSON allows as it is, and some readers take for the end of a line or no file can hold."""
+_UNSAFE: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
+"""Characters that JSON allows, but that end a line for some readers or cannot be encoded."""
 
-_WHAT_TO_DO: Final = MappingProxyType(
+_HINTS: Final = MappingProxyType(
     {
-        "outcomes": "judge a run of one step, as podium ask --tier mini makes them",
-        "tasks": "say what is right with podium runs feedback ID SCORE --answer TEXT",
-        "plans": "judge a run by 0.75 or more that was planned once",
+        "outcomes": "give feedback on a run of one step, such as podium ask --tier mini",
+        "tasks": "give the correct answer with podium runs feedback ID SCORE --answer TEXT",
+        "plans": "give a score of 0.75 or more to a run that was planned once",
     }
 )
 _OPTIONS: Final = MappingProxyType({"outcomes": "-o", "tasks": "--tasks", "plans": "--plans"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Where judged runs come from."""
+class DataSources:
+    """Where the runs come from."""
 
     runs: bool
     evaluations: Sequence[Path]
@@ -49,129 +45,133 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """What is to be written: the router's log, the conductor's tasks and its plans."""
+class DataFiles:
+    """The files to write: the router's log, the conductor's tasks and plans."""
 
     outcomes: Path | None
     tasks: Path | None
     plans: Path | None
 
-    def wanted(self) -> dict[str, Path]:
-        """The files that were asked for, by what goes there."""
+    def by_kind(self) -> dict[str, Path]:
+        """Return the requested files by kind."""
         files = {"outcomes": self.outcomes, "tasks": self.tasks, "plans": self.plans}
         return {kind: path for kind, path in files.items() if path is not None}
 
 
-def write_use(sources: Sources, files: Files, length: Length, *, json: bool) -> None:
-    """Gather what was judged and write what was asked for: all of it, or nothing where one of the
-    files would be empty."""
-    wanted = files.wanted()
+def write_training_data(
+    sources: DataSources, files: DataFiles, length: Length, *, json: bool
+) -> None:
+    """Collect the runs and write the requested files: all of them, or none if one would be
+    empty."""
+    wanted = files.by_kind()
     if not wanted:
         raise UsageError(
-            "say what to write: the router's log with -o FILE, the conductor's tasks with --tasks "
-            "FILE, its plans with --plans FILE"
+            "nothing to write: give -o FILE for the router's log, --tasks FILE for the conductor's "
+            "tasks, or --plans FILE for its plans"
         )
-    harvest, left_out = _gathered(sources, length)
+    dataset, left_out = _collect(sources, length)
     lines = {
-        "outcomes": [outcome.to_json() for outcome in harvest.outcomes],
-        "tasks": [task.to_json() for task in harvest.tasks],
-        "plans": harvest.plans,
+        "outcomes": [outcome.to_json() for outcome in dataset.outcomes],
+        "tasks": [task.to_json() for task in dataset.tasks],
+        "plans": dataset.plans,
     }
     for kind in wanted:
         if not lines[kind]:
             less = f", or leave out {_OPTIONS[kind]}" if len(wanted) > 1 else ""
-            raise UsageError(f"{_nothing(kind, harvest, left_out, sources)}{less}")
+            raise UsageError(f"{_describe_empty(kind, dataset, left_out, sources)}{less}")
     counts = {kind: len(lines[kind]) for kind in wanted}
-    if sources.runs:  # first: what cannot be entered is not done
-        with_store(sources.config, lambda store: _note(store, counts))
+    if sources.runs:  # first: nothing is written without an audit entry
+        run_with_store(sources.config, lambda store: _audit(store, counts))
     for kind, path in wanted.items():
         _write(path, lines[kind])
-    _tell(wanted, counts, harvest, left_out, json=json)
+    _print_summary(wanted, counts, dataset, left_out, json=json)
 
 
-def _gathered(sources: Sources, length: Length) -> tuple[RunDataset, Counter[str]]:
+def _collect(sources: DataSources, length: Length) -> tuple[RunDataset, Counter[str]]:
     from podium.evals.written import judged_samples
     from podium.train.run_data import RunDataset, judged_runs
 
-    harvest, left_out = RunDataset(Prompt(length=length)), Counter[str]()
+    dataset, left_out = RunDataset(Prompt(length=length)), Counter[str]()
 
-    async def gather(store: RunStore) -> None:
+    async def collect(store: RunStore) -> None:
         async for judged in judged_runs(store, left_out):
-            harvest.take(judged)
+            dataset.take(judged)
 
     if sources.runs:
-        with_store(sources.config, gather)
+        run_with_store(sources.config, collect)
     for directory in sources.evaluations:
         for judged in judged_samples(directory, left_out):
-            harvest.take(judged)
-    return harvest, left_out
+            dataset.take(judged)
+    return dataset, left_out
 
 
-async def _note(store: RunStore, written: Mapping[str, int]) -> None:
+async def _audit(store: RunStore, written: Mapping[str, int]) -> None:
     await audit_in(store).add(local_event("training data written", details=dict(written)))
 
 
-def _nothing(kind: str, harvest: RunDataset, left_out: Counter[str], sources: Sources) -> str:
-    """Why there is nothing of that kind to write, and what to do."""
+def _describe_empty(
+    kind: str, dataset: RunDataset, left_out: Counter[str], sources: DataSources
+) -> str:
+    """Say why there is nothing of that kind, and what to do."""
     from podium.train.run_data import NOT_SERVED
 
-    reasons = [*_reasons(left_out), *_reasons(harvest.without[kind])]
+    reasons = [*_reasons(left_out), *_reasons(dataset.without[kind])]
     if reasons:
-        hint = _WHAT_TO_DO[kind]
+        hint = _HINTS[kind]
         if kind == "tasks" and sources.evaluations and not sources.runs:
-            hint = "samples of an evaluation do not hold what is right: train on its own tasks"
-        elif harvest.without[kind][NOT_SERVED]:
+            hint = "samples of an evaluation hold no correct answers: train on its tasks"
+        elif dataset.without[kind][NOT_SERVED]:
             hint = (
-                "measure workers that are served: podium eval run TASKS.jsonl --strategy "
+                "evaluate real workers: podium eval run TASKS.jsonl --strategy "
                 "best-single --output DIR, without --oracle"
             )
         left = "; ".join(reasons)
-        return f"nothing was written, for there are no {kind}: left out were {left}; {hint}"
+        return f"nothing was written: no {kind}; skipped {left}; {hint}"
     if sources.evaluations:
-        return f"nothing was written, for there are no {kind}: the evaluation has no samples yet"
+        return f"nothing was written: no {kind}; the evaluation has no samples yet"
     return (
-        "nothing was written, for nobody has judged a run yet: do so on a run's page, with podium "
-        "runs feedback, or have a grader do it with podium runs grade"
+        "nothing was written: no run has feedback; give it on a run's page or with podium runs "
+        "feedback, or grade runs with podium runs grade"
     )
 
 
 def _write(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
     lines = (json_format.dumps(each, ensure_ascii=False) for each in documents)
     with writing(path.parent, 0):
-        write_whole(path, "".join(f"{_UNFIT.sub(_escaped, line)}\n" for line in lines))
+        write_whole(path, "".join(f"{_UNSAFE.sub(_escape, line)}\n" for line in lines))
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def _tell(
+def _print_summary(
     wanted: Mapping[str, Path],
     written: Mapping[str, int],
-    harvest: RunDataset,
+    dataset: RunDataset,
     left_out: Counter[str],
     *,
     json: bool,
 ) -> None:
     if json:
-        say_json(
+        echo_json(
             {
                 "written": {
                     kind: {"file": str(path), "lines": written[kind]}
                     for kind, path in wanted.items()
                 },
                 "left_out": dict(left_out),
-                "without": {kind: dict(harvest.without[kind]) for kind in wanted},
+                "without": {kind: dict(dataset.without[kind]) for kind in wanted},
             }
         )
         return
     for kind, path in wanted.items():
-        say(f"{counted(written[kind], kind.removesuffix('s'))} in {path}")
-        for reason in _reasons(harvest.without[kind]):
-            say(f"  without {reason}")
+        echo(f"{pluralize(written[kind], kind.removesuffix('s'))} in {path}")
+        for reason in _reasons(dataset.without[kind]):
+            echo(f"  without {reason}")
     for reason in _reasons(left_out):
-        say(f"left out {reason}")
+        echo(f"skipped {reason}")
 
 
 def _reasons(counts: Counter[str]) -> list[str]:
-    return [f"{counted(count, 'run')} {reason}" for reason, count in counts.most_common()]
+    return [f"{pluralize(count, 'run')} {reason}" for reason, count in counts.most_common()]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evals.support import Knowing, ensemble_of, oracle_cases
-from podium.cli.eval import etudes_table
+from podium.cli.eval_tables import etudes_table
 from podium.conductors import ModelConductor
 from podium.evals.ensemble import Ensemble
 from podium.evals.sample import Case, Variant
