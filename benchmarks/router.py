@@ -192,14 +192,14 @@ def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> Learne
     import numpy as np
 
     from podium.conductors.routing import KnownWorker, LearnedRouter
-    from podium.conductors.routing.quality_bias import QualityBias
+    from podium.conductors.routing.router import QualityBias
 
     encoder = _with_all_centres(len(names)) if like is None else like.encoder
     width = encoder.encode(["?"]).shape[1]
     head = np.zeros((width + 1, len(names)), dtype=np.float32)
     workers = tuple(KnownWorker(name, name, 1.0 + place) for place, name in enumerate(names))
     costs = np.array([worker.cost for worker in workers])
-    return LearnedRouter(workers, encoder, head, QualityBias.learned(head, head, costs))
+    return LearnedRouter(workers, encoder, head, QualityBias.fit(head, head, costs))
 
 
 def _with_all_centres(workers: int) -> Encoder:
@@ -208,8 +208,13 @@ def _with_all_centres(workers: int) -> Encoder:
 
     from podium.conductors.routing import Embedder
     from podium.conductors.routing.encoders import ScoringEncoder
-    from podium.conductors.routing.neighbours import MOST_CENTRES, SETS, NeighbourScores
-    from podium.conductors.routing.words import TokenCounts, WordScores
+    from podium.conductors.routing.scores import (
+        MOST_CENTRES,
+        SETS,
+        NeighbourScores,
+        TokenCounts,
+        WordScores,
+    )
 
     embedder = Embedder.quick()
     width = embedder.encode(["?"]).shape[1]
@@ -222,7 +227,7 @@ def _with_all_centres(workers: int) -> Encoder:
             np.zeros(workers, dtype=np.float32),
             sharpness=1.0,
         ),
-        WordScores.fitted(TokenCounts.of(questions), np.zeros((len(questions), workers))),
+        WordScores.fit(TokenCounts.of(questions), np.zeros((len(questions), workers))),
     )
 
 

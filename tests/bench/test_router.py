@@ -96,8 +96,7 @@ def test_a_router_that_is_made_to_be_measured_has_as_many_centres_as_there_can_b
     if not weights.find("all-minilm-l6-v2").present:
         pytest.skip("the weights of all-minilm-l6-v2 are not here")
     from podium.conductors.routing.encoders import ScoringEncoder
-    from podium.conductors.routing.neighbours import MOST_CENTRES
-    from podium.conductors.routing.words import BUCKETS
+    from podium.conductors.routing.scores import BUCKETS, MOST_CENTRES
 
     encoder = untrained(("one", "two")).encoder
     assert isinstance(encoder, ScoringEncoder)

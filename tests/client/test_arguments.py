@@ -93,7 +93,7 @@ def test_a_conductor_is_chosen_by_its_name_over_own_workers(conductor: Any, name
         ({"workers": scripted(), "conductor": "ruels"}, "unknown conductor 'ruels'; did you mean"),
         ({"workers": scripted(), "conductor": "fixed"}, r"use FixedConductor\(workflow\)"),
         ({"workers": scripted(), "conductor": "evolved"}, "use 'evolved:DIRECTORY'"),
-        ({"workers": scripted(), "conductor": 7}, "conductor is a int; give a conductor or its"),
+        ({"workers": scripted(), "conductor": 7}, "conductor is a int; inherit from Conductor, or"),
         ({"workers": scripted(), "settings": "podium.toml"}, "drop workers or settings"),
         ({"workers": scripted(), "pool": "pool.toml"}, "drop workers or pool"),
         ({"workers": ["gpt-5"]}, "workers holds a str; give a list of workers"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from podium.conductors.prompt_parts import all_or_nothing, examples
+from podium.conductors.prompt import all_or_nothing, examples
 from podium.core.workflow import Shape, Step, Workflow
 
 

@@ -11,7 +11,7 @@ from podium.conductors import (
     TierRouter,
     conductor_for_tier,
 )
-from podium.conductors.names import (
+from podium.conductors.builtin import (
     configured_conductor_name,
     evolved_conductor_name,
     model_conductor_name,

@@ -7,8 +7,7 @@ import pytest
 
 from podium.conductors import PlanningContext, plan
 from podium.conductors.evolved.turns import TEXTS
-from podium.conductors.prompt import Form, Length, Prompt
-from podium.conductors.prompt_parts import examples, model_list, prompt_text
+from podium.conductors.prompt import Form, Length, Prompt, examples, model_list, prompt_text
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, assistant, system, user

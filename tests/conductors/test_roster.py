@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.conductors.prompt_parts import model_list, short_model_list
+from podium.conductors.prompt import model_list, short_model_list
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.usage import FREE, Price
 

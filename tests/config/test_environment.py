@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from podium.config.environment import DiscoveredWorkers, discover_workers
+from podium.config.sources import DiscoveredWorkers, discover_workers
 from podium.core.errors import ConfigError
 from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from podium.config import discover_ollama
-from podium.config.environment import discover_workers
+from podium.config.sources import discover_workers
 from podium.core.errors import ConfigError
 from podium.workers.catalogue import Catalogue
 

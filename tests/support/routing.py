@@ -6,7 +6,7 @@ import numpy as np
 
 from podium.conductors.routing import KnownWorker, LearnedRouter
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.quality_bias import QualityBias
+from podium.conductors.routing.router import QualityBias
 from podium.core.pool import Pool, WorkerProfile
 
 SUMS = ("What is 2 + 2?", "What is 17 + 5?", "What is 8 + 31?", "What is 40 + 2?")
@@ -25,7 +25,7 @@ def pool_of(*names: str) -> Pool:
 
 def small_router() -> LearnedRouter:
     """Knows that `cheap` is as good as `dear` at sums, and worse at plays."""
-    encoder = HashedEncoder.fitted([*SUMS, *PLAYS])
+    encoder = HashedEncoder.fit([*SUMS, *PLAYS])
     vectors = encoder.encode([*SUMS, *PLAYS])
     rewards = np.array([[0.9, 0.95]] * len(SUMS) + [[0.2, 0.9]] * len(PLAYS))
     solved, *_ = np.linalg.lstsq(np.hstack([vectors, np.ones((8, 1))]), rewards, rcond=None)
@@ -34,5 +34,5 @@ def small_router() -> LearnedRouter:
         (KnownWorker("cheap", "cheap-model", 1.0), KnownWorker("dear", "dear-model", 10.0)),
         encoder,
         solved.astype(np.float32),
-        QualityBias.learned(rewards, rewards, costs),
+        QualityBias.fit(rewards, rewards, costs),
     )

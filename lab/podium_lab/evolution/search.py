@@ -23,9 +23,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductors.evolved.arrays import read_floats
+from podium.conductors.evolved.coordinator import read_floats
 from podium.conductors.evolved.description import Description
-from podium.conductors.routing.separable import SeparableCma, Vector
+from podium.conductors.routing.evolution import SeparableCma, Vector
 from podium.core.errors import ConfigError
 from podium.train.runtime import ANEW
 from podium.train.schema import Method

@@ -11,7 +11,7 @@ from typing import Final
 from podium._util.addresses import is_loopback
 from podium.cli.options import PoolOptions
 from podium.client import assembly
-from podium.conductors.names import (
+from podium.conductors.builtin import (
     ROUTER,
     RULES,
     configured_conductor_name,

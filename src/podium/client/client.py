@@ -340,7 +340,9 @@ def _check_arguments(workers: object, conductor: object, pool: object, settings:
             f"settings is a {type(settings).__name__}; give Settings or the path of a file"
         )
     if conductor is not None and not isinstance(conductor, str | Conductor):
-        raise UsageError(f"conductor is a {type(conductor).__name__}; give a conductor or its name")
+        raise UsageError(
+            f"conductor is a {type(conductor).__name__}; inherit from Conductor, or give a name"
+        )
     if pool is not None and not isinstance(pool, Pool | str | Path):
         raise UsageError(f"pool is a {type(pool).__name__}; give a Pool or the path of a pool file")
     if workers is None:

@@ -14,7 +14,7 @@ from podium.conductors import (
     FixedConductor,
     RequestWorkflowConductor,
 )
-from podium.conductors.names import FIXED
+from podium.conductors.builtin import FIXED
 from podium.core.budget import Account, Budget
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Emit

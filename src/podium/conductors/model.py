@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from podium.conductors import plan
-from podium.conductors.names import model_conductor_name
+from podium.conductors.builtin import model_conductor_name
 from podium.conductors.prompt import Form, Length, Prompt
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError

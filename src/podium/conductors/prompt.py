@@ -1,10 +1,9 @@
-"""The words with which a model is asked to conduct.
+"""The prompt that asks a model for a plan.
 
-The words themselves are text files (`prompt_files`); this module fills them in, with worked
-examples (`examples`) where they are wanted, and asks nobody. Texts that users and workers wrote
-are put between tags that no text inside can close, and each file is filled in one pass, so that
-nothing inside such a text is ever taken for a part of the prompt. Every prompt is a pure function
-of the situation: the same question gives the same words, which is what replay and caches need.
+The words are text files in `prompts/`; this module fills them in. Texts of users and workers are
+put between tags that no text inside can close, and each file is filled in one pass, so that nothing
+inside such a text becomes part of the prompt. A prompt is a pure function of its context, as replay
+and caches need.
 """
 
 from __future__ import annotations
@@ -15,54 +14,163 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from string import Template
 from typing import Any, Final, Literal, NamedTuple
 
 from podium.conductors import plan
-from podium.conductors.prompt_parts import (
-    Example,
-    all_or_nothing,
-    compact_examples,
-    examples,
-    filled,
-    model_list,
-    on_one_line,
-    prompt_text,
-    short_model_list,
-)
 from podium.core.conductor import PlanningContext
 from podium.core.errors import MalformedPlan, UsageError
-from podium.core.pool import Pool
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.request import Message, assistant, system, user
 from podium.core.requirements import is_capable
 from podium.core.run import Round, StepRecord
 from podium.core.tags import unused_suffix
-from podium.core.workflow import Workflow
+from podium.core.workflow import Shape, Step, Workflow
+
+
+def filled(name: str, **values: str) -> str:
+    """Fill in the placeholders of a prompt file, in one pass."""
+    return Template(prompt_text(name)).substitute(values)
+
+
+@cache
+def prompt_text(name: str) -> str:
+    """Return the text of a prompt file."""
+    return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()
+
+
+PLANNING_CAPABILITIES: Final = ("vision", "tools", "long_context", "reasoning")
+"""Capabilities that a conductor is shown; the others concern only the wire."""
+
+
+def model_list(pool: Pool) -> str:
+    """List the pool for a model that follows instructions: names, descriptions, traits."""
+    return "\n".join(_line(index, worker, pool.mask_names) for index, worker in enumerate(pool))
+
+
+def short_model_list(pool: Pool) -> str:
+    """List the pool for a model that was trained to plan: descriptions, and names if not masked.
+
+    The id comes last: a small model finds it again by the description before it.
+    """
+    return "\n".join(_short_line(i, worker, pool.mask_names) for i, worker in enumerate(pool))
+
+
+def _short_line(index: int, worker: WorkerProfile, masked: bool) -> str:
+    description = on_one_line(worker.description)
+    said = [description] if masked else [worker.name, description]
+    return f"{' — '.join(filter(None, said))} = {index}".removeprefix(" = ")
+
+
+def _line(index: int, worker: WorkerProfile, masked: bool) -> str:
+    description = on_one_line(worker.description)
+    if masked:
+        return f"Model id {index}: {description}" if description else f"Model id {index}"
+    named = f"{index}: {worker.name} — {description}" if description else f"{index}: {worker.name}"
+    traits = _traits(worker)
+    return f"{named} [{', '.join(traits)}]" if traits else named
+
+
+def _traits(worker: WorkerProfile) -> list[str]:
+    traits = [c.replace("_", " ") for c in PLANNING_CAPABILITIES if c in worker.capabilities]
+    if worker.provider == CONDUCTOR_PROVIDER:
+        traits.append("leads a team of its own")
+    if worker.price is not None:
+        traits.append(_price_band(worker.price.output))
+    return traits
+
+
+def _price_band(dollars: float) -> str:
+    """Return a price band, from the price of a million output tokens."""
+    if dollars == 0:
+        return "free"
+    return "cheap" if dollars < 2 else "medium price" if dollars < 12 else "expensive"
+
+
+def on_one_line(text: str) -> str:
+    """Replace all white space by single spaces."""
+    return " ".join(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question and a good plan for it, over a pool of its own."""
+
+    shape: Shape
+    question: str
+    reasoning: str
+    pool: Pool
+    workflow: Workflow
+
+
+@cache
+def examples() -> tuple[Example, ...]:
+    """Return the worked examples of the full prompt."""
+    document = tomllib.loads(prompt_text("examples.toml"))
+    return tuple(_example(entry) for entry in document["example"])
+
+
+def _example(entry: dict[str, Any]) -> Example:
+    return Example(
+        shape=Shape(entry["shape"]),
+        question=entry["question"],
+        reasoning=entry["reasoning"],
+        pool=Pool(tuple(WorkerProfile(**worker) for worker in entry["workers"])),
+        workflow=Workflow(
+            tuple(
+                Step(
+                    step["worker"],
+                    step["subtask"],
+                    "all" if step["access"] == "all" else tuple(step["access"]),
+                )
+                for step in entry["steps"]
+            )
+        ),
+    )
+
+
+def compact_examples(context: PlanningContext) -> Iterator[tuple[str, Workflow]]:
+    """Yield a checked answer and a single one; the last example weighs most."""
+    checked, alone = prompt_text("compact_examples.txt").splitlines()
+    first, last = context.pool.names[0], context.pool.names[-1]
+    if context.max_steps > 1 and first != last:
+        yield checked, Workflow((Step(first, checked), Step(last, checked, (0,))))
+    yield alone, Workflow((Step(first, alone),))
+
+
+def all_or_nothing(workflow: Workflow) -> Workflow:
+    """Return the workflow with binary access: a step reads everything before it, or nothing."""
+    return Workflow(
+        tuple(replace(step, access="all" if step.access else ()) for step in workflow.steps)
+    )
+
 
 Length = Literal["full", "compact", "trained"]
 """`full` is the paper's structure; `compact` is for models so small that they follow examples
 rather than instructions, and cannot word a subtask; `trained` is for models that were trained to
-plan with just these words, and need neither."""
+plan with this prompt."""
 
 Form = Literal["lists", "json", "grammar"]
-"""How the plan is to be written: free thinking and then the three lists; a JSON object that a
-schema holds to its form; or the three lists alone, which a grammar holds to theirs."""
+"""The form of the plan: free thinking and then the three lists; a JSON object under a schema; or
+the three lists under a grammar."""
 
 AccessForm = Literal["index", "binary"]
-"""What a step may be given to read: chosen steps, or everything before it or nothing at all, as
-in the paper."""
+"""The access of a step: chosen steps, or all or nothing as in the paper."""
 
 TAGS: Final = ("question", "conversation", "answer", "objection")
 _TURN: Final = re.compile(r"^(?=[ \t]?(?:system|user|assistant|tool)[ \t]*:)", re.IGNORECASE | re.M)
 
 EMPTY_REPLY: Final = "(no text)"
-"""Stands for an empty reply when it is quoted back: providers refuse an empty turn."""
+"""Stands for an empty reply that is quoted back: providers refuse an empty turn."""
 
 LONGEST_LINE: Final = 200
-"""How many characters of a step's reply a trained model is shown."""
+"""Characters of a step's reply that a trained model is shown."""
 
 
 class Limits(NamedTuple):
-    """How many characters of other people's text a prompt of each length may carry."""
+    """Characters of answers and conversations in a prompt."""
 
     answer: int
     conversation: int
@@ -77,8 +185,7 @@ LIMITS: Final[dict[Length, Limits]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """How to ask for a plan: which words, which form, with or without worked examples, and which
-    access is taught.
+    """The prompt's length, form, examples and access.
 
     A trained model writes the bare lists, with a grammar or without, and is shown no examples.
     """
@@ -97,11 +204,11 @@ class Prompt:
 
     @property
     def order(self) -> plan.Order:
-        """What stands together in a plan."""
+        """The order of the plan."""
         return "step-by-step" if self.length == "trained" else "lists"
 
     def messages(self, context: PlanningContext) -> tuple[Message, ...]:
-        """The conversation that asks for the next round's plan."""
+        """Return the messages that ask for the next round's plan."""
         mark = _mark(context)
         opening = self._opening(context, mark)
         previous = _previous_round(context)
@@ -117,7 +224,8 @@ class Prompt:
         )
 
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
-        """The turns that ask for a corrected plan: what was written, and the parser's words."""
+        """Return the turns that ask for a corrected plan: the malformed one, and the parser's
+        error."""
         written = _end_of(text, LIMITS[self.length].answer)
         return (
             assistant(written if written.strip() else EMPTY_REPLY),
@@ -125,14 +233,14 @@ class Prompt:
         )
 
     def opener(self, context: PlanningContext) -> str:
-        """How a reply should begin, for models that continue a reply which was begun."""
+        """Return the beginning of a reply, for models that continue a prefilled one."""
         if self.length == "trained":
             return ""
         return prompt_text("opener_again.txt" if context.rounds else "opener.txt")
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The prompt files that this prompt may use, by name."""
+        """The prompt files that this prompt may use."""
         shared = {"conversation.txt", "images.txt", "objection.txt", "reask.txt"}
         return tuple(sorted({*self._own_files, *shared, self._output_file, self._access_file}))
 
@@ -156,7 +264,7 @@ class Prompt:
 
     @property
     def hash(self) -> str:
-        """A fingerprint of the words: any change in a file that is used changes it."""
+        """Fingerprint of the prompt files in use."""
         digest = hashlib.sha256()
         for name in self.files:
             digest.update(f"{name}\0{prompt_text(name)}\0".encode())
@@ -168,7 +276,6 @@ class Prompt:
 
     @property
     def _output(self) -> str:
-        """What the reply must look like."""
         entries = self._access_words["entries"]
         return filled(
             self._output_file, entries=entries["json" if self.form == "json" else "lists"]
@@ -209,7 +316,7 @@ class Prompt:
         return asked + _images(context)
 
     def _compact(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
-        """The whole task as a conversation that the model only has to go on with."""
+        """Return the task as a conversation that the model only has to continue."""
         turns = [system(filled("compact.txt", models=model_list(context.pool)))]
         if self.few_shot:
             for question, workflow in compact_examples(context):
@@ -251,11 +358,11 @@ class Prompt:
         )
 
     def _taught(self, workflow: Workflow) -> Workflow:
-        """The workflow of an example, with access such as this prompt asks for."""
+        """Return an example's workflow with this prompt's access."""
         return workflow if self.access == "index" else all_or_nothing(workflow)
 
     def _written(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
-        """The plan as a model writes it in this prompt's form."""
+        """Return the plan in this prompt's form."""
         if self.form == "json":
             document = plan.workflow_document(workflow, pool)
             return json.dumps({"reasoning": reasoning, **document}, ensure_ascii=False)
@@ -263,8 +370,7 @@ class Prompt:
         return f"{reasoning}\n{lists}" if reasoning and self.form == "lists" else lists
 
     def _said(self, previous: Round, workflow: Workflow, pool: Pool) -> str:
-        """What the conductor wrote for the previous round, or the bare plan where what it wrote
-        was not the plan that was carried out."""
+        """Return the previous round's plan text, or the bare plan where another was executed."""
         text, is_later = previous.plan_text, previous.index > 0
         written = self._written(workflow, pool, "")
         if text == written:  # the usual case in training, where reading it would take longest
@@ -305,8 +411,10 @@ class Prompt:
 
 
 def _images(context: PlanningContext) -> str:
-    """What there is to see and who can see it; nothing where there are no images, so that such a
-    question is asked in the words that conductors were trained with."""
+    """Return the note on images and the workers that can see them.
+
+    It is empty without images, so that such a prompt equals those of the training.
+    """
     if not context.images:
         return ""
     seeing = [
@@ -319,8 +427,7 @@ def _images(context: PlanningContext) -> str:
 
 
 def _objection(context: PlanningContext, mark: str) -> str:
-    """Why a guardrail wants another plan, where one does. A verifier may have worded it after a
-    worker's reply, so it is data like that."""
+    """Return a guardrail's objection, if any, between tags: it may quote a worker's reply."""
     if not context.objection:
         return ""
     reason = on_one_line(context.objection)
@@ -332,7 +439,6 @@ def _seen(pool: Pool) -> Literal["shared", "withheld"]:
 
 
 def _previous_round(context: PlanningContext) -> Round | None:
-    """The last round that carried a workflow out, if there was one."""
     return next((r for r in reversed(context.rounds) if r.workflow is not None), None)
 
 
@@ -341,7 +447,7 @@ def _fate(step: StepRecord, pool: Pool) -> str:
 
 
 def _replies(round_: Round, length: int) -> Iterator[str]:
-    """What each step of a round came to, one line each: no reply can pass for another line."""
+    """Yield one line for each step's reply; no reply can pass for another line."""
     replies = {step.index: step.reply for step in round_.steps if step.status == "done"}
     for index in range(length):
         if index in replies:
@@ -352,14 +458,14 @@ def _replies(round_: Round, length: int) -> Iterator[str]:
 
 
 def _last_turns(history: Iterable[Message], limit: int) -> str:
-    """The conversation's last turns, as many characters of them as the limit allows."""
+    """Return the conversation's last turns, within the limit."""
     turns = [f"{turn.role}: {_one_turn(turn.text)}" for turn in history if turn.text.strip()]
     return _end_of("\n".join(turns), limit)
 
 
 def _one_turn(text: str) -> str:
-    """The text of a turn, in which no line can pass for the beginning of another: in a nested run
-    it may be the reply of a worker outside."""
+    """Indent lines that look like the beginning of a turn: in a nested run it may be a worker's
+    reply."""
     return _TURN.sub("  ", text) if ":" in text else text
 
 
@@ -368,7 +474,7 @@ def _end_of(text: str, limit: int) -> str:
 
 
 def _mark(context: PlanningContext) -> str:
-    """A suffix for the tags of this prompt, such that no text inside can close them."""
+    """Return a suffix for this prompt's tags, such that no text inside can close them."""
     turns = [turn.text for turn in context.history]
     replies = [step.reply for round_ in context.rounds for step in round_.steps]
     return unused_suffix(TAGS, [context.question, *turns, *replies, context.objection])

@@ -20,8 +20,8 @@ from podium.conductors.builtin import (
     capable_workers,
     cheapest_capable,
     classify_question,
+    tier_conductor_name,
 )
-from podium.conductors.names import tier_conductor_name
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile

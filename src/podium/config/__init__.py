@@ -6,12 +6,11 @@
 `schema` is the form of the file, `resolve` fills in what it leaves out, `sources` finds it.
 """
 
-from podium.config.environment import discover_ollama
 from podium.config.guardrails import GuardrailSettings
 from podium.config.resolve import choose_conductor
 from podium.config.schema import ServerSettings, StoreSettings
 from podium.config.settings import ConductorSettings, RouterSettings, Settings, WorkerSettings
-from podium.config.sources import discover_settings, load
+from podium.config.sources import discover_ollama, discover_settings, load
 from podium.workers.mcp import McpSettings
 
 __all__ = [

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from podium._util.files import write_whole
 from podium._util.lab import lab_extra
 from podium.conductors import plan
-from podium.conductors.prompt_parts import all_or_nothing
+from podium.conductors.prompt import all_or_nothing
 from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker

@@ -177,4 +177,4 @@ def train_router(recipe: RouterRecipe, evidence: RewardTable) -> TrainedRouter:
 def _encoder(recipe: RouterRecipe, evidence: RewardTable) -> Encoder:
     if recipe.router.encoder == "minilm":
         return Embedder.quick()
-    return HashedEncoder.fitted(evidence.questions)
+    return HashedEncoder.fit(evidence.questions)

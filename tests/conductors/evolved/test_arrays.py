@@ -9,7 +9,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.evolved.arrays import read_floats
+from podium.conductors.evolved.coordinator import read_floats
 from podium.core.errors import ConfigError
 
 NUMBERS = np.arange(6, dtype=np.float64).reshape(2, 3)

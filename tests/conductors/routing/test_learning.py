@@ -19,12 +19,11 @@ from podium.conductors.routing.learning import (
     RouterFit,
     RouterTraining,
     area,
-    certainty,
+    fit_calibration,
+    fit_head,
     fit_router,
-    fitted_head,
 )
-from podium.conductors.routing.quality_bias import QualityBias, earned
-from podium.conductors.routing.router import expected_by
+from podium.conductors.routing.router import QualityBias, expected_by, mean_reward
 
 WORKERS = (KnownWorker("small", "s", 1.0), KnownWorker("large", "l", 10.0))
 SUBJECTS = {"sum": (0.9, 0.9), "play": (0.1, 0.9), "riddle": (0.1, 0.2)}
@@ -44,7 +43,7 @@ def evidence(count: int = 240, seed: int = 0) -> RewardTable:
 def learned(found: RewardTable) -> Array:
     """What is expected of the workers on each subject, on the average over new questions."""
     teaching = RouterTraining(evolution=None, holds=(Hold(0.1, heeding=False),))
-    router = fit_router(found, HashedEncoder.fitted(found.questions), teaching).router
+    router = fit_router(found, HashedEncoder.fit(found.questions), teaching).router
     expected = router.expected(router.encoder.encode(evidence(300).questions))
     averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
     return averages
@@ -68,7 +67,7 @@ def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> No
         held = strength / 2 * np.square((head[:-1] - plain) / temperature).sum()
         return float(held - (target * said).sum())
 
-    head = fitted_head(vectors, rewards, temperature, strength, plain).astype(np.float64)
+    head = fit_head(vectors, rewards, temperature, strength, plain).astype(np.float64)
     for _ in range(20):
         assert loss(head) < loss(head + 0.05 * rng.normal(size=head.shape))
 
@@ -87,7 +86,7 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
     rewards = (rng.random((200, 2)) < (0.4, 0.7)).astype(np.float32)
     router = fit_router(
         RewardTable(questions, WORKERS, rewards),
-        HashedEncoder.fitted(questions),
+        HashedEncoder.fit(questions),
         RouterTraining(evolution=None),
     ).router
     unseen = [f"question {number}" for number in range(200, 400)]
@@ -98,7 +97,7 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
 def test_the_dial_is_monotone_in_cost_and_above_the_line_on_questions_of_its_own() -> None:
     found, unseen = evidence(), evidence(600, seed=1)
     router = fit_router(
-        found, HashedEncoder.fitted(found.questions), RouterTraining(evolution=None)
+        found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None)
     ).router
     expected = router.expected(router.encoder.encode(unseen.questions))
     everyone = np.arange(600)
@@ -122,17 +121,17 @@ def test_a_dial_ends_where_routing_earned_most() -> None:
     expected = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.4], [0.3, 0.4]])
     rewards = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     costs = np.array([0.0, 1.0])
-    quality_bias = QualityBias.learned(expected, rewards, costs)
+    quality_bias = QualityBias.fit(expected, rewards, costs)
     assert quality_bias.prices[-1] > 0
-    assert earned(expected, rewards, costs, quality_bias.prices[-1]) == 1.0
+    assert mean_reward(expected, rewards, costs, quality_bias.prices[-1]) == 1.0
 
 
 def test_evolution_finds_what_soft_targets_leave() -> None:
     found = evidence()
-    vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
+    vectors = HashedEncoder.fit(found.questions).encode(found.questions)
     start = np.zeros((vectors.shape[1] + 1, 2), dtype=np.float32)
     start[-1] = (0.5, 0.45)
-    quality_bias = QualityBias.learned(expected_by(start, vectors), found.rewards, found.costs)
+    quality_bias = QualityBias.fit(expected_by(start, vectors), found.rewards, found.costs)
     *_, last = evolve_head(
         start,
         vectors,
@@ -149,9 +148,9 @@ def test_evolution_finds_what_soft_targets_leave() -> None:
 
 def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
     found = evidence(60)
-    vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
-    head = fitted_head(vectors, found.rewards, 0.5, 3.0, np.zeros((vectors.shape[1], 2)))
-    quality_bias = QualityBias.learned(expected_by(head, vectors), found.rewards, found.costs)
+    vectors = HashedEncoder.fit(found.questions).encode(found.questions)
+    head = fit_head(vectors, found.rewards, 0.5, 3.0, np.zeros((vectors.shape[1], 2)))
+    quality_bias = QualityBias.fit(expected_by(head, vectors), found.rewards, found.costs)
     runs = [
         list(
             evolve_head(
@@ -177,7 +176,7 @@ def noise(seed: int) -> RouterFit:
     rewards = (rng.random((150, 2)) < 0.5).astype(np.float32)
     teaching = RouterTraining(evolution=Evolution(generations=15), seed=seed)
     evidence = RewardTable(questions, WORKERS, rewards)
-    return fit_router(evidence, HashedEncoder.fitted(questions), teaching)
+    return fit_router(evidence, HashedEncoder.fit(questions), teaching)
 
 
 class Signs:
@@ -200,7 +199,7 @@ def stands_still(evidence: RewardTable, encoder: Any, parts: Any) -> tuple[Any, 
 def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_met_a_question(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(learning, "_reading", stands_still)
+    monkeypatch.setattr(learning, "_fit_encoder", stands_still)
     found = steep(400)
     teaching = RouterTraining(
         holds=(Hold(1e3, heeding=False),), evolution=Evolution(generations=10, spread=3.0)
@@ -252,12 +251,12 @@ def test_a_log_in_which_nobody_was_asked_what_others_were_is_refused() -> None:
     found, _ = sorted_out(600, 8)
     told = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
     with pytest.raises(ConfigError, match=told):
-        fit_router(found, HashedEncoder.fitted(found.questions), RouterTraining(evolution=None))
+        fit_router(found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None))
 
 
 def test_what_is_told_of_a_router_holds_though_not_everybody_was_asked_everything() -> None:
     found, truth = sorted_out(600, 100)
-    done = fit_router(found, HashedEncoder.fitted(found.questions), RouterTraining(evolution=None))
+    done = fit_router(found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None))
     router = done.router
     expected = router.expected(router.encoder.encode(found.questions))
     chosen = [router.quality_bias.choose(row, router.costs, 1.0, range(2)) for row in expected]
@@ -269,7 +268,7 @@ def test_confidence_is_the_share_that_was_right() -> None:
     rng = np.random.default_rng(0)
     expected = rng.uniform(0.3, 0.7, size=(4000, 1))
     chances = 1 / (1 + np.exp(-8 * (expected - 0.6)))
-    curve = certainty(expected, (rng.random((4000, 1)) < chances).astype(np.float64))
+    curve = fit_calibration(expected, (rng.random((4000, 1)) < chances).astype(np.float64))
     assert curve.slope == pytest.approx(8, rel=0.2)
     assert curve(0.6) == pytest.approx(0.5, abs=0.04)
 
@@ -278,7 +277,7 @@ def test_confidence_is_what_was_earned_where_less_was_earned_the_more_was_expect
     rng = np.random.default_rng(0)
     expected = rng.uniform(0.68, 0.88, size=(13, 3))
     rewards = (rng.random((13, 3)) < 0.7 - 4 * (expected - 0.78)).astype(np.float64)
-    curve = certainty(expected, rewards)
+    curve = fit_calibration(expected, rewards)
     assert np.corrcoef(expected.ravel(), rewards.ravel())[0, 1] < 0
     assert curve.slope > 0
     assert [curve(each) for each in (0.68, 0.88)] == pytest.approx([rewards.mean()] * 2, abs=0.01)
@@ -286,15 +285,15 @@ def test_confidence_is_what_was_earned_where_less_was_earned_the_more_was_expect
 
 def test_confidence_holds_where_nothing_or_everything_was_right_though_nothing_is_told() -> None:
     expected = np.full((20, 2), 0.3)
-    assert certainty(expected, np.zeros((20, 2)))(0.3) < 0.01
-    assert certainty(expected, np.ones((20, 2)))(0.3) > 0.99
+    assert fit_calibration(expected, np.zeros((20, 2)))(0.3) < 0.01
+    assert fit_calibration(expected, np.ones((20, 2)))(0.3) > 0.99
 
 
 def test_confidence_is_found_though_what_is_expected_lies_far_apart() -> None:
     rng = np.random.default_rng(0)
     expected = rng.normal(0.5, 5.0, size=(171, 3))
     chances = 1 / (1 + np.exp(-0.5 * (expected - 0.6)))
-    curve = certainty(expected, (rng.random((171, 3)) < chances).astype(np.float64))
+    curve = fit_calibration(expected, (rng.random((171, 3)) < chances).astype(np.float64))
     assert curve.slope == pytest.approx(0.5, rel=0.2)
     assert curve.middle == pytest.approx(0.6, abs=0.5)
 
@@ -302,4 +301,4 @@ def test_confidence_is_found_though_what_is_expected_lies_far_apart() -> None:
 def test_too_few_questions_are_refused() -> None:
     few = evidence(9)
     with pytest.raises(ConfigError, match="questions to learn from are 9, and 10 are the least"):
-        fit_router(few, HashedEncoder.fitted(few.questions), RouterTraining())
+        fit_router(few, HashedEncoder.fit(few.questions), RouterTraining())

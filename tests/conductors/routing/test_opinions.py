@@ -10,12 +10,11 @@ from podium.conductors.routing.arrays import encode_array, normalize_rows
 from podium.conductors.routing.encoders import (
     HashedEncoder,
     ScoringEncoder,
-    averaged,
-    joined,
+    average_head,
+    join_scores,
     read_encoder,
 )
-from podium.conductors.routing.neighbours import SHARPNESSES, NeighbourScores
-from podium.conductors.routing.words import TokenCounts, WordScores
+from podium.conductors.routing.scores import SHARPNESSES, NeighbourScores, TokenCounts, WordScores
 from support.routing import PLAYS, SUMS
 
 TEXTS = (*SUMS, *PLAYS) * 30
@@ -25,19 +24,19 @@ REWARDS = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 30)
 
 
 def test_words_tell_what_is_earned_where_they_stand() -> None:
-    sums, plays = WordScores.fitted(COUNTED, REWARDS).score(TokenCounts.of([SUMS[0], PLAYS[0]]))
+    sums, plays = WordScores.fit(COUNTED, REWARDS).score(TokenCounts.of([SUMS[0], PLAYS[0]]))
     assert sums[0] == pytest.approx(0.5, abs=0.1)
     assert plays[0] == pytest.approx(-0.5, abs=0.1)
     assert (sums[1], plays[1]) == (0.0, 0.0)  # who is always right is so whatever the words
 
 
 def test_a_text_without_words_has_a_score_too() -> None:
-    assert np.isfinite(WordScores.fitted(COUNTED, REWARDS).score(TokenCounts.of(["", "zzz"]))).all()
+    assert np.isfinite(WordScores.fit(COUNTED, REWARDS).score(TokenCounts.of(["", "zzz"]))).all()
 
 
 def test_a_neighbourhood_tells_what_is_earned_in_it() -> None:
-    vectors = HashedEncoder.fitted(TEXTS).encode(TEXTS)
-    sums, *_, plays = NeighbourScores.fitted(vectors, REWARDS).score(vectors[:8])
+    vectors = HashedEncoder.fit(TEXTS).encode(TEXTS)
+    sums, *_, plays = NeighbourScores.fit(vectors, REWARDS).score(vectors[:8])
     assert sums[0] > 0.2
     assert plays[0] < -0.2
 
@@ -46,19 +45,19 @@ def test_a_neighbourhood_tells_what_is_earned_in_it() -> None:
 def test_what_was_not_asked_counts_as_the_average(place: int) -> None:
     rewards = REWARDS.copy()
     rewards[::3, place] = np.nan
-    found = WordScores.fitted(COUNTED, rewards).score(TokenCounts.of([SUMS[0]]))
-    whole = WordScores.fitted(COUNTED, REWARDS).score(TokenCounts.of([SUMS[0]]))
+    found = WordScores.fit(COUNTED, rewards).score(TokenCounts.of([SUMS[0]]))
+    whole = WordScores.fit(COUNTED, REWARDS).score(TokenCounts.of([SUMS[0]]))
     assert found == pytest.approx(whole, abs=0.2)
 
 
 def test_opinions_that_were_written_down_are_the_same() -> None:
-    encoder = HashedEncoder.fitted(TEXTS)
+    encoder = HashedEncoder.fit(TEXTS)
     vectors = encoder.encode(TEXTS)
-    near, words = NeighbourScores.fitted(vectors, REWARDS), WordScores.fitted(COUNTED, REWARDS)
+    near, words = NeighbourScores.fit(vectors, REWARDS), WordScores.fit(COUNTED, REWARDS)
     found = ScoringEncoder(encoder, near, words)
     again = read_encoder(found.document())
     assert np.allclose(again.encode(TEXTS[:8]), found.encode(TEXTS[:8]))
-    assert np.allclose(found.encode(TEXTS), joined(near.score(vectors), words.score(COUNTED)))
+    assert np.allclose(found.encode(TEXTS), join_scores(near.score(vectors), words.score(COUNTED)))
 
 
 def test_what_was_counted_once_is_the_same_in_parts() -> None:
@@ -71,7 +70,7 @@ def test_what_was_counted_once_is_the_same_in_parts() -> None:
 
 
 def test_a_file_has_room_only_for_words_that_were_met() -> None:
-    scores = WordScores.fitted(COUNTED, REWARDS)
+    scores = WordScores.fit(COUNTED, REWARDS)
     document = scores.document()
     assert document["table"]["shape"] == [len(np.unique(COUNTED.buckets)), 2]
     again = WordScores.read(document)
@@ -80,7 +79,7 @@ def test_a_file_has_room_only_for_words_that_were_met() -> None:
 
 
 def test_words_that_were_never_met_dilute_what_the_others_tell() -> None:
-    scores = WordScores.fitted(COUNTED, REWARDS)
+    scores = WordScores.fit(COUNTED, REWARDS)
     plain, diluted = scores.score(TokenCounts.of([PLAYS[0], f"{PLAYS[0]} qwerty uiop asdf"]))
     assert plain[0] < diluted[0] < 0
 
@@ -97,7 +96,7 @@ def test_words_that_were_never_met_dilute_what_the_others_tell() -> None:
     ],
 )
 def test_words_that_do_not_fit_together_are_refused(changed: dict[str, object]) -> None:
-    document = WordScores.fitted(COUNTED, REWARDS).document()
+    document = WordScores.fit(COUNTED, REWARDS).document()
     with pytest.raises(ConfigError, match="array .* in the shape .*podium train router"):
         WordScores.read({**document, **changed})
 
@@ -105,7 +104,7 @@ def test_words_that_do_not_fit_together_are_refused(changed: dict[str, object]) 
 def test_a_name_is_told_from_the_word_that_it_looks_like() -> None:
     texts = ("who is Rose", "what is a rose") * 40
     rewards = np.array([[1.0, 0.0], [0.0, 1.0]] * 40)
-    scores = WordScores.fitted(TokenCounts.of(texts), rewards)
+    scores = WordScores.fit(TokenCounts.of(texts), rewards)
     name, word = scores.score(TokenCounts.of(["Rose", "rose"]))
     assert name[0] > word[0]
 
@@ -116,7 +115,7 @@ def test_the_sharpness_is_what_tells_questions_best() -> None:
     kinds = np.array([[1.0, 0.3], [1.0, -0.3]])[np.arange(400) % 2]
     vectors = normalize_rows(np.hstack([kinds, 0.05 * rng.normal(size=(400, 6))]))
     rewards = np.stack([np.arange(400) % 2, np.ones(400)], axis=1).astype(np.float64)
-    near = NeighbourScores.fitted(vectors, rewards)
+    near = NeighbourScores.fit(vectors, rewards)
     assert near.sharpness == max(SHARPNESSES)
     assert NeighbourScores.read(near.document()).sharpness == near.sharpness
     with pytest.raises(ConfigError, match="expected a sharpness, not None.*podium train router"):
@@ -125,4 +124,4 @@ def test_the_sharpness_is_what_tells_questions_best() -> None:
 
 def test_a_plain_head_averages_both_opinions() -> None:
     near, words = np.array([[0.1, 0.4]]), np.array([[0.3, -0.2]])
-    assert joined(near, words) @ averaged(2) == pytest.approx(np.array([[0.2, 0.1]]))
+    assert join_scores(near, words) @ average_head(2) == pytest.approx(np.array([[0.2, 0.1]]))

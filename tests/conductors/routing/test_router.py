@@ -16,9 +16,8 @@ np = pytest.importorskip("numpy")
 from podium.conductors.routing import LearnedRouter
 from podium.conductors.routing.arrays import Array, decode_array, encode_array
 from podium.conductors.routing.encoders import HashedEncoder, ScoringEncoder
-from podium.conductors.routing.neighbours import NeighbourScores
-from podium.conductors.routing.quality_bias import MARKS, QualityBias
-from podium.conductors.routing.words import TokenCounts, WordScores
+from podium.conductors.routing.router import MARKS, QualityBias
+from podium.conductors.routing.scores import NeighbourScores, TokenCounts, WordScores
 from support.routing import PLAYS, SUMS, pool_of, small_router
 
 POOL = pool_of("cheap", "dear")
@@ -192,8 +191,8 @@ def by_opinions() -> dict[str, Any]:
     small = small_router()
     texts = (*SUMS, *PLAYS) * 4
     rewards = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 4)
-    near = NeighbourScores.fitted(small.encoder.encode(texts), rewards)
-    encoder = ScoringEncoder(small.encoder, near, WordScores.fitted(TokenCounts.of(texts), rewards))
+    near = NeighbourScores.fit(small.encoder.encode(texts), rewards)
+    encoder = ScoringEncoder(small.encoder, near, WordScores.fit(TokenCounts.of(texts), rewards))
     written: dict[str, Any] = replace(small, encoder=encoder, head=np.zeros((5, 2))).document()
     return written
 

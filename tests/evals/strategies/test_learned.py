@@ -42,7 +42,7 @@ def workers() -> list[ScriptedWorker]:
 def neighbours() -> Learned:
     shares = np.array([[0, 1]] * len(SUMS) + [[1, 0]] * len(VERSES), dtype=np.float32)
     outcomes = Outcomes((*SUMS, *VERSES), ("poet", "clerk"), shares)
-    router = NeighbourRouter.fitted(outcomes, HashedEncoder.fitted, 0)
+    router = NeighbourRouter.fitted(outcomes, HashedEncoder.fit, 0)
     return Learned("neighbours", "trades", router)
 
 
@@ -119,7 +119,7 @@ def test_a_name_that_no_file_can_have_is_told() -> None:
 def test_a_router_that_was_fitted_can_be_served(tmp_path: Path) -> None:
     shares = np.array([[0, 1]] * len(SUMS) + [[1, 0]] * len(VERSES), dtype=np.float32)
     outcomes = Outcomes((*SUMS, *VERSES), ("poet", "clerk"), shares)
-    router = HeadRouter.fitted(outcomes, HashedEncoder.fitted, 0)
+    router = HeadRouter.fitted(outcomes, HashedEncoder.fit, 0)
     path = tmp_path / "router.json"
     write_learned(path, Learned("router", "trades", router))
     pool = pool_of("poet", "clerk")
@@ -131,7 +131,7 @@ def test_a_router_that_was_fitted_can_be_served(tmp_path: Path) -> None:
 async def test_a_cascade_carries_its_plan_out() -> None:
     cast = workers()
     case = case_of("Add 8 and 9", "a sum", cast)
-    cascade = MasRouter.untaught(("poet", "clerk"), SUMS, HashedEncoder.fitted, 0)
+    cascade = MasRouter.untaught(("poet", "clerk"), SUMS, HashedEncoder.fit, 0)
     run = await Learned("masrouter", "sums", cascade).strategy(case, stage_of(cast))
     assert run.conductor == "masrouter"
     assert run.rounds[0].workflow == cascade.plan("Add 8 and 9", case.pool)
@@ -224,11 +224,11 @@ def fitted(name: str) -> Learned:
     """What that strategy learns from who wrote what."""
     questions, names = (*SUMS, *VERSES), ("poet", "clerk", "cook")
     if name == "masrouter":
-        return Learned(name, "", MasRouter.untaught(names, questions, HashedEncoder.fitted, 0))
+        return Learned(name, "", MasRouter.untaught(names, questions, HashedEncoder.fit, 0))
     shares = np.array([[0, 1, 0]] * len(SUMS) + [[1, 0, 0]] * len(VERSES), dtype=np.float32)
     replies = tuple(("a verse", "a sum", question) for question in questions)
     outcomes = Outcomes(questions, names, shares, replies)
-    return Learned(name, "", ROUTERS[name].fitted(outcomes, HashedEncoder.fitted, 0))
+    return Learned(name, "", ROUTERS[name].fitted(outcomes, HashedEncoder.fit, 0))
 
 
 def arrays_in(document: Any) -> list[dict[str, Any]]:

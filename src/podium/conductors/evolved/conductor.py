@@ -1,9 +1,8 @@
-"""The evolved conductor: each round is one turn, by the worker and in the role that the coordinator
-prefers.
+"""The evolved conductor: each round is a turn of the coordinator's preferred worker and role.
 
-It departs from the paper where a run would end without an answer: nobody verifies before somebody
-has worked, the last turn is a worker's if there was none, and a worker that failed in this run is
-passed over while there are others. Needs numpy.
+Deviations from the paper, where a run would end without an answer: no verifier before a worker has
+answered; the last turn is a worker's if none has answered; a worker that failed in this run is
+passed over while there are others.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.conductors.builtin import evolved_conductor_name
 from podium.conductors.evolved.coordinator import Coordinator, Reader, Vector, chosen, shares
 from podium.conductors.evolved.turns import (
     Turn,
@@ -23,7 +23,6 @@ from podium.conductors.evolved.turns import (
     transcript,
     turns_of,
 )
-from podium.conductors.names import evolved_conductor_name
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.run import TurnRole
@@ -34,16 +33,15 @@ from podium.core.workflow import Step, Workflow
 class EvolvedConductor(Conductor):
     """Leads turn by turn, until a verifier accepts or no round is left.
 
-    The most preferred worker and role are taken; with a `generator` they are drawn by how much
-    each is preferred, as in training. `notice` is said on every run: what of the pool changed since
-    training, where it is led all the same.
+    The preferred worker and role are taken; with a `generator` they are sampled, as in training.
+    `notice` is a warning for every run.
     """
 
     is_trained = True
-    """It decides for itself how much a question needs."""
+    """It decides by itself how much planning a question needs."""
 
     takes_turns = True
-    """Rounds are its turns, and not second thoughts."""
+    """Its rounds are turns, not revisions."""
 
     def __init__(
         self,
@@ -61,7 +59,7 @@ class EvolvedConductor(Conductor):
         self._notice = notice
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """The next turn; once a verifier accepts, acceptance."""
+        """Plan the next turn; accept the answer once a verifier does."""
         turns = turns_of(context.rounds)
         if is_accepted(turns) and context.answer is not None:
             return Plan(None)
@@ -81,7 +79,7 @@ class EvolvedConductor(Conductor):
         )
 
     def _workers(self, context: PlanningContext, turns: Sequence[Turn]) -> NDArray[np.bool_]:
-        """Who may be chosen: those of this pool, and of them those that have not failed."""
+        """Return the mask of workers to choose from: those of the pool that have not failed."""
         described = self._coordinator.described
         known, shared = described.workers, described.shared(context.pool)
         failed = {turn.step.worker for turn in turns if turn.step.status == "failed"}
@@ -97,7 +95,7 @@ class EvolvedConductor(Conductor):
     def _role(
         self, logits: Vector, context: PlanningContext, turns: Sequence[Turn]
     ) -> tuple[TurnRole, str]:
-        """The role of the next turn, and why it is that one."""
+        """Return the role of the next turn, and the reason for it."""
         roles = self._coordinator.described.roles
         has_answer = any(turn.role == "worker" and turn.is_done for turn in turns)
         if not roles:
@@ -113,5 +111,4 @@ class EvolvedConductor(Conductor):
 
 
 def _told(names: Sequence[str], parts: NDArray[np.float64]) -> str:
-    """How much each is preferred, for a person."""
     return ", ".join(f"{name} {part:.0%}" for name, part in zip(names, parts, strict=True))

@@ -1,11 +1,11 @@
-"""A coordinator's numbers: one flat vector, and what it makes of a hidden state.
+"""A coordinator's numbers: one flat vector over a hidden state.
 
     coordinator = Coordinator.load(Path("trained/evolved/coordinator"))
     logits = coordinator.decide(await reader.read(transcript))
 
 The vector holds the scales of singular values, matrix by matrix, then the rows of a bias-free
-linear head: one for each worker, then one for each role. All zeros is the base as it is and a head
-that prefers nobody. Needs numpy.
+linear head: one for each worker, then one for each role. All zeros is the unchanged base and a head
+without preferences.
 """
 
 from __future__ import annotations
@@ -14,29 +14,47 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from tokenize import TokenError
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podium._util.files import whole_directory, write_whole, writing
-from podium.conductors.evolved.arrays import read_floats
 from podium.conductors.evolved.description import FILE, PARAMETERS, Description, read_description
 from podium.core.errors import ConfigError
+
+DAMAGED: Final = (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError)
+"""Errors of numpy on a damaged file: its header is a Python literal with a size."""
+
+
+def read_floats(path: Path, advice: str) -> NDArray[np.floating[Any]]:
+    """Read floating-point numbers without pickles; `ConfigError` ends with the advice."""
+    try:
+        with path.open("rb") as file:
+            found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except DAMAGED as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; {advice}") from error
+    if found.dtype.kind != "f":
+        raise ConfigError(
+            f"{path}: expected floating-point numbers, and these are {found.dtype}; {advice}"
+        )
+    return found
+
 
 Vector = NDArray[np.float32]
 
 
 class Reader(Protocol):
-    """Who reads a transcript: a frozen model, with the coordinator's scales on its matrices."""
+    """Reads a transcript: a frozen model with the coordinator's scales on its matrices."""
 
     async def read(self, transcript: str) -> Vector:
-        """The hidden state of the token that counts, at the end of the last layer."""
+        """Return the last layer's hidden state of the coordinator's token."""
         ...
 
 
 class Logits(NamedTuple):
-    """How much each worker and each role is preferred, in the order of the description."""
+    """Logits of workers and roles, in the order of the description."""
 
     workers: Vector
     roles: Vector
@@ -44,7 +62,7 @@ class Logits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinator:
-    """What is described, with numbers."""
+    """A description with its numbers."""
 
     described: Description
     parameters: Vector
@@ -62,16 +80,16 @@ class Coordinator:
 
     @classmethod
     def blank(cls, described: Description) -> Coordinator:
-        """The one that prefers nobody, from which training begins."""
+        """Return the coordinator without preferences, from which training starts."""
         return cls(described, np.zeros(described.size, np.float32))
 
     def with_parameters(self, parameters: NDArray[np.floating]) -> Coordinator:
-        """The same with other numbers."""
+        """Return the coordinator with other numbers."""
         return replace(self, parameters=np.asarray(parameters, np.float32))
 
     @property
     def scales(self) -> tuple[Vector, ...]:
-        """By how much the singular values of each matrix grow: 0.1 is by a tenth."""
+        """Relative growth of the singular values of each matrix: 0.1 is by a tenth."""
         ends = np.cumsum(self.described.ranks, dtype=int)
         return tuple(
             self.parameters[end - rank : end]
@@ -85,27 +103,27 @@ class Coordinator:
         return rows.reshape(self.described.rows, self.described.width)
 
     def decide(self, hidden: Vector) -> Logits:
-        """How much each worker and each role is preferred, given a hidden state."""
+        """Return the logits of a hidden state."""
         preferred = self.head @ np.asarray(hidden, np.float32)
         count = len(self.described.workers)
         return Logits(preferred[:count], preferred[count:])
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever the coordinator does."""
+        """Changes with the coordinator."""
         digest = hashlib.sha256(json.dumps(self.described.document()).encode())
         digest.update(self.parameters.tobytes())
         return digest.hexdigest()[:8]
 
     def save(self, directory: Path) -> None:
-        """Write the two files in place of the whole directory, all of it or none of it."""
+        """Replace the directory atomically by the two files."""
         with writing(directory.parent, self.parameters.nbytes), whole_directory(directory) as draft:
             np.save(draft / PARAMETERS, self.parameters, allow_pickle=False)
             write_whole(draft / FILE, json.dumps(self.described.document(), indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Coordinator:
-        """What was saved; an error says what is wrong with it."""
+        """Load a coordinator; `ConfigError` says what is wrong with it."""
         described, path = read_description(directory), directory / PARAMETERS
         parameters = read_floats(path, "train it again")
         try:
@@ -117,14 +135,14 @@ class Coordinator:
 def chosen(
     logits: Vector, allowed: NDArray[np.bool_], generator: np.random.Generator | None = None
 ) -> int:
-    """The place of the most preferred that is allowed, or one drawn by how much each is."""
+    """Return the place of the highest allowed logit, or sample one with the generator."""
     if generator is None:
         return int(np.argmax(np.where(allowed, logits, -np.inf)))
     return int(generator.choice(len(logits), p=shares(logits, allowed)))
 
 
 def shares(logits: Vector, allowed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """How much each is preferred among those that are allowed, as a distribution."""
+    """Return the softmax over the allowed logits."""
     values = np.where(allowed, np.asarray(logits, np.float64), -np.inf)
     exponents = np.exp(values - values.max())
     return exponents / exponents.sum()  # type: ignore[no-any-return]

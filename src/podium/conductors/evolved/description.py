@@ -1,10 +1,7 @@
-"""What a coordinator is, all but its numbers: whom it may choose, and what it reads with.
+"""The description of a coordinator, `coordinator.json`: its workers, its roles, its base model.
 
-    described = read_description(Path("trained/evolved/coordinator"))
-    described.check(pool)
-
-It is the file `coordinator.json` of a trained directory; the numbers beside it are
-`podium.conductor.evolved.coordinator`.
+description = read_description(Path("trained/evolved/coordinator"))
+description.check(pool)
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from podium.core.run import TurnRole
 
 FILE: Final = "coordinator.json"
 PARAMETERS: Final = "parameters.npy"
-"""The file of its numbers, beside."""
+"""The file of its numbers, in the same directory."""
 
 FORMAT: Final = "podium-coordinator"
 VERSION: Final = 1
@@ -31,7 +28,7 @@ VERSION: Final = 1
 ROLES: Final[tuple[TurnRole, ...]] = get_args(TurnRole)
 
 TURNS: Final = 5
-"""The most turns of a run, in the paper and where nothing else is said."""
+"""The most turns of a run, in the paper and by default."""
 
 Token = Literal["penultimate", "last"]
 """The token of a transcript whose hidden state the head reads."""
@@ -41,11 +38,17 @@ Token = Literal["penultimate", "last"]
 class Description:
     """A coordinator without its numbers.
 
-    `workers` are those that it was trained with, by name and in the order of the head's rows, and
-    `models` which model each of them was, where that is known. Without `roles`, every
-    turn is a worker's. `base` is the model that reads, `width` the length of its hidden states, and
-    `token` the one whose state counts. `matrices` of the base have their singular values scaled,
-    `ranks` says how many each has. `turns` is how many turns a run had at most in training.
+    Attributes:
+        workers: The workers of the training, in the order of the head's rows.
+        base: The model that reads.
+        width: The length of its hidden states.
+        roles: The roles; without any, every turn is a worker's.
+        token: The token whose hidden state the head reads.
+        matrices: The matrices whose singular values are scaled.
+        ranks: The number of singular values of each matrix.
+        models: The model of each worker, where known.
+        turns: The most turns of a run in training.
+
     """
 
     workers: tuple[str, ...]
@@ -82,21 +85,20 @@ class Description:
 
     @property
     def rows(self) -> int:
-        """The rows of the head: one for each worker, then one for each role."""
+        """Rows of the head: one for each worker, then one for each role."""
         return len(self.workers) + len(self.roles)
 
     @property
     def size(self) -> int:
-        """How many numbers it has: the scales of singular values, then the head."""
+        """Number of parameters: the scales of singular values, then the head."""
         return self.size_with(self.width)
 
     def size_with(self, row_length: int) -> int:
-        """How many numbers there would be if a row of the head had so many."""
+        """Return the number of parameters if a row of the head had that length."""
         return sum(self.ranks) + self.rows * row_length
 
     def changes(self, pool: Pool) -> str:
-        """How the pool differs from that of the training, in words; nothing where only its order
-        does."""
+        """Describe how the pool differs from that of the training; the order does not count."""
         added = [name for name in pool.names if name not in self.workers]
         removed = [name for name in self.workers if name not in pool.names]
         trained = dict(zip(self.workers, self.models, strict=False))
@@ -109,8 +111,7 @@ class Description:
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
 
     def shared(self, pool: Pool) -> tuple[str, ...]:
-        """The workers that it was trained with and the pool has: of the same name and, where that
-        is known, of the same model."""
+        """Return the workers that training and pool share, by name and, where known, model."""
         there = {worker.name: worker.model for worker in pool}
         models = self.models or tuple(there.get(name, "") for name in self.workers)
         return tuple(
@@ -120,8 +121,8 @@ class Description:
         )
 
     def check(self, pool: Pool, *, otherwise: str = "put the pool back") -> None:
-        """Refuse a pool in which somebody was added, removed, renamed or replaced. `otherwise` is
-        what helps instead of another training, where that is."""
+        """Refuse a pool other than that of the training; `otherwise` is the remedy besides
+        training."""
         if changes := self.changes(pool):
             raise ConfigError(
                 f"the coordinator was trained with other workers than this pool has ({changes}); "
@@ -129,8 +130,7 @@ class Description:
             )
 
     def narrowed_to(self, pool: Pool) -> str:
-        """What is to be said of a pool that changed, where it is led all the same; `ConfigError`
-        where nobody is left to choose."""
+        """Return the warning about a pool that changed; `ConfigError` where no worker is shared."""
         changes = self.changes(pool)
         if not changes:
             return ""
@@ -146,13 +146,13 @@ class Description:
         )
 
     def document(self) -> dict[str, Any]:
-        """What is written down."""
+        """Return the description as JSON."""
         values: dict[str, Any] = _adapter().dump_python(self, mode="json")
         return {"format": FORMAT, "version": VERSION, **values}
 
 
 def read_description(directory: Path) -> Description:
-    """What was written; an error says what is wrong with it."""
+    """Read the description; `ConfigError` says what is wrong with it."""
     path = directory / FILE
     document = read_json(path, "name a directory that `podium train evolve` wrote")
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:

@@ -1,15 +1,14 @@
 """Literals as models write them: lists, objects, strings, whole numbers and bare words.
 
 One scanner reads both Python and JSON, and what models make of them: any kind of quotes,
-newlines inside strings, trailing commas, comments. It evaluates nothing. What the values mean
-is `podium.plan.steps`; where in a text they stand is `podium.plan.search`.
+newlines inside strings, trailing commas, comments. It evaluates nothing.
 
-A scan fails at the first character that cannot belong to a literal, and that keeps reading a
-plan linear although a broken list is searched again for the labels inside it. Of the scans that
-began at different labels and reach the same character, no two are in the same state: a label
-ends a scan that is outside of quotes (or, being a key, lies at another depth of it), and a quote
-that opens a string for one scan closes it for the other. Comments hold neither brackets nor
-quotes for that reason. So a character is read at most once for each depth and kind of quotes.
+A scan fails at the first character that cannot belong to a literal. That keeps parsing linear,
+although a broken list is searched again for the labels inside it. Of the scans that began at
+different labels and reach the same character, no two are in the same state: a label ends a scan
+that is outside of quotes (or, being a key, is at another depth of it), and a quote that opens a
+string for one scan closes it for the other. Comments hold neither brackets nor quotes for that
+reason. So a character is read at most once for each depth and kind of quotes.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ import re
 from typing import Final, NamedTuple
 
 DEEPEST: Final = 6
-"""A plan is at most a list of objects of lists; the rest is room for keys that are ignored."""
+"""A plan is at most a list of objects of lists; the rest is room for ignored keys."""
 
 SHOWN: Final = 40
-"""How many characters of a plan an error message quotes."""
+"""Characters of a plan that an error message quotes."""
 
 _DOUBLE: Final = "“”„‟"
 _SINGLE: Final = "‘’‚‛"
@@ -34,7 +33,7 @@ _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
 
 def _until(closing: str) -> re.Pattern[str]:
-    """A string that began with one of these quotes and ends with another of them."""
+    """Match a string that begins and ends with one of these quotes."""
     return re.compile(rf"[{closing}]([^{closing}\\]*+(?:\\.[^{closing}\\]*+)*+)[{closing}]", re.S)
 
 
@@ -69,17 +68,17 @@ _ESCAPED: Final = {
 
 
 class Word(str):
-    """A word that stood there without quotes."""
+    """A word without quotes."""
 
     __slots__ = ()
 
 
 Value = None | int | str | list["Value"] | dict[str, "Value"]
-"""What a literal can be; a `Word` is a `str` that had no quotes."""
+"""The value of a literal; a `Word` is a `str` that had no quotes."""
 
 
 class BrokenLiteral(Exception):
-    """The text is no literal from here on. `reason` is a sentence for whoever wrote it."""
+    """The text is not a literal from here on; `reason` is a sentence for the plan's writer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -94,7 +93,7 @@ class ScannedList(NamedTuple):
 
 
 def scan_list(text: str, start: int, depth: int = 1) -> ScannedList:
-    """Read the list whose opening bracket stands at `start`."""
+    """Read the list whose opening bracket is at `start`."""
     values: list[Value] = []
     position = _skip(text, start + 1)
     while not text.startswith("]", position):
@@ -133,7 +132,7 @@ def _scan_object(text: str, start: int, depth: int) -> tuple[dict[str, Value], i
 
 
 def _scan_key(text: str, position: int) -> tuple[str, int]:
-    """A key and its colon; the position is that of the value."""
+    """Read a key and its colon; return the key and the position of the value."""
     if text[position : position + 1] not in _STRINGS:
         raise BrokenLiteral(f"a key in quotes was expected, and then came {_ahead(text, position)}")
     key, position = _scan_string(text, position)
@@ -175,7 +174,7 @@ def _scan_string(text: str, position: int) -> tuple[str, int]:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """What an escape stands for; one that means nothing is kept as it is, as Python does."""
+    """Return what an escape stands for; an unknown one is kept, as in Python."""
     *codes, character = match.groups()
     code = next((code for code in codes if code), None)
     if code is None:
@@ -185,7 +184,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _well_formed(text: str) -> str:
-    """The text with surrogate pairs joined and half pairs replaced, so that it can be sent."""
+    """Join surrogate pairs and replace half pairs, so that the text can be sent."""
     if _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -198,14 +197,13 @@ def _word(text: str) -> Value:
 
 
 def _skip(text: str, position: int) -> int:
-    """The position after white space and comments."""
+    """Return the position after white space and comments."""
     match = _SPACE.match(text, position)
     assert match is not None, "there is always room for no space"
     return match.end()
 
 
 def _ahead(text: str, position: int) -> str:
-    """The text from here on, short enough for a message."""
     ahead = text[position : position + SHOWN].split("\n", 1)[0]
     return _quoted(ahead) if ahead.strip() else "nothing"
 

@@ -1,4 +1,4 @@
-"""From a conductor's text to a workflow: tolerant in what it reads, strict in what it returns."""
+"""Parse a conductor's text to a workflow: tolerant in what it reads, strict in what it returns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from podium.core.pool import Pool
 from podium.core.workflow import DEFAULT_MAX_STEPS, Access, Step, Workflow
 
 Tolerate = Callable[[str, str, str], None]
-"""Told of a quirk: the list, what is unusual there, and how it was understood. It either keeps
-that as a warning or raises `MalformedPlan`."""
+"""Receives a quirk: the list, what is unusual, and how it was understood.
+
+It either keeps that as a warning or raises `MalformedPlan`.
+"""
 
 _ID: Final = re.compile(r"[0-9]{1,9}")
 _NO_ACCESS: Final = ("none", "null")
@@ -23,27 +25,26 @@ _NO_ACCESS: Final = ("none", "null")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value of a plan: the list it belongs to, what to call it, and what stands there."""
+    """One value of a plan: its list, its name in messages, and the value."""
 
     where: str
     name: str
     value: object
 
     def wrong(self, expected: str) -> MalformedPlan:
-        """The error for an entry that is not what was expected."""
+        """Return the error for an unexpected entry."""
         return MalformedPlan(self.where, f"{self.name} is {self.shown}; {expected}")
 
     @property
     def shown(self) -> str:
-        """The value, short enough for a message, and with escapes for what cannot be printed: a
-        message is written down, where half of a surrogate pair could not be."""
+        """The value, short enough for a message, with what cannot be printed escaped."""
         value = self.value
         shown = str(value) if isinstance(value, Word) and value.isprintable() else repr(value)
         return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
 
 
 def worker_name(entry: Entry, pool: Pool | None) -> str:
-    """The worker that an id or a name stands for. Without a pool, any name is believed."""
+    """Return the worker of an id or a name. Without a pool, any name is accepted."""
     value = entry.value
     if pool is None:
         if isinstance(value, str) and value.strip():
@@ -58,7 +59,7 @@ def worker_name(entry: Entry, pool: Pool | None) -> str:
 
 
 def _workers_of(pool: Pool, where: str) -> str:
-    """The choice of workers, in words; masked names stay masked."""
+    """Describe the choice of workers; masked names stay masked."""
     ids = f"the id of a worker, a whole number from 0 to {len(pool) - 1}"
     if where == "model_id" or pool.mask_names:
         return ids
@@ -66,7 +67,7 @@ def _workers_of(pool: Pool, where: str) -> str:
 
 
 def subtask_text(entry: Entry) -> str:
-    """The subtask, word for word."""
+    """Return the subtask, word for word."""
     value = entry.value
     if isinstance(value, Word) or not isinstance(value, str):
         raise entry.wrong("write every subtask as a text in double quotes")
@@ -76,7 +77,7 @@ def subtask_text(entry: Entry) -> str:
 
 
 def access_of(entry: Entry, index: int, tolerate: Tolerate) -> Access:
-    """What step `index` may read: `all`, or earlier steps, each once and in ascending order."""
+    """Return the access of step `index`: `all`, or earlier steps in ascending order."""
     value = entry.value
     if value is None or (isinstance(value, str) and value.strip().lower() in _NO_ACCESS):
         return ()
@@ -101,7 +102,6 @@ def access_of(entry: Entry, index: int, tolerate: Tolerate) -> Access:
 
 
 def _accesses_of(index: int) -> str:
-    """What a step may say about its access, in words."""
     if index == 0:
         return "the first step has no earlier ones to read: write []"
     earlier = "[0]" if index == 1 else f"numbers from 0 to {index - 1} as in [0, {index - 1}]"
@@ -116,7 +116,7 @@ def _is_all(value: object) -> bool:
 
 
 def _whole_number(value: object) -> int | None:
-    """The number that an entry stands for, also where it is written as a string of digits."""
+    """Return the number of an entry, also where it is a string of digits."""
     if isinstance(value, str):
         digits = value.strip()  # of more than `int` itself would leave out
         return int(digits) if _ID.fullmatch(digits) else None
@@ -154,14 +154,14 @@ _THINK_END: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class FoundPlan:
-    """The lists of a plan by label, and where the text after them begins."""
+    """The lists of a plan by label, and the position of the text after them."""
 
     lists: Mapping[str, list[Value]]
     end: int
 
 
 def find(text: str) -> FoundPlan:
-    """The last complete plan in the text; raises `MalformedPlan` where there is none."""
+    """Find the last complete plan in the text; `MalformedPlan` where there is none."""
     search = _Search()
     position = 0
     thinking_ends = True
@@ -186,7 +186,7 @@ def find(text: str) -> FoundPlan:
 
 
 class _Search:
-    """What was seen so far: the last complete plan, and the beginning of the next."""
+    """The last complete plan so far, and the beginning of the next."""
 
     def __init__(self) -> None:
         self.found: FoundPlan | None = None
@@ -195,7 +195,7 @@ class _Search:
         self._seen: set[str] = set()
 
     def take(self, label: str, values: list[Value], end: int) -> None:
-        """A complete list: it is part of a plan, completes one, or is out of place."""
+        """Take a complete list: part of a plan, its last part, or out of place."""
         self._seen.add(label)
         if label == STEPS:
             self._complete({STEPS: values}, end)
@@ -206,7 +206,7 @@ class _Search:
             self._complete({label: lists[label] for label in LISTS}, end)
 
     def refuse(self, label: str, reason: str) -> None:
-        """A broken list. Its earlier version is no longer what the writer wants."""
+        """Note a broken list; an earlier version of it no longer counts."""
         self._broken[label] = reason
         self._begun.pop(label, None)
 
@@ -215,7 +215,7 @@ class _Search:
         self._begun = {}
 
     def problem(self) -> MalformedPlan:
-        """What is wrong with a text that holds no complete plan."""
+        """Return the error for a text without a complete plan."""
         if STEPS in self._broken and MODEL_ID not in self._seen | self._broken.keys():
             return MalformedPlan(STEPS, self._broken[STEPS])
         if not self._seen and not self._broken:
@@ -242,11 +242,21 @@ DOCUMENT_KEYS: Final = ("question", "routed", "reasoning", STEPS)
 
 
 def read_workflow(document: object, pool: Pool | None = None) -> Workflow:
-    """The workflow of a JSON document that was written by hand, or by `workflow_document`.
+    """Read the workflow of a JSON document.
 
-    Nobody hears warnings about a file, so what `parse` would warn of is an error here: unknown
-    keys, and access that is not in ascending order. Raises `MalformedPlan`. How long the
-    workflow may be is for the caller to check.
+    A file has no place for warnings, so what `parse` would warn of is an error here: unknown keys,
+    and access that is not in ascending order. The caller checks the length of the workflow.
+
+    Args:
+        document: The document, as `workflow_document` or a person wrote it.
+        pool: The workers that it may name; without one, any name is accepted.
+
+    Returns:
+        The workflow.
+
+    Raises:
+        MalformedPlan: The document is not a workflow.
+
     """
     if not isinstance(document, Mapping):
         raise MalformedPlan(PLAN, 'a workflow is an object {"steps": [...]}; write one')
@@ -264,9 +274,9 @@ def read_workflow(document: object, pool: Pool | None = None) -> Workflow:
 
 
 def workflow_document(workflow: Workflow, pool: Pool | None = None) -> dict[str, Any]:
-    """The workflow as plain JSON values; `read_workflow` reads it back.
+    """Return the workflow as plain JSON values; `read_workflow` reads it back.
 
-    Workers appear by name, or by id where a pool is given that hides its names.
+    Workers appear by name, or by id where a pool is given that masks its names.
     """
     by_id = pool if pool is not None and pool.mask_names else None
     return {
@@ -282,7 +292,7 @@ def workflow_document(workflow: Workflow, pool: Pool | None = None) -> dict[str,
 
 
 def read_steps(steps: Sequence[object], pool: Pool | None, tolerate: Tolerate) -> tuple[Step, ...]:
-    """The steps of the JSON form's list."""
+    """Read the steps of the JSON form."""
     return tuple(_read_step(index, step, pool, tolerate) for index, step in enumerate(steps))
 
 
@@ -314,13 +324,12 @@ def _refuse(where: str, fact: str, _reading: str) -> None:
 
 _CLOSING: Final = re.compile(r"(?:\}\s*+){0,3}(?:\*\*\s*+)?(?:`{1,4}|~{3,4})?")
 """What may follow a plan without being text: the end of its JSON, of its emphasis, of its fence.
-Bounded, so that a model in training cannot go on with it for ever."""
+Bounded, so that a model in training cannot repeat it for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPlan:
-    """What a text came to. `workflow` is None when the text accepts the answer there is;
-    `warnings` say what was tolerated, in words for a person."""
+    """The result of parsing. `workflow` is None when the text accepts the answer there is."""
 
     workflow: Workflow | None
     warnings: tuple[str, ...] = ()
@@ -334,13 +343,22 @@ def parse(
     strict: bool = False,
     may_accept: bool = False,
 ) -> ParsedPlan:
-    """Read the plan in a conductor's text, in time linear in its length.
+    """Parse the plan in a conductor's text, in time linear in its length.
 
-    Raises `MalformedPlan` and nothing else. Which lists are the plan is told in
-    `podium.plan.search`. Text after the plan is ignored with a warning; with `strict`, which is
-    for training, it makes the plan malformed. `may_accept` says that there is an answer of an
-    earlier round: then an empty plan accepts that answer, and `all` in the first step means the
-    earlier round's steps, where otherwise it means nothing.
+    Args:
+        text: What the conductor wrote; the last complete plan in it counts.
+        pool: The workers that it may name.
+        max_steps: The most steps that it may have.
+        strict: Refuse text after the plan instead of warning of it; for training.
+        may_accept: An earlier round has an answer: an empty plan accepts it, and `all` in the first
+            step means that round's steps, where otherwise it means nothing.
+
+    Returns:
+        The workflow, and warnings of what was tolerated.
+
+    Raises:
+        MalformedPlan: There is no valid plan in the text.
+
     """
     warnings: list[str] = []
 
@@ -369,7 +387,7 @@ def parse(
 
 
 def _check_lengths(lists: Mapping[str, Sequence[object]], max_steps: int) -> None:
-    """One entry for each step in every list, and not too many of them."""
+    """Check that all lists have one entry for each step, and not too many of them."""
     lengths = {label: len(entries) for label, entries in lists.items()}
     if len(set(lengths.values())) > 1:
         counts = list(lengths.values())

@@ -1,21 +1,22 @@
-"""A workflow as the text that conductors write.
+"""Write a workflow as the text of a plan, and the schema and grammar of such texts.
 
-Two orders are in use. A model that reads an instruction follows the paper: three lists, one on each
-line. A small one that was trained to plan goes step by step, in JSON: it names a worker right after
-it has worded the subtask, where the third id of a list would have to be counted out.
+Two orders are in use. Models that follow instructions write the paper's three lists. Small trained
+models write JSON step by step, a worker right after its subtask: in a list they lose count.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
 from podium.conductors.plan.parser import ACCESS_LIST, LISTS, MODEL_ID, STEPS, SUBTASKS
 from podium.core.pool import Pool
-from podium.core.workflow import Workflow
+from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
 
 Order = Literal["lists", "step-by-step"]
-"""What stands together: the ids, the subtasks, the access of all steps; or all of one step."""
+"""The order of a plan: all ids, all subtasks, all accesses; or step by step."""
 
 ACCEPTANCE: Final = {
     "lists": "\n".join(f"{label} = []" for label in LISTS),
@@ -24,7 +25,7 @@ ACCEPTANCE: Final = {
 
 
 def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
-    """The plan as text; `parse` reads it back. Raises `UnknownWorker` for one outside the pool."""
+    """Write the plan; `parse` reads it back. `UnknownWorker` for a worker outside the pool."""
     ids = [pool.index(step.worker) for step in workflow.steps]
     subtasks = [step.subtask for step in workflow.steps]
     accesses = [["all"] if step.access == "all" else list(step.access) for step in workflow.steps]
@@ -41,5 +42,202 @@ def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
 
 
 def write_acceptance(order: Order = "lists") -> str:
-    """The text that accepts the answer of the round before: a plan without steps."""
+    """Write a plan without steps, which accepts the answer of the round before."""
     return ACCEPTANCE[order]
+
+
+_CHARACTER: Final = r'[^"\\\x00-\x1F\x7F] | "\\" ["\\/nt]'
+
+_FIRST_CHARACTER: Final = (
+    r'[^"\\\x00-\x20\x7F-\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000] | "\\" ["\\/]'
+)
+"""No white space, so that a subtask is never blank."""
+
+
+def grammar(
+    pool: Pool,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    *,
+    may_accept: bool = False,
+    max_subtask_chars: int = 200,
+    subtask: str | None = None,
+    order: Order = "lists",
+) -> str:
+    """Return the GBNF grammar of the plans for this pool.
+
+    Args:
+        pool: The workers.
+        max_steps: The most steps.
+        may_accept: Also allow the plan without steps, and `all` for the first step.
+        max_subtask_chars: Length of a subtask, so that a small model cannot ramble.
+        subtask: Make every subtask this text, for models too small to write one.
+        order: The order of the plan.
+
+    Returns:
+        The grammar.
+
+    """
+    beginning = f"{MODEL_ID} = [" if order == "lists" else f'{{"{STEPS}": ['
+    plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
+    if may_accept:
+        plans.append(_quoted(write_acceptance(order).removeprefix(beginning)))
+    rules = [
+        f"root ::= {_quoted(beginning)} ({' | '.join(plans)})",
+        *(_RULES[order](steps) for steps in range(1, max_steps + 1)),
+        f"id ::= {' | '.join(_quoted(str(index)) for index in range(len(pool)))}",
+        *_text_rules(max_subtask_chars, subtask),
+        *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
+    ]
+    return "\n".join(rules) + "\n"
+
+
+def _text_rules(max_subtask_chars: int, subtask: str | None) -> Iterator[str]:
+    if subtask is not None:
+        yield f"text ::= {_quoted(json.dumps(subtask, ensure_ascii=False))}"
+        return
+    yield f'text ::= "\\"" first character{{0,{max_subtask_chars - 1}}} "\\""'
+    yield f"first ::= {_FIRST_CHARACTER}"
+    yield f"character ::= {_CHARACTER}"
+
+
+def _plan_of_lists(steps: int) -> str:
+    """Return the rule of a plan with that many steps, from its first id on."""
+    entries = {
+        SUBTASKS: ["text"] * steps,
+        ACCESS_LIST: [f"access{index}" for index in range(steps)],
+    }
+    comma = f" {_quoted(', ')} "
+    parts = [comma.join(["id"] * steps)]
+    for label, told in entries.items():
+        parts += (_quoted(f"]\n{label} = ["), comma.join(told))
+    return f"plan{steps} ::= {' '.join(parts)} {_quoted(']')}"
+
+
+def _plan_of_steps(steps: int) -> str:
+    """Return the rule of a plan with that many steps, from its first step on."""
+    begin, worker, access = (
+        _quoted(text) for text in ('{"subtask": ', ', "worker": ', ', "access": ')
+    )
+    told = [f"{begin} text {worker} id {access} access{index}" for index in range(steps)]
+    between = _quoted("}, ")
+    return f"plan{steps} ::= {f' {between} '.join(told)} {_quoted('}]}')}"
+
+
+_RULES: Final[Mapping[Order, Callable[[int], str]]] = MappingProxyType(
+    {"lists": _plan_of_lists, "step-by-step": _plan_of_steps}
+)
+
+
+def _access_rules(index: int, may_accept: bool) -> Iterator[str]:
+    """Yield the access rules of step `index`: nothing, all, or earlier steps in ascending order.
+
+    `reads3-1` are the steps that step 3 may name after step 1.
+    """
+    choices = [_quoted("[]")]
+    if index or may_accept:
+        choices.append(_quoted('["all"]'))
+    choices += [f"{_quoted(f'[{read}')} reads{index}-{read}" for read in range(index)]
+    yield f"access{index} ::= {' | '.join(choices)}"
+    for read in range(index):
+        more = [f"{_quoted(f', {later}')} reads{index}-{later}" for later in range(read + 1, index)]
+        yield f"reads{index}-{read} ::= {' | '.join([_quoted(']'), *more])}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict[str, Any]:
+    """Return the JSON Schema of the JSON form.
+
+    Without a pool it describes workflow files: any worker's name, and reasoning is optional. With a
+    pool it is for structured output: workers are the pool's names (ids where names are masked),
+    reasoning comes first so that the model thinks before it plans, and everything is required. It
+    then has no bounds on lengths and numbers, which vendors refuse; `parse` checks those.
+    """
+    if pool is None:
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Podium workflow",
+            **_document(
+                beside={
+                    "question": {"type": "string", "description": "What the workflow answers."},
+                    "routed": {
+                        "type": "object",
+                        "description": "What a learned router decided; nobody executes it.",
+                    },
+                },
+                worker={
+                    "description": "The worker's name, or its id: its place in the pool.",
+                    "anyOf": [
+                        {"type": "string", "minLength": 1},
+                        {"type": "integer", "minimum": 0},
+                    ],
+                },
+                subtask={"minLength": 1},
+                earlier={"minimum": 0},
+                steps={"minItems": 1, "maxItems": max_steps},
+                required=[STEPS],
+            ),
+        }
+    ids = list(range(len(pool)))
+    return _document(
+        worker=(
+            {"description": "The worker's id.", "type": "integer", "enum": ids}
+            if pool.mask_names
+            else {"description": "The worker's name.", "type": "string", "enum": [*pool.names]}
+        ),
+        subtask={},
+        earlier={},
+        steps={"description": f"At most {max_steps}, in order; the last reply is the answer."},
+        required=["reasoning", STEPS],
+    )
+
+
+def _document(
+    *,
+    beside: dict[str, Any] | None = None,
+    worker: dict[str, Any],
+    subtask: dict[str, Any],
+    earlier: dict[str, Any],
+    steps: dict[str, Any],
+    required: list[str],
+) -> dict[str, Any]:
+    """Return the schema, with additions to each of its places."""
+    access = {
+        "description": "The earlier steps whose subtask and reply this one may read, by index.",
+        "anyOf": [
+            {"type": "string", "enum": ["all"]},
+            {"type": "array", "items": {"type": "integer", **earlier}},
+        ],
+    }
+    step = {
+        "type": "object",
+        "properties": {
+            "worker": worker,
+            "subtask": {
+                "type": "string",
+                "description": "What the worker must do, in plain language.",
+                **subtask,
+            },
+            "access": access,
+        },
+        "required": ["worker", "subtask", "access"],
+        "additionalProperties": False,
+    }
+    return {
+        "type": "object",
+        "properties": {
+            **(beside or {}),
+            "reasoning": {"type": "string", "description": "Why this plan; nobody executes it."},
+            STEPS: {
+                "type": "array",
+                "description": "In order; the last reply is the answer.",
+                "items": step,
+                **steps,
+            },
+        },
+        "required": required,
+        "additionalProperties": False,
+    }

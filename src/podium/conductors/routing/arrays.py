@@ -1,7 +1,6 @@
-"""Arrays and numbers as JSON, so that what was learned is kept in text and never in a pickle.
+"""Arrays and numbers as JSON, so that no learned file is a pickle.
 
-What is read can be computed with: no number of a file is infinite, or none at all, and an array is
-of the shape that its reader expects.
+What is read is finite and of the expected shape.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ from podium.core.errors import ConfigError
 
 
 def keep_both_ends(text: str, most: int) -> str:
-    """The text where it has at most so many characters, else as many of its beginning and its end,
-    in lines of their own. Half of a surrogate pair, which nobody can encode, is a question mark."""
+    """Return the text, or its two ends on lines of their own if it is longer than `most`.
+
+    An unpaired surrogate becomes a question mark, so that the text can be encoded.
+    """
     half = most // 2
     read = text if len(text) <= most else f"{text[:half]}\n{text[-half:]}"
     return read.encode("utf-8", "replace").decode("utf-8")
@@ -30,21 +31,20 @@ SEEDS: Final = 2**32
 
 
 def normalize_seed(seed: int) -> int:
-    """The seed itself where generators know it, else one that stands for it."""
+    """Map any integer to a seed that numpy accepts."""
     return seed % SEEDS
 
 
 Array = NDArray[np.floating[Any]]
-"""What routers compute with."""
 
 Stored = Literal["float32", "float16", "uint16"]
-"""What numbers are kept as: a half is enough where the third digit says nothing any more."""
+"""Types of stored numbers."""
 
 AGAIN: Final = (
     "train it again by `podium train router RECIPE`, or, if that wrote it, by `podium eval fit "
     "STRATEGY SUITE`"
 )
-"""What helps where a file cannot be read."""
+"""The remedy for a file that cannot be read."""
 
 _STORED: Final = MappingProxyType(
     {name: np.dtype(name).newbyteorder("<") for name in ("float32", "float16", "uint16")}
@@ -52,17 +52,17 @@ _STORED: Final = MappingProxyType(
 
 
 def encode_array(array: NDArray[Any], stored: Stored = "float32") -> dict[str, Any]:
-    """The array as JSON: its shape, and its numbers in base64."""
+    """Encode the array as JSON: its shape, and its numbers in base64."""
     numbers = np.ascontiguousarray(array, dtype=_STORED[stored])
     return {"shape": list(array.shape), stored: base64.b64encode(numbers.tobytes()).decode()}
 
 
 Shape = tuple[int | None, ...]
-"""How long an array is along each of its axes; None is any length from 1 up."""
+"""Length of each axis; None is any length from 1 up."""
 
 
 def decode_array(document: object) -> Array:
-    """The array that was packed, in float32, which has room for all that is kept."""
+    """Decode the array to float32, which holds every stored type."""
     try:
         if not isinstance(document, Mapping):
             raise TypeError("not an object")
@@ -83,7 +83,7 @@ def decode_array(document: object) -> Array:
 
 
 def read_array(document: Mapping[str, Any], name: str, shape: Shape) -> Array:
-    """The array that was packed under that name, if it is of that shape."""
+    """Read the array of that name; `ConfigError` if it has another shape."""
     found = decode_array(document.get(name))
     does_fit = found.ndim == len(shape) and all(
         own >= 1 if wanted is None else own == wanted
@@ -98,7 +98,7 @@ def read_array(document: Mapping[str, Any], name: str, shape: Shape) -> Array:
 
 
 def read_number(value: object, what: str, least: float = -np.inf) -> float:
-    """The number that was written down, if it is one that can be computed with."""
+    """Read a finite number; `ConfigError` otherwise."""
     try:
         found = float(value) if isinstance(value, int | float) else np.nan
     except OverflowError:  # JSON has whole numbers of any length
@@ -109,13 +109,12 @@ def read_number(value: object, what: str, least: float = -np.inf) -> float:
 
 
 def round_to_float16(array: Array) -> Array:
-    """The array with as many digits as are kept of it in a half, so that it is the same before it
-    was written down and after."""
+    """Round to float16, so that the array is the same before and after it is stored."""
     return array.astype(np.float16).astype(np.float32)
 
 
 def normalize_rows(rows: Array) -> Array:
-    """Every row at length one; a row of zeros stays as it is."""
+    """Scale every row to length one; a row of zeros stays as it is."""
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     found: Array = rows / np.where(lengths > 0, lengths, 1)
     return found

@@ -1,10 +1,9 @@
 """Encoders: texts as vectors that routers compare.
 
-    encoder = HashedEncoder.fitted(questions)
+    encoder = HashedEncoder.fit(questions)
     vectors = encoder.encode(["What is six times seven?"])
 
-`hashed` counts words and needs no weights; `minilm` is `podium.routing.embedding`, and knows what
-words mean. Encoders of somebody's own are `podium.evals.strategies.routers.encoder`.
+`hashed` counts words and needs no weights; `minilm` is a sentence embedding (`embedding`).
 """
 
 from __future__ import annotations
@@ -28,24 +27,23 @@ from podium.conductors.routing.arrays import (
     read_array,
 )
 from podium.conductors.routing.embedding import Embedder
-from podium.conductors.routing.neighbours import NeighbourScores
-from podium.conductors.routing.words import TokenCounts, WordScores
+from podium.conductors.routing.scores import NeighbourScores, TokenCounts, WordScores
 from podium.core.errors import ConfigError
 
 HASHED: Final = "hashed"
 MINILM: Final = "minilm"
 SCORING: Final = "scoring"
-LOUDNESS: Final = 30.0
-"""What opinions are multiplied by."""
+SCORE_SCALE: Final = 30.0
+"""Scale of the scores, large enough for a strongly regularized head to use them."""
 
 BUCKETS: Final = 2048
-"""How many counters the words of a text are hashed into."""
+"""Number of counters that words are hashed into."""
 
 MOST_CHARACTERS: Final = 16_384
-"""Of a longer text both ends are read, so that no decision takes longer than some milliseconds."""
+"""Characters that are read of a text, from both ends, so that a decision takes milliseconds."""
 
 DIMENSIONS: Final = 128
-"""How many directions of those counters are kept."""
+"""Number of directions that are kept."""
 
 _TOKEN: Final = re.compile(r"[^\W\d_]+|\d|[^\w\s]")
 _OVERSAMPLED: Final = 16
@@ -53,45 +51,46 @@ _PASSES: Final = 4
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors, one row each, of length one."""
+    """Turns texts into vectors of length one."""
 
     def encode(self, texts: Sequence[str]) -> Array:
-        """The texts as rows."""
+        """Encode the texts as rows."""
         ...
 
     def document(self) -> dict[str, Any]:
-        """What it takes to make the same encoder again, as JSON."""
+        """Return the encoder as JSON."""
         ...
 
 
 ReadEncoder = Callable[[object], Encoder]
-"""Makes an encoder of what was written down."""
+"""Reads an encoder from JSON."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashedEncoder:
-    """Counts of words and of pairs of words, weighted by how rare they are (TF-IDF), and of
-    those the directions in which the texts that it was fitted to differ most (latent semantic
-    analysis). `weights` has a number for each bucket, `basis` a column for each direction."""
+    """TF-IDF over hashed words and word pairs, reduced by latent semantic analysis.
+
+    `weights` has a number for each bucket, `basis` a column for each direction.
+    """
 
     weights: Array
     basis: Array
 
     @classmethod
-    def fitted(cls, texts: Sequence[str]) -> HashedEncoder:
-        """An encoder for texts like these. What stands in every one of them weighs nothing."""
+    def fit(cls, texts: Sequence[str]) -> HashedEncoder:
+        """Fit an encoder to the texts; what is in every text weighs nothing."""
         counts = _counts(texts)
         found = (counts != 0).sum(axis=0)
         weights = np.log((1 + len(texts)) / (1 + found)).astype(np.float32)
         return cls(weights, _directions(normalize_rows(counts * weights), DIMENSIONS))
 
     def encode(self, texts: Sequence[str]) -> Array:
-        """The texts as rows of length one; a text of unknown words is a row of zeros."""
+        """Encode the texts as rows of length one; a text of unknown words is a row of zeros."""
         found: Array = normalize_rows(normalize_rows(_counts(texts) * self.weights) @ self.basis)
         return found
 
     def document(self) -> dict[str, Any]:
-        """The encoder as JSON."""
+        """Return the encoder as JSON."""
         return {
             "name": HASHED,
             "weights": encode_array(self.weights),
@@ -100,7 +99,7 @@ class HashedEncoder:
 
 
 def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
-    """The encoder that was written down; `inner` reads one that stands inside another."""
+    """Read an encoder from JSON; `inner` reads one that is nested in another."""
     if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
         raise ConfigError("expected an encoder with a name; " + AGAIN)
     name = document["name"]
@@ -122,7 +121,7 @@ def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
 
 
 def width_of(encoder: Encoder) -> int:
-    """How many numbers an encoder that was written down makes of a question."""
+    """Return the length of an encoder's vectors; `ConfigError` if it cannot encode."""
     try:
         with np.errstate(all="ignore"):  # what is then no number is refused
             rows = encoder.encode(["?"])
@@ -144,8 +143,10 @@ def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _counts(texts: Sequence[str]) -> Array:
-    """How often each bucket is met in each text, dampened: the tenth time says little more than
-    the ninth. The sign of a token keeps those that share a bucket apart on average."""
+    """Count the buckets of each text, as logarithms.
+
+    The sign of a token keeps those that share a bucket apart on average.
+    """
     counts = np.zeros((len(texts), BUCKETS), dtype=np.float32)
     for row, text in enumerate(texts):
         for token in _tokens(text):
@@ -168,8 +169,7 @@ def _place(token: str) -> tuple[int, float]:
 
 
 def _directions(rows: Array, count: int) -> Array:
-    """The directions in which the rows are longest, as columns: the right singular vectors, by
-    random projection (Halko et al. 2011), which does for tables of any height."""
+    """Return the right singular vectors as columns, by random projection (Halko et al. 2011)."""
     count = min(count, *rows.shape)
     rng = np.random.default_rng(0)
     sketch = rng.standard_normal((rows.shape[1], min(count + _OVERSAMPLED, *rows.shape)))
@@ -184,20 +184,19 @@ def _directions(rows: Array, count: int) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoringEncoder:
-    """Two opinions on what each worker will earn: by the meaning of a text, as `encoder` sees it,
-    and by its words. Learned from rewards, unlike the others."""
+    """Two scores for each worker, learned from rewards: by meaning and by words."""
 
     encoder: Encoder
     near: NeighbourScores
     words: WordScores
 
     def encode(self, texts: Sequence[str]) -> Array:
-        """The texts as rows: a number for each worker by each opinion."""
+        """Encode the texts as rows of both scores for each worker."""
         near = self.near.score(self.encoder.encode(texts))
-        return joined(near, self.words.score(TokenCounts.of(texts)))
+        return join_scores(near, self.words.score(TokenCounts.of(texts)))
 
     def document(self) -> dict[str, Any]:
-        """The encoder as JSON."""
+        """Return the encoder as JSON."""
         return {
             "name": SCORING,
             "encoder": self.encoder.document(),
@@ -206,12 +205,12 @@ class ScoringEncoder:
         }
 
 
-def averaged(workers: int) -> Array:
-    """The head, but for its last row, by which what is expected is the average of both opinions."""
-    own = np.eye(workers) / (2 * LOUDNESS)
+def average_head(workers: int) -> Array:
+    """Return the head, without its last row, that averages both scores."""
+    own = np.eye(workers) / (2 * SCORE_SCALE)
     return np.vstack([own, own])
 
 
-def joined(near: Array, words: Array) -> Array:
-    """Both opinions side by side, so large that a head which is held back can still heed them."""
-    return LOUDNESS * np.hstack([near, words])
+def join_scores(near: Array, words: Array) -> Array:
+    """Put both scores side by side, scaled."""
+    return SCORE_SCALE * np.hstack([near, words])

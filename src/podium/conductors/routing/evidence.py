@@ -1,4 +1,4 @@
-"""What a router learns from: a table of what each worker earned on each question."""
+"""The rewards that a router learns from: a log of answers, and its table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from podium.core.task import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewardTable:
-    """A row for each question, a column for each worker; not a number where that worker was not
-    asked that question."""
+    """Rewards by question (row) and worker (column); NaN where the worker was not asked."""
 
     questions: tuple[str, ...]
     workers: tuple[KnownWorker, ...]
@@ -36,26 +35,28 @@ class RewardTable:
 
     @property
     def costs(self) -> Array:
-        """What a question costs with each worker."""
+        """Mean cost of a question for each worker."""
         return np.array([worker.cost for worker in self.workers])
 
     @property
     def whole(self) -> NDArray[np.bool_]:
-        """Which questions every worker was asked. Only on them it is known what routing earns,
-        whomever it chooses: one that sends hard questions to a worker who was never asked them
-        would otherwise drop them from its own score."""
+        """Mask of the questions that every worker was asked.
+
+        Only on them is the reward of routing known, whatever it chooses. A router that sends hard
+        questions to a worker that was never asked them would otherwise drop them from its score.
+        """
         found: NDArray[np.bool_] = np.logical_and.reduce(~np.isnan(self.rewards), axis=1)
         return found
 
     def of(self, rows: Sequence[int]) -> RewardTable:
-        """The same for some of the questions, by their places."""
+        """Return the table of some of the questions."""
         chosen = list(rows)
         return RewardTable(
             tuple(self.questions[row] for row in chosen), self.workers, self.rewards[chosen]
         )
 
     def check(self, least: int) -> None:
-        """Refuse what is too little to learn from."""
+        """Refuse a table with too few questions."""
         if len(self.questions) < least:
             raise ConfigError(
                 f"the questions to learn from are {len(self.questions)}, and {least} are the least "
@@ -72,20 +73,17 @@ class RewardTable:
 
 
 MOST: Final = sys.float_info.max
-"""JSON has whole numbers beyond it, which nothing can be computed with."""
+"""JSON has larger whole numbers, which do not fit a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeLog:
-    """All lines, in their order."""
+    """The lines of a log, in their order."""
 
     outcomes: tuple[Outcome, ...]
 
     def evidence(self, costs: Mapping[str, float] | None = None) -> RewardTable:
-        """The lines as a table of questions and workers.
-
-        `costs` is what a question costs with a worker, by name, instead of what the log says.
-        """
+        """Return the log as a table; `costs` by worker replace those of the log."""
         rewards: dict[tuple[str, str], list[float]] = defaultdict(list)
         for outcome in self.outcomes:
             rewards[outcome.question, outcome.worker].append(outcome.reward)
@@ -124,7 +122,7 @@ class OutcomeLog:
 
 
 def read_log(paths: Sequence[Path]) -> OutcomeLog:
-    """The lines of all these files; an error says which line is wrong and how."""
+    """Read the log files; `ConfigError` names the line that is wrong."""
     found = tuple(outcome for path in paths for outcome in _outcomes(path))
     if not found:
         raise ConfigError(

@@ -1,32 +1,84 @@
-"""The second stage of a router: evolution for what routing earns in the end.
+"""The second stage of a router's training: evolve the head for the reward of routing itself.
 
-Soft targets teach a head what to expect; which worker is asked, and what that earns less what it
-costs, is a step further, with no slope to follow. So the head is moved by separable CMA-ES
-(`podium.routing.separable`): draw heads around the present one, see what routing by each would have
-earned at every mark of the quality bias, move towards the better ones.
+The first stage teaches the head expected rewards. The reward of the worker that is then chosen,
+less its cost, has no gradient, so the head moves by separable CMA-ES (the package `cmaes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podium.conductors.routing.arrays import Array, normalize_seed
-from podium.conductors.routing.quality_bias import MARKS, QualityBias
+from podium.conductors.routing.router import MARKS, QualityBias
 from podium.core.errors import ConfigError, install_command
 
+Vector = NDArray[np.float64]
+
+
+def default_population(parameters: int) -> int:
+    """Return the default population size, ⌈4 + 3 ln n⌉, as in the paper."""
+    return math.ceil(4 + 3 * math.log(parameters))
+
+
+class SeparableCma:
+    """Separable CMA-ES that maximizes; the result is the mean of the distribution.
+
+    The same seed and rewards give the same candidates on every machine.
+    """
+
+    def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
+        try:
+            from cmaes import SepCMA
+        except ImportError as error:
+            raise ConfigError(
+                f"evolution needs the package cmaes, which is not here ({error}); install it by: "
+                f"{install_command('router')}"
+            ) from error
+        self._optimiser = SepCMA(
+            mean=start.copy(), sigma=sigma, population_size=population, seed=seed
+        )
+        self._asked: list[Vector] = []
+        self.sigma = sigma
+
+    @property
+    def found(self) -> Vector:
+        """The current mean."""
+        mean: Vector = self._optimiser.mean.copy()
+        return mean
+
+    def ask(self) -> list[Vector]:
+        """Draw the candidates of the next generation."""
+        self._asked = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]
+        self.sigma = _spread(self._asked, self._optimiser.mean)
+        return self._asked
+
+    def tell(self, rewards: Sequence[float]) -> None:
+        """Report the candidates' rewards, in their order; more is better."""
+        losses = [-reward for reward in rewards]  # it looks for the least
+        self._optimiser.tell(list(zip(self._asked, losses, strict=True)))
+
+
+def _spread(candidates: Sequence[Vector], middle: Vector) -> float:
+    return float(np.sqrt(np.mean((np.array(candidates) - middle) ** 2)))
+
+
 WEIGHED: Final = tuple(range(1, len(MARKS), 3))
-"""Which marks of the quality bias a head is judged at; at the first of all everything goes to the
-cheapest."""
+"""Marks of the quality bias at which a head is scored; at mark 0 the cheapest worker is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """`generations` at most, each of `population` heads (4 + 3 ln n of n numbers where it is None),
-    drawn at `spread` times the mean size of the head's numbers."""
+    """Options of the second stage.
+
+    `population` is 4 + 3 ln n of n numbers by default; heads are drawn at `spread` times the root
+    mean square of the head's numbers.
+    """
 
     generations: int = 60
     population: int | None = None
@@ -44,15 +96,10 @@ def evolve_head(
     *,
     generations: int | None = None,
 ) -> Iterator[Array]:
-    """The head as it is, then the mean of the heads after each generation. Every worker was asked
-    each of the questions."""
-    try:
-        from podium.conductors.routing.separable import SeparableCma, default_population
-    except ImportError as error:
-        raise ConfigError(
-            f"evolution needs the package cmaes, which is not here ({error}); install it by: "
-            f"{install_command('router')}"
-        ) from error
+    """Yield the head, then the mean head after each generation.
+
+    Every worker must have been asked each of the questions.
+    """
     size = float(np.sqrt(np.mean(np.square(head[:-1])))) or 1e-3
     population = evolution.population or default_population(head.size)
     search = SeparableCma(
@@ -69,7 +116,6 @@ def evolve_head(
 def _worth(
     head: Array, vectors: Array, rewards: Array, costs: Array, quality_bias: QualityBias
 ) -> float:
-    """What routing by the head earns less the price of what it costs, at all marks together."""
     expected = vectors @ head[:-1] + head[-1]
     everyone = np.arange(len(vectors))
     total = 0.0

@@ -1,23 +1,19 @@
-"""How a router is learned from evidence, in two stages.
+"""Train a router on a table of rewards, in two stages.
 
 1.  Soft targets. For each question the workers' mean rewards, divided by a temperature, make a
-    distribution, and the head is fitted to it by the least Kullback-Leibler divergence. A reward of
-    one half stands in every distribution as a worker of its own, so that what the head says of a
-    worker is not only relative to the others but a reward that can be expected of it. Workers that
-    were not asked a question are left out of its distribution.
-2.  Evolution (`podium.routing.evolution`), from there on, for what routing earns in the end.
+    distribution, and the head is fitted to it by Kullback-Leibler divergence. A reward of one half
+    is in every distribution as a worker of its own, so that the head learns absolute rewards.
+    Workers that were not asked a question are left out of its distribution.
+2.  Evolution, for the reward of routing itself.
 
-How the head is held back, and for how long it evolves, is decided by questions that it did not
-learn from: parts of the evidence that are left out in turn. By the same parts the quality bias
-gets its
-prices, and the confidence its curve. The head learns from all questions; all that is decided is
-decided by those that every worker was asked (`RewardTable.whole`).
+Regularization, number of generations, prices of the quality bias and the calibration of confidence
+are chosen by cross-validation, on questions that every worker was asked (`RewardTable.whole`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,72 +22,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.routing.arrays import Array, normalize_seed
-from podium.conductors.routing.encoders import Encoder, ScoringEncoder, averaged, joined
+from podium.conductors.routing.encoders import Encoder, ScoringEncoder, average_head, join_scores
 from podium.conductors.routing.evidence import RewardTable
 from podium.conductors.routing.evolution import Evolution, evolve_head
-from podium.conductors.routing.neighbours import NeighbourScores
-from podium.conductors.routing.quality_bias import QualityBias, price_within, routed
-from podium.conductors.routing.router import Calibration, LearnedRouter, expected_by
-from podium.conductors.routing.words import TokenCounts, WordScores
-
-FIRST: Final = 0.9
-SECOND: Final = 0.999
-SMALL: Final = 1e-8
-
-
-class AdamW:
-    """Updates the same arrays in place, step by step."""
-
-    def __init__(self, rate: float, *, decay: float = 0.0) -> None:
-        self._rate = rate
-        self._decay = decay
-        self._steps = 0
-        self._means: list[Array] = []
-        self._squares: list[Array] = []
-
-    def update(self, arrays: Sequence[Array], gradients: Sequence[Array]) -> None:
-        """One step downhill."""
-        if not self._means:
-            self._means = [np.zeros_like(array) for array in arrays]
-            self._squares = [np.zeros_like(array) for array in arrays]
-        self._steps += 1
-        for array, gradient, mean, square in zip(
-            arrays, gradients, self._means, self._squares, strict=True
-        ):
-            mean += (1 - FIRST) * (gradient - mean)
-            square += (1 - SECOND) * (gradient * gradient - square)
-            steady = mean / (1 - FIRST**self._steps)
-            spread = np.sqrt(square / (1 - SECOND**self._steps)) + SMALL
-            array -= self._rate * (steady / spread + self._decay * array)
-
+from podium.conductors.routing.router import (
+    Calibration,
+    LearnedRouter,
+    QualityBias,
+    expected_by,
+    price_within,
+    route,
+)
+from podium.conductors.routing.scores import NeighbourScores, TokenCounts, WordScores
 
 MIDDLE: Final = 0.5
 """The reward that is a worker of its own in every distribution."""
 
 ROUNDS: Final = 40
-"""How often the head is moved; the problem is convex, and each move goes downhill."""
+"""Number of steps; the problem is convex, and each step goes downhill."""
 
 BUDGETS: Final = 11
-"""At how many expenses routing is looked at, from the cheapest worker's to the dearest's."""
+"""Number of budgets at which routing is scored, from the cheapest worker's cost to the highest."""
 
 LEAST_QUESTIONS: Final = 10
 
 SURE: Final = 1.64
-"""How many standard errors a gain must reach: chance alone gets there once in twenty times."""
+"""Standard errors that a gain must reach: a one-sided test at 5 %."""
 
 HELD: Final = 1e-3
-"""How strongly the confidence's curve is held back to the usual one."""
+"""Strength of the prior on the calibration curve."""
 
 LEAST_SLOPE: Final = 1e-3
-"""As good as flat: the confidence's curve never falls."""
+"""Slope of a flat calibration curve, which never falls."""
 
 HALVINGS: Final = 20
-"""How often a step of the confidence's curve is halved at most."""
+"""The most halvings of a step of the calibration curve."""
 
 
 class Hold(NamedTuple):
-    """How strongly a head is held back, and to what: to the average of both opinions on a question
-    (`heeding` them), or to what holds for all questions alike."""
+    """A head's L2 penalty: its strength, and whether it pulls to both scores or to the average."""
 
     strength: float
     heeding: bool
@@ -102,9 +71,12 @@ class Hold(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterTraining:
-    """How a router is taught. `holds` are how the head may be held back, of which the best in
-    `parts` parts is taken, three at the least: evolution needs one to choose by and one to prove
-    itself; `evolution` is the second stage, None to leave it out."""
+    """Options of a router's training.
+
+    `holds` are the penalties to choose from, in `parts` folds of cross-validation, at least 3:
+    evolution needs one fold to choose by and one to test. Without `evolution` there is no second
+    stage.
+    """
 
     temperature: float = 0.5
     holds: tuple[Hold, ...] = (
@@ -118,8 +90,7 @@ class RouterTraining:
 
 @dataclass(frozen=True, slots=True)
 class RouterFit:
-    """The router, and how it came about: the hold that was best, what routing earned with each on
-    questions left out, and for how many generations it evolved."""
+    """The trained router, its penalty, the score of each penalty, and its generations."""
 
     router: LearnedRouter
     hold: Hold
@@ -134,33 +105,33 @@ def fit_router(
     *,
     source: str = "",
 ) -> RouterFit:
-    """The router that comes of the evidence."""
+    """Train a router."""
     evidence.check(LEAST_QUESTIONS)
-    parts = _dealt(evidence.whole, teaching)
-    reading, vectors = _reading(evidence, encoder, parts)
-    lesson = _Lesson(evidence, vectors, teaching, parts)
+    parts = _assign_folds(evidence.whole, teaching)
+    full_encoder, vectors = _fit_encoder(evidence, encoder, parts)
+    data = _TrainingData(evidence, vectors, teaching, parts)
     whole, rewards, costs = evidence.whole, evidence.rewards[evidence.whole], evidence.costs
-    foreseen = {hold: lesson.foreseen(partial(lesson.head, hold=hold)) for hold in teaching.holds}
-    areas = {hold: area(expected[whole], rewards, costs) for hold, expected in foreseen.items()}
+    predicted = {hold: data.predict(partial(data.head, hold=hold)) for hold in teaching.holds}
+    areas = {hold: area(expected[whole], rewards, costs) for hold, expected in predicted.items()}
     hold = max(areas, key=areas.__getitem__)
-    head = lesson.head(lesson.everything, hold)
-    expected = foreseen[hold]
-    quality_bias = QualityBias.learned(expected[whole], rewards, costs)
+    head = data.head(data.everything, hold)
+    expected = predicted[hold]
+    quality_bias = QualityBias.fit(expected[whole], rewards, costs)
     generations = 0
     if teaching.evolution is not None:
-        stage = _Stage(lesson, hold, quality_bias, teaching.evolution)
+        stage = _EvolutionStage(data, hold, quality_bias, teaching.evolution)
         generations = stage.generations()
         if generations:
-            head = stage.head(lesson.everything, generations)
-            expected = lesson.foreseen(lambda rows: stage.head(rows, generations))
-            quality_bias = QualityBias.learned(expected[whole], rewards, costs)
-    chances = certainty(expected[whole], rewards)
-    router = LearnedRouter(evidence.workers, reading, head, quality_bias, chances, source)
+            head = stage.head(data.everything, generations)
+            expected = data.predict(lambda rows: stage.head(rows, generations))
+            quality_bias = QualityBias.fit(expected[whole], rewards, costs)
+    calibration = fit_calibration(expected[whole], rewards)
+    router = LearnedRouter(evidence.workers, full_encoder, head, quality_bias, calibration, source)
     return RouterFit(router, hold, areas, generations)
 
 
-def _dealt(whole: NDArray[np.bool_], teaching: RouterTraining) -> NDArray[np.int64]:
-    """Which part each question is in; those that every worker was asked are shared out evenly."""
+def _assign_folds(whole: NDArray[np.bool_], teaching: RouterTraining) -> NDArray[np.int64]:
+    """Return the fold of each question; those that every worker was asked are dealt out evenly."""
     rng = np.random.default_rng(normalize_seed(teaching.seed))
     found = np.zeros(len(whole), dtype=np.int64)
     for rows in (whole, ~whole):
@@ -168,29 +139,29 @@ def _dealt(whole: NDArray[np.bool_], teaching: RouterTraining) -> NDArray[np.int
     return found
 
 
-def _reading(
+def _fit_encoder(
     evidence: RewardTable, encoder: Encoder, parts: NDArray[np.int64]
 ) -> tuple[Encoder, Array]:
-    """What the router will read questions by, and how it reads these. Opinions on a question are
-    formed on the other parts, for of its own they would tell more than is true."""
+    """Fit the router's encoder, and encode the questions.
+
+    The scores of a question come from the other folds, so that they are not too good to be true.
+    """
     questions, rewards = evidence.questions, evidence.rewards
     vectors, counted = encoder.encode(questions), TokenCounts.of(questions)
     found = np.zeros((len(questions), 2 * rewards.shape[1]))
     for part in range(int(parts.max()) + 1):
         own, others = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
-        near = NeighbourScores.fitted(vectors[others], rewards[others])
-        words = WordScores.fitted(counted.some(others), rewards[others])
-        found[own] = joined(near.score(vectors[own]), words.score(counted.some(own)))
+        near = NeighbourScores.fit(vectors[others], rewards[others])
+        words = WordScores.fit(counted.some(others), rewards[others])
+        found[own] = join_scores(near.score(vectors[own]), words.score(counted.some(own)))
     whole = ScoringEncoder(
-        encoder, NeighbourScores.fitted(vectors, rewards), WordScores.fitted(counted, rewards)
+        encoder, NeighbourScores.fit(vectors, rewards), WordScores.fit(counted, rewards)
     )
     return whole, found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Lesson:
-    """The vectors of the questions beside what was earned on them."""
-
+class _TrainingData:
     evidence: RewardTable
     vectors: Array
     teaching: RouterTraining
@@ -201,34 +172,31 @@ class _Lesson:
         return np.ones(len(self.vectors), dtype=bool)
 
     def head(self, rows: NDArray[np.bool_], hold: Hold) -> Array:
-        """The head that is fitted to those rows."""
+        """Fit a head to those rows."""
         vectors, rewards = self.vectors[rows], self.evidence.rewards[rows]
         shape = vectors.shape[1], rewards.shape[1]
-        plain = averaged(shape[1]) if hold.heeding else np.zeros(shape)
-        return fitted_head(vectors, rewards, self.teaching.temperature, hold.strength, plain)
+        plain = average_head(shape[1]) if hold.heeding else np.zeros(shape)
+        return fit_head(vectors, rewards, self.teaching.temperature, hold.strength, plain)
 
-    def foreseen(self, fit_head: Callable[[NDArray[np.bool_]], Array]) -> Array:
-        """What is expected on each question by a head that was taught by the other parts."""
+    def predict(self, fit: Callable[[NDArray[np.bool_]], Array]) -> Array:
+        """Predict the rewards of each question by a head that was fitted to the other folds."""
         found = np.zeros(self.evidence.rewards.shape)
         for part in range(int(self.parts.max()) + 1):
             left_out = self.parts == part
-            found[left_out] = expected_by(fit_head(~left_out), self.vectors[left_out])
+            found[left_out] = expected_by(fit(~left_out), self.vectors[left_out])
         return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Stage:
-    """The second stage of a lesson, from heads that are held back so."""
-
-    lesson: _Lesson
+class _EvolutionStage:
+    data: _TrainingData
     hold: Hold
     quality_bias: QualityBias
     evolution: Evolution
 
     def generations(self) -> int:
-        """How many generations did the questions of one part most good, if the questions of
-        another, which had no say in that, agree that they do good; else none."""
-        choosing, proving = (self.lesson.parts == part for part in range(2))
+        """Return the number of generations that is best on one fold and helps on another."""
+        choosing, proving = (self.data.parts == part for part in range(2))
         states = list(self._states(~choosing & ~proving))
         best = int(np.argmax([self._reached(state, choosing).mean() for state in states]))
         gains = self._reached(states[best], proving) - self._reached(states[0], proving)
@@ -237,15 +205,15 @@ class _Stage:
         return best if gains.mean() > SURE * gains.std(ddof=1) / np.sqrt(len(gains)) else 0
 
     def head(self, rows: NDArray[np.bool_], generations: int) -> Array:
-        """The head that comes of those rows after so many generations."""
+        """Return the head of those rows after so many generations."""
         *_, last = self._states(rows, generations)
         return last
 
     def _states(self, rows: NDArray[np.bool_], generations: int | None = None) -> Iterator[Array]:
-        evidence, whole = self.lesson.evidence, rows & self.lesson.evidence.whole
+        evidence, whole = self.data.evidence, rows & self.data.evidence.whole
         return evolve_head(
-            self.lesson.head(rows, self.hold),
-            self.lesson.vectors[whole],
+            self.data.head(rows, self.hold),
+            self.data.vectors[whole],
             evidence.rewards[whole],
             evidence.costs,
             self.quality_bias,
@@ -254,17 +222,19 @@ class _Stage:
         )
 
     def _reached(self, head: Array, part: NDArray[np.bool_]) -> Array:
-        evidence, whole = self.lesson.evidence, part & self.lesson.evidence.whole
-        expected = expected_by(head, self.lesson.vectors[whole])
-        return by_question(expected, evidence.rewards[whole], evidence.costs)
+        evidence, whole = self.data.evidence, part & self.data.evidence.whole
+        expected = expected_by(head, self.data.vectors[whole])
+        return rewards_by_question(expected, evidence.rewards[whole], evidence.costs)
 
 
-def fitted_head(
+def fit_head(
     vectors: Array, rewards: Array, temperature: float, strength: float, plain: Array
 ) -> Array:
-    """The head whose distribution over the workers is nearest to the rewards', held back to the
-    `plain` one, which has no last row. Moved by a bound of the curvature that holds everywhere
-    (Böhning and Lindsay 1988), so no step is too long."""
+    """Fit the head by Kullback-Leibler divergence, with an L2 penalty towards `plain`.
+
+    Steps use a bound of the curvature that holds everywhere (Böhning and Lindsay 1988), so none is
+    too long. `plain` has no last row.
+    """
     inputs = np.hstack([vectors, np.ones((len(vectors), 1), dtype=vectors.dtype)])
     asked = ~np.isnan(rewards)
     logits = np.where(asked, (np.nan_to_num(rewards) - MIDDLE) / temperature, -np.inf)
@@ -284,25 +254,25 @@ def fitted_head(
 
 
 def area(expected: Array, rewards: Array, costs: Array) -> float:
-    """What routing earns on the average over all that could be spent on a question, from the
-    cheapest worker's cost to the dearest's, where every worker was asked."""
-    return float(by_question(expected, rewards, costs).mean())
+    """Return the mean reward of routing over all budgets, from the lowest cost to the highest."""
+    return float(rewards_by_question(expected, rewards, costs).mean())
 
 
-def by_question(expected: Array, rewards: Array, costs: Array) -> Array:
-    """What routing earns on each question, on the average over all that could be spent."""
+def rewards_by_question(expected: Array, rewards: Array, costs: Array) -> Array:
+    """Return the mean reward of routing over all budgets, for each question."""
     budgets = np.linspace(costs.min(), costs.max(), BUDGETS)
     prices = [price_within(expected, costs, float(budget)) for budget in budgets]
     everyone = np.arange(len(rewards))
-    found = np.stack([rewards[everyone, routed(expected, costs, price)] for price in prices])
+    found = np.stack([rewards[everyone, route(expected, costs, price)] for price in prices])
     averages: Array = found.mean(axis=0)
     return averages
 
 
-def certainty(expected: Array, rewards: Array) -> Calibration:
-    """The logistic curve that makes chances of expected rewards, by Newton's method, whose steps
-    are halved until they go downhill. Where no more was earned as more was expected, what is
-    expected tells nothing, and the chance is what was earned on the average."""
+def fit_calibration(expected: Array, rewards: Array) -> Calibration:
+    """Fit the logistic curve from expected rewards to chances, by damped Newton steps.
+
+    Where rewards do not rise with expected rewards, the chance is the mean reward.
+    """
     inputs = np.stack([expected.ravel() - MIDDLE, np.ones(expected.size)], axis=1)
     earned = rewards.ravel().astype(np.float64)
     usual = np.array([Calibration().slope, 0.0])
@@ -331,8 +301,7 @@ def certainty(expected: Array, rewards: Array) -> Calibration:
 
 
 def _distribution(logits: Array) -> Array:
-    """A softmax over the workers and the middle reward, whose logit is zero, of which the workers'
-    part is returned."""
+    """Return the workers' part of a softmax over workers and the middle reward, of logit 0."""
     highest = np.maximum(logits.max(axis=1, keepdims=True), 0)
     raised = np.exp(logits - highest)
     found: Array = raised / (raised.sum(axis=1, keepdims=True) + np.exp(-highest))

@@ -1,24 +1,19 @@
-"""The learned router: one worker for a question, by what each is expected to earn and to cost.
+"""The learned router: one worker for a question, by expected reward and cost.
 
     router = LearnedRouter.load(Path("router.json"))
     router.check(pool)
     decision = router.decide("What is six times seven?", pool, quality_bias=0.5)
     decision.worker, decision.confidence, decision.scores
 
-A linear head over what its encoder makes of the question says for each worker what reward to expect
-of it. The quality bias weighs that against money: at 1 the best worker that the head expects, at 0
-the cheapest, and between them what the head expects less the worker's cost times a price that was
-learned from the log (`podium.conductors.routing.quality_bias`). How the head is learned is
-`podium.routing.learning`.
-
-The file is versioned JSON, its numbers in base64; nothing of it is run.
+A linear head over the encoded question predicts each worker's reward. The quality bias weighs that
+against cost. The file is versioned JSON with numbers in base64.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -29,16 +24,125 @@ import numpy as np
 from podium._util.files import read_json, write_whole, writing
 from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array, read_number
 from podium.conductors.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
-from podium.conductors.routing.quality_bias import QualityBias
 from podium.conductors.tiers import RoutingDecision
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+
+MARKS: Final = tuple(mark / 20 for mark in range(21))
+"""Quality biases with a learned price; between them prices are interpolated."""
+
+HALVINGS: Final = 40
+"""Steps of the bisection for a price."""
+
+
+@dataclass(frozen=True, slots=True)
+class QualityBias:
+    """The price of a dollar in rewards at each of `MARKS`, falling from first to last.
+
+    The last price is the one at which routing earned most on left-out questions. Each mark before
+    it spends that share of the way from the cheapest worker's cost: equal steps of the bias are
+    equal steps of money.
+    """
+
+    prices: tuple[float, ...]
+
+    def price(self, quality_bias: float) -> float:
+        """Return the reward that a unit of cost must bring at that bias."""
+        if not 0 <= quality_bias <= 1:
+            raise UsageError(
+                f"expected a quality bias between 0 (cheapest) and 1 (best), not {quality_bias:g}"
+            )
+        return float(np.interp(quality_bias, MARKS, self.prices))
+
+    def choose(
+        self, expected: Array, costs: Array, quality_bias: float, places: Sequence[int]
+    ) -> int:
+        """Return the place of the worker that is worth most; of equals, the cheaper."""
+        price = self.price(quality_bias)
+        if quality_bias == 0:  # nothing that is expected outweighs money
+            return min(places, key=lambda place: (costs[place], -expected[place]))
+        return max(
+            places, key=lambda place: (expected[place] - price * costs[place], -costs[place])
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return the prices as JSON."""
+        return {"prices": list(self.prices)}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> QualityBias:
+        """Read the prices from JSON."""
+        prices = tuple(read_number(price, "prices from 0 up", 0.0) for price in document["prices"])
+        if len(prices) != len(MARKS):
+            raise ValueError(f"expected {len(MARKS)} prices, not {len(prices)}")
+        return cls(prices)
+
+    @classmethod
+    def fit(cls, expected: Array, rewards: Array, costs: Array) -> QualityBias:
+        """Fit the prices to rewards expected on left-out questions (rows) of each worker (columns).
+
+        Every worker was asked each question. The last price can spend less than the head would:
+        where the head is wrong about the best worker, the money is lost.
+        """
+        lowest = float(costs.min())
+        budgets = np.linspace(lowest, _spent(expected, costs, 0.0), len(MARKS))
+        prices = [price_within(expected, costs, float(budget)) for budget in budgets]
+        best = max(prices, key=lambda price: mean_reward(expected, rewards, costs, price))
+        reach = _spent(expected, costs, best) - lowest
+        steps = [price_within(expected, costs, lowest + mark * reach) for mark in MARKS[1:-1]]
+        return cls((_ceiling(expected, costs), *steps, best))
+
+
+def mean_reward(expected: Array, rewards: Array, costs: Array, price: float) -> float:
+    """Return the mean reward of routing at that price."""
+    return float(rewards[np.arange(len(rewards)), route(expected, costs, price)].mean())
+
+
+def route(expected: Array, costs: Array, price: float) -> Array:
+    """Return the place of the worker of each question (row) at that price."""
+    cheapest_first = np.argsort(costs, kind="stable")
+    worth = (expected - price * costs)[:, cheapest_first]
+    found: Array = cheapest_first[worth.argmax(axis=1)]
+    return found
+
+
+def _spent(expected: Array, costs: Array, price: float) -> float:
+    return float(costs[route(expected, costs, price)].mean())
+
+
+def _ceiling(expected: Array, costs: Array) -> float:
+    """Return a price at which every question goes to the cheapest worker."""
+    apart = float(expected.max() - expected.min())
+    distinct = np.unique(costs)
+    step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
+    return 2 * apart / step + 1.0
+
+
+def price_within(expected: Array, costs: Array, budget: float) -> float:
+    """Return the price that spends most of the budget: the middle of all that spend as much."""
+    if _spent(expected, costs, 0.0) <= budget:
+        return 0.0
+    ceiling = _ceiling(expected, costs)
+
+    def lowest(spends: Callable[[float], bool]) -> float:
+        low, high = 0.0, ceiling
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if spends(middle) else (middle, high)
+        return high
+
+    first = lowest(lambda price: _spent(expected, costs, price) <= budget)
+    spent = _spent(expected, costs, first)
+    if spent <= costs.min():
+        return first
+    return (first + lowest(lambda price: _spent(expected, costs, price) < spent)) / 2
+
 
 DIRECTORY: Final = Path(__file__).with_name("routers")
 
 
 def shipped_router(name: str) -> Path:
-    """The file of the router of that name, without the prefix that says that it is shipped."""
+    """Return the file of a router that comes with Podium."""
     known = {file.stem: file for file in sorted(DIRECTORY.glob("*.json"))}
     if name not in known:
         raise ConfigError(
@@ -53,37 +157,38 @@ VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class KnownWorker:
-    """A worker that the router was trained with: its name, its model (nothing where the log did not
-    say), and what one question cost on the average, in US dollars or whatever else the log counts
-    in."""
+    """A worker of the training: its name, its model if the log says it, its mean cost of a
+    question."""
 
     name: str
     model: str
     cost: float
 
     def is_(self, worker: WorkerProfile) -> bool:
-        """Whether it is that worker: one of the same name and, where it is known, model."""
+        """True if it is that worker: of the same name and, where known, model."""
         return self.name == worker.name and self.model in ("", worker.model)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How an expected reward becomes a chance: a logistic curve, fitted to questions that the head
-    had not learned from."""
+    """A logistic curve from expected reward to chance, fitted to left-out questions."""
 
     slope: float = 4.0
     middle: float = 0.5
 
     def __call__(self, expected: float) -> float:
-        """The chance that belongs to it."""
+        """Return the chance."""
         steepness = min(max(self.slope * (expected - self.middle), -50.0), 50.0)
         return float(1 / (1 + np.exp(-steepness)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedRouter:
-    """What was learned: `head` has a column for each worker, and a row for each direction of the
-    question's vector and one for what is the same for every question."""
+    """A trained router.
+
+    `head` has a column for each worker, a row for each number of a question's vector, and a last
+    row for the intercept.
+    """
 
     workers: tuple[KnownWorker, ...]
     encoder: Encoder
@@ -94,7 +199,8 @@ class LearnedRouter:
 
     @classmethod
     def load(cls, path: Path) -> LearnedRouter:
-        """The router that `podium train router` wrote; an error says what is wrong with it."""
+        """Load the router that `podium train router` wrote; `ConfigError` says what is wrong with
+        it."""
         document = read_json(path, "make it by `podium train router`")
         try:
             return cls.read(document)
@@ -102,19 +208,18 @@ class LearnedRouter:
             raise ConfigError(f"{path}: {error}") from error
 
     def save(self, path: Path) -> None:
-        """Write it, all of it or none of it."""
+        """Write the file atomically."""
         with writing(path.parent, 0):
             write_whole(path, json.dumps(self.document()) + "\n")
 
     def decide(
         self, question: str, pool: Pool, quality_bias: float = 1.0, confidence: float = 0.0
     ) -> RoutingDecision:
-        """The worker of the pool that is to answer, of those that the router knows.
+        """Choose a worker of the pool among those that the router knows.
 
-        With `quality_bias` 0 the cheapest whatever its chance; above, of those whose chance to be
-        right is
-        at least the `confidence`, with 1 the one of which the most is expected. Where nobody's is,
-        it is who has the best chance, and the decision says how small that is.
+        At a quality bias of 0 it is the cheapest. Above, it is among those with at least that
+        `confidence`, at 1 the one with the highest expected reward. Without any, it is the one with
+        the best chance.
         """
         places = self._places(pool)
         expected = self.expected(self.encoder.encode([question]))[0]
@@ -134,12 +239,12 @@ class LearnedRouter:
         )
 
     def expected(self, vectors: Array) -> Array:
-        """What reward to expect of each worker, a row for each vector of a question."""
+        """Return the expected reward of each worker, a row for each vector."""
         return expected_by(self.head, vectors)
 
     @property
     def costs(self) -> Array:
-        """What a question costs with each worker, on the average."""
+        """Mean cost of a question for each worker."""
         return np.array([worker.cost for worker in self.workers])
 
     @property
@@ -149,11 +254,11 @@ class LearnedRouter:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def knows(self, worker: WorkerProfile) -> bool:
-        """Whether it was trained with that worker."""
+        """True if it was trained with that worker."""
         return any(each.is_(worker) for each in self.workers)
 
     def check(self, pool: Pool) -> None:
-        """Refuse a pool that is not the one that it was trained with, in whatever order."""
+        """Refuse a pool other than that of the training, in any order."""
         changes = self.changes(pool)
         if changes:
             raise ConfigError(
@@ -162,8 +267,10 @@ class LearnedRouter:
             )
 
     def changes(self, pool: Pool) -> tuple[str, ...]:
-        """How the pool differs from the one that it was trained with, a phrase each. A worker is
-        the same if its name is and, where it is known, its model; conductors do not count."""
+        """Return how the pool differs from that of the training, a phrase each.
+
+        A worker is the same if its name is and, where known, its model; conductors do not count.
+        """
         there = {
             worker.name: worker.model for worker in pool if worker.provider != CONDUCTOR_PROVIDER
         }
@@ -187,7 +294,6 @@ class LearnedRouter:
         return tuple(found)
 
     def _places(self, pool: Pool) -> list[int]:
-        """The places of the workers that it knows and the pool has."""
         found = [
             place
             for place, known in enumerate(self.workers)
@@ -202,7 +308,7 @@ class LearnedRouter:
         return found
 
     def document(self) -> dict[str, Any]:
-        """The router as JSON."""
+        """Return the router as JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -219,8 +325,8 @@ class LearnedRouter:
 
     @classmethod
     def read(cls, document: object, inner: ReadEncoder | None = None) -> LearnedRouter:
-        """The router that was written down; `inner` reads what its encoder is made over. One that
-        `podium eval fit` wrote stands inside of what it says of the fitting."""
+        """Read a router from JSON, also from what `podium eval fit` wrote; `inner` reads its
+        encoder."""
         if isinstance(document, Mapping) and document.get("strategy") == "router":
             document = document.get("learned")
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
@@ -255,13 +361,14 @@ class LearnedRouter:
 
 
 def expected_by(head: Array, vectors: Array) -> Array:
-    """What reward a head expects of each worker (columns) on each question (rows). A line leaves 0
-    and 1 behind where it is sure: by that workers are still told apart, and the chance that an
-    answer is right is a curve over it, which stays between them."""
+    """Return the reward that a head expects of each worker (column) on each question (row).
+
+    It may leave the range 0 to 1, which still tells workers apart; the calibration maps it to a
+    chance.
+    """
     found: Array = vectors @ head[:-1] + head[-1]
     return found
 
 
 def _reward(expected: float) -> float:
-    """What is expected, as a reward that can be earned."""
     return min(max(expected, 0.0), 1.0)

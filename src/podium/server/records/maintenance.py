@@ -22,7 +22,7 @@ from typing import Final
 
 from podium._util.process import this_process
 from podium.client.client import AsyncPodium
-from podium.conductors.names import resume_conflict
+from podium.conductors.builtin import resume_conflict
 from podium.core.errors import (
     ConfigError,
     Conflict,

@@ -18,25 +18,25 @@ CODE = ["Write a function that sorts a list.", "Implement a function that revers
 
 
 def test_texts_about_the_same_are_nearer_than_others() -> None:
-    encoder = HashedEncoder.fitted([*FRUIT, *CODE])
+    encoder = HashedEncoder.fit([*FRUIT, *CODE])
     one, other, code, more_code = encoder.encode([*FRUIT, *CODE])
     assert one @ other > max(one @ code, one @ more_code)
     assert code @ more_code > max(code @ one, code @ other)
 
 
 def test_what_stands_in_every_text_weighs_nothing() -> None:
-    encoder = HashedEncoder.fitted([f"Answer in tags. {text}" for text in [*FRUIT, *CODE]])
+    encoder = HashedEncoder.fit([f"Answer in tags. {text}" for text in [*FRUIT, *CODE]])
     bare, wrapped = encoder.encode(["apples", "Answer in tags. apples"])
     assert bare @ wrapped > 0.9
 
 
 def test_rows_have_length_one_and_unknown_words_none() -> None:
-    rows = HashedEncoder.fitted([*FRUIT, *CODE]).encode([FRUIT[0], ""])
+    rows = HashedEncoder.fit([*FRUIT, *CODE]).encode([FRUIT[0], ""])
     assert np.linalg.norm(rows, axis=1).tolist() == pytest.approx([1, 0], abs=1e-5)
 
 
 def test_an_encoder_that_was_written_down_encodes_alike() -> None:
-    encoder = HashedEncoder.fitted([*FRUIT, *CODE])
+    encoder = HashedEncoder.fit([*FRUIT, *CODE])
     again = read_encoder(encoder.document())
     assert np.array_equal(again.encode(CODE), encoder.encode(CODE))
 

@@ -31,7 +31,7 @@ AGENTS = (Agent("planner", "ann"), Agent("solver", "ben"), Agent("critic", "ann"
 
 
 def untaught(seed: int = 0) -> MasRouter:
-    return MasRouter.untaught(POOL.names, QUESTIONS, HashedEncoder.fitted, seed)
+    return MasRouter.untaught(POOL.names, QUESTIONS, HashedEncoder.fit, seed)
 
 
 def test_alone_means_one_step_whoever_else_was_drawn() -> None:

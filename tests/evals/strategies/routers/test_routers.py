@@ -10,9 +10,8 @@ np = pytest.importorskip("numpy")
 
 from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.learning import AdamW
 from podium.evals.strategies.routers import ROUTERS, Outcomes, Router, chosen
-from podium.evals.strategies.routers.base import NeighbourRouter
+from podium.evals.strategies.routers.base import AdamW, NeighbourRouter
 from podium.evals.strategies.routers.routerdc import _contrasts, _cosine_matrix, _Lesson
 from podium.evals.strategies.routers.smoothie import SmoothieGlobal, SmoothieLocal
 
@@ -38,7 +37,7 @@ def split_outcomes(times: int = 5) -> Outcomes:
 
 
 def fitted(name: str, outcomes: Outcomes) -> Router:
-    return ROUTERS[name].fitted(outcomes, HashedEncoder.fitted, 0)
+    return ROUTERS[name].fitted(outcomes, HashedEncoder.fit, 0)
 
 
 @pytest.mark.parametrize("name", ["neighbours", "routerdc"])
@@ -95,7 +94,7 @@ def test_neighbours_never_look_at_the_questions_own_outcome() -> None:
     words = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen"]
     questions = tuple(" ".join(rng.choice(words, 6)) for _ in range(120))
     shares = (rng.random((120, 3)) < [0.2, 0.6, 0.2]).astype(np.float32)
-    router = NeighbourRouter.fitted(Outcomes(questions, WORKERS, shares), HashedEncoder.fitted, 0)
+    router = NeighbourRouter.fitted(Outcomes(questions, WORKERS, shares), HashedEncoder.fit, 0)
     assert router.count > 5
 
 
@@ -189,12 +188,12 @@ class TestSmoothie:
         return Outcomes((*VERSES, *SUMS), WORKERS, shares, tuple(replies))
 
     def test_who_agrees_with_everyone_is_trusted_without_a_label(self) -> None:
-        router = SmoothieGlobal.fitted(self.outcomes(), HashedEncoder.fitted, 0)
+        router = SmoothieGlobal.fitted(self.outcomes(), HashedEncoder.fit, 0)
         assert chosen(router, SUMS[0], WORKERS) == "clerk"
 
     def test_local_trust_changes_with_the_question(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("podium.evals.strategies.routers.smoothie.NEAREST", 4)
-        router = SmoothieLocal.fitted(self.outcomes(), HashedEncoder.fitted, 0)
+        router = SmoothieLocal.fitted(self.outcomes(), HashedEncoder.fit, 0)
         verse, total = router.scores([VERSES[1], SUMS[1]])
         assert verse.argmin() == WORKERS.index("cook")
         assert total.argmin() == WORKERS.index("poet")
@@ -203,9 +202,9 @@ class TestSmoothie:
         shares: Array = np.zeros((1, 2), dtype=np.float32)
         two = Outcomes(("q",), ("a", "b"), shares, (("x", "y"),))
         with pytest.raises(UsageError, match="at least 3 workers"):
-            SmoothieGlobal.fitted(two, HashedEncoder.fitted, 0)
+            SmoothieGlobal.fitted(two, HashedEncoder.fit, 0)
         with pytest.raises(UsageError, match="no words"):
-            SmoothieGlobal.fitted(split_outcomes(1), HashedEncoder.fitted, 0)
+            SmoothieGlobal.fitted(split_outcomes(1), HashedEncoder.fit, 0)
 
 
 def test_the_optimiser_walks_downhill() -> None:

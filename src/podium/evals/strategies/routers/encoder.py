@@ -45,7 +45,7 @@ def encoder_maker(name: str | None) -> MakeEncoder:
     """What makes the encoder of that name: the usual one without a name, else the one that the
     function `module:function` returns when it is called with nothing."""
     if name is None or name == HASHED:
-        return HashedEncoder.fitted
+        return HashedEncoder.fit
     if name == MINILM:
         return lambda texts: _remembering(Embedder.quick())
     return lambda texts: NamedEncoder(name, named_function(name)())

@@ -28,9 +28,9 @@ import numpy as np
 
 from podium.conductors.routing.arrays import Array, encode_array, normalize_seed, read_array
 from podium.conductors.routing.encoders import Encoder, width_of
-from podium.conductors.routing.learning import AdamW
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.workflow import Workflow
+from podium.evals.strategies.routers.base import AdamW
 from podium.evals.strategies.routers.collaborations import (
     ALONE,
     MODES,

@@ -37,8 +37,7 @@ from podium.conductors.routing.arrays import (
     read_array,
 )
 from podium.conductors.routing.encoders import Encoder, width_of
-from podium.conductors.routing.learning import AdamW
-from podium.evals.strategies.routers.base import Outcomes
+from podium.evals.strategies.routers.base import AdamW, Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 
 WIDTH: Final = 64

@@ -1,0 +1,345 @@
+"""Expected rewards of a question, by its neighbours and by its words.
+
+    near = NeighbourScores.fit(vectors, rewards)
+    near.score(vectors)                                        # a number for each worker
+    words = WordScores.fit(TokenCounts.of(questions), rewards)
+    words.score(TokenCounts.of(["What is six times seven?"]))
+
+`NeighbourScores` clusters vectors (k-means) and fits a ridge regression over softmax nearness to
+the centres and over the vector itself: nearest neighbours without keeping them all. Several sets of
+centres are averaged, as their places are chance. `WordScores` is a ridge regression over TF-IDF of
+words and word pairs, solved by conjugate gradients over the questions, so that the number of
+buckets does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from math import log1p
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.conductors.routing.arrays import (
+    AGAIN,
+    Array,
+    encode_array,
+    keep_both_ends,
+    normalize_rows,
+    read_array,
+    read_number,
+    round_to_float16,
+)
+from podium.core.errors import ConfigError
+
+MOST_CENTRES: Final = 400
+QUESTIONS_A_CENTRE: Final = 25
+SHARPNESSES: Final = (15.0, 30.0)
+"""Sharpness of the softmax; the one with the lower leave-one-out error is taken."""
+
+VECTOR_SCALE: Final = 0.5
+"""Scale of the vector, so that the regression uses it less than the centres."""
+
+NEIGHBOUR_RIDGE: Final = 3.0
+"""Strength of the ridge; chosen among a few on training questions of MMLU's first fold."""
+
+SETS: Final = 5
+MOVES: Final = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NeighbourScores:
+    """Ridge regressions over the nearness to `centres`, a set each.
+
+    `table` has a number for each worker of each centre and direction, `level` one for each worker.
+    """
+
+    centres: Array
+    table: Array
+    level: Array
+    sharpness: float
+
+    @classmethod
+    def fit(cls, vectors: Array, rewards: Array) -> NeighbourScores:
+        """Fit the scores; a worker that was not asked counts with its mean reward."""
+        apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
+        sets = [round_to_float16(_centres(vectors, seed)) for seed in range(SETS)]
+        tried = {
+            sharpness: _regress(_features(vectors, sets[0], sharpness), apart)
+            for sharpness in SHARPNESSES
+        }
+        sharpness = min(tried, key=lambda each: tried[each].error)
+        others = [_regress(_features(vectors, each, sharpness), apart) for each in sets[1:]]
+        tables = [tried[sharpness], *others]
+        level = np.mean([table.level for table in tables], axis=0)
+        return cls(
+            np.stack(sets),
+            np.stack([table.slopes for table in tables]).astype(np.float32),
+            level.astype(np.float32),
+            sharpness,
+        )
+
+    def score(self, vectors: Array) -> Array:
+        """Return each worker's expected reward above its mean."""
+        said = [
+            _features(vectors, centres, self.sharpness) @ table
+            for centres, table in zip(self.centres, self.table, strict=True)
+        ]
+        found: Array = np.mean(said, axis=0) + self.level
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return the scores as JSON."""
+        return {
+            "centres": encode_array(self.centres, "float16"),
+            "table": encode_array(self.table),
+            "level": encode_array(self.level),
+            "sharpness": self.sharpness,
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> NeighbourScores:
+        """Read the scores from JSON."""
+        centres = read_array(document, "centres", (None, None, None))
+        level = read_array(document, "level", (None,))
+        seen = sum(centres.shape[1:])  # how near each centre is, and the vector
+        table = read_array(document, "table", (len(centres), seen, len(level)))
+        return cls(centres, table, level, read_number(document.get("sharpness"), "a sharpness"))
+
+
+class _Regression(NamedTuple):
+    """Slopes, intercepts, and the mean squared leave-one-out error."""
+
+    slopes: Array
+    level: Array
+    error: float
+
+
+def _regress(seen: Array, wanted: Array) -> _Regression:
+    middle = seen.mean(axis=0)
+    centred = (seen - middle).astype(np.float64)
+    inverse = np.linalg.inv(centred.T @ centred + NEIGHBOUR_RIDGE * np.eye(seen.shape[1]))
+    slopes = inverse @ (centred.T @ wanted)
+    own = 1 / len(seen) + np.einsum("ij,ij->i", centred @ inverse, centred)
+    left = (wanted - centred @ slopes) / (1 - np.minimum(own, 0.99))[:, None]
+    return _Regression(slopes, -middle @ slopes, float(np.square(left).mean()))
+
+
+def _centres(vectors: Array, seed: int) -> Array:
+    count = max(1, min(MOST_CENTRES, len(vectors) // QUESTIONS_A_CENTRE))
+    rng = np.random.default_rng(seed)
+    centres: Array = vectors[rng.choice(len(vectors), count, replace=False)]
+    for _ in range(MOVES):
+        nearest = (vectors @ centres.T).argmax(axis=1)
+        sums = np.zeros_like(centres)
+        np.add.at(sums, nearest, vectors)
+        is_met = np.bincount(nearest, minlength=count) > 0
+        centres = np.where(is_met[:, None], normalize_rows(sums), centres)
+    return centres
+
+
+def _features(vectors: Array, centres: Array, sharpness: float) -> Array:
+    """Return the nearness to each centre, and the scaled vector."""
+    raised = np.exp(sharpness * (vectors @ centres.T - 1))
+    return np.hstack([raised / raised.sum(axis=1, keepdims=True), VECTOR_SCALE * vectors])
+
+
+BUCKETS: Final = 1 << 16
+WORD_RIDGE: Final = 10.0
+"""Strength of the ridge; of 1, 3, 10, 20 and 30 the best on training questions of MMLU's first
+fold."""
+
+ROUNDS: Final = 30
+CLOSE: Final = 1e-3
+"""Relative residual at which the solver stops early."""
+
+MOST_CHARACTERS: Final = 3072
+"""Characters that are read of a text, from both ends, so that a decision takes milliseconds."""
+
+LINE_BEGINS: Final = 80
+"""Characters of a line in which its first words are looked for."""
+
+_CAPITAL: Final = re.compile(r"\b[A-Z]\w+")
+_TOKEN: Final = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenCounts:
+    """Hashed tokens of texts, one text after another, with their counts and each text's start."""
+
+    buckets: NDArray[np.int64]
+    counts: Array
+    begins: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> TokenCounts:
+        """Count the tokens of the texts."""
+        buckets: list[int] = []
+        counts: list[int] = []
+        begins = []
+        for text in texts:
+            begins.append(len(buckets))
+            met = Counter(map(_bucket, _tokens(text)))
+            buckets += met.keys()
+            counts += met.values()
+        return cls(
+            np.array(buckets, dtype=np.int64),
+            np.array(counts, dtype=np.float64),
+            np.array(begins, dtype=np.int64),
+        )
+
+    def some(self, places: Sequence[int] | NDArray[np.int64]) -> TokenCounts:
+        """Return the counts of some of the texts."""
+        lengths = self.lengths[places]
+        ends = np.cumsum(lengths)
+        begins = ends - lengths
+        within = np.arange(int(lengths.sum())) + np.repeat(self.begins[places] - begins, lengths)
+        return TokenCounts(self.buckets[within], self.counts[within], begins)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of buckets of each text, at least 1."""
+        return np.diff(self.begins, append=len(self.buckets))
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordScores:
+    """For each known bucket its inverse document frequency and a number for each worker.
+
+    `unmet` is the inverse document frequency of all other buckets.
+    """
+
+    buckets: NDArray[np.int64]
+    rarity: Array
+    table: Array
+    unmet: float
+
+    @classmethod
+    def fit(cls, texts: TokenCounts, rewards: Array) -> WordScores:
+        """Fit the scores; a worker that was not asked counts with its mean reward."""
+        buckets, places = np.unique(texts.buckets, return_inverse=True)
+        found = np.bincount(places)
+        rarity: Array = (np.log((1 + len(texts)) / (1 + found)) + 1).astype(np.float32)
+        rows = _Rows.of(texts, places, rarity[places])
+        apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
+        table = rows.back(_solve(rows, apart), len(buckets))
+        return cls(buckets, rarity, round_to_float16(table), float(np.log1p(len(texts)) + 1))
+
+    def score(self, texts: TokenCounts) -> Array:
+        """Return each worker's expected reward above its mean."""
+        places = np.minimum(np.searchsorted(self.buckets, texts.buckets), len(self.buckets) - 1)
+        is_met = self.buckets[places] == texts.buckets
+        rows = _Rows.of(texts, places, np.where(is_met, self.rarity[places], self.unmet))
+        return replace(rows, weights=rows.weights * is_met).onto(self.table)
+
+    def document(self) -> dict[str, Any]:
+        """Return the scores as JSON."""
+        return {
+            "buckets": encode_array(self.buckets, "uint16"),
+            "rarity": encode_array(self.rarity),
+            "table": encode_array(self.table, "float16"),
+            "unmet": self.unmet,
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> WordScores:
+        """Read the scores from JSON."""
+        buckets = read_array(document, "buckets", (None,))
+        rarity = read_array(document, "rarity", (len(buckets),))
+        table = read_array(document, "table", (len(buckets), None))
+        if not 0 <= buckets[0] <= buckets[-1] < BUCKETS or not (np.diff(buckets) > 0).all():
+            raise ConfigError(  # they are looked up by halving, which finds nothing in disorder
+                f"expected the buckets of words in their order, from 0 to {BUCKETS - 1}, each "
+                f"once; {AGAIN}"
+            )
+        unmet = read_number(document.get("unmet"), "how rare words are that were not met", 0.0)
+        return cls(buckets.astype(np.int64), rarity, table, unmet)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Texts as sparse rows of length one."""
+
+    columns: NDArray[np.int64]
+    weights: Array
+    row: NDArray[np.int64]
+    begins: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: TokenCounts, columns: NDArray[np.int64], rarity: Array) -> _Rows:
+        weights = (1 + np.log(texts.counts)) * rarity
+        row = np.repeat(np.arange(len(texts)), texts.lengths)
+        lengths = np.sqrt(np.bincount(row, weights=np.square(weights), minlength=len(texts)))
+        return cls(columns, weights / lengths[row], row, texts.begins)
+
+    def onto(self, table: Array) -> Array:
+        """Return the rows times a table."""
+        found: Array = np.add.reduceat(
+            table[self.columns] * self.weights[:, None], self.begins, axis=0
+        )
+        return found
+
+    def back(self, numbers: Array, width: int) -> Array:
+        """Return a number for each text times the rows: a table of `width` rows."""
+        return np.stack(
+            [
+                np.bincount(self.columns, self.weights * each[self.row], minlength=width)
+                for each in numbers.T
+            ],
+            axis=1,
+        )
+
+
+def _solve(rows: _Rows, wanted: Array) -> Array:
+    """Solve the ridge regression in its dual form by conjugate gradients, all columns at once."""
+    width = int(rows.columns.max()) + 1
+    found = np.zeros_like(wanted, dtype=np.float64)
+    left = wanted.astype(np.float64)
+    towards = left.copy()
+    size = np.square(left).sum(axis=0)
+    enough = CLOSE**2 * size
+    for _ in range(ROUNDS):
+        if (size <= enough).all():
+            break
+        image = rows.onto(rows.back(towards, width)) + WORD_RIDGE * towards
+        along = (towards * image).sum(axis=0)
+        length = np.where(along > 0, size / np.where(along > 0, along, 1), 0.0)
+        found += length * towards
+        left = left - length * image
+        rest = np.square(left).sum(axis=0)
+        towards = left + np.where(size > 0, rest / np.where(size > 0, size, 1), 0.0) * towards
+        size = rest
+    return found
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """Yield words, word pairs, capitalized words, and beginnings and lengths of lines.
+
+    The first token is the text's length, so that no text is empty.
+    """
+    yield f"\t{int(3 * log1p(len(text)))}"
+    text = keep_both_ends(text, MOST_CHARACTERS)
+    words = _TOKEN.findall(text.casefold())
+    yield from words
+    yield from (f"{one} {other}" for one, other in pairwise(words))
+    yield from (f"^{word}" for word in _CAPITAL.findall(text))
+    for line in text.splitlines():
+        first = _TOKEN.findall(line[:LINE_BEGINS].casefold())
+        yield f"\n{' '.join(first[:3])}"
+        yield f"\n{' '.join(first[2:3])}"
+        yield f"\n{int(2 * log1p(len(line)))}"
+
+
+@lru_cache(maxsize=200_000)
+def _bucket(token: str) -> int:
+    return zlib.crc32(token.encode()) % BUCKETS
