@@ -229,7 +229,7 @@ async def test_metrics_count_requests_tokens_and_cost() -> None:
     path = f'endpoint="{PLAIN}"'
     assert f'podium_requests_total{{{path},model="solo",status="200"}} 1' in page
     assert f'podium_requests_total{{{path},model="",status="404"}} 1' in page
-    assert 'podium_tokens_total{model="podium-ultra",kind="output"} 2' in page
+    assert 'podium_tokens_total{kind="output",model="podium-ultra"} 2' in page
     assert 'podium_cost_usd_total{model="solo"} 2' in page
     assert 'podium_runs_total{status="answered"} 1' in page
     assert "podium_requests_in_flight 0" in page

@@ -166,7 +166,7 @@ async def test_what_is_blocked_is_told_as_refused_in_the_dialects_own_words(
         assert (pieces, why) == ([], REFUSED[dialect])
         metrics = (await served.client.get("/metrics")).text
     assert bool(echo.asked) == (place != "question")
-    counted = f'{{guardrail="manners",stage="{place}",action="blocked"}} 2'
+    counted = f'{{action="blocked",guardrail="manners",stage="{place}"}} 2'
     assert f"podium_guardrails_total{counted}" in metrics
 
 

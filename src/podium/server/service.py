@@ -24,7 +24,7 @@ from podium.server.logs import LOGGER
 from podium.server.model_catalog import ModelCatalog, ModelTarget
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.metrics import Metrics, RequestCost, Tally
+from podium.server.records.metrics import Metrics, RequestCost
 from podium.server.records.repository import RunRepository
 from podium.server.statistics.workers import RunDigestCache
 
@@ -100,7 +100,6 @@ class Service:
     started: float
     digests: RunDigestCache = field(default_factory=RunDigestCache)
     traces: TraceRecorder | None = None
-    tally: Tally | None = None
     loader: ModelLoader = field(default_factory=ModelLoader)
     audit: AuditRecorder = field(default_factory=AuditRecorder)
 
@@ -131,9 +130,9 @@ class Service:
         for kind in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
             amount = getattr(cost.usage, kind)
             if amount:
-                self.metrics.tokens.add(target.name, kind.removesuffix("_tokens"), amount=amount)
+                self.metrics.tokens.labels(target.name, kind.removesuffix("_tokens")).inc(amount)
         if cost.cost_usd:
-            self.metrics.cost.add(target.name, amount=cost.cost_usd)
+            self.metrics.cost.labels(target.name).inc(cost.cost_usd)
         if self.traces is not None:
             self.traces.record_cost(target, cost)
 
@@ -192,7 +191,7 @@ async def open_service(
 
 def _left_alone(metrics: Metrics, worker: str, error: WorkerError) -> None:
     """A worker's breaker has opened."""
-    metrics.openings.add(worker)
+    metrics.openings.labels(worker).inc()
     LOGGER.warning("%s has failed too often and is left alone: %s", worker, error)
 
 

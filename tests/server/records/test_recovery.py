@@ -164,9 +164,9 @@ async def test_a_run_that_was_cut_off_is_carried_to_its_end_and_its_done_steps_a
         assert (run.status, run.answer, run.process) == ("answered", "two", this_process())
         assert run.steps[0] == FIRST
         assert server.worker.calls == 1
-        counted = b'podium_runs_recovered_total{status="answered"} 1\n'
+        counted = b'podium_runs_recovered_total{status="answered"} 1.0\n'
         async with asyncio.timeout(10):
-            while counted not in server.parts.metrics.text():
+            while counted not in server.parts.metrics.render():
                 await asyncio.sleep(0.005)
 
 

@@ -293,7 +293,7 @@ async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> No
     ]
     told = [dict(event.attributes or {}) for event in (*run.events, *step.events)]
     assert told == [
-        {"podium.guardrail": "judged", "podium.place": place, "podium.action": "noted"}
+        {"podium.guardrail": "judged", "podium.stage": place, "podium.action": "noted"}
         for place in ("question", "answer")
     ]
     assert SECRET not in repr([(span.attributes, span.events) for span in spans])

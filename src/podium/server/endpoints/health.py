@@ -42,6 +42,7 @@ async def metrics(service: ServiceDep, principal: PrincipalDep) -> Response:
     `metrics`."""
     principal.require("metrics")
     limiter = service.limiter
-    counted = service.metrics if service.tally is None else service.tally.whole()
-    page = counted.text(requests_in_flight=limiter.in_flight, requests_waiting=limiter.waiting)
+    page = service.metrics.render(
+        requests_in_flight=limiter.in_flight, requests_waiting=limiter.waiting
+    )
     return Response(page, media_type=MEDIA_TYPE)

@@ -17,7 +17,6 @@ from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.worker import Worker
 from podium.server.access import Principal
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
-from podium.server.records.metrics import Metrics
 from podium.server.service import Service
 from podium.server.statistics.workers import (
     NOTHING,
@@ -189,19 +188,11 @@ def _role(found: RoleStats) -> dict[str, Any]:
 
 def _direct(name: str, service: Service) -> dict[str, Any]:
     """Requests for the worker by its own name, which leave no run: since the server started."""
-    counted = service.metrics if service.tally is None else service.tally.whole()
-    requests, failed = _requests(name, counted)
+    counts = service.metrics.requests_by_status(name)
+    requests = sum(counts.values())
+    failed = sum(count for status, count in counts.items() if int(status) >= 500)
     started = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="milliseconds")
     return {"requests": requests, "failed": failed, "since": started}
-
-
-def _requests(name: str, counted: Metrics) -> tuple[int, int]:
-    rows = [
-        (labels[2], int(amount))
-        for labels, (amount,) in counted.requests.counted()
-        if labels[1] == name
-    ]
-    return sum(n for _, n in rows), sum(n for status, n in rows if int(status) >= 500)
 
 
 def _moment(seconds: float | None) -> str | None:

@@ -239,14 +239,13 @@ class RequestHandler:
         seconds = time.perf_counter() - self._began
         metrics = self.service.metrics
         model = self._target.name if self._target is not None else ""
-        metrics.requests.add(self._path, model, str(self.exchange.status))
-        metrics.seconds.observe(seconds, self._path, model)
+        metrics.requests.labels(self._path, model, str(self.exchange.status)).inc()
+        metrics.seconds.labels(self._path, model).observe(seconds)
         if self._stream is not None and self._stream.first_piece_at is not None:
-            metrics.first_token.observe(
-                self._stream.first_piece_at - self._began, self._path, model
-            )
+            first_byte = self._stream.first_piece_at - self._began
+            metrics.first_byte.labels(self._path, model).observe(first_byte)
         if self.cost.run is not None:
-            metrics.runs.add(self.cost.run.status)
+            metrics.runs.labels(self.cost.run.status).inc()
         self._count_guardrails()
         if LOGGER.isEnabledFor(logging.INFO):
             LOGGER.info(REQUEST_MESSAGE, extra=self._line(model, seconds))
@@ -259,7 +258,8 @@ class RequestHandler:
         else:
             checks = answered.checks if answered is not None else ()
         for check in checks:
-            self.service.metrics.guardrails.add(check.guardrail, check.stage, check.action)
+            labels = (check.guardrail, check.stage, check.action)
+            self.service.metrics.guardrails.labels(*labels).inc()
 
     def _line(self, model: str, seconds: float) -> dict[str, Any]:
         """What the log says of the request."""

@@ -43,7 +43,7 @@ from podium.server.operation.listener import (
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.maintenance import SEARCH_SECONDS, Parts, RunRecovery
-from podium.server.records.metrics import Tally
+from podium.server.records.metrics import METRICS_DIRECTORY
 from podium.server.service import Service, open_service
 from podium.store import BEATS_PER_LEASE, audit_in, keys_in, open_store
 
@@ -59,9 +59,6 @@ Find = Callable[[], Awaitable[Settings]]
 
 TOLD: Final = "PODIUM_SERVE"
 """The variable that tells the processes of a server what to serve."""
-
-TALLIES: Final = "PODIUM_TALLIES"
-"""The variable that tells them where each writes down what it has counted."""
 
 SESSIONS: Final = "PODIUM_SESSION_SECRET"
 """The variable with what sessions of browsers are signed with; whoever runs several servers at one
@@ -152,7 +149,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         recovery = _recovery(service, settings.store.lease_seconds)
         stack.push_async_callback(recovery.close)
         recovery.start()
-    return _with_tally(service, stack)
+    return service
 
 
 def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
@@ -166,16 +163,6 @@ def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
     )
     every = min(SEARCH_SECONDS, lease_seconds / BEATS_PER_LEASE)
     return RunRecovery(parts, every_seconds=every)
-
-
-def _with_tally(service: Service, stack: AsyncExitStack) -> Service:
-    """The service with what the other processes count, where there are others."""
-    if TALLIES not in os.environ:
-        return service
-    tally = Tally(service.metrics, Path(os.environ[TALLIES]))
-    tally.start()
-    stack.push_async_callback(tally.close)
-    return replace(service, tally=tally)
 
 
 def from_environment() -> FastAPI:
@@ -205,7 +192,7 @@ def serve(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
         workers=server.workers,
     )
     with TemporaryDirectory(prefix="podium-") as directory:
-        os.environ[TALLIES] = directory
+        os.environ[METRICS_DIRECTORY] = directory
         log_address(bound)
         AnnouncedProcesses(configuration, [bound]).run()
 

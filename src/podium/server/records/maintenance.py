@@ -190,8 +190,8 @@ class RunRecovery:
             ended = await parts.podium.resume(
                 run.id, account=account, emit=parts.archive.broadcast, takeover=True
             )
-        parts.metrics.recovered.add(ended.status)
-        parts.metrics.runs.add(ended.status)
+        parts.metrics.recovered.labels(ended.status).inc()
+        parts.metrics.runs.labels(ended.status).inc()
         await self._enter(ended)
 
     async def _end(self, found: AbandonedRun, why: str) -> None:
@@ -203,8 +203,8 @@ class RunRecovery:
             LOGGER.warning("%s could not be ended: %s", found.id, error)
             return
         LOGGER.warning("%s failed: %s", found.id, why)
-        self._parts.metrics.recovered.add("failed")
-        self._parts.metrics.runs.add("failed")
+        self._parts.metrics.recovered.labels("failed").inc()
+        self._parts.metrics.runs.labels("failed").inc()
         await self._enter(replace(run, status="failed"))
 
     async def _enter(self, run: Run) -> None:
