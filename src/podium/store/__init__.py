@@ -1,18 +1,16 @@
-"""The store: where runs are kept.
+"""The store: runs, keys, feedback and the audit log, in SQLite or Postgres.
 
-    store = await open_store("runs.db")          # or a postgresql:// address, or the default
-    journal = Journal(store)                     # writes each event of a run as it happens
+    store = await open_store("runs.db")          # or a postgresql:// URL, or the default file
+    journal = Journal(store)                     # writes the events of a run as they happen
     run = await store.load("last")
 
-`base` says what a store is, `journal` turns a run's events into writes, `pulse` says which runs are
-being performed, and `sql` is the one implementation, for SQLite and Postgres alike. The keys to a
-server are kept beside the runs: `keys` says what they are, and `keys_in` gives them. Importing
-this package is cheap: SQLAlchemy is loaded when a store is opened, and not before.
+Importing this package is cheap: SQLAlchemy is imported when a store is opened.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from podium.core.errors import ConfigError
 from podium.store.audit import AuditLog
@@ -32,12 +30,12 @@ from podium.store.base import (
     RunSummary,
     correction_task,
 )
-from podium.store.journal import BEATS_PER_LEASE, Heartbeat, Journal
+from podium.store.journal import HEARTBEATS_PER_LEASE, Heartbeat, Journal
 from podium.store.keys import KeyStore
 
 __all__ = [
-    "BEATS_PER_LEASE",
     "EVERY_RUN",
+    "HEARTBEATS_PER_LEASE",
     "LEASE_SECONDS",
     "AbandonedRun",
     "AuditLog",
@@ -66,7 +64,7 @@ __all__ = [
 
 
 def default_url() -> str:
-    """The file `podium.db` in the user's data directory."""
+    """Return the URL of `podium.db` in the user's data directory."""
     from podium._util.files import data_dir
 
     return f"sqlite+aiosqlite:///{data_dir() / 'podium.db'}"
@@ -78,12 +76,16 @@ async def open_store(
     to_read: bool = False,
     lease_seconds: float = LEASE_SECONDS,
 ) -> RunStore:
-    """Open a store and bring its schema up to date; without a place, the default one.
+    """Open a store, creating its tables if it is new. Close it after use.
 
-    `where` is a file, `sqlite:///FILE`, or `postgresql://USER@HOST/NAME`. Raises `ConfigError`
-    when it is none of these, and `StoreError` when it cannot be used. With `to_read`
-    a file that can only be read is opened as it is. `lease_seconds` is how long a run counts as
-    being performed after its process last said so. Close the store after use.
+    Args:
+        where: a file, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; the default file if None.
+        to_read: open a read-only file as it is.
+        lease_seconds: a process that misses its heartbeat for so long loses its runs.
+
+    Raises:
+        ConfigError: `where` is not a store's location.
+        StoreError: the database cannot be used, or has another schema.
     """
     from podium.store.sql.run_store import SqlRunStore
 
@@ -92,59 +94,40 @@ async def open_store(
 
 
 def keys_in(store: RunStore) -> KeyStore:
-    """The keys to a server that are kept in that store; raises `ConfigError` where there is no
-    place for any."""
-    keys: KeyStore | None = getattr(store, "keys", None)
-    if keys is None:
-        raise ConfigError(
-            "there is nowhere to keep keys, for runs are not kept in a database; name one under "
-            "[store] in podium.toml"
-        )
+    """Return the API keys of the store; raises `ConfigError` if it has no database."""
+    keys: KeyStore = _part(store, "keys", "API keys")
     return keys
 
 
 def audit_in(store: RunStore) -> AuditLog:
-    """The audit log that is kept in that store; raises `ConfigError` where there is no place for
-    one."""
-    audit: AuditLog | None = getattr(store, "audit", None)
-    if audit is None:
-        raise ConfigError(
-            "there is nowhere to keep an audit log, for runs are not kept in a database; name one "
-            "under [store] in podium.toml"
-        )
+    """Return the audit log of the store; raises `ConfigError` if it has no database."""
+    audit: AuditLog = _part(store, "audit", "an audit log")
     return audit
 
 
 def statistics_in(store: RunStore) -> RunStatistics:
-    """What the runs that are kept in that store came to; raises `ConfigError` where none are."""
-    statistics: RunStatistics | None = getattr(store, "statistics", None)
-    if statistics is None:
-        raise ConfigError(
-            "there is nothing to add up, for runs are not kept in a database; name one under "
-            "[store] in podium.toml"
-        )
+    """Return the statistics of the store; raises `ConfigError` if it has no database."""
+    statistics: RunStatistics = _part(store, "statistics", "statistics of runs")
     return statistics
 
 
 def idempotency_in(store: RunStore) -> IdempotencyStore:
-    """The names of requests that are kept in that store; raises `ConfigError` where there is no
-    place for any."""
-    idempotency: IdempotencyStore | None = getattr(store, "idempotency", None)
-    if idempotency is None:
-        raise ConfigError(
-            "there is nowhere to keep the names of requests, for runs are not kept in a database; "
-            "name one under [store] in podium.toml"
-        )
+    """Return the idempotent requests of the store; raises `ConfigError` if it has no database."""
+    idempotency: IdempotencyStore = _part(store, "idempotency", "idempotency keys")
     return idempotency
 
 
 def feedback_in(store: RunStore) -> FeedbackStore:
-    """What was thought of the runs that are kept in that store; raises `ConfigError` where there
-    is no place for it."""
-    feedback: FeedbackStore | None = getattr(store, "feedback", None)
-    if feedback is None:
-        raise ConfigError(
-            "there is nowhere to keep what was thought of runs, for they are not kept in a "
-            "database; name one under [store] in podium.toml"
-        )
+    """Return the feedback of the store; raises `ConfigError` if it has no database."""
+    feedback: FeedbackStore = _part(store, "feedback", "feedback")
     return feedback
+
+
+def _part(store: RunStore, name: str, content: str) -> Any:
+    part = getattr(store, name, None)
+    if part is None:
+        raise ConfigError(
+            f"{content} require a database: runs are not stored; name one under [store] in "
+            f"podium.toml"
+        )
+    return part

@@ -1,9 +1,9 @@
-"""The audit log, as data: who did what to the server, when and from where.
+"""The audit log: who did what to the server, when and from where.
 
-It is about administrative acts, never about what anybody asked: ids, names of keys and fingerprints
-stand in it, no secrets and no words of questions. Entries are only ever added. Each holds a digest
-of itself and of the one before, so that an entry that was changed, taken out or put in shows; that
-entries were cut off at the end shows only to who noted the last digest elsewhere.
+It records administrative actions with ids, key names and fingerprints, never secrets or prompts.
+Entries are append-only. Each holds a digest of itself and of the entry before, so that a changed,
+removed or inserted entry is detected; truncation at the end is detected only against a digest that
+was noted elsewhere.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ AuditAction = Literal[
     "server started",
     "settings changed",
     "guardrails changed",
-    "schema migrated",
 ]
 
 AuditDetails = Mapping[str, str | int | bool]
-"""What else is worth knowing of an action, by name."""
 
 GENESIS_DIGEST: Final = "0" * 64
-"""What the first entry has in place of the digest of the one before."""
+"""The digest before the first entry."""
 
+USER_PREFIX: Final = "user:"
+"""Prefix of an actor who is a user of the server's machine."""
 
-USER: Final = "user:"
-"""What stands before the name of a user of a machine."""
+_DIGESTED: Final = ("number", "at", "action", "actor", "actor_name", "subject", "origin", "details")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """An action, before it is entered. `who` is a key's id or a user of this machine, `name` what
-    people call them; `subject` is what it was done to, `origin` where it came from."""
+    """An action to record.
+
+    `actor` is a key's id or a user of this machine, `actor_name` a readable name, `subject` the
+    object of the action and `origin` the address or host that it came from.
+    """
 
     action: AuditAction
     actor: str
@@ -61,7 +63,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """A deed on record. `digest` is of all of it and of the entry before."""
+    """A recorded event. `digest` covers the entry and the digest before it."""
 
     number: int
     at: str
@@ -76,8 +78,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerification:
-    """How many entries were checked, the digest of the last one, and the first thing that is wrong
-    with them, None where nothing is."""
+    """The number of valid entries, the last digest, and the first problem found, if any."""
 
     entries: int
     head: str
@@ -85,10 +86,10 @@ class AuditVerification:
 
 
 class AuditLog(Protocol):
-    """Keeps entries."""
+    """Stores audit entries."""
 
-    async def add(self, deed: AuditEvent) -> AuditEntry:
-        """Enter what is done; raises `StoreError` where that cannot be."""
+    async def add(self, event: AuditEvent) -> AuditEntry:
+        """Append an entry; raises `StoreError`."""
         ...
 
     async def entries(
@@ -100,46 +101,45 @@ class AuditLog(Protocol):
         before: int | None = None,
         limit: int = 100,
     ) -> list[AuditEntry]:
-        """Entries from a moment on, of somebody by id or name, the newest first. A user is found
-        with and without `user:`."""
+        """List entries, newest first. `actor` is an id or a name, with or without `user:`."""
         ...
 
     async def verify(self) -> AuditVerification:
-        """Check every entry against the one before it."""
+        """Check the digest of each entry against the one before."""
         ...
 
 
-def entered(deed: AuditEvent, number: int, at: str, before: str) -> AuditEntry:
-    """The deed as the entry that follows the one with the digest `before`."""
+def chain_entry(event: AuditEvent, number: int, at: str, before: str) -> AuditEntry:
+    """Build the entry that follows the one with the digest `before`."""
     entry = AuditEntry(
         number=number,
         at=at,
-        action=deed.action,
-        actor=deed.actor,
-        actor_name=deed.actor_name,
-        subject=deed.subject,
-        origin=deed.origin,
-        details=json.dumps(dict(deed.details), sort_keys=True),
+        action=event.action,
+        actor=event.actor,
+        actor_name=event.actor_name,
+        subject=event.subject,
+        origin=event.origin,
+        details=json.dumps(dict(event.details), sort_keys=True),
         digest="",
     )
     return replace(entry, digest=digest_of(entry, before))
 
 
 def digest_of(entry: AuditEntry, before: str) -> str:
-    """The digest that an entry has after one with that digest."""
-    told = json.dumps([before, *(getattr(entry, name) for name in _DIGESTED)])
-    return sha256(told.encode()).hexdigest()
+    """Compute the digest of an entry that follows one with the digest `before`."""
+    content = json.dumps([before, *(getattr(entry, name) for name in _DIGESTED)])
+    return sha256(content.encode()).hexdigest()
 
 
-def verified(entries: Iterable[AuditEntry]) -> AuditVerification:
-    """Check entries in their order, from the first."""
+def verify_entries(entries: Iterable[AuditEntry]) -> AuditVerification:
+    """Check entries in order, from the first."""
     count, head = 0, GENESIS_DIGEST
     for entry in entries:
         if entry.number != count + 1:
-            missing = f"entry {count + 1} is missing, and {entry.number} stands in its place"
+            missing = f"entry {count + 1} is missing, found {entry.number} in its place"
             return AuditVerification(count, head, missing)
         if entry.digest != digest_of(entry, head):
-            return AuditVerification(count, head, f"entry {entry.number} is not what was entered")
+            return AuditVerification(count, head, f"entry {entry.number} was changed")
         count, head = entry.number, entry.digest
     return AuditVerification(count, head)
 
@@ -147,18 +147,15 @@ def verified(entries: Iterable[AuditEntry]) -> AuditVerification:
 def local_event(
     action: AuditAction, subject: str = "", details: AuditDetails | None = None
 ) -> AuditEvent:
-    """What is done by whoever runs this program, on this machine."""
+    """Build the event of an action by the user who runs this program."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for its user
         user = "unknown"
     return AuditEvent(
         action=action,
-        actor=f"{USER}{user}",
+        actor=f"{USER_PREFIX}{user}",
         subject=subject,
         origin=socket.gethostname(),
         details=details or {},
     )
-
-
-_DIGESTED: Final = ("number", "at", "action", "actor", "actor_name", "subject", "origin", "details")

@@ -1,8 +1,7 @@
-"""What a store is: it keeps runs while they happen and gives them back afterwards.
+"""Interfaces and records of a store.
 
-A run is written in pieces: when it begins, when a round is planned, when a step ends, and when
-it is finished. Every write may be repeated, so that a resumed run can write the same step again.
-Where the pieces are kept is not said here; `NullStore` keeps them nowhere.
+A run is written in pieces: as it begins, as each round is planned, as each step ends, and as a
+whole when it is finished. Each write may be repeated, so that a resumed run can write a step again.
 """
 
 from __future__ import annotations
@@ -16,165 +15,29 @@ from typing import Final, Protocol, runtime_checkable
 from podium.core.errors import NotFound
 from podium.core.run import Round, Run, RunStatus, StepRecord, Tier
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DailyTotals:
-    """What the runs of one day, tier and owner came to, those that still go on left out.
-
-    Money and tokens are sums over the runs of which they are known; `unknown_cost` and
-    `unknown_tokens` count the others.
-    """
-
-    day: str
-    tier: Tier
-    owner: str
-    runs: int
-    tokens: int
-    cost_usd: float
-    unknown_tokens: int
-    unknown_cost: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunRevision:
-    """A run, and when it was last written: as long as that stands, so does all of it."""
-
-    id: str
-    updated_at: str
-
-
-class RunStatistics(Protocol):
-    """Reads many runs. Every method raises `StoreError` when the store cannot do its work. An
-    `owner` of None stands for everybody, and an empty one for runs without a key."""
-
-    async def daily_totals(
-        self, *, since: str, until: str, owner: str | None = None
-    ) -> list[DailyTotals]:
-        """What the runs of these days came to, by day, tier and owner."""
-        ...
-
-    async def list_revisions(
-        self, *, since: str, until: str, limit: int, owner: str | None = None
-    ) -> list[RunRevision]:
-        """The runs of these days that do not go on any more, the newest first."""
-        ...
-
-    async def load(self, ids: Sequence[str]) -> list[Run]:
-        """These runs, whole, in no particular order; those that are gone, or that cannot be read
-        any more, are left out."""
-        ...
-
-
-LONGEST_COMMENT: Final = 10_000
-LONGEST_ANSWER: Final = 2_000
-"""Characters that are kept of a person's words, and of the answer that they say is right."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feedback:
-    """A judgement of a run: `score` is from 0 (useless) to 1 (just right). The latest stands, but
-    a grader's never in the place of a person's.
-
-    `grader` is the name of the grader whose judgement it is, and empty where it is a person's.
-    `task` is a line of a file of tasks: the one that it graded by, or the question with the answer
-    that a person says is right; empty where there is none.
-    """
-
-    run_id: str
-    score: float
-    comment: str = ""
-    given_at: str
-    grader: str = ""
-    task: str = ""
-
-    @property
-    def answer(self) -> str:
-        """The answer that a person says is right; empty where nobody does."""
-        return str(json.loads(self.task)["answer"]) if self.task and not self.grader else ""
-
-
-def correction_task(question: str, answer: str) -> str:
-    """The task that a person makes who says what is right; empty where they say nothing."""
-    if not answer.strip():
-        return ""
-    task = {"question": question, "answer": answer.strip(), "grader": "contains"}
-    return json.dumps(task, ensure_ascii=False)
-
-
-class FeedbackStore(Protocol):
-    """Keeps judgements beside the runs. A run that is deleted takes its own with it."""
-
-    async def save(self, feedback: Feedback) -> None:
-        """Write a judgement in place of an earlier one, unless that is a person's and this is a
-        grader's; raises `NotFound` without such a run."""
-        ...
-
-    async def delete(self, run_id: str) -> None:
-        """Forget what was thought of that run; raises `NotFound` where nobody said."""
-        ...
-
-    async def get(self, run_id: str) -> Feedback | None:
-        """What was thought of that run, if anybody said."""
-        ...
-
-    async def page(self, after: str = "", *, limit: int = 500) -> Sequence[Feedback]:
-        """Judgements in the order of their runs' ids, those after that id; none of a run that is
-        only held for a while, as nothing of it is to be kept."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdempotentRequest:
-    """A request by its name, which is its owner's own. `digest` tells its body from others;
-    `process` is to begin its run, or has."""
-
-    owner: str
-    name: str
-    digest: str
-    run_id: str
-    process: str
-    created_at: str
-
-
-class IdempotencyStore(Protocol):
-    """Keeps the names beside the runs, for a day."""
-
-    async def register(self, request: IdempotentRequest) -> IdempotentRequest:
-        """Write the request down unless one of its name is there already; give the one that is."""
-        ...
-
-    async def take_over(self, found: IdempotentRequest, process: str) -> IdempotentRequest | None:
-        """Have that process begin the run of a request whose own process ended before, or has said
-        nothing for as long as a lease: the request as it is then. None where it may still begin, or
-        another did so first."""
-        ...
-
-    async def remove(self, request: IdempotentRequest) -> None:
-        """Forget a request that came to no run, unless somebody has taken it up meanwhile."""
-        ...
-
-
 LAST: Final = "last"
-"""The word that names the newest run wherever an id is expected."""
+"""Names the newest run wherever an id is expected."""
 
 LEASE_SECONDS: Final = 60.0
-"""How long a run counts as being performed after its process last said so, unless the settings
-say otherwise."""
+"""The default time without a heartbeat after which a process loses its runs."""
 
 RECENT_HOURS: Final = 24
-"""A run that nobody has performed for longer is not gone on with unless somebody asks for it."""
+"""Runs abandoned for longer are resumed only by hand."""
 
 SUMMARY_CHARACTERS: Final = 500
-"""How much of a question and of an answer a summary holds."""
+"""The length to which a summary cuts question and answer."""
+
+MAX_COMMENT: Final = 10_000
+MAX_ANSWER: Final = 2_000
+"""The most characters of a comment, and of the answer that a person says is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run in a list. The question and the answer are cut to `SUMMARY_CHARACTERS`.
+    """A run in a list. Question and answer are cut to `SUMMARY_CHARACTERS`.
 
-    `cost_usd`, `total_tokens`, `calls` and `seconds` are unknown until the run has ended. `steps`
-    and `rounds` are those written so far, and `workers` everyone whom these steps used, those of
-    nested runs included; `owner` is the id of the key that it was asked with, or nothing.
+    `cost_usd`, `total_tokens`, `calls` and `seconds` are unknown until the run has ended. `workers`
+    includes those of nested runs; `owner` is the id of the key of the run, or empty.
     """
 
     id: str
@@ -199,23 +62,11 @@ RunList = list[RunSummary]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbandonedRun:
-    """A run that says that it is running, and that no process performs. `takeovers` counts how
-    often it was taken over since a step of it was last done."""
-
-    id: str
-    owner: str
-    takeovers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs are wanted of a list; a field that is None leaves none out.
+    """Selects runs of a list; None matches all.
 
-    `text` is in the question or the answer, in capitals or not. A `worker` is one that any step
-    used, those of nested runs included. `cost_from` and `cost_to` are dollars, `since` and `until`
-    moments at which a run may have been begun, all of them included; a cost that is unknown is in
-    no range. `owner` is the id of the key that a run was asked with.
+    `text` is searched in question and answer, ignoring case. `worker` includes those of nested
+    runs. Ranges are inclusive; an unknown cost is in none.
     """
 
     text: str | None = None
@@ -232,161 +83,292 @@ class RunFilter:
 EVERY_RUN: Final = RunFilter()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonedRun:
+    """A running run whose process died. `takeovers` counts those since its last finished step."""
+
+    id: str
+    owner: str
+    takeovers: int
+
+
 @runtime_checkable
 class RunStore(Protocol):
-    """Keeps runs. Every method raises `StoreError` when the store cannot do its work, and those
-    that write of a run raise `RunTakenOver` when it was begun or claimed here and another process
-    has claimed it since."""
+    """Stores runs.
+
+    Methods raise `StoreError` when the store fails. Those that write to a run begun or claimed
+    here raise `TakenOver` when another process has claimed it since.
+    """
 
     async def begin(self, run: Run) -> None:
-        """Write a run that begins or is resumed, with the rounds and steps it already has. One that
-        was not claimed here must be new: `RunTakenOver` is raised where another process began
-        it."""
+        """Write a run that begins or is resumed, with the rounds and steps it already has; raises
+        `TakenOver` if it is new here and another process began it."""
         ...
 
     async def save_round(self, run_id: str, round_: Round) -> None:
-        """Write a round that was planned. Its steps are not written: `step` does that."""
+        """Write a planned round, without its steps."""
         ...
 
     async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Write a step that has ended. The plan of its round must have been written before."""
+        """Write a finished step; its round must have been written before."""
         ...
 
     async def finish(self, *runs: Run) -> None:
-        """Write each run whole, in place of all that was written of it before: all of them, or
-        none where an error is raised. Several at once cost little more than one."""
+        """Write ended runs in one transaction, replacing all that was written of them."""
         ...
 
     async def save_until(self, run: Run, until: str) -> None:
-        """Write a run whole, as `finish` does, that nobody wants kept: it may be forgotten after
-        that moment, unless it is written in another way before."""
+        """Write a run, as `finish` does, that may be deleted after `until` unless it is written
+        otherwise before."""
         ...
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
-        """Take a run up for that process: it is running from now on, and is given as it was
-        before. A `takeover` is counted on the run.
+        """Claim a run for a process and return it as it was; its status becomes running.
 
-        A run is named as for `load`. Raises `Conflict` where somebody else performs it, or has
-        taken it up at the same moment, and `NotFound` and `UsageError` as `load` does.
+        The run is named as for `load`. Raises `Conflict` if a live process performs it or claims it
+        at the same moment. A `takeover` is counted on the run.
         """
         ...
 
     async def release_claim(self, run: Run) -> None:
-        """Have a run that was claimed here, and has not begun again, be as it was before; one that
-        was cut off is for whoever looks next. Nothing is done to any other."""
+        """Restore a run that was claimed here and has not begun again."""
         ...
 
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Write down that these runs are still being performed, and give those that another
-        process has claimed meanwhile. One of which no process says so for the time of a lease may
-        be claimed."""
+        """Renew the leases of these runs; return those that another process has claimed."""
         ...
 
     async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
-        """Runs that were cut off with their processes in the last `RECENT_HOURS`, the longest
-        silent first, at most so many; those that are only held are left out."""
+        """List runs whose process died in the last `RECENT_HOURS`, oldest heartbeat first, without
+        those that expire."""
         ...
 
     async def is_claimed(self, run_id: str) -> bool:
-        """Whether a process is at work on the run with that whole id, be it another one than
-        this."""
+        """True if a live process, this or another, performs the run with that full id."""
         ...
 
     async def load(self, run_id: str) -> Run:
-        """Give back a run by its id, by the beginning of it (`run_` may be left out), or `last`.
+        """Load a run by its id, the beginning of it (`run_` may be left out), or `last`.
 
-        Raises `NotFound` when there is none, and `UsageError` when there are several.
+        Raises `NotFound`, and `UsageError` if several ids begin so.
         """
         ...
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
-        """The newest of the wanted runs first, at most `limit` of them.
+        """List the newest runs that match the filter.
 
-        `before` keeps only those older than the run so named (as for `load`, and among those of
-        the wanted owner), which makes the id of a page's last run the way to the next page.
+        `before` names the last run of the page before, as for `load` and among the filter's owner.
         """
         ...
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run and all that it holds. Only its whole id will do. Raises `NotFound` when
-        there is none."""
+        """Delete a run by its full id; raises `NotFound`."""
         ...
 
     async def delete_before(self, moment: str) -> int:
-        """Forget every run that was begun before that moment, as `podium.run.timestamp` writes
-        it, and say how many; those that are still being performed are left."""
+        """Delete runs created before the timestamp, except those still running; return how many."""
         ...
 
     async def delete_expired(self) -> int:
-        """Forget every run that was held for long enough, and say how many; those that are being
-        performed are left."""
+        """Delete expired runs, except those still running; return how many."""
         ...
 
     async def close(self) -> None:
-        """Release what the store holds open. The store cannot be used afterwards."""
+        """Close the store. It cannot be used afterwards."""
         ...
 
 
 class NullStore:
-    """Keeps nothing."""
+    """Stores nothing."""
 
     async def begin(self, run: Run) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     async def save_round(self, run_id: str, round_: Round) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     async def finish(self, *runs: Run) -> None:
-        """Forget them."""
+        """Do nothing."""
 
     async def save_until(self, run: Run, until: str) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
-        """There is never such a run."""
-        raise NotFound(f"no run {run_id!r}: runs are not being stored")
+        """Raise `NotFound`."""
+        raise _not_stored(run_id)
 
     async def release_claim(self, run: Run) -> None:
-        """There is never such a run."""
+        """Do nothing."""
 
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Forget it."""
+        """Return nothing."""
         return ()
 
     async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
-        """There are never any."""
+        """Return nothing."""
         return ()
 
     async def is_claimed(self, run_id: str) -> bool:
-        """There is never such a run."""
+        """Return False."""
         return False
 
     async def load(self, run_id: str) -> Run:
-        """There is never such a run."""
-        raise NotFound(f"no run {run_id!r}: runs are not being stored")
+        """Raise `NotFound`."""
+        raise _not_stored(run_id)
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
-        """No runs."""
+        """Return nothing."""
         return []
 
     async def delete(self, run_id: str) -> None:
-        """There is never such a run."""
-        raise NotFound(f"no run {run_id!r}: runs are not being stored")
+        """Raise `NotFound`."""
+        raise _not_stored(run_id)
 
     async def delete_before(self, moment: str) -> int:
-        """There are never any."""
+        """Return 0."""
         return 0
 
     async def delete_expired(self) -> int:
-        """There are never any."""
+        """Return 0."""
         return 0
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing."""
+
+
+def _not_stored(run_id: str) -> NotFound:
+    return NotFound(f"run not found: {run_id!r}; runs are not being stored")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DailyTotals:
+    """Sums over the ended runs of one day, tier and owner.
+
+    Money and tokens are sums over the runs that reported them; `unknown_cost` and `unknown_tokens`
+    count the others.
+    """
+
+    day: str
+    tier: Tier
+    owner: str
+    runs: int
+    tokens: int
+    cost_usd: float
+    unknown_tokens: int
+    unknown_cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRevision:
+    """A run and when it was last written; an equal revision has equal content."""
+
+    id: str
+    updated_at: str
+
+
+class RunStatistics(Protocol):
+    """Reads many runs. An `owner` of None is everyone, an empty one runs without a key."""
+
+    async def daily_totals(
+        self, *, since: str, until: str, owner: str | None = None
+    ) -> list[DailyTotals]:
+        """Sum the ended runs of these days by day, tier and owner."""
+        ...
+
+    async def list_revisions(
+        self, *, since: str, until: str, limit: int, owner: str | None = None
+    ) -> list[RunRevision]:
+        """List the ended runs of these days, newest first."""
+        ...
+
+    async def load(self, ids: Sequence[str]) -> list[Run]:
+        """Load these runs in no particular order, without those deleted or unreadable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """A judgement of a run, from 0 (useless) to 1 (right). The latest counts, but a grader's never
+    replaces a person's.
+
+    `grader` is empty for a person. `task` is a line of a task file: the one graded by, or the
+    question with the answer that a person says is right; it may be empty.
+    """
+
+    run_id: str
+    score: float
+    comment: str = ""
+    given_at: str
+    grader: str = ""
+    task: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The answer that a person says is right, or an empty string."""
+        return str(json.loads(self.task)["answer"]) if self.task and not self.grader else ""
+
+
+def correction_task(question: str, answer: str) -> str:
+    """Build the task line of a question and its right answer; empty without an answer."""
+    if not answer.strip():
+        return ""
+    task = {"question": question, "answer": answer.strip(), "grader": "contains"}
+    return json.dumps(task, ensure_ascii=False)
+
+
+class FeedbackStore(Protocol):
+    """Stores feedback beside the runs; deleting a run deletes its feedback."""
+
+    async def save(self, feedback: Feedback) -> None:
+        """Replace the run's feedback, unless that is a person's and this a grader's; raises
+        `NotFound`."""
+        ...
+
+    async def delete(self, run_id: str) -> None:
+        """Delete the run's feedback; raises `NotFound` if it has none."""
+        ...
+
+    async def get(self, run_id: str) -> Feedback | None:
+        """Return the run's feedback, if any."""
+        ...
+
+    async def page(self, after: str = "", *, limit: int = 500) -> Sequence[Feedback]:
+        """List feedback by run id, after that id; without runs that expire."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotentRequest:
+    """A request with an idempotency key, unique per owner. `digest` is that of its body; `process`
+    begins its run."""
+
+    owner: str
+    key: str
+    digest: str
+    run_id: str
+    process: str
+    created_at: str
+
+
+class IdempotencyStore(Protocol):
+    """Stores idempotent requests for a day."""
+
+    async def register(self, request: IdempotentRequest) -> IdempotentRequest:
+        """Store the request unless its key exists; return the stored one."""
+        ...
+
+    async def take_over(self, found: IdempotentRequest, process: str) -> IdempotentRequest | None:
+        """Assign a request whose process died to another; None if it is alive or another took it
+        first."""
+        ...
+
+    async def remove(self, request: IdempotentRequest) -> None:
+        """Delete a request that began no run, unless another process took it over."""
+        ...

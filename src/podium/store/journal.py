@@ -1,15 +1,11 @@
-"""The journal: turns the events of one run into writes to a store, in order.
+"""The journal writes the events of a run to a store, in order, and a heartbeat renews its lease.
 
-The engine emits events and must not wait, so they are put into a backlog that a task of the
-journal's own writes out. The backlog is bounded. When it is full, or when a write fails (the disk
-is full, say), the journal falls behind: what the store holds stays the run as it was until then,
-further steps are skipped, and the end of the run writes the run whole. So a slow or broken store
-delays nothing and never costs the answer; at worst it costs what a crash would need to resume.
-Where another process has taken the run over, nothing is written any more, and whoever performs it
-here is told.
+The engine must not wait, so events enter a bounded backlog that a task writes out. When the backlog
+is full or a write fails, further steps are skipped and the end of the run writes the run whole: a
+slow or broken store costs at most what a crash would need to resume.
 
     journal = Journal(store)
-    run = await engine.run(..., emit=journal.emit)
+    run = await podium.run(..., emit=journal.emit)
     await journal.close()
     if journal.error: print(f"this run was not stored: {journal.error}")
 """
@@ -23,33 +19,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from podium.core.errors import PodiumError, RunTakenOver, StoreError, UsageError
+from podium.core.errors import PodiumError, StoreError, TakenOver, UsageError
 from podium.core.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
 from podium.store.base import LEASE_SECONDS, RunStore
 
 BACKLOG: Final = 256
-"""The most writes that may wait. A run makes a few dozen; the values they hold are the run's."""
+"""The most writes that may wait; a run makes a few dozen."""
 
-Written = RunStarted | Planned | StepNoted | StepDone | RoundDone | RunDone
+StoredEvent = RunStarted | Planned | StepNoted | StepDone | RoundDone | RunDone
 
 
 class Journal:
-    """Writes one run down as it happens. Runs nested in it are part of its steps. `lost` is called
-    once, where another process has taken the run over. `run_id` is the run's, where it is known."""
+    """Writes one run as it happens; nested runs are part of its steps. `on_lost` is called once if
+    another process takes the run over."""
 
     def __init__(
         self,
         store: RunStore,
         *,
         backlog: int = BACKLOG,
-        lost: Callable[[RunTakenOver], None] | None = None,
+        on_lost: Callable[[TakenOver], None] | None = None,
         run_id: str | None = None,
     ) -> None:
         self._store = store
-        self._lost = lost
-        self._taken_over: RunTakenOver | None = None
+        self._on_lost = on_lost
+        self._taken_over: TakenOver | None = None
         self._limit = backlog
-        self._backlog: deque[Written] = deque()
+        self._backlog: deque[StoredEvent] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._run_id = run_id
         self._begun = False
@@ -59,44 +55,44 @@ class Journal:
 
     @property
     def run_id(self) -> str | None:
-        """The run that it keeps, once that is known."""
+        """The id of the run, once it is known."""
         return self._run_id
 
     @property
     def error(self) -> StoreError | None:
-        """The first write that failed, or None when the run, once it has ended, is kept whole."""
+        """The first failed write; None again once the end of the run is written."""
         return self._error
 
     @property
-    def taken_over(self) -> RunTakenOver | None:
-        """Why nothing of the run is written any more, where another process performs it."""
+    def taken_over(self) -> TakenOver | None:
+        """The error if another process has taken the run over; nothing more is written then."""
         return self._taken_over
 
-    def insist(self) -> None:
-        """Raise the error where not even the run's beginning was written; nothing more is then."""
+    def require_begun(self) -> None:
+        """Raise the error, and stop writing, if not even the beginning of the run was written."""
         if not self._begun and self._error is not None:
             self._closed = True
             raise self._error
 
-    def lose(self, error: RunTakenOver) -> None:
-        """Another process performs the run: write nothing more, and say so."""
+    def lose(self, error: TakenOver) -> None:
+        """Stop writing, because another process has taken the run over."""
         self._closed = True
         self._backlog.clear()
         if self._taken_over is None:
             self._taken_over = error
-            if self._lost is not None:
-                self._lost(error)
+            if self._on_lost is not None:
+                self._on_lost(error)
 
     def emit(self, event: Event) -> None:
-        """Take an event. Returns at once; must be called on the event loop."""
-        if self._closed or not isinstance(event, Written):
+        """Queue an event. Call it on the event loop."""
+        if self._closed or not isinstance(event, StoredEvent):
             return
         if isinstance(event, RunStarted) and event.parent is None:
             self._follow(event.run_id)
         if event.run_id != self._run_id:
             return
         if isinstance(event, RunDone):
-            self._backlog.clear()  # the end holds everything that was still waiting
+            self._backlog.clear()  # the end includes everything still waiting
         elif self._behind or len(self._backlog) >= self._limit:
             self._behind = True
             return
@@ -105,20 +101,19 @@ class Journal:
             self._writer = asyncio.get_running_loop().create_task(self._write_backlog())
 
     async def drain(self) -> None:
-        """Wait until every event taken so far is written or its write has failed."""
+        """Wait until the queued events are persisted or their writes have failed."""
         while self._writer is not None and not self._writer.done():
             await asyncio.wait({self._writer})
 
     async def close(self) -> None:
-        """Drain, and take no event from now on, so that the store may be closed."""
+        """Drain and ignore further events, so that the store may be closed."""
         self._closed = True
         await self.drain()
 
     def _follow(self, run_id: str) -> None:
         if self._run_id not in (None, run_id):
             raise UsageError(
-                f"this journal keeps run {self._run_id} and was given {run_id}; "
-                f"make a journal for each run"
+                f"this journal writes run {self._run_id}, not {run_id}; use one journal per run"
             )
         self._run_id = run_id
 
@@ -127,15 +122,15 @@ class Journal:
             event = self._backlog.popleft()
             try:
                 await self._write(event)
-            except RunTakenOver as error:
+            except TakenOver as error:
                 self.lose(error)
             except StoreError as error:
                 self._fall_behind(error)
-            # A store may be anyone's, and its bugs must not cost the answer either.
+            # A bug of a third-party store must not cost the answer either.
             except Exception as error:  # noqa: BLE001
                 self._fall_behind(StoreError(f"the store failed unexpectedly: {error!r}"))
 
-    async def _write(self, event: Written) -> None:
+    async def _write(self, event: StoredEvent) -> None:
         match event:
             case RunStarted(run=run):
                 await self._store.begin(run)
@@ -151,34 +146,34 @@ class Journal:
     def _fall_behind(self, error: StoreError) -> None:
         self._behind = True
         self._error = self._error or error
-        # Whatever waits goes on from what could not be written; only the end stands by itself.
+        # Queued events build on what could not be written; only the end is complete in itself.
         self._backlog = deque(event for event in self._backlog if isinstance(event, RunDone))
 
 
 log = logging.getLogger("podium")
 
-BEATS_PER_LEASE: Final = 4
-"""So that a run outlives some beats that come late or fail."""
+HEARTBEATS_PER_LEASE: Final = 4
+"""So that some heartbeats may be late or fail."""
 
 
 class Heartbeat:
-    """Beats for the runs of the journals that are given to it."""
+    """Renews the leases of the runs of its journals."""
 
     def __init__(
-        self, store: RunStore, *, seconds: float = LEASE_SECONDS / BEATS_PER_LEASE
+        self, store: RunStore, *, seconds: float = LEASE_SECONDS / HEARTBEATS_PER_LEASE
     ) -> None:
         self._store = store
         self._seconds = seconds
         self._journals: set[Journal] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._beat: asyncio.Task[None] | None = None
+        self._write_task: asyncio.Task[None] | None = None
 
     @contextmanager
     def of(self, journal: Journal) -> Iterator[None]:
-        """Beat for the journal's run meanwhile."""
+        """Renew the lease of the journal's run within the block."""
         self._journals.add(journal)
         if self._timer is None:
-            self._rest()
+            self._schedule()
         try:
             yield
         finally:
@@ -188,25 +183,25 @@ class Heartbeat:
                 self._timer = None
 
     async def close(self) -> None:
-        """Wait for a beat that is being written, so that the store may be closed."""
-        if self._beat is not None:
-            await asyncio.wait({self._beat})
+        """Wait for a heartbeat in progress, so that the store may be closed."""
+        if self._write_task is not None:
+            await asyncio.wait({self._write_task})
 
-    def _rest(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._go_on)
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._tick)
 
-    def _go_on(self) -> None:
-        if self._beat is None or self._beat.done():
-            self._beat = asyncio.get_running_loop().create_task(self._write())
-        self._rest()
+    def _tick(self) -> None:
+        if self._write_task is None or self._write_task.done():
+            self._write_task = asyncio.get_running_loop().create_task(self._write())
+        self._schedule()
 
     async def _write(self) -> None:
         runs = [journal.run_id for journal in self._journals if journal.run_id is not None]
         try:
             lost = await self._store.heartbeat(runs)
         except PodiumError as error:
-            log.warning("that runs are going on could not be written down: %s", error)
+            log.warning("cannot write the heartbeat of runs: %s", error)
             return
         for journal in tuple(self._journals):
             if journal.run_id in lost:
-                journal.lose(RunTakenOver(f"{journal.run_id} was taken over by another process"))
+                journal.lose(TakenOver(f"{journal.run_id} was taken over by another process"))

@@ -1,10 +1,8 @@
-"""What a run is charged to the key that owns it, whichever process ends it and however often its
-end is written.
+"""Quotas of keys: amounts, rates, reservations and charges.
 
-What a run has used only ever grows. So what it is charged is always its whole sum so far; the
-store remembers of each run what was charged before, and adds the difference to what was used with
-the key. The same sum again adds nothing, an older one that comes late adds nothing, and one that a
-process could not write any more is in the next sum, whoever writes that.
+A run is charged to the key that owns it, by whichever process ends it. What a run has used only
+grows, so each charge is its whole sum so far; the store remembers what it charged before and adds
+the difference. A repeated or late charge therefore adds nothing.
 """
 
 from __future__ import annotations
@@ -13,19 +11,57 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, final
 
-from podium.core.run import Attempt, Run, Tier
+from podium.core.frozen import quick
+from podium.core.run import Run, Tier
 from podium.core.usage import Usage
-from podium.store.keys import ZERO, Amount, KeyCharges, KeyUsage, Rules
+from podium.store.keys import KeyUsage, Rules
 
-SECONDS: Final = 60.0
-"""What a rate counts in."""
+MAX_TOKENS: Final = 10**12
+"""More tokens than any request can use; a larger count is treated as unknown."""
+
+MODEL_OF: Final[Mapping[Tier, str]] = MappingProxyType(
+    {"mini": "podium-mini", "podium": "podium", "ultra": "podium-ultra"}
+)
+"""The model name that runs of a tier are charged as."""
+
+
+@final
+@quick
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Money and tokens."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.usd + other.usd, self.tokens + other.tokens)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.usd - other.usd, self.tokens - other.tokens)
+
+
+ZERO: Final = Amount()
+
+
+def larger_of(one: Amount, other: Amount) -> Amount:
+    """Return the larger sum of money and the larger number of tokens."""
+    return Amount(max(one.usd, other.usd), max(one.tokens, other.tokens))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCharges:
+    """What a key was charged today, this month, and in total."""
+
+    day: Amount = ZERO
+    month: Amount = ZERO
+    total: Amount = ZERO
 
 
 class Bucket:
-    """Refills at `per_minute`. It is full at first, unless something else is `left`, and never
-    holds more than a minute's worth."""
+    """A token bucket that refills at `per_minute` and holds at most a minute's worth."""
 
     __slots__ = ("_at", "left", "per_minute")
 
@@ -35,27 +71,23 @@ class Bucket:
         self._at = now
 
     def wait(self, amount: float, now: float) -> float:
-        """How many seconds must pass until that much can be taken; 0 is now.
+        """Return the seconds until the amount can be taken; 0 is now.
 
-        What is more than the bucket can ever hold may be taken as soon as it is full.
+        An amount larger than the bucket can be taken as soon as the bucket is full.
         """
-        self._refill(now)
+        passed = max(0.0, now - self._at)  # the clock may be set back
+        self._at = now
+        self.left = min(self.left + passed * self.per_minute / 60, self.per_minute)
         missing = min(amount, self.per_minute) - self.left
-        return max(0.0, missing * SECONDS / self.per_minute)
+        return max(0.0, missing * 60 / self.per_minute)
 
     def take(self, amount: float) -> None:
-        """Take that much, into debt if need be; less than nothing is put back."""
+        """Take the amount, into debt if need be; a negative amount is put back."""
         self.left = min(self.left - amount, self.per_minute)
-
-    def _refill(self, now: float) -> None:
-        passed = max(0.0, now - self._at)  # a clock may be set back
-        self._at = now
-        self.left = min(self.left + passed * self.per_minute / SECONDS, self.per_minute)
 
 
 class Rates:
-    """The buckets of one key: requests, and tokens. None is no limit. They are full at first, or
-    have `left` what they had."""
+    """The rate limits of one key, on requests and on tokens; None is no limit."""
 
     __slots__ = ("_requests", "_tokens")
 
@@ -70,25 +102,24 @@ class Rates:
         self._tokens = _bucket(tokens_per_minute, now, left[1])
 
     def wait(self, tokens: int, now: float) -> float:
-        """How many seconds must pass until a request of so many tokens may begin; 0 is now."""
+        """Return the seconds until a request of so many tokens may begin; 0 is now."""
         requests = 0.0 if self._requests is None else self._requests.wait(1.0, now)
         return max(requests, 0.0 if self._tokens is None else self._tokens.wait(tokens, now))
 
-    def begin(self, tokens: int) -> None:
-        """Take a request and its tokens."""
+    def take(self, tokens: int) -> None:
+        """Count a request and its tokens."""
         if self._requests is not None:
             self._requests.take(1.0)
-        if self._tokens is not None:
-            self._tokens.take(tokens)
+        self.correct(tokens)
 
     def correct(self, tokens: int) -> None:
-        """So many more tokens, or fewer, were used than had been taken."""
+        """Count tokens used beyond those taken before; a negative number is put back."""
         if self._tokens is not None:
             self._tokens.take(tokens)
 
     @property
     def left(self) -> tuple[float | None, float | None]:
-        """What is in the buckets of requests and of tokens."""
+        """The requests and tokens left."""
         return (
             None if self._requests is None else self._requests.left,
             None if self._tokens is None else self._tokens.left,
@@ -101,12 +132,13 @@ def _bucket(per_minute: float | None, now: float, left: float | None) -> Bucket 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationRow:
-    """A tab as others see it. `used` is what its calls have used, and `needed` has what those of
-    its `calls` that are in flight may use besides; `granted` is what it could need by the last
-    word of the store. What others must leave to the request is `claimed` as they begin requests,
-    and `taken` as they make calls: what it will probably use, or what it has used or needs where
-    that is more. `run_id` is the run on record that is charged in the end, or empty; a tab that
-    `takes_over` counts what the run had used before, in the place of the tab that it had then.
+    """The reservation of one request in flight, as other processes see it.
+
+    `used` is what its calls have used, `needed` includes what its `calls` in flight may use, and
+    `granted` is the last `needed` that the store accepted. New requests must leave `expected` to
+    it, new calls `reserved`: its estimate, or what it has used or needs if that is more. `run_id`
+    is the stored run that is charged in the end. A reservation that `takes_over` replaces those of
+    the run's former processes.
     """
 
     id: str
@@ -115,8 +147,8 @@ class ReservationRow:
     run_id: str = ""
     takes_over: bool = False
     used: Amount = ZERO
-    claimed: Amount = ZERO
-    taken: Amount = ZERO
+    expected: Amount = ZERO
+    reserved: Amount = ZERO
     needed: Amount = ZERO
     granted: Amount = ZERO
     calls: int = 0
@@ -124,11 +156,10 @@ class ReservationRow:
 
 @dataclass(frozen=True, slots=True)
 class OtherProcesses:
-    """What the tabs of other processes with the same key claim and take, and how many calls they
-    have in flight."""
+    """The reservations of other processes with the same key, and their calls in flight."""
 
-    claimed: Amount = ZERO
-    taken: Amount = ZERO
+    expected: Amount = ZERO
+    reserved: Amount = ZERO
     calls: int = 0
 
 
@@ -137,82 +168,40 @@ NO_OTHERS: Final = OtherProcesses()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationResult:
-    """How the key stands now, and which tabs got what: what each that has grown needs, and what
-    each that was opened claims."""
+    """The state of the key, and the amount granted to each reservation that was not refused."""
 
-    standing: KeyCharges
-    elsewhere: OtherProcesses
+    charges: KeyCharges
+    others: OtherProcesses
     granted: Mapping[str, Amount]
-
-
-def larger_of(one: Amount, other: Amount) -> Amount:
-    """Of money and of tokens, whichever is more."""
-    return Amount(max(one.usd, other.usd), max(one.tokens, other.tokens))
-
-
-class ReservationStore(Protocol):
-    """The tabs of one process among several. Every method raises `StoreError` when the store
-    cannot do its work."""
-
-    async def draw(
-        self,
-        key_id: str,
-        rules: Rules,
-        day: str,
-        *,
-        opened: Sequence[ReservationRow] = (),
-        grown: Sequence[ReservationRow] = (),
-        changed: Sequence[ReservationRow] = (),
-    ) -> ReservationResult:
-        """Write tabs of one key, so far as its caps have room beside the tabs of every process.
-
-        One that is `opened` claims what it asks for, or what is left where that is less, but is
-        not granted where nothing is. One that has `grown` gets all that it needs, or no more than
-        it had: what it has used counts either way. One that was `changed` needs no more than
-        before. This process's lease is renewed where it has run out, or little of it is left.
-        """
-        ...
-
-    async def renew(self) -> None:
-        """The tabs of this process are good for another lease."""
-        ...
-
-    async def sweep(self) -> int:
-        """Settle the tabs whose lease has run out, and say how many: what was used is charged,
-        unless it is a run's that goes on; the end of that run will charge it."""
-        ...
-
-
-LARGEST_COUNT: Final = 10**12
-"""More tokens than any request can have used. A provider that claims more is not believed."""
-
-MODEL_OF: Final[Mapping[Tier, str]] = MappingProxyType(
-    {"mini": "podium-mini", "podium": "podium", "ultra": "podium-ultra"}
-)
-"""The model that a client asked for to get a run of that tier, and that the run is charged as."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCharge:
-    """What a run has used so far, as its key is charged for it on the day that `used` says. The
-    request for the run is counted where it was made, and not here."""
+    """What a run has used so far, charged on the day of `usage`. Its request is counted apart."""
 
     run_id: str
-    used: KeyUsage
+    usage: KeyUsage
 
     @property
-    def charged(self) -> Amount:
-        """What that comes to."""
-        used = self.used
-        return Amount(
-            used.cost_usd + used.assumed_usd,
-            used.input_tokens + used.output_tokens + used.assumed_tokens,
-        )
+    def amount(self) -> Amount:
+        """The amount charged."""
+        return charged_amount(self.usage)
+
+
+def charged_amount(usage: KeyUsage) -> Amount:
+    """Return what the usage counts against a budget, including what was assumed."""
+    return Amount(
+        usage.cost_usd + usage.assumed_usd,
+        usage.input_tokens + usage.output_tokens + usage.assumed_tokens,
+    )
 
 
 def charge_of(run: Run, day: str) -> RunCharge:
-    """What the run has used by now. For what its providers did not tell, it is charged what its
-    budget counted for those calls: what each might have used at most, where anything is capped."""
+    """Compute what the run has used by now.
+
+    Calls with unknown usage are charged what the run's budget counted for them: their maximum,
+    where anything is capped.
+    """
     tokens_in = tokens_out = unknown_tokens = unknown_cost = 0
     cost = 0.0
     for call in run.calls:
@@ -221,13 +210,13 @@ def charge_of(run: Run, day: str) -> RunCharge:
             tokens_out += call.usage.output_tokens or 0
         else:
             unknown_tokens = 1
-        if _is_known_cost(call):
-            cost += call.cost_usd or 0.0
+        if call.cost_usd is not None and 0 <= call.cost_usd < math.inf:
+            cost += call.cost_usd
         else:
             unknown_cost = 1
     planning = run.orchestration
     known_planning = is_plausible(planning)
-    used = KeyUsage(
+    usage = KeyUsage(
         key_id=run.owner,
         day=day,
         model=MODEL_OF[run.tier],
@@ -241,16 +230,77 @@ def charge_of(run: Run, day: str) -> RunCharge:
         assumed_tokens=max(0, run.spent.tokens - tokens_in - tokens_out) if unknown_tokens else 0,
         assumed_usd=max(0.0, run.spent.usd - cost) if unknown_cost else 0.0,
     )
-    return RunCharge(run.id, used)
+    return RunCharge(run.id, usage)
 
 
 def is_plausible(usage: Usage) -> bool:
-    """Whether a provider told what was read and written, and it can be."""
+    """True if the provider reported input and output tokens within reason."""
     inputs, outputs = usage.input_tokens, usage.output_tokens
     if inputs is None or outputs is None:
         return False
-    return 0 <= inputs <= LARGEST_COUNT and 0 <= outputs <= LARGEST_COUNT
+    return 0 <= inputs <= MAX_TOKENS and 0 <= outputs <= MAX_TOKENS
 
 
-def _is_known_cost(call: Attempt) -> bool:
-    return call.cost_usd is not None and 0 <= call.cost_usd < math.inf
+class ReservationStore(Protocol):
+    """The reservations of one process among several; methods raise `StoreError`."""
+
+    async def update(
+        self,
+        key_id: str,
+        rules: Rules,
+        day: str,
+        *,
+        opened: Sequence[ReservationRow] = (),
+        grown: Sequence[ReservationRow] = (),
+        changed: Sequence[ReservationRow] = (),
+    ) -> ReservationResult:
+        """Write reservations of one key as far as its caps have room.
+
+        An `opened` one is granted what it expects, or what is left if that is less and not zero. A
+        `grown` one is granted all that it needs, or nothing more; what it used counts either way.
+        A `changed` one needs no more than before. Renews the lease of this process if necessary.
+        """
+        ...
+
+    async def renew_lease(self) -> None:
+        """Extend the reservations of this process by a lease."""
+        ...
+
+    async def settle_expired(self) -> int:
+        """Charge and delete reservations of dead processes; return how many. Those of a stored run
+        are charged by the end of that run."""
+        ...
+
+
+class QuotaStore(Protocol):
+    """Charges of keys, their rate limits and reservations; methods raise `StoreError`."""
+
+    async def record(
+        self,
+        usage: Sequence[KeyUsage],
+        runs: Sequence[RunCharge] = (),
+        settled: Sequence[str] = (),
+    ) -> None:
+        """Add usage, charge runs what they were not charged yet, and delete settled reservations,
+        in one transaction."""
+        ...
+
+    async def charges(self, key_id: str, day: str) -> KeyCharges:
+        """Return what the key was charged, as of that day."""
+        ...
+
+    async def charged_for(self, run_id: str) -> Amount:
+        """Return what was charged for the run so far."""
+        ...
+
+    async def take(
+        self, key_id: str, rules: Rules, tokens: Sequence[int], correction: int = 0
+    ) -> list[float]:
+        """Take requests of so many tokens from the key's shared rate limits; return 0 for each
+        that may begin, or the seconds until it may. The correction of earlier requests is taken
+        first."""
+        ...
+
+    def reservations(self, process: str, lease_seconds: float) -> ReservationStore:
+        """Return the reservations of a process, which expire with its lease."""
+        ...

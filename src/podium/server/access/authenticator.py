@@ -1,12 +1,13 @@
-"""The gatekeeper: lets visitors in by their keys, and holds each key to its limits.
+"""Authentication by API key, and the quota of each key.
 
-What is known of a key, and of what was spent with it, is in `accounts`, so that a request costs
-microseconds here. Where other processes serve the same keys from the same store, what a key with a
-cap has left is asked of the store (`till`), and so is whether one with a rate may go on.
+What is known of a key is cached for a few seconds, so that a request costs microseconds here; a
+revoked key works that much longer. With several processes on one store, budgets and rate limits of
+a key are asked of the store.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import math
@@ -15,113 +16,114 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
 from podium.core.budget import Account, Budget
-from podium.core.errors import BudgetUnavailable, StoreError
+from podium.core.errors import BudgetUnseen, StoreError
 from podium.core.pool import Pool
 from podium.core.run import Run
 from podium.core.usage import Usage
-from podium.server.access.accounts import Accounts, KeyAccount, SharedRates
 from podium.server.access.policy import Principal, RequestQuota, scope_of
-from podium.server.access.quotas import CostEstimator, Exhausted, Reservation, SharedBudget, dearest
-from podium.server.access.sessions import ParsedSession, Sessions, parse_session
-from podium.server.access.tokens import ID_PREFIX, matches, parse_token
-from podium.server.access.usage import UsageWriter, missing, used_of
+from podium.server.access.quotas import KeyBudget, Reservation, SharedBudget, SharedRates, SpentCap
+from podium.server.access.tokens import (
+    KEY_ID_PREFIX,
+    ParsedSession,
+    Sessions,
+    matches,
+    parse_session,
+    parse_token,
+)
+from podium.server.access.usage import (
+    CostEstimator,
+    UsageWriter,
+    highest_input_price,
+    measure_usage,
+    uncharged,
+)
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
-from podium.store.keys import ZERO, Allowance, Amount, Key, KeyStore, Scope
-from podium.store.quotas import Bucket, Rates, RunCharge, charge_of
+from podium.store.keys import Allowance, Key, KeyStore, Rules, Scope
+from podium.store.quotas import ZERO, Amount, Bucket, Rates, ReservationStore, charge_of
+
+log = logging.getLogger("podium")
+
+KEY_SECONDS: Final = 5.0
+"""How long what was read of a key is cached."""
+
+RENEWALS_PER_LEASE: Final = 4
+"""So that some renewals may be late or fail."""
+
+FAILURES_PER_MINUTE: Final = 100
+"""Wrong keys that one address may send."""
+
+UNKNOWN_KEYS_PER_MINUTE: Final = 600
+"""Unknown keys that are looked up in the store, from all addresses together."""
+
+MAX_ADDRESSES: Final = 10_000
+"""Addresses remembered; the one quiet for longest is forgotten first."""
+
+DAY_SECONDS: Final = 86_400
 
 
-def out_of_budget(principal: Principal, exhausted: Exhausted | None) -> ApiError:
-    """The refusal that says which cap it is; none, where something came back meanwhile."""
-    if exhausted is None:
-        whole = f"a cap of the key {principal.name!r}"
-    else:
-        shown = f"${exhausted.cap:g}" if exhausted.what == "usd" else f"{exhausted.cap:,} tokens"
-        when = {"day": "today", "month": "this month", "total": "it has in all"}[exhausted.period]
-        whole = f"the {shown} that the key {principal.name!r} may spend {when}"
-    if exhausted is None or exhausted.held:
-        return ApiError(
-            "rate_limited",
-            f"requests in flight hold what is left of {whole}; try again when they are done",
-            retry_after=RETRY_SECONDS,
-        )
-    return ApiError("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
-
-
-_ADVICE: Final = {
-    "day": "it begins anew at midnight UTC",
-    "month": "it begins anew on the first, UTC",
-    "total": "ask for another key",
-}
-
-
-def too_many(wait: float) -> ApiError:
-    """Too many wrong keys were shown."""
+def out_of_budget(key_name: str, spent: SpentCap | None) -> ApiError:
+    """Build the 402 of a spent cap, or the 429 of one that requests in flight hold."""
+    if spent is not None and not spent.is_reserved:
+        message = f"{spent.name} of key {key_name!r} is spent: {spent.state}"
+        return ApiError("out_of_budget", message)
+    budget = f"a budget of key {key_name!r}"
+    if spent is not None:
+        budget = f"the {spent.name} of key {key_name!r} ({spent.state})"
     return ApiError(
         "rate_limited",
-        f"too many keys that this server does not know were tried; try again in "
-        f"{math.ceil(wait)} s",
-        retry_after=wait,
+        f"requests in flight reserve the rest of {budget}; try again when they are done",
+        retry_after=RETRY_SECONDS,
     )
+
+
+def too_many_failures(wait: float) -> ApiError:
+    """Build the 429 of too many wrong keys."""
+    message = f"too many invalid API keys; try again in {math.ceil(wait)} s"
+    return ApiError("rate_limited", message, retry_after=wait)
 
 
 def unauthenticated(message: str) -> ApiError:
-    """Whoever asks has no key that is good."""
+    """Build the 401."""
     return ApiError("unauthenticated", message)
 
 
-def too_fast(principal: Principal, wait: float) -> ApiError:
-    """The key is used faster than its rules allow."""
-    return ApiError(
-        "rate_limited",
-        f"rate limit of key {principal.name!r} reached; try again in {math.ceil(wait)} s",
-        retry_after=wait,
-    )
-
-
-def unseen(what: str) -> ApiError:
-    """The store cannot be asked."""
-    message = f"{what} cannot be looked up now; try again"
+def unavailable(subject: str) -> ApiError:
+    """Build the 503 of a store that cannot be reached."""
+    message = f"{subject} cannot be looked up now; try again"
     return ApiError("overloaded", message, retry_after=RETRY_SECONDS)
 
 
-WRONG_A_MINUTE: Final = 100
-"""Wrong keys that one address may show."""
-
-MOST_ADDRESSES: Final = 10_000
-"""Addresses that are remembered; the one that was quiet for longest is forgotten first."""
-
-
 class FailedAuthLimiter:
-    """Counts the wrong keys of each address."""
+    """Limits the wrong keys per address."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     def wait(self, address: str, now: float) -> float:
-        """How many seconds must pass until that address may show a key again; 0 is now."""
+        """Return the seconds until the address may send a key again; 0 is now."""
         bucket = self._buckets.get(network_of(address))
         return 0.0 if bucket is None else bucket.wait(1, now)
 
     def add(self, address: str, now: float) -> None:
-        """A wrong key was shown."""
+        """Count a wrong key."""
         network = network_of(address)
-        bucket = self._buckets.pop(network, None) or Bucket(WRONG_A_MINUTE, now)
+        bucket = self._buckets.pop(network, None) or Bucket(FAILURES_PER_MINUTE, now)
         bucket.wait(1, now)
         bucket.take(1)
         self._buckets[network] = bucket
-        if len(self._buckets) > MOST_ADDRESSES:
+        if len(self._buckets) > MAX_ADDRESSES:
             self._buckets.popitem(last=False)
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: of version 6, which hands them out by the billion, the network
-    that one customer has."""
+    """Return the network that counts as one address: a /64 of IPv6, which one customer has."""
     if ":" not in address:
         return address
     try:
@@ -130,11 +132,17 @@ def network_of(address: str) -> str:
         return address
 
 
-log = logging.getLogger("podium")
+@dataclass(slots=True)
+class KeyAccount:
+    """A key as this process knows it."""
 
-STRANGERS_A_MINUTE: Final = 600
-"""How many keys that were never seen are looked up, wherever they are shown, so that guessing keeps
-no store busy."""
+    key: Key
+    expires: float
+    budget: KeyBudget
+    rates: Rates | SharedRates
+    shared: SharedBudget | None
+    read_at: float
+    day: str
 
 
 class KeyQuota(RequestQuota):
@@ -154,29 +162,28 @@ class KeyQuota(RequestQuota):
     @property
     def account(self) -> Account | None:
         """The request's reservation, if the key has a cap."""
-        return self.reservation if self.key_account.purse.is_capped else None
+        return self.reservation if self.key_account.budget.is_capped else None
 
     def narrow(self, budget: Budget) -> Budget:
         """Lower the budget to the key's cap per request and to what other requests leave."""
-        own = ZERO if self.is_settled else self.reservation.claim
-        left = self.key_account.purse.left(own)
-        return budget.narrowed(_caps(self.key_account.key.rules.per_request)).narrowed(_caps(left))
+        own = ZERO if self.is_settled else self.reservation.expected
+        for cap in (self.key_account.key.rules.per_request, self.key_account.budget.left(own)):
+            budget = budget.narrowed({"usd": cap.usd, "tokens": cap.tokens})
+        return budget
 
     def attach_run(self, run: Run) -> None:
         """Have other processes charge the reservation as this run."""
-        till = self.key_account.till
-        if till is not None:
+        if self.key_account.shared is not None:
             self.reservation.run_id = run.id
-            till.changed(self.reservation)
+            self.key_account.shared.write_soon(self.reservation)
 
 
 class KeyAuthenticator:
-    """Asks for keys, or for sessions that were begun with one. It belongs to one event loop; close
-    it to have everything written.
+    """Requires API keys, or sessions begun with one. It belongs to one event loop; close it.
 
-    `pool` tells whose provider a worker is, for keys that exclude one. Where the store is `shared`
-    with other processes, caps and rates hold for all of them together: what one that was killed had
-    held for its calls comes back after `lease_seconds`. They must know the same `sessions`.
+    `pool` tells the provider of a worker, for keys that exclude one. Where the store is `shared`
+    with other processes, caps and rates hold for all of them together; what a killed process had
+    reserved is released after `lease_seconds`. All must use the same `sessions`.
     """
 
     def __init__(
@@ -193,23 +200,24 @@ class KeyAuthenticator:
         self._sessions = sessions or Sessions(clock=clock)
         self._providers = {worker.name: worker.provider for worker in pool}
         self._clock = clock
-        self._guesses = FailedAuthLimiter()
-        self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
-        self._experience = CostEstimator(dearest(pool))
-        self._book = UsageWriter(keys)
-        self._tabs = keys.reservations(secrets.token_hex(8), lease_seconds) if shared else None
-        self._accounts = Accounts(keys, self._book, self._tabs, lease_seconds, clock)
+        self._failures = FailedAuthLimiter()
+        self._unknown_keys = Bucket(UNKNOWN_KEYS_PER_MINUTE, clock())
+        self._estimator = CostEstimator(highest_input_price(pool))
+        self._usage = UsageWriter(keys.quotas)
+        self._reservations: ReservationStore | None = None
+        if shared:
+            self._reservations = keys.quotas.reservations(secrets.token_hex(8), lease_seconds)
+        self._accounts = KeyAccounts(keys, self._usage, self._reservations, lease_seconds, clock)
 
     async def authenticate(self, token: str | None, address: str = "") -> Principal:
-        """Who that is, at that address; raises `ApiError` unauthenticated, and rate_limited after
-        too many wrong keys."""
+        """Identify the caller by API key or session."""
         if not token:
-            raise unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
-        claim = parse_session(token)
-        if claim is None:
-            key = await self._shown_by(token, address)
+            raise unauthenticated("API key required; send it as Authorization: Bearer pk_…")
+        session = parse_session(token)
+        if session is None:
+            key = await self._key_of_token(token, address)
         else:
-            key = await self._signed_in(claim, address)
+            key = await self._key_of_session(session, address)
         rules = key.rules
         return Principal(
             key_id=key.id,
@@ -221,62 +229,49 @@ class KeyAuthenticator:
         )
 
     async def sign_in(self, token: str, address: str = "") -> str | None:
-        """A session for whoever has that key. One session cannot be had for another, or it would
-        never end."""
-        return self._sessions.begin(await self._shown_by(token, address))
+        """Exchange a key for a session. A session cannot renew itself."""
+        return self._sessions.create(await self._key_of_token(token, address))
 
     async def reserve(
         self, principal: Principal, *, model: str, tokens: int, scope: Scope | None = None
     ) -> Principal:
-        """A request of about so many tokens begins; raises `ApiError` forbidden, out_of_budget or
-        rate_limited. Every request that has begun must be settled, however it ends."""
+        """Check scope and model, and reserve quota for a request."""
         principal.require(scope or scope_of(model))
         principal.check_model(model, self._providers.get(model, ""))
         account = self._accounts[principal.key_id]
-        exhausted = account.purse.exhausted() if account.till is None else None
-        if exhausted is not None:
-            raise out_of_budget(principal, exhausted)
-        estimate = self._estimated(account.key.rules.per_request, model, tokens)
-        wait = await self._wait(account.rates, estimate.tokens)
+        if account.shared is None and (spent := account.budget.spent_cap()):
+            raise out_of_budget(principal.name, spent)
+        estimate = self._estimate(account.key.rules.per_request, model, tokens)
+        wait = await self._take_rate(account.rates, estimate.tokens)
         if wait:
-            raise too_fast(principal, wait)
-        if account.till is None:
-            tab = account.purse.open_tab(estimate)
+            raise ApiError(
+                "rate_limited",
+                f"rate limit of key {principal.name!r} reached; try again in {math.ceil(wait)} s",
+                retry_after=wait,
+            )
+        if account.shared is None:
+            reservation = account.budget.reserve(estimate)
         else:
-            tab = await self._shared_tab(principal, account, account.till, model, estimate)
-        return replace(principal, quota=KeyQuota(account, model, estimate, tab))
+            try:
+                granted = await account.shared.open(model, estimate)
+            except BudgetUnseen as error:
+                raise budget_unavailable() from error
+            if granted is None:
+                raise out_of_budget(principal.name, account.budget.spent_cap())
+            reservation = granted
+        return replace(principal, quota=KeyQuota(account, model, estimate, reservation))
 
-    async def _wait(self, rates: Rates | SharedRates, tokens: int) -> float:
-        """The seconds until a request of so many tokens may begin; 0 where it has."""
+    async def _take_rate(self, rates: Rates | SharedRates, tokens: int) -> float:
+        """Return 0 if the request may begin, or the seconds until it may."""
         if isinstance(rates, Rates):
             wait = rates.wait(tokens, self._clock())
             if not wait:
-                rates.begin(tokens)
+                rates.take(tokens)
             return wait
         try:
             return await rates.take(tokens)
         except StoreError as error:
-            raise unseen("how fast this key is used") from error
-
-    async def _shared_tab(
-        self,
-        principal: Principal,
-        account: KeyAccount,
-        till: SharedBudget,
-        model: str,
-        estimate: Amount,
-    ) -> Reservation:
-        """A tab that every process knows of."""
-        tab_id = secrets.token_hex(16)
-        try:
-            claim = await till.open(tab_id, model, estimate)
-        except BudgetUnavailable as error:
-            raise budget_unavailable() from error
-        if claim is None:
-            raise out_of_budget(principal, account.purse.exhausted())
-        tab = account.purse.open_tab(claim)
-        tab.id, tab.model = tab_id, model
-        return tab
+            raise unavailable("the rate limits of this key") from error
 
     async def settle(
         self,
@@ -288,125 +283,232 @@ class KeyAuthenticator:
         cost_usd: float | None,
         run: Run | None = None,
     ) -> None:
-        """The request is over, and this is what it used. What is unknown is charged as it was
-        claimed; of a run, as its budget counted it. Calls that its tab has seen are charged even
-        if nobody tells of them: who asked may be gone before there is a run that has them."""
+        """Charge the request and release its reservation. Calls that the reservation has seen are
+        charged even if no run includes them."""
         quota = principal.quota
-        assert isinstance(quota, KeyQuota), "settled without a reservation"
-        account, tab, quota.is_settled = quota.key_account, quota.reservation, True
-        seen = tab.used
-        used = used_of(usage, orchestration, cost_usd, tab.claim, seen)
+        assert isinstance(quota, KeyQuota), "reserve before you settle"
+        quota.is_settled = True
+        account, reservation = quota.key_account, quota.reservation
+        seen = reservation.used
+        used = measure_usage(usage, orchestration, cost_usd, reservation.expected, seen)
         charged = used.charged
-        account.purse.settle(tab, charged)
+        account.budget.settle(reservation, charged)
         account.rates.correct(charged.tokens - quota.estimate.tokens)
         if charged.tokens and used.is_known:
-            self._experience.learn(quota.model, charged)
+            self._estimator.learn(quota.model, charged)
+        today = self._accounts.today()
         if run is None:
-            self._book.enter(principal.key_id, self._accounts.today(), model, used)
+            self._usage.add(principal.key_id, today, model, used)
         else:
-            self._enter_run(principal.key_id, charge_of(run, self._accounts.today()), seen)
-        if account.till is not None:
-            account.till.close_tab(tab.id)
-
-    def _enter_run(self, key_id: str, charge: RunCharge, seen: Amount) -> None:
-        """Enter a run, and what else its calls were seen to use. The run is charged all that it
-        used since it began, by whoever writes its end: what is beyond even that is no part of it,
-        and is nobody else's to charge."""
-        self._book.enter_run(charge)
-        beyond = missing(seen, charge.charged)
-        if beyond != ZERO:
-            self._book.enter_missing(key_id, charge.used.day, charge.used.model, beyond)
+            charge = charge_of(run, today)
+            self._usage.add_run(charge)
+            missing = uncharged(seen, charge.amount)
+            if missing != ZERO:
+                self._usage.add_assumed(principal.key_id, today, charge.usage.model, missing)
+        if account.shared is not None:
+            account.shared.close_reservation(reservation.id)
 
     @asynccontextmanager
     async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
-        """A tab of its own for a run that goes on without a request, where the key has a cap.
-        Raises `ApiError` unauthenticated where the key that owns the run is good no longer."""
-        account = await self._account(run.owner, None) if run.owner else None
+        """Open a reservation for a run resumed without a request."""
+        account = await self._find_account(run.owner, None) if run.owner else None
         if account is None:
-            if run.owner.startswith(ID_PREFIX):
-                raise unauthenticated("the key that this run was asked with is not known here")
+            if run.owner.startswith(KEY_ID_PREFIX):
+                raise unauthenticated("the API key of this run does not exist any more")
             yield None
             return
-        self._in_force(account)
-        if not account.purse.is_capped:
+        self._check_valid(account)
+        if not account.budget.is_capped:
             yield None
             return
-        charged = await self._keys.charged_for(run.id)
         charge = charge_of(run, self._accounts.today())
-        tab = account.purse.take_up(charge.charged - charged)
-        tab.id, tab.model, tab.run_id = secrets.token_hex(16), charge.used.model, run.id
+        charged = await self._keys.quotas.charged_for(run.id)
+        reservation = account.budget.reserve_used(charge.amount - charged)
+        reservation.id, reservation.run_id = secrets.token_hex(16), run.id
+        reservation.model = charge.usage.model
         try:
-            if account.till is not None:
-                await account.till.secure(tab)
-            yield tab
+            if account.shared is not None:
+                await account.shared.grow(reservation)
+            yield reservation
         finally:
-            account.purse.settle(tab, tab.used)
-            if account.till is not None:
-                account.till.close_tab(tab.id)
+            account.budget.settle(reservation, reservation.used)
+            if account.shared is not None:
+                account.shared.close_reservation(reservation.id)
 
     async def close(self) -> None:
-        """Write what is not written yet."""
+        """Write all pending usage."""
         await self._accounts.close()
-        await self._book.close()
+        await self._usage.close()
 
-    async def _shown_by(self, token: str, address: str) -> Key:
-        """The key of that token."""
-        shown = parse_token(token)
-        account = None if shown is None else await self._account(shown.key_id, address)
-        if shown is None or account is None or not matches(shown, account.key):
-            raise self._wrong("this key is not one of this server's; check what is sent", address)
-        return self._in_force(account)
+    async def _key_of_token(self, token: str, address: str) -> Key:
+        parsed = parse_token(token)
+        account = None if parsed is None else await self._find_account(parsed.key_id, address)
+        if parsed is None or account is None or not matches(parsed, account.key):
+            raise self._failed("invalid API key; check the key that is sent", address)
+        return self._check_valid(account)
 
-    async def _signed_in(self, claim: ParsedSession, address: str) -> Key:
-        """The key that a session was begun with."""
-        account = await self._account(claim.key_id, address)
-        if account is None or not self._sessions.is_good(claim, account.key):
-            raise self._wrong("you are signed in no longer; sign in again with your key", address)
-        return self._in_force(account)
+    async def _key_of_session(self, session: ParsedSession, address: str) -> Key:
+        account = await self._find_account(session.key_id, address)
+        if account is None or not self._sessions.is_valid(session, account.key):
+            raise self._failed("session expired; sign in again with your key", address)
+        return self._check_valid(account)
 
-    def _wrong(self, message: str, address: str) -> ApiError:
-        """A wrong key was shown: that is said, unless too many were."""
+    def _failed(self, message: str, address: str) -> ApiError:
         now = self._clock()
-        wait = self._guesses.wait(address, now)
+        wait = self._failures.wait(address, now)
         if wait:
-            return too_many(wait)
-        self._guesses.add(address, now)
+            return too_many_failures(wait)
+        self._failures.add(address, now)
         return unauthenticated(message)
 
-    def _in_force(self, account: KeyAccount) -> Key:
-        """The key of the account, if it is neither revoked nor expired."""
+    def _check_valid(self, account: KeyAccount) -> Key:
         key = account.key
         if key.revoked_at is not None:
-            raise unauthenticated(f"the key {key.name!r} was revoked; ask for another")
+            raise unauthenticated(f"API key {key.name!r} was revoked; use another")
         if self._clock() >= account.expires:
-            raise unauthenticated(f"the key {key.name!r} has expired; ask for another")
+            raise unauthenticated(f"API key {key.name!r} has expired; use another")
         return key
 
-    def _estimated(self, most: Allowance, model: str, tokens: int) -> Amount:
-        """What the request will probably come to, and never more than one request may."""
-        estimate = self._experience.estimate(model, tokens)
+    def _estimate(self, per_request: Allowance, model: str, tokens: int) -> Amount:
+        estimate, cap = self._estimator.estimate(model, tokens), per_request
         return Amount(
-            estimate.usd if most.usd is None else min(estimate.usd, most.usd),
-            estimate.tokens if most.tokens is None else min(estimate.tokens, most.tokens),
+            estimate.usd if cap.usd is None else min(estimate.usd, cap.usd),
+            estimate.tokens if cap.tokens is None else min(estimate.tokens, cap.tokens),
         )
 
-    async def _account(self, key_id: str, address: str | None) -> KeyAccount | None:
-        """The account of a key. With no address nobody shows the key: then strangers who guess at
-        keys are in no way."""
-        first = None if address is None else partial(self._slow_down_strangers, address)
+    async def _find_account(self, key_id: str, address: str | None) -> KeyAccount | None:
+        """Find the account of a key. An address limits lookups of unknown keys."""
+        check = None if address is None else partial(self._limit_unknown_keys, address)
         try:
-            return await self._accounts.of(key_id, first)
+            return await self._accounts.find(key_id, check)
         except StoreError as error:
-            log.warning("keys cannot be looked up: %s", error)
-            raise unseen("keys") from error
+            log.warning("cannot look up API keys: %s", error)
+            raise unavailable("API keys") from error
 
-    def _slow_down_strangers(self, address: str) -> None:
+    def _limit_unknown_keys(self, address: str) -> None:
         now = self._clock()
-        wait = self._guesses.wait(address, now) or self._strangers.wait(1, now)
+        wait = self._failures.wait(address, now) or self._unknown_keys.wait(1, now)
         if wait:
-            raise too_many(wait)
-        self._strangers.take(1)
+            raise too_many_failures(wait)
+        self._unknown_keys.take(1)
 
 
-def _caps(allowance: Allowance) -> dict[str, float | None]:
-    return {"usd": allowance.usd, "tokens": allowance.tokens}
+class KeyAccounts:
+    """The accounts of all keys seen by this process. It belongs to one event loop."""
+
+    def __init__(
+        self,
+        keys: KeyStore,
+        usage: UsageWriter,
+        reservations: ReservationStore | None,
+        lease_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._accounts: dict[str, KeyAccount] = {}
+        self._keys = keys
+        self._usage = usage
+        self._reservations = reservations
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
+        self._day_number, self._day = -1, ""
+
+    def __getitem__(self, key_id: str) -> KeyAccount:
+        """Return the account of an authenticated key."""
+        return self._accounts[key_id]
+
+    async def find(
+        self, key_id: str, check: Callable[[], None] | None = None
+    ) -> KeyAccount | None:
+        """Find the account of a key, read again if it is old or of another day; None if there is
+        no such key. `check` may refuse to look up one that was never seen."""
+        account = self._accounts.get(key_id)
+        if account is not None and self._is_fresh(account):
+            return account
+        async with self._reading:
+            account = self._accounts.get(key_id)
+            if account is not None and self._is_fresh(account):
+                return account
+            if account is None and check is not None:
+                check()
+            return await self._read(key_id)
+
+    def today(self) -> str:
+        """Return the current day in UTC."""
+        number = int(self._clock() // DAY_SECONDS)
+        if number != self._day_number:
+            midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=number)
+            self._day_number, self._day = number, f"{midnight:%Y-%m-%d}"
+        return self._day
+
+    async def close(self) -> None:
+        """Wait for writes in progress."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait({self._renewing})
+        for account in self._accounts.values():
+            if account.shared is not None:
+                await account.shared.close()
+            if isinstance(account.rates, SharedRates):
+                await account.rates.close()
+
+    async def _renew_leases(self, reservations: ReservationStore) -> None:
+        """Renew the lease of this process, and settle reservations of dead ones."""
+        while True:
+            await asyncio.sleep(self._lease_seconds / RENEWALS_PER_LEASE)
+            try:
+                await reservations.renew_lease()
+                await reservations.settle_expired()
+            except StoreError as error:
+                log.warning("cannot renew the reservations of requests: %s", error)
+
+    async def _read(self, key_id: str) -> KeyAccount | None:
+        key = await self._keys.key(key_id)
+        if key is None:
+            return None
+        account = self._accounts.get(key_id) or self._new_account(key)
+        day = self.today()
+        if account.budget.is_capped and account.shared is None:
+            account.budget.set_charges(await self._usage.charges(key_id, day))
+        account.key, account.read_at, account.day = key, self._clock(), day
+        self._accounts[key_id] = account
+        return account
+
+    def _new_account(self, key: Key) -> KeyAccount:
+        rules, now = key.rules, self._clock()
+        budget = KeyBudget(rules, key.name)
+        if self._reservations is not None and budget.is_capped:
+            budget.shared = SharedBudget(
+                self._reservations,
+                key.id,
+                rules,
+                budget,
+                today=self.today,
+                settle_row=self._usage.settle_reservation,
+            )
+            if self._renewing is None:
+                renewing = self._renew_leases(self._reservations)
+                self._renewing = asyncio.get_running_loop().create_task(renewing)
+        expires = math.inf
+        if key.expires_at is not None:
+            expires = datetime.fromisoformat(key.expires_at).timestamp()
+        return KeyAccount(
+            key=key,
+            expires=expires,
+            budget=budget,
+            rates=self._new_rates(key.id, rules),
+            shared=budget.shared,
+            read_at=now,
+            day="",
+        )
+
+    def _new_rates(self, key_id: str, rules: Rules) -> Rates | SharedRates:
+        limits = rules.requests_per_minute, rules.tokens_per_minute
+        if self._reservations is not None and limits != (None, None):
+            return SharedRates(self._keys.quotas, key_id, rules)
+        return Rates(*limits, self._clock())
+
+    def _is_fresh(self, account: KeyAccount) -> bool:
+        age = self._clock() - account.read_at
+        return 0 <= age < KEY_SECONDS and account.day == self.today()

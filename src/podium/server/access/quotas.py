@@ -1,185 +1,189 @@
-"""What a key may spend: its budgets of the day, the month and in all, in money and in tokens.
+"""Quotas of a key: budgets per day, month and in total, reservations, and rate limits.
 
-Every request in flight has a *tab* on its key's purse. It claims what the request will probably
-use, or what its calls have used as soon as that is more; and each call in flight holds what it may
-use at most. A request begins only while the claims and what was charged leave something of every
-cap, and each of its calls only while the caps have room for its hold beside all others'; while
-calls in flight may turn out cheaper than their holds, it waits for them. So a cap holds for all
-requests together, however many run at once: it can be passed by no more than what a call uses
-beyond its hold, which is the error of guessing the size of its input. When a request is done, its
-tab is replaced by what it did use; what stays unknown of that is charged as it was claimed: a
-budget must not be escaped by not telling. A request that is settled after midnight counts for the
-day on which it is.
+Each request in flight has a reservation: what it is expected to use, or what its calls have used
+once that is more; each call in flight holds what it may use at most. A request begins while charges
+and reservations leave something of every cap, a call while they leave room for its hold; it waits
+while calls in flight may turn out cheaper than their holds. So a cap holds for all requests
+together, up to the error in estimating the input of a call. A settled request is charged what it
+used; unreported usage is charged at its estimate.
 
-Where other processes serve the same key from the same store, they have tabs of their own, and what
-is here is a view: a hold is certain only when the `till` has secured it in the store.
+With several processes on one store, each reservation is a row there (`SharedBudget`). A process
+asks the store when a request begins, and when a call needs more than its reservation was granted;
+concurrent questions share a transaction. When a process dies, its holds expire with its lease and
+what its calls had used is charged. While the store cannot be reached, nothing is granted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeVar, get_args
+from typing import Final, Literal, TypeVar, get_args
 
-from podium.core.budget import CallReservation, Remaining
-from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
-from podium.core.pool import Pool
-from podium.store.keys import NO_CAP, ZERO, Allowance, Amount, KeyCharges, Rules
+from podium.core.budget import Hold, Left
+from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
+from podium.server.access.usage import BackgroundWriter
+from podium.store.keys import NO_CAP, Allowance, Rules
 from podium.store.quotas import (
     NO_OTHERS,
+    ZERO,
+    Amount,
+    KeyCharges,
     OtherProcesses,
+    QuotaStore,
     ReservationResult,
     ReservationRow,
     ReservationStore,
     larger_of,
 )
 
-NEWEST_COUNTS: Final = 0.1
-"""How much the newest request counts in the experience, against all before it."""
+log = logging.getLogger("podium")
 
+WRITE_SECONDS: Final = 0.05
+"""Delay before a smaller reservation is written; most reservations grow again by then."""
 
-class CostEstimator:
-    """What requests for a model come to.
+POLL_SECONDS: Final = 0.25
+"""How often a call that waits for budget looks for amounts that other processes released."""
 
-    A tier's plan may take ten calls or one, of workers at any price; how much that is shows only
-    as it happens, and no longer question tells it. So a request is taken to come to what those
-    before it did on average, and to no less than what reading it costs: its tokens, at `dearest`
-    dollars each.
-    """
+RETRY_SECONDS: Final = 1.0
+"""Delay before a failed write is retried."""
 
-    def __init__(self, dearest: float) -> None:
-        self._means: dict[str, tuple[float, float]] = {}
-        self._dearest = dearest
-
-    def estimate(self, model: str, tokens: int) -> Amount:
-        """What a request of so many tokens will probably come to."""
-        mean_usd, mean_tokens = self._means.get(model, (0.0, 0.0))
-        return Amount(max(mean_usd, tokens * self._dearest), max(round(mean_tokens), tokens))
-
-    def learn(self, model: str, used: Amount) -> None:
-        """A request has come to this."""
-        usd, tokens = self._means.get(model, (used.usd, float(used.tokens)))
-        self._means[model] = (
-            usd + NEWEST_COUNTS * (used.usd - usd),
-            tokens + NEWEST_COUNTS * (used.tokens - tokens),
-        )
-
-
-def dearest(pool: Pool) -> float:
-    """The most that reading a token costs anywhere in the pool, in dollars, as far as known."""
-    prices = (worker.price for worker in pool if worker.price is not None)
-    return max((price.highest_input for price in prices), default=0.0) / 1_000_000
-
+CORRECTION_SECONDS: Final = 0.1
+"""Delay before token counts of a rate limit are corrected, if no request does so before."""
 
 Period = Literal["day", "month", "total"]
 
+_PERIOD_NAMES: Final = {"day": "daily budget", "month": "monthly budget", "total": "total budget"}
+_RESETS: Final = {
+    "day": "resets 00:00 UTC",
+    "month": "resets on the 1st, 00:00 UTC",
+    "total": "does not reset",
+}
+
 
 @dataclass(frozen=True, slots=True)
-class Exhausted:
-    """A cap that leaves nothing: of which period, on what, and how much it is. `held` says that
-    requests in flight claim the rest, so that some of it may come back."""
+class SpentCap:
+    """A cap that leaves nothing. `is_reserved` if requests in flight hold the rest of it."""
 
     period: Period
-    what: Literal["usd", "tokens"]
+    unit: Literal["usd", "tokens"]
     cap: float
-    held: bool
+    used: float
+    is_reserved: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the budget."""
+        return _PERIOD_NAMES[self.period]
+
+    @property
+    def state(self) -> str:
+        """What is used of how much, and when it resets."""
+        return f"{_show(self.unit, self.used)} used of {self.limit}, {_RESETS[self.period]}"
+
+    @property
+    def limit(self) -> str:
+        """The cap with its unit."""
+        return _show(self.unit, self.cap)
 
 
-class Sharing(Protocol):
-    """Where the tabs of every process with the same key meet."""
-
-    async def secure(self, tab: Reservation) -> bool:
-        """Have the store grant all that the tab takes; False where the caps have no room for it,
-        and what they have is known anew."""
-        ...
-
-    def changed(self, tab: Reservation) -> None:
-        """Write down soon that the tab takes less, or that more of it is used."""
-        ...
-
-    async def look(self, change: asyncio.Future[None]) -> None:
-        """Wait for that change, or for one elsewhere."""
-        ...
+def _show(unit: str, value: float) -> str:
+    return f"${value:.6g}" if unit == "usd" else f"{value:,.0f} tokens"
 
 
 class KeyBudget:
-    """The budgets of one key. It lives on one event loop. `till` is where it is shared with other
-    processes, if it is."""
+    """The budgets of one key in this process. It belongs to one event loop.
+
+    `shared` connects it to other processes on the same store, if there are any.
+    """
 
     __slots__ = (
         "_calls",
         "_caps",
         "_charged",
-        "_claimed",
-        "_elsewhere",
+        "_expected",
+        "_others",
+        "_reservations",
         "_reserved",
-        "_tabs",
         "_waiting",
-        "till",
+        "key_name",
+        "shared",
     )
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, key_name: str = "") -> None:
         caps: tuple[tuple[Period, Allowance], ...] = (
             ("day", rules.per_day),
             ("month", rules.per_month),
             ("total", rules.in_total),
         )
+        self.key_name = key_name
+        self.shared: SharedBudget | None = None
         self._caps = tuple(cap for cap in caps if cap[1] != NO_CAP)
         self._charged: dict[Period, Amount] = dict.fromkeys(get_args(Period), ZERO)
-        self._claimed = ZERO
+        self._expected = ZERO
         self._reserved = ZERO
-        self._tabs = 0
+        self._reservations = 0
         self._calls = 0
-        self._elsewhere = NO_OTHERS
-        self.till: Sharing | None = None
+        self._others = NO_OTHERS
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
     def is_capped(self) -> bool:
-        """Whether there is any cap, so that it matters what was charged."""
+        """True if the key has any cap."""
         return bool(self._caps)
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls are in flight, which may be settled for less than they hold."""
-        return self._calls > 0 or self._elsewhere.calls > 0
+        """True if calls are in flight, which may release part of their holds."""
+        return self._calls > 0 or self._others.calls > 0
 
-    def stand(self, standing: KeyCharges, elsewhere: OtherProcesses | None = None) -> None:
-        """So much has been charged, and is claimed elsewhere; what is claimed here stays so."""
-        self._charged = {"day": standing.day, "month": standing.month, "total": standing.total}
-        if elsewhere is not None:
-            self._elsewhere = elsewhere
+    def set_charges(self, charges: KeyCharges, others: OtherProcesses | None = None) -> None:
+        """Replace what was charged, and what other processes reserve."""
+        self._charged = {"day": charges.day, "month": charges.month, "total": charges.total}
+        if others is not None:
+            self._others = others
 
     def covers(self, granted: Amount, needed: Amount) -> bool:
-        """Whether nothing is needed beyond what was granted, of what is capped."""
+        """True if the grant includes what is needed, of what is capped."""
         return not any(
             (cap.usd is not None and needed.usd > granted.usd)
             or (cap.tokens is not None and needed.tokens > granted.tokens)
             for _, cap in self._caps
         )
 
-    def exhausted(self) -> Exhausted | None:
-        """The first cap that leaves nothing, or None while each leaves something."""
-        claimed = self._claimed + self._elsewhere.claimed
+    def spent_cap(self) -> SpentCap | None:
+        """Return the first cap that leaves nothing to a new request, if any."""
+        expected = self._expected + self._others.expected
         for period, cap in self._caps:
-            charged = self._charged[period]
-            if cap.usd is not None and charged.usd + claimed.usd >= cap.usd:
-                return Exhausted(period, "usd", cap.usd, held=charged.usd < cap.usd)
-            if cap.tokens is not None and charged.tokens + claimed.tokens >= cap.tokens:
-                return Exhausted(period, "tokens", cap.tokens, held=charged.tokens < cap.tokens)
+            used = self._charged[period]
+            if cap.usd is not None and used.usd + expected.usd >= cap.usd:
+                return SpentCap(period, "usd", cap.usd, used.usd, used.usd < cap.usd)
+            if cap.tokens is not None and used.tokens + expected.tokens >= cap.tokens:
+                return SpentCap(period, "tokens", cap.tokens, used.tokens, used.tokens < cap.tokens)
         return None
 
+    def exhausted(self, unit: str) -> BudgetExhausted:
+        """Build the error of the tightest cap on `usd` or `tokens`."""
+        caps = [(period, getattr(cap, unit)) for period, cap in self._caps]
+        used = {period: getattr(self._charged[period], unit) for period, _ in caps}
+        period, cap = min(
+            (each for each in caps if each[1] is not None), key=lambda each: each[1] - used[each[0]]
+        )
+        spent = SpentCap(period, "usd" if unit == "usd" else "tokens", cap, used[period], False)
+        budget = f"{spent.name} of key {self.key_name!r} ({spent.state})"
+        return BudgetExhausted(unit, float(cap), budget)
+
     def left(self, own: Amount = ZERO) -> Allowance:
-        """What may still be used, besides what is claimed by others than `own`."""
-        return self._besides(self._claimed + self._elsewhere.claimed, own)
+        """Return what a request may use besides what others than `own` expect to use."""
+        return self._left_beside(self._expected + self._others.expected, own)
 
     def left_for_calls(self, own: Amount) -> Allowance:
-        """The same, besides what calls in flight hold beyond those claims."""
-        return self._besides(self._reserved + self._elsewhere.taken, own)
+        """Return what calls may use besides what others than `own` reserve."""
+        return self._left_beside(self._reserved + self._others.reserved, own)
 
-    def _besides(self, taken: Amount, own: Amount) -> Allowance:
+    def _left_beside(self, taken: Amount, own: Amount) -> Allowance:
         usd: float | None = None
         tokens: int | None = None
         for period, cap in self._caps:
@@ -192,67 +196,51 @@ class KeyBudget:
                 tokens = remaining if tokens is None else min(tokens, remaining)
         return Allowance(usd=usd, tokens=tokens)
 
-    def open_tab(self, estimate: Amount) -> Reservation:
-        """A request begins: it claims the estimate, or what is left where that is less."""
+    def reserve(self, estimate: Amount) -> Reservation:
+        """Reserve the estimate for a request, or what is left if that is less."""
         left = self.left()
         estimate = Amount(
             estimate.usd if left.usd is None else min(estimate.usd, left.usd),
             estimate.tokens if left.tokens is None else min(estimate.tokens, left.tokens),
         )
-        self._tabs += 1
-        self._claimed += estimate
-        self._reserved += estimate
-        return Reservation(self, estimate)
+        return self._add(Reservation(self, estimate))
 
-    def take_up(self, used: Amount) -> Reservation:
-        """A run goes on that has used so much without being charged for it yet."""
-        used = larger_of(used, ZERO)
-        self._tabs += 1
-        self._claimed += used
-        self._reserved += used
-        tab = Reservation(self, ZERO, used)
-        tab.takes_over = True
-        return tab
+    def reserve_used(self, used: Amount) -> Reservation:
+        """Reserve what a resumed run has used and was not charged for yet."""
+        return self._add(Reservation(self, ZERO, larger_of(used, ZERO), takes_over=True))
 
-    def change_by(self, claimed: Amount, reserved: Amount, calls: Literal[1, -1]) -> None:
-        """A call of a tab begins or has ended, which makes so much of a difference."""
-        self._claimed += claimed
+    def _add(self, reservation: Reservation) -> Reservation:
+        self._reservations += 1
+        self._expected += reservation.expected
+        self._reserved += reservation.reserved
+        return reservation
+
+    def change(self, expected: Amount, reserved: Amount, calls: Literal[1, -1]) -> None:
+        """Count a call that begins or ends, and what it changes."""
+        self._expected += expected
         self._reserved += reserved
         self._calls += calls
         if calls < 0:
             self._wake()
 
-    def settle(self, tab: Reservation, used: Amount) -> None:
-        """In the place of what the tab claims, charge what was used."""
-        self._claimed = self._claimed - tab.claim
-        self._reserved = self._reserved - tab.reserved
-        self._tabs -= 1
-        if not self._tabs:
-            self._claimed = self._reserved = ZERO  # sums of fractions leave crumbs
-        self.charge(used)
+    def settle(self, reservation: Reservation, charged: Amount) -> None:
+        """Replace the reservation by a charge."""
+        self._expected = self._expected - reservation.expected
+        self._reserved = self._reserved - reservation.reserved
+        self._reservations -= 1
+        if not self._reservations:
+            self._expected = self._reserved = ZERO  # drop rounding errors
+        self._charged = {period: amount + charged for period, amount in self._charged.items()}
         self._wake()
 
-    def charge(self, used: Amount) -> None:
-        """Charge what was used without a tab."""
-        self._charged = {period: sum_ + used for period, sum_ in self._charged.items()}
-
-    def tightest(self, what: str) -> float:
-        """The cap on `usd` or `tokens` that leaves least."""
-        leaves = [
-            (getattr(cap, what) - getattr(self._charged[period], what), getattr(cap, what))
-            for period, cap in self._caps
-            if getattr(cap, what) is not None
-        ]
-        return float(min(leaves)[1])
-
-    async def change(self) -> None:
-        """Wait until a call has ended, or a request was settled."""
+    async def wait_for_change(self) -> None:
+        """Wait until a call has ended or a request was settled."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
-            await (future if self.till is None else self.till.look(future))
+            await (future if self.shared is None else self.shared.wait_for_change(future))
         finally:
-            self._waiting.discard(future)  # who looks elsewhere may wait for long, again and again
+            self._waiting.discard(future)  # a call may wait here again and again
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, set()
@@ -262,18 +250,17 @@ class KeyBudget:
 
 
 class Reservation:
-    """What one request in flight claims of its key's purse; an `Account` for its run's ledger.
+    """What one request in flight reserves of its key's budget; the `Account` of its ledger.
 
-    Where the purse is shared, others know the tab by its `id` and by the `run_id` of the run on
-    record that is charged in its place, and `granted` is what its calls may take without asking:
-    nothing at first, for others' calls may hold what it claims.
+    Other processes know a shared reservation by its `id` and by `run_id`, the stored run that is
+    charged in its place. `granted` is what its calls may hold without asking the store.
     """
 
     __slots__ = (
+        "_budget",
         "_calls",
         "_estimate",
         "_held",
-        "_purse",
         "_used",
         "granted",
         "id",
@@ -282,8 +269,10 @@ class Reservation:
         "takes_over",
     )
 
-    def __init__(self, purse: KeyBudget, estimate: Amount, used: Amount = ZERO) -> None:
-        self._purse = purse
+    def __init__(
+        self, budget: KeyBudget, estimate: Amount, used: Amount = ZERO, *, takes_over: bool = False
+    ) -> None:
+        self._budget = budget
         self._estimate = estimate
         self._held = ZERO
         self._used = used
@@ -291,7 +280,7 @@ class Reservation:
         self.id = ""
         self.model = ""
         self.run_id = ""
-        self.takes_over = False
+        self.takes_over = takes_over
         self.granted = ZERO
 
     @property
@@ -300,63 +289,66 @@ class Reservation:
         return self._used
 
     @property
-    def claim(self) -> Amount:
-        """What others must leave to this request: the estimate, or what its calls have used where
-        that is more."""
-        return larger_of(self._estimate, self._used)
-
-    @property
-    def reserved(self) -> Amount:
-        """The same, with what its calls in flight may use."""
-        return larger_of(self._estimate, self.needed)
-
-    @property
     def needed(self) -> Amount:
         """What its calls have used, and may use."""
         return self._used + self._held
 
     @property
-    def left(self) -> Remaining:
-        """What another call of this request may use."""
-        allowed, mine = self._purse.left_for_calls(self.reserved), self.needed
-        return Remaining(
-            None if allowed.tokens is None else allowed.tokens - mine.tokens,
-            None if allowed.usd is None else allowed.usd - mine.usd,
+    def expected(self) -> Amount:
+        """What new requests must leave to it."""
+        return larger_of(self._estimate, self._used)
+
+    @property
+    def reserved(self) -> Amount:
+        """What new calls must leave to it."""
+        return larger_of(self._estimate, self.needed)
+
+    @property
+    def left(self) -> Left:
+        """What another call of the request may use."""
+        allowed, own = self._budget.left_for_calls(self.reserved), self.needed
+        return Left(
+            None if allowed.tokens is None else allowed.tokens - own.tokens,
+            None if allowed.usd is None else allowed.usd - own.usd,
         )
 
     @property
     def may_get_back(self) -> bool:
-        """Whether calls with the same key are in flight."""
-        return self._purse.has_calls
-
-    def exhausted(self, cap: str) -> BudgetExhausted:
-        """The error that says that it is the key's."""
-        return BudgetExhausted(cap, self._purse.tightest(cap), "the key's budget")
-
-    def hold(self, hold: CallReservation) -> None:
-        """A call begins that may use so much."""
-        self._change(Amount(hold.usd, hold.tokens), ZERO, 1)
-
-    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
-        """That call has ended, and this is what it counts for."""
-        self._change(Amount(-hold.usd, -hold.tokens), Amount(usd, tokens), -1)
-        if self._purse.till is not None:
-            self._purse.till.changed(self)
+        """True if calls with the same key are in flight."""
+        return self._budget.has_calls
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes have tabs on the same purse."""
-        return self._purse.till is not None
+        """True if other processes reserve from the same budget."""
+        return self._budget.shared is not None
+
+    def exhausted(self, cap: str) -> BudgetExhausted:
+        """Build the error that names the key's tightest budget."""
+        return self._budget.exhausted(cap)
+
+    def hold(self, hold: Hold) -> None:
+        """Begin a call that may use so much."""
+        self._change(Amount(hold.usd, hold.tokens), ZERO, 1)
+
+    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+        """End a call that used so much."""
+        self._change(Amount(-hold.usd, -hold.tokens), Amount(usd, tokens), -1)
+        if self._budget.shared is not None:
+            self._budget.shared.write_soon(self)
 
     async def secure(self) -> bool:
-        """Make sure of all that the tab takes, with every process."""
-        till = self._purse.till
-        if till is None or self._purse.covers(self.granted, self.needed):
+        """Have the store grant what the calls need; False if the caps have no room for it."""
+        shared = self._budget.shared
+        if shared is None or self._budget.covers(self.granted, self.needed):
             return True
-        return await till.secure(self)
+        return await shared.grow(self)
 
-    def row(self, key_id: str) -> ReservationRow:
-        """The tab as others are to see it."""
+    async def change(self) -> None:
+        """Wait until a call with the same key has ended, or a request was settled."""
+        await self._budget.wait_for_change()
+
+    def to_row(self, key_id: str) -> ReservationRow:
+        """Return the reservation as other processes see it."""
         return ReservationRow(
             id=self.id,
             key_id=key_id,
@@ -364,35 +356,20 @@ class Reservation:
             run_id=self.run_id,
             takes_over=self.takes_over,
             used=self._used,
-            claimed=self.claim,
-            taken=self.reserved,
+            expected=self.expected,
+            reserved=self.reserved,
             needed=self.needed,
             granted=self.granted,
             calls=self._calls,
         )
 
     def _change(self, held: Amount, used: Amount, calls: Literal[1, -1]) -> None:
-        claim, reserved = self.claim, self.reserved
+        expected, reserved = self.expected, self.reserved
         self._held += held
         self._used += used
         self._calls += calls
-        self._purse.change_by(self.claim - claim, self.reserved - reserved, calls)
+        self._budget.change(self.expected - expected, self.reserved - reserved, calls)
 
-    async def change(self) -> None:
-        """Wait until a call with the same key has ended, or a request was settled."""
-        await self._purse.change()
-
-
-log = logging.getLogger("podium")
-
-SOON: Final = 0.05
-"""Seconds until others are told that a tab takes less; most tabs ask for more by then."""
-
-LOOK_SECONDS: Final = 0.25
-"""How often a call that waits for money looks at what other processes have given back."""
-
-AGAIN_SECONDS: Final = 1.0
-"""When to try again what could not be written."""
 
 Asker = TypeVar("Asker", ReservationRow, Reservation)
 
@@ -400,193 +377,232 @@ _Answer = asyncio.Future[Amount | None]
 
 
 class SharedBudget:
-    """The tabs of one key and process, on their way to the store. It belongs to one event loop.
+    """Writes the reservations of one key and process to the store. It belongs to one event loop.
 
-    `closing` has the row of a tab taken from the store, together with what its request is charged.
+    `settle_row` deletes the row of a reservation together with the charge of its request.
     """
 
     def __init__(
         self,
-        tabs: ReservationStore,
+        store: ReservationStore,
         key_id: str,
         rules: Rules,
-        purse: KeyBudget,
+        budget: KeyBudget,
         *,
         today: Callable[[], str],
-        closing: Callable[[str], None],
+        settle_row: Callable[[str], None],
     ) -> None:
-        self._tabs = tabs
+        self._store = store
         self._key_id = key_id
         self._rules = rules
-        self._purse = purse
+        self._budget = budget
         self._today = today
-        self._closing = closing
+        self._settle_row = settle_row
         self._being_written: set[str] = set()
-        self._to_close_again: set[str] = set()
+        self._settle_again: set[str] = set()
         self._opening: list[tuple[ReservationRow, _Answer]] = []
         self._growing: list[tuple[Reservation, _Answer]] = []
-        self._looking: list[_Answer] = []
+        self._polling: list[_Answer] = []
         self._changed: dict[str, Reservation] = {}
-        self._soon: asyncio.TimerHandle | None = None
-        self._writer: asyncio.Task[None] | None = None
+        self._writer = BackgroundWriter(self._write)
 
-    async def open(self, tab_id: str, model: str, estimate: Amount) -> Amount | None:
-        """A request begins that will probably use so much: what it may claim of that, or None
-        where the caps leave nothing. Raises `BudgetUnavailable` where the store cannot be asked."""
+    async def open(self, model: str, estimate: Amount) -> Reservation | None:
+        """Reserve the estimate for a request, or what is left; None if nothing is. Raises
+        `BudgetUnseen` if the store cannot be reached."""
         row = ReservationRow(
-            id=tab_id, key_id=self._key_id, model=model, claimed=estimate, taken=estimate
+            id=secrets.token_hex(16),
+            key_id=self._key_id,
+            model=model,
+            expected=estimate,
+            reserved=estimate,
         )
-        answer = self._answer()
+        answer = self._future()
         self._opening.append((row, answer))
         try:
-            return await self._asked(answer)
+            granted = await self._ask(answer)
         except asyncio.CancelledError:
-            self.close_tab(tab_id)  # it may have been opened all the same
+            self.close_reservation(row.id)  # the row may have been written
             raise
-
-    async def secure(self, tab: Reservation) -> bool:
-        """Have the store grant all that the tab takes; False where the caps have no room for it."""
-        answer = self._answer()
-        self._growing.append((tab, answer))
-        granted = await self._asked(answer)
         if granted is None:
-            await asyncio.sleep(SOON)  # what is left is known now; nobody need ask in a hurry
+            return None
+        reservation = self._budget.reserve(granted)
+        reservation.id, reservation.model = row.id, model
+        return reservation
+
+    async def grow(self, reservation: Reservation) -> bool:
+        """Have the store grant what the reservation needs; False if the caps have no room."""
+        answer = self._future()
+        self._growing.append((reservation, answer))
+        granted = await self._ask(answer)
+        if granted is None:
+            await asyncio.sleep(WRITE_SECONDS)  # the state is known now; do not ask in a hurry
         return granted is not None
 
-    def changed(self, tab: Reservation) -> None:
-        """Write down soon that the tab takes less, or that more of it is used."""
-        self._changed[tab.id] = tab
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(SOON, self._write_now)
+    def write_soon(self, reservation: Reservation) -> None:
+        """Write a reservation that needs less, or has used more."""
+        self._changed[reservation.id] = reservation
+        self._writer.start_in(WRITE_SECONDS)
 
-    def close_tab(self, tab_id: str) -> None:
-        """The request of that tab is over. Should the tab be written just now, it is closed once
-        more after that, for nobody knows which comes first."""
-        self._changed.pop(tab_id, None)
-        if tab_id in self._being_written:
-            self._to_close_again.add(tab_id)
-        self._closing(tab_id)
+    def close_reservation(self, reservation_id: str) -> None:
+        """Delete the row of a request that is over: twice if it is being written now."""
+        self._changed.pop(reservation_id, None)
+        if reservation_id in self._being_written:
+            self._settle_again.add(reservation_id)
+        self._settle_row(reservation_id)
 
-    async def look(self, change: asyncio.Future[None]) -> None:
-        """Wait for that change, or for one elsewhere."""
-        await asyncio.wait({change}, timeout=LOOK_SECONDS)
+    async def wait_for_change(self, change: asyncio.Future[None]) -> None:
+        """Wait for a change in this process, or read the state of the others."""
+        await asyncio.wait({change}, timeout=POLL_SECONDS)
         if not change.done():
-            answer = self._answer()
-            self._looking.append(answer)
-            await self._asked(answer)
+            answer = self._future()
+            self._polling.append(answer)
+            await self._ask(answer)
 
     async def close(self) -> None:
-        """Wait for what is being written; what was not asked for is not any more."""
-        if self._soon is not None:
-            self._soon.cancel()
-        if self._writer is not None:
-            await asyncio.wait({self._writer})
-        if self._soon is not None:
-            self._soon.cancel()  # what could not be written
+        """Wait for writes in progress."""
+        await self._writer.wait()
 
-    def _answer(self) -> _Answer:
+    def _future(self) -> _Answer:
         return asyncio.get_running_loop().create_future()
 
-    async def _asked(self, answer: _Answer) -> Amount | None:
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.get_running_loop().create_task(self._write())
+    async def _ask(self, answer: _Answer) -> Amount | None:
+        self._writer.start()
         return await answer
 
-    def _write_now(self) -> None:
-        self._soon = None
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.get_running_loop().create_task(self._write())
-
     async def _write(self) -> None:
-        """Ask for everything that is wanted, until nothing is any more."""
         failed = False
-        while self._is_asked or (self._changed and not failed):
-            opening, self._opening = _still_wanted(self._opening), []
-            growing, self._growing = _still_wanted(self._growing), []
-            looking, self._looking = self._looking, []
+        while self._opening or self._growing or self._polling or (self._changed and not failed):
+            opening, self._opening = _not_cancelled(self._opening), []
+            growing, self._growing = _not_cancelled(self._growing), []
+            polling, self._polling = self._polling, []
             changed, self._changed = self._changed, {}
-            answers = [answer for _, answer in (*opening, *growing)] + looking
+            answers = [answer for _, answer in (*opening, *growing)] + polling
             try:
-                drawn = await self._drawn(opening, growing, changed)
+                result = await self._update_store(opening, growing, changed)
             except StoreError as error:
-                log.warning("what keys have left cannot be looked up: %s", error)
-                self._try_again(changed)
-                _fail(answers, BudgetUnavailable(f"what this key has left cannot be told: {error}"))
+                log.warning("cannot look up the budgets of keys: %s", error)
+                self._retry(changed)
+                _fail(answers, BudgetUnseen(f"cannot look up what this key has left: {error}"))
                 failed = True
                 continue
-            except BaseException as error:  # whoever waits must not wait for ever
+            except BaseException as error:  # no caller may wait for ever
                 _fail(answers, error)
                 raise
             finally:
-                self._close_again()
+                self._being_written = set()
+                settled, self._settle_again = self._settle_again, set()
+                for reservation_id in settled:
+                    self._settle_row(reservation_id)
             failed = False
-            self._purse.stand(drawn.standing, drawn.elsewhere)
+            self._budget.set_charges(result.charges, result.others)
             for row, answer in opening:
-                _tell(answer, drawn.granted.get(row.id))
-            for tab, answer in growing:
-                _tell(answer, drawn.granted.get(tab.id))
-            for answer in looking:
-                _tell(answer, None)
+                _resolve(answer, result.granted.get(row.id))
+            for reservation, answer in growing:
+                _resolve(answer, result.granted.get(reservation.id))
+            for answer in polling:
+                _resolve(answer, None)
 
-    async def _drawn(
+    async def _update_store(
         self,
         opening: Sequence[tuple[ReservationRow, _Answer]],
         growing: Sequence[tuple[Reservation, _Answer]],
         changed: dict[str, Reservation],
     ) -> ReservationResult:
-        grown = {tab.id: tab for tab, _ in growing}
+        grown = {reservation.id: reservation for reservation, _ in growing}
         self._being_written = {*(row.id for row, _ in opening), *grown, *changed}
-        shrunk = [tab for tab in changed.values() if tab.id not in grown]
-        rows = [tab.row(self._key_id) for tab in grown.values()]
-        less = []
-        for tab in shrunk:
-            row = tab.row(self._key_id)
-            if self._purse.covers(tab.granted, row.needed):  # else it is about to ask for more
-                tab.granted = row.needed
-                less.append(row)
-        drawn = await self._tabs.draw(
+        smaller = []
+        for reservation in changed.values():
+            row = reservation.to_row(self._key_id)
+            if reservation.id in grown or not self._budget.covers(reservation.granted, row.needed):
+                continue  # written with its growth, or about to ask for more
+            reservation.granted = row.needed
+            smaller.append(row)
+        result = await self._store.update(
             self._key_id,
             self._rules,
             self._today(),
             opened=[row for row, _ in opening],
-            grown=rows,
-            changed=less,
+            grown=[reservation.to_row(self._key_id) for reservation in grown.values()],
+            changed=smaller,
         )
-        for tab_id, granted in drawn.granted.items():
-            if tab_id in grown:
-                grown[tab_id].granted = granted
-        return drawn
+        for reservation_id, granted in result.granted.items():
+            if reservation_id in grown:
+                grown[reservation_id].granted = granted
+        return result
 
-    @property
-    def _is_asked(self) -> bool:
-        return bool(self._opening or self._growing or self._looking)
-
-    def _close_again(self) -> None:
-        self._being_written = set()
-        closing, self._to_close_again = self._to_close_again, set()
-        for tab_id in closing:
-            self._closing(tab_id)
-
-    def _try_again(self, changed: dict[str, Reservation]) -> None:
-        """Write that later, less what was closed meanwhile: nobody would close it once more."""
-        closed = self._to_close_again
-        kept = {tab_id: tab for tab_id, tab in changed.items() if tab_id not in closed}
+    def _retry(self, changed: dict[str, Reservation]) -> None:
+        """Write these later, except those closed meanwhile."""
+        closed = self._settle_again
+        kept = {id_: reservation for id_, reservation in changed.items() if id_ not in closed}
         self._changed = kept | self._changed
-        if self._soon is None and self._changed:
-            loop = asyncio.get_running_loop()
-            self._soon = loop.call_later(AGAIN_SECONDS, self._write_now)
+        if self._changed:
+            self._writer.start_in(RETRY_SECONDS)
 
 
-def _still_wanted(asking: list[tuple[Asker, _Answer]]) -> list[tuple[Asker, _Answer]]:
+def _not_cancelled(asking: list[tuple[Asker, _Answer]]) -> list[tuple[Asker, _Answer]]:
     return [each for each in asking if not each[1].cancelled()]
 
 
-def _tell(answer: _Answer, granted: Amount | None) -> None:
-    if not answer.done():  # whoever asked may be gone
-        answer.set_result(granted)
+Result = TypeVar("Result")
 
 
-def _fail(answers: Sequence[_Answer], error: BaseException) -> None:
+def _resolve(answer: asyncio.Future[Result], result: Result) -> None:
+    if not answer.done():  # the caller may be gone
+        answer.set_result(result)
+
+
+def _fail(answers: Sequence[asyncio.Future[Result]], error: BaseException) -> None:
     for answer in answers:
         if not answer.done():
             answer.set_exception(error)
+
+
+class SharedRates:
+    """The rate limits of one key, shared through the store. It belongs to one event loop."""
+
+    def __init__(self, store: QuotaStore, key_id: str, rules: Rules) -> None:
+        self._store = store
+        self._key_id = key_id
+        self._rules = rules
+        self._asking: list[tuple[int, asyncio.Future[float]]] = []
+        self._correction = 0
+        self._writer = BackgroundWriter(self._write)
+
+    async def take(self, tokens: int) -> float:
+        """Begin a request of so many tokens and return 0, or the seconds until it may begin."""
+        answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._asking.append((tokens, answer))
+        self._writer.start()
+        return await answer
+
+    def correct(self, tokens: int) -> None:
+        """Count tokens used beyond those taken; a negative number is put back."""
+        if not tokens or self._rules.tokens_per_minute is None:
+            return
+        self._correction += tokens
+        self._writer.start_in(CORRECTION_SECONDS)
+
+    async def close(self) -> None:
+        """Write the pending correction."""
+        if self._correction:
+            self._writer.start()
+        await self._writer.wait()
+
+    async def _write(self) -> None:
+        while self._asking or self._correction:
+            asking, self._asking = [each for each in self._asking if not each[1].cancelled()], []
+            correction, self._correction = self._correction, 0
+            tokens = [each for each, _ in asking]
+            answers = [answer for _, answer in asking]
+            try:
+                waits = await self._store.take(self._key_id, self._rules, tokens, correction)
+            except StoreError as error:
+                # The correction is lost: a rate limit that is a little off once does no harm.
+                log.warning("cannot look up the rate limits of keys: %s", error)
+                _fail(answers, error)
+            except BaseException as error:  # no caller may wait for ever
+                _fail(answers, error)
+                raise
+            else:
+                for answer, wait in zip(answers, waits, strict=True):
+                    _resolve(answer, wait)

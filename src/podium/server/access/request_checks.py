@@ -1,158 +1,294 @@
-"""Podium must not call itself: a pool may name another Podium as a worker, but one that names this
-server would have every question asked again by each of its answers.
+"""Checks on a request before it is served.
 
-What is plain from the configuration is refused when the server starts (`refuse_own_address`). A way
-back over other servers shows only in the requests, which say how many they have come through
-(`enter_hop`).
+`check_request` refuses requests of foreign pages (CSRF, DNS rebinding) and bodies that are not
+JSON. `enter_hop` and `refuse_own_address` keep Podium from calling itself: one refuses a request
+that came through too many Podium servers, the other a worker whose address is this server's.
+
+`check_image_urls` refuses images at private addresses. Workers fetch them: a local model would do
+so from inside the network. Host names are resolved here as far as possible; a name that resolves
+differently later must be stopped by who fetches it. Podium itself fetches no image.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from podium._util.addresses import shown
+from podium._util.addresses import is_loopback, shown
 from podium.config import ServerSettings, Settings
 from podium.core.errors import ConfigError
 from podium.core.request import Image, Message, ToolResult
-from podium.server.access.sessions import NEVER_PUBLIC, Headers
 from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
-from podium.workers.http import HEADER, count_hops
+from podium.workers.http import HEADER, come_through
 
-PRIVATE_ENDINGS: Final = (*NEVER_PUBLIC, ".lan", ".home", ".corp", ".intranet", ".private")
-"""Endings of names that mean something only within one network."""
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing; a page of another origin cannot read their responses."""
 
-_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-"""Addresses of version 4 within version 6, as translators write them."""
+OWN_SITES: Final = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site for our own pages, and for no page."""
 
-_TRANSLATED_HERE: Final = IPv6Network("64:ff9b:1::/48")
-"""Such addresses where each network decides for itself what they lead to."""
+FORM: Final = "application/x-www-form-urlencoded"
+"""The content type that curl sends by default."""
 
-_COMPATIBLE: Final = IPv6Network("::/96")
-"""Addresses of version 4 within version 6, as they were once written."""
+RESERVED_SUFFIXES: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
+"""Suffixes that cannot be registered, and so cannot be pointed elsewhere."""
 
-_FULL_STOP: Final = "\u3002"
-"""Stands between the parts of a name as "." does; the other two that do are folded into either."""
+PRIVATE_SUFFIXES: Final = (*RESERVED_SUFFIXES, ".lan", ".home", ".corp", ".intranet", ".private")
+"""Suffixes that are used within one network only."""
 
-_FILLERS: Final = frozenset("\u115f\u1160")
-"""Letters that cannot be seen, and that some readers of names leave out."""
+MAX_HOPS: Final = 2
+"""Podium servers that a request may have come through: a team's, behind a company's."""
 
-_NEVER_IN_A_HOST: Final = frozenset("\\%^<>{}|`\"' ")
-"""What some readers of addresses take for an end of the host, or for another character."""
+RESOLVE_SECONDS: Final = 3.0
+"""The timeout of resolving a host, whose DNS server the client may control."""
+
+MAX_HOSTS: Final = 20
+"""Hosts of images that one request may name."""
+
+RESOLVER_THREADS: Final = 8
+"""Threads that resolve hosts, apart from others: one that gets no answer stays blocked."""
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_LABEL: Final = re.compile(r"[a-z0-9_-]+")
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
+_IPV4_COMPATIBLE: Final = IPv6Network("::/96")
+
+_IDEOGRAPHIC_STOP: Final = "\u3002"
+"""Separates labels as "." does; NFKC maps the other two such characters to either."""
+
+_INVISIBLE_LETTERS: Final = frozenset("\u115f\u1160")
+"""Fillers, which some URL parsers drop."""
+
+_NEVER_IN_HOST: Final = frozenset("\\%^<>{}|`\"' ")
+"""Characters on which URL parsers disagree."""
 
 
-LOOK_UP_SECONDS: Final = 3.0
-"""How long a name may take to be looked up; the client may have chosen who answers for it."""
+class Headers(Protocol):
+    """Headers of a request, by lower-case name."""
 
-MOST_HOSTS: Final = 20
-"""How many names one request may have looked up."""
+    def get(self, name: str, /) -> str | None:
+        """Return the header, or None."""
+        ...
 
-LOOKERS: Final = 8
-"""How many names are looked up at once. They have threads of their own: a name that nobody answers
-for keeps its thread, and calls to workers need theirs."""
+
+def check_request(method: str, headers: Headers, settings: ServerSettings) -> None:
+    """Refuse requests that another origin sends through a browser, and bodies that are not JSON."""
+    if not settings.keys:
+        _check_host(headers.get("host") or "", settings)
+    if method in SAFE_METHODS:
+        return
+    if headers.get("authorization") is None and headers.get("x-api-key") is None:
+        # A browser adds neither header by itself, so a request with one is meant.
+        _check_origin(headers, settings.hosts)
+    _check_content_type(headers)
+
+
+def _check_host(host: str, settings: ServerSettings) -> None:
+    if host and not _is_own_host(host, settings.host, settings.hosts):
+        raise ApiError(
+            "forbidden",
+            f"host {host[:100]!r} is not this machine, and this server requires no API keys; "
+            f"use http://127.0.0.1, or add the host to server.hosts",
+        )
+
+
+@lru_cache(maxsize=256)
+def _is_own_host(host: str, listens_at: str, hosts: tuple[str, ...]) -> bool:
+    bracketed = f"[{listens_at}]" if ":" in listens_at else listens_at
+    if not is_loopback(f"http://{bracketed}"):
+        return True
+    name = _hostname(f"//{host}")
+    return name in hosts or _is_local_name(name)
+
+
+def _check_origin(headers: Headers, hosts: Collection[str]) -> None:
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site in OWN_SITES or (site is None and origin is None):
+        return
+    name = _hostname(origin or "")
+    if name and name in hosts:
+        return
+    if site is None and origin is not None:
+        own = headers.get("host") or ""
+        if urlsplit(origin).netloc.lower() == own.lower() and own:
+            return
+    raise ApiError(
+        "forbidden",
+        f"cross-origin request from {(origin or 'another origin')[:100]!r}; send an API key in the "
+        f"header Authorization, or add the page's host to server.hosts",
+    )
+
+
+def _check_content_type(headers: Headers) -> None:
+    given = headers.get("content-type")
+    if given is None:
+        return
+    kind = given.partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return
+    from_browser = headers.get("origin") is not None or headers.get("sec-fetch-site") is not None
+    if kind in ("", FORM) and not from_browser:
+        return
+    raise ApiError(
+        "invalid",
+        f"unsupported content type {kind[:100]!r}; send JSON, with Content-Type: application/json",
+    )
+
+
+def _is_local_name(name: str) -> bool:
+    """True for an IP address, a name without dots, or one that cannot be registered."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return bool(_LABEL.fullmatch(name)) or name.endswith(RESERVED_SUFFIXES)
+    return True
+
+
+def _hostname(address: str) -> str:
+    try:
+        return (urlsplit(address).hostname or "").rstrip(".")
+    except ValueError:
+        return address
+
+
+def enter_hop(headers: Headers) -> AbstractContextManager[None]:
+    """Return a block for the calls of a request; raises `ApiError` after too many hops."""
+    value = headers.get(HEADER.lower())
+    if value is None:
+        return come_through(1)
+    if not (value.isascii() and value.isdigit() and len(value) < 5):
+        raise invalid(HEADER, f"{HEADER}: expected a whole number, got {value[:40]!r}")
+    if int(value) > MAX_HOPS:
+        problem = (
+            f"this request came through {value} Podium servers, more than {MAX_HOPS}: a pool seems "
+            f"to name Podium itself as a worker; check the base_url of its workers"
+        )
+        LOGGER.warning("refused: %s", problem)  # the operator must act
+        raise ApiError("invalid", problem)
+    return come_through(int(value) + 1)
+
+
+def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:
+    """Raise `ConfigError` if a worker's address is the one that this server listens on."""
+    planner = settings.conductor.worker
+    for worker in (*settings.workers, *((planner,) if planner is not None else ())):
+        address = worker.endpoint(environment).base_url
+        if address and _is_own_address(address, settings.server):
+            raise ConfigError(
+                f"{settings.source}: worker {worker.profile.name!r} is at {shown(address)}, which "
+                f"is this server; give the worker another base_url, or serve with another --port"
+            )
+
+
+def _is_own_address(address: str, server: ServerSettings) -> bool:
+    parts = urlsplit(address)
+    if server.port == 0 or (parts.port or _DEFAULT_PORTS.get(parts.scheme)) != server.port:
+        return False
+    called, listening = set(resolve(parts.hostname or "")), set(resolve(server.host))
+    if any(ipaddress.ip_address(number).is_unspecified for number in listening):
+        listening = {*resolve(socket.gethostname()), "127.0.0.1", "::1"}
+    return bool(called & listening)
+
+
+def resolve(host: str) -> list[str]:
+    """Return the IP addresses of a host; empty if it is unknown."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return []
+    return [str(each[4][0]).partition("%")[0] for each in found]
 
 
 async def check_image_urls(messages: Iterable[Message], *, private: bool) -> None:
-    """Refuse pictures at addresses that are not public, unless `private` ones are allowed."""
+    """Refuse images at addresses that are not public, unless `private` ones are allowed."""
     if private:
         return
-    addresses = {image.url for image in _pictures(messages) if image.url}
-    if not addresses:
-        return
-    for url in addresses:
+    urls = {image.url for image in _images(messages) if image.url}
+    hosts: dict[str, str] = {}
+    for url in urls:
         if not is_public(url):
             raise _not_public(url)
-    names: dict[str, str] = {}
-    for url in addresses:
         host = urlsplit(url).hostname or ""
-        if _address(host) is None:
-            names[host] = url
-    if len(names) > MOST_HOSTS:
+        if _parse_address(host) is None:
+            hosts[host] = url
+    if len(hosts) > MAX_HOSTS:
         raise invalid(
             "messages",
-            f"there are pictures at {len(names)} hosts, and {MOST_HOSTS} are the most; send some "
-            f"of them as data:image/png;base64,…",
+            f"images at {len(hosts)} hosts, more than {MAX_HOSTS}; send some of them as "
+            f"data:image/png;base64,…",
         )
-    for host, found in zip(names, await asyncio.gather(*map(looked_up, names)), strict=True):
+    for host, found in zip(hosts, await asyncio.gather(*map(_resolve_image, hosts)), strict=True):
         if not all(_is_global(address) for address in found):
-            raise _not_public(names[host])
+            raise _not_public(hosts[host])
 
 
-async def looked_up(host: str) -> list[IPv4Address | IPv6Address]:
-    """The addresses that a name leads to from here; none where it is not known."""
+async def _resolve_image(host: str) -> list[IPv4Address | IPv6Address]:
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(LOOK_UP_SECONDS):
-            found = await loop.run_in_executor(_lookers(), addresses_of, host)
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            found = await loop.run_in_executor(_resolvers(), resolve, host)
     except TimeoutError:
         raise invalid(
             "messages",
-            f"the host {host[:100]!r} of a picture could not be looked up within "
-            f"{LOOK_UP_SECONDS:g} s; send the picture as data:image/png;base64,…",
+            f"timeout: the image host {host[:100]!r} could not be resolved within "
+            f"{RESOLVE_SECONDS:g} s; send the image as data:image/png;base64,…",
         ) from None
-    parsed = [_address(text) for text in found]
+    parsed = [_parse_address(text) for text in found]
     return [address for address in parsed if address is not None]
 
 
-def addresses_of(host: str) -> list[str]:
-    """What the system's resolver says of a name."""
-    try:
-        return [str(found[4][0]) for found in socket.getaddrinfo(host, None)]
-    except (OSError, UnicodeError):
-        return []
-
-
 @cache
-def _lookers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(LOOKERS, thread_name_prefix="podium-names")
+def _resolvers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="podium-resolver")
 
 
 def _not_public(url: str) -> ApiError:
     return invalid(
         "messages",
-        f"the picture at {url[:100]!r} is not at a public address, which is what workers are asked "
-        f"to look at; send it as data:image/png;base64,…, or have server.private_images set",
+        f"the image URL {url[:100]!r} is not public; send the image as data:image/png;base64,…, "
+        f"or set server.private_images",
     )
 
 
 def is_public(url: str) -> bool:
-    """Whether an http or https address can be that of a host on the internet: no name that means
-    something only here, and no address of this machine or of a network of one's own."""
+    """True if an http(s) URL can be that of a host on the internet."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
         return False
-    host = _folded(host).rstrip(".")
-    if not host or _NEVER_IN_A_HOST & set(url.partition("://")[2].partition("/")[0]):
+    host = _fold(host).rstrip(".")
+    if not host or _NEVER_IN_HOST & set(url.partition("://")[2].partition("/")[0]):
         return False
-    address = _address(host)
+    address = _parse_address(host)
     if address is not None:
         return _is_global(address)
-    return "." in host and not host.endswith(PRIVATE_ENDINGS)
+    return "." in host and not host.endswith(PRIVATE_SUFFIXES)
 
 
-def _folded(host: str) -> str:
-    """The host as whoever looks it up may come to read it: in lower case, with plain letters,
-    figures and dots, and less what is not seen. It is there to be judged, not to be looked up."""
-    folded = unicodedata.normalize("NFKC", host).lower().replace(_FULL_STOP, ".")
-    return "".join(letter for letter in folded if not _is_left_out(letter))
+def _fold(host: str) -> str:
+    """Normalise the host as a resolver may read it: lower case, NFKC, without invisible letters."""
+    folded = unicodedata.normalize("NFKC", host).lower().replace(_IDEOGRAPHIC_STOP, ".")
+    return "".join(
+        letter
+        for letter in folded
+        if unicodedata.category(letter) not in ("Cf", "Mn") and letter not in _INVISIBLE_LETTERS
+    )
 
 
-def _is_left_out(letter: str) -> bool:
-    return unicodedata.category(letter) in ("Cf", "Mn") or letter in _FILLERS
-
-
-def _pictures(messages: Iterable[Message]) -> Iterator[Image]:
+def _images(messages: Iterable[Message]) -> Iterator[Image]:
     for message in messages:
         for part in message.parts:
             if isinstance(part, Image):
@@ -161,9 +297,8 @@ def _pictures(messages: Iterable[Message]) -> Iterator[Image]:
                 yield from part.images
 
 
-def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that the host is in figures, in any of the ways of writing one: 127.1 and
-    0x7f000001 are 127.0.0.1."""
+def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    """Parse an IP address in any notation: 127.1 and 0x7f000001 are 127.0.0.1."""
     try:
         return IPv6Address(host.partition("%")[0])
     except AddressValueError:
@@ -176,67 +311,11 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv6Address):
-        if address in _TRANSLATED_HERE:
+        if address in _LOCAL_NAT64:
             return False
-        within = address.ipv4_mapped or address.sixtofour
-        if address in _TRANSLATED or address in _COMPATIBLE:
-            within = IPv4Address(int(address) & 0xFFFFFFFF)
-        if within is not None:
-            return _is_global(within)
+        embedded = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64 or address in _IPV4_COMPATIBLE:
+            embedded = IPv4Address(int(address) & 0xFFFFFFFF)
+        if embedded is not None:
+            return _is_global(embedded)
     return address.is_global and not address.is_multicast
-
-
-MOST_HOPS: Final = 2
-"""Servers that a request may have come through before this one: a team's, behind a company's."""
-
-_PORTS: Final = {"http": 80, "https": 443}
-
-
-def enter_hop(headers: Headers) -> AbstractContextManager[None]:
-    """A block for the calls of one request; raises `ApiError` where it has come too far."""
-    said = headers.get(HEADER.lower())
-    if said is None:
-        return count_hops(1)
-    if not (said.isascii() and said.isdigit() and len(said) < 5):
-        raise invalid(HEADER, f"{HEADER}: expected a whole number, got {said[:40]!r}; leave it out")
-    if int(said) > MOST_HOPS:
-        problem = (
-            f"this request has come through {said} Podium servers, and {MOST_HOPS} are the most: "
-            f"a pool seems to name Podium itself as a worker; check the base_url of its workers"
-        )
-        LOGGER.warning("refused: %s", problem)  # whoever runs the server has to act
-        raise ApiError("invalid", problem)
-    return count_hops(int(said) + 1)
-
-
-def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:
-    """Raise `ConfigError` where a worker's address is the one that this server listens on."""
-    planner = settings.conductor.worker
-    for worker in (*settings.workers, *((planner,) if planner is not None else ())):
-        address = worker.endpoint(environment).base_url
-        if address and _is_own(address, settings.server):
-            raise ConfigError(
-                f"{settings.source}: worker {worker.profile.name!r} is at {shown(address)}, which "
-                f"is this very server, so it would ask itself; give the worker another base_url, "
-                f"or serve with another --port"
-            )
-
-
-def _is_own(address: str, server: ServerSettings) -> bool:
-    """Whether who calls that address reaches the server. A port that is yet to be chosen is
-    nobody's address."""
-    parts = urlsplit(address)
-    if server.port == 0 or (parts.port or _PORTS.get(parts.scheme)) != server.port:
-        return False
-    called, listening = _numbers(parts.hostname or ""), _numbers(server.host)
-    if any(ipaddress.ip_address(number).is_unspecified for number in listening):
-        listening = _numbers(socket.gethostname()) | {"127.0.0.1", "::1"}
-    return bool(called & listening)
-
-
-def _numbers(host: str) -> set[str]:
-    """The numbers that a host's name stands for; none where nobody knows it."""
-    try:
-        return {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
-    except OSError:
-        return set()

@@ -1,21 +1,26 @@
-"""Tokens: how they are made, and how one is known again from the digest that is kept of it.
+"""Tokens of API keys, and sessions of browsers.
 
-    pk_4f9a1c2b77d0_rJ2…      pk, the key's id, and the secret: 32 random bytes
+    pk_4f9a1c2b77d0_rJ2…                the key's id and 32 random bytes
+    ps_4f9a1c2b77d0_1790000000_9f2c…    the key's id, the end of the session, and a signature
 
-The id in the token finds the key without a search, and tells a person which key has leaked.
+A token's digest is a fast keyed hash, compared in constant time: 256 random bits cannot be guessed,
+so a slow hash such as bcrypt would only cost time. The public hash key keeps digests useless for
+other systems.
 
-The digest is a fast hash. Slow ones (bcrypt, argon2) make guessing dear where people choose the
-secret; 256 random bits cannot be guessed at any speed, and every request would pay. The hash is
-keyed by a public constant, so that a digest made here is of no use for a token of anybody else's
-system, and the other way round. It is compared in constant time.
+A page must not keep a key where scripts can read it, so a browser exchanges the key once for a
+session cookie. Sessions are signed and stored nowhere, so that every process of a server can check
+them. The signature covers the key's digest, and the key is looked up with each request: a session
+ends with its key. The signing secret is not in the store. Signing out deletes the cookie; a copy of
+it works until it ends.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import time
 from collections.abc import Callable
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Final, NamedTuple
 
 from podium.core.errors import UsageError
@@ -23,9 +28,13 @@ from podium.core.run import timestamp
 from podium.store.keys import Key, Rules
 
 TOKEN_PREFIX: Final = "pk_"  # noqa: S105 - the beginning of every token, and no secret
-ID_PREFIX: Final = "key_"
-LONGEST_TOKEN: Final = 200
-LONGEST_NAME: Final = 100
+KEY_ID_PREFIX: Final = "key_"
+SESSION_PREFIX: Final = "ps_"
+MAX_TOKEN: Final = 200
+MAX_NAME: Final = 100
+
+SESSION_SECONDS: Final = 12 * 3600
+"""The duration of a session: a working day."""
 
 _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
@@ -33,17 +42,25 @@ _DIGEST_KEY: Final = b"podium key, version 1"
 
 
 class NewKey(NamedTuple):
-    """A new key, and the token that nobody can be shown again."""
+    """A new key, and its token, which cannot be shown again."""
 
     token: str
     key: Key
 
 
 class ParsedToken(NamedTuple):
-    """What somebody showed at the door: whose key it claims to be, and the token's digest."""
+    """The key id that a token names, and the token's digest."""
 
     key_id: str
     digest: str
+
+
+class ParsedSession(NamedTuple):
+    """The key id, end and signature of a session."""
+
+    key_id: str
+    ends: int
+    signature: str
 
 
 def make_key(
@@ -53,16 +70,15 @@ def make_key(
     expires_at: str | None = None,
     clock: Callable[[], str] = timestamp,
 ) -> NewKey:
-    """Make a key. It is not in any store yet."""
-    if not name.strip() or len(name) > LONGEST_NAME:
+    """Create a key. It is not stored yet."""
+    if not name.strip() or len(name) > MAX_NAME:
         raise UsageError(
-            f"the name of a key is a few words for people to know it by, at most {LONGEST_NAME} "
-            f"characters, and not {name[: LONGEST_NAME + 1]!r}"
+            f"invalid key name {name[: MAX_NAME + 1]!r}; expected 1 to {MAX_NAME} characters"
         )
     number = secrets.token_hex(_ID_BYTES)
     token = f"{TOKEN_PREFIX}{number}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     key = Key(
-        id=f"{ID_PREFIX}{number}",
+        id=f"{KEY_ID_PREFIX}{number}",
         name=name.strip(),
         digest=digest_of(token),
         created_at=clock(),
@@ -73,21 +89,61 @@ def make_key(
 
 
 def parse_token(token: str) -> ParsedToken | None:
-    """What a token says, or None where it is none of ours; whether it is right is `matches`."""
-    if len(token) > LONGEST_TOKEN or not token.isascii():
+    """Parse a token; None if it has another format. `matches` checks it."""
+    if len(token) > MAX_TOKEN or not token.isascii():
         return None
     prefix, _, rest = token.partition("_")
     number, separator, secret = rest.partition("_")
     if f"{prefix}_" != TOKEN_PREFIX or not (number and separator and secret):
         return None
-    return ParsedToken(f"{ID_PREFIX}{number}", digest_of(token))
+    return ParsedToken(f"{KEY_ID_PREFIX}{number}", digest_of(token))
 
 
-def matches(shown: ParsedToken, key: Key) -> bool:
-    """Whether that is the token of the key."""
-    return hmac.compare_digest(shown.digest, key.digest)
+def matches(token: ParsedToken, key: Key) -> bool:
+    """True if it is the token of the key."""
+    return hmac.compare_digest(token.digest, key.digest)
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token."""
+    """Return the digest that is stored of a token."""
     return blake2b(token.encode(), digest_size=32, key=_DIGEST_KEY).hexdigest()
+
+
+class Sessions:
+    """Creates and checks sessions. Processes of one server share a `secret`; without one, sessions
+    end with the process."""
+
+    def __init__(self, secret: str = "", *, clock: Callable[[], float] = time.time) -> None:
+        self._secret = (secret or new_secret()).encode()
+        self._clock = clock
+
+    def create(self, key: Key) -> str:
+        """Create a session for the key."""
+        ends = int(self._clock()) + SESSION_SECONDS
+        number = key.id.removeprefix(KEY_ID_PREFIX)
+        return f"{SESSION_PREFIX}{number}_{ends}_{self._sign(key, ends)}"
+
+    def is_valid(self, session: ParsedSession, key: Key) -> bool:
+        """True if the session was created for the key and has not ended."""
+        signed = hmac.compare_digest(session.signature, self._sign(key, session.ends))
+        return signed and self._clock() < session.ends
+
+    def _sign(self, key: Key, ends: int) -> str:
+        signed = f"podium session, version 1\0{key.id}\0{key.digest}\0{ends}"
+        return hmac.new(self._secret, signed.encode(), sha256).hexdigest()
+
+
+def new_secret() -> str:
+    """Create a secret to sign sessions with."""
+    return secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def parse_session(session: str) -> ParsedSession | None:
+    """Parse a session; None if it has another format. `Sessions.is_valid` checks it."""
+    if not session.startswith(SESSION_PREFIX) or len(session) > MAX_TOKEN or not session.isascii():
+        return None
+    number, _, rest = session.removeprefix(SESSION_PREFIX).partition("_")
+    ends, _, signature = rest.partition("_")
+    if not number or not ends.isdigit() or not signature:
+        return None
+    return ParsedSession(f"{KEY_ID_PREFIX}{number}", int(ends), signature)

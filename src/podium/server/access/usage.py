@@ -1,11 +1,9 @@
-"""The book of what was used with each key: summed up in memory, written to the store in batches.
+"""Usage of keys: what a request used, what it will probably use, and writing it to the store.
 
-A request must not wait for a disk, so what it used is added to a line in memory (one for each
-key, day and model) and the lines are written together a quarter of a second later. What a run used
-is charged by the store as it writes the run's end; here it is entered once more, for a run may be
-one that is not kept, or one that could not be written, and charging it twice charges it once. So a
-process that is killed loses the calls of workers by their own names in its last quarter of a
-second, and no more; one that ends in order loses nothing.
+A request must not wait for a disk, so usage is summed in memory per key, day and model, and written
+a quarter of a second later. The store charges a run as it writes the run's end; it is recorded here
+once more, for runs that are not stored or whose end could not be written, and charging a run twice
+charges it once. A killed process therefore loses at most its last quarter second of gateway calls.
 """
 
 from __future__ import annotations
@@ -13,41 +11,123 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from podium.core.errors import StoreError
-from podium.core.frozen import fast_init
+from podium.core.frozen import quick
+from podium.core.pool import Pool
 from podium.core.usage import Usage
-from podium.store.keys import ZERO, Amount, KeyCharges, KeyStore, KeyUsage
-from podium.store.quotas import RunCharge, is_plausible
+from podium.store.keys import KeyUsage
+from podium.store.quotas import (
+    ZERO,
+    Amount,
+    KeyCharges,
+    QuotaStore,
+    RunCharge,
+    charged_amount,
+    is_plausible,
+)
 
 log = logging.getLogger("podium")
 
 WRITE_SECONDS: Final = 0.25
-"""How long a line waits for others to be written with it; what a crash may cost."""
+"""How long usage waits to be written with others; the most that a crash loses."""
 
-CRUMB: Final = 1e-9
-"""What a difference of sums may lack of nothing, as fractions of a dollar are counted."""
+ROUNDING_ERROR: Final = 1e-9
+"""The most that a difference of sums of dollars is off by."""
+
+NEWEST_WEIGHT: Final = 0.1
+"""The weight of the newest request in the moving average of a model."""
 
 
-class Tokens(NamedTuple):
-    """Tokens that are known."""
+class BackgroundWriter:
+    """Runs `write` in a task, now or after a delay, one at a time. It belongs to one event loop."""
+
+    __slots__ = ("_is_due", "_task", "_timer", "_write")
+
+    def __init__(self, write: Callable[[], Awaitable[object]]) -> None:
+        self._write = write
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_due = False
+
+    def start(self) -> None:
+        """Write now, or again after the write in progress."""
+        self.cancel_timer()
+        self._is_due = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def start_in(self, seconds: float) -> None:
+        """Write after a delay, unless a write is scheduled already."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.start)
+
+    def cancel_timer(self) -> None:
+        """Cancel the scheduled write."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def wait(self) -> None:
+        """Wait for the write in progress, and cancel scheduled ones."""
+        self.cancel_timer()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        self.cancel_timer()  # a retry
+
+    async def _run(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            await self._write()
+
+
+class CostEstimator:
+    """Estimates what requests for a model cost: the moving average of those before, and no less
+    than reading the input at `highest_price` dollars a token."""
+
+    def __init__(self, highest_price: float) -> None:
+        self._means: dict[str, tuple[float, float]] = {}
+        self._highest_price = highest_price
+
+    def estimate(self, model: str, tokens: int) -> Amount:
+        """Estimate a request of so many input tokens."""
+        mean_usd, mean_tokens = self._means.get(model, (0.0, 0.0))
+        return Amount(max(mean_usd, tokens * self._highest_price), max(round(mean_tokens), tokens))
+
+    def learn(self, model: str, used: Amount) -> None:
+        """Update the average with what a request used."""
+        usd, tokens = self._means.get(model, (used.usd, float(used.tokens)))
+        self._means[model] = (
+            usd + NEWEST_WEIGHT * (used.usd - usd),
+            tokens + NEWEST_WEIGHT * (used.tokens - tokens),
+        )
+
+
+def highest_input_price(pool: Pool) -> float:
+    """Return the highest known price of an input token in the pool, in dollars."""
+    prices = (worker.price for worker in pool if worker.price is not None)
+    return max((price.highest_input for price in prices), default=0.0) / 1_000_000
+
+
+class TokenCounts(NamedTuple):
+    """Known numbers of input and output tokens."""
 
     input: int
     output: int
 
 
 @final
-@fast_init
+@quick
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What a request used. What is unknown of it is None, and `assumed` is what its key is
-    charged besides what is known; `orchestration` is a part of `tokens`."""
+class RequestUsage:
+    """What a request used. Unknown parts are None; `assumed` is charged besides what is known.
+    `orchestration` is included in `tokens`."""
 
-    tokens: Tokens | None
-    orchestration: Tokens | None
+    tokens: TokenCounts | None
+    orchestration: TokenCounts | None
     cost_usd: float | None
     assumed: Amount
 
@@ -59,71 +139,58 @@ class Used:
 
     @property
     def is_known(self) -> bool:
-        """Whether that is nothing but what was used."""
+        """True if nothing is unknown or assumed."""
         return self.tokens is not None and self.cost_usd is not None and self.assumed == ZERO
 
 
-def used_of(
+def measure_usage(
     usage: Usage,
     orchestration: Usage,
     cost_usd: float | None,
-    claimed: Amount,
+    estimate: Amount,
     seen: Amount = ZERO,
-) -> Used:
-    """What was used, of which nothing is believed that cannot be. The unknown is charged as it was
-    `claimed`, and the known as what the request's calls were `seen` to use where that is more."""
+) -> RequestUsage:
+    """Compute the usage of a request. Unknown parts are charged at the estimate, known ones at
+    least at what its calls were `seen` to use."""
     if cost_usd is not None:
-        cost_usd = max(0.0, cost_usd) if -CRUMB <= cost_usd < math.inf else None
-    tokens = _tokens(usage)
-    beyond = missing(seen, Amount(cost_usd or 0.0, 0 if tokens is None else sum(tokens)))
+        cost_usd = max(0.0, cost_usd) if -ROUNDING_ERROR <= cost_usd < math.inf else None
+    tokens = _token_counts(usage)
+    missing = uncharged(seen, Amount(cost_usd or 0.0, 0 if tokens is None else sum(tokens)))
     assumed = Amount(
-        claimed.usd if cost_usd is None else beyond.usd,
-        claimed.tokens if tokens is None else beyond.tokens,
+        estimate.usd if cost_usd is None else missing.usd,
+        estimate.tokens if tokens is None else missing.tokens,
     )
-    return Used(tokens, _tokens(orchestration), cost_usd, assumed)
+    return RequestUsage(tokens, _token_counts(orchestration), cost_usd, assumed)
 
 
-def missing(seen: Amount, charged: Amount) -> Amount:
-    """What calls were seen to use and nobody is charged for."""
+def uncharged(seen: Amount, charged: Amount) -> Amount:
+    """Return what calls were seen to use beyond what is charged."""
     usd = seen.usd - charged.usd
-    return Amount(usd if usd > CRUMB else 0.0, max(0, seen.tokens - charged.tokens))
+    return Amount(usd if usd > ROUNDING_ERROR else 0.0, max(0, seen.tokens - charged.tokens))
 
 
-def _tokens(usage: Usage) -> Tokens | None:
+def _token_counts(usage: Usage) -> TokenCounts | None:
     if not is_plausible(usage):
         return None
-    return Tokens(usage.input_tokens or 0, usage.output_tokens or 0)
+    return TokenCounts(usage.input_tokens or 0, usage.output_tokens or 0)
 
 
-class _Line:
-    """The sums of one key, day and model that are not in the store yet."""
+@dataclass(slots=True)
+class _UsageLine:
+    """Sums of one key, day and model that are not in the store yet."""
 
-    __slots__ = (
-        "assumed_tokens",
-        "assumed_usd",
-        "cost_usd",
-        "input_tokens",
-        "orchestration_input_tokens",
-        "orchestration_output_tokens",
-        "output_tokens",
-        "requests",
-        "unknown_cost",
-        "unknown_tokens",
-    )
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    orchestration_input_tokens: int = 0
+    orchestration_output_tokens: int = 0
+    cost_usd: float = 0.0
+    unknown_tokens: int = 0
+    unknown_cost: int = 0
+    assumed_tokens: int = 0
+    assumed_usd: float = 0.0
 
-    def __init__(self) -> None:
-        self.requests = 0
-        self.input_tokens = 0
-        self.output_tokens = 0
-        self.orchestration_input_tokens = 0
-        self.orchestration_output_tokens = 0
-        self.cost_usd = 0.0
-        self.unknown_tokens = 0
-        self.unknown_cost = 0
-        self.assumed_tokens = 0
-        self.assumed_usd = 0.0
-
-    def add(self, used: Used) -> None:
+    def add(self, used: RequestUsage) -> None:
         self.requests += 1
         if used.tokens is not None:
             self.input_tokens += used.tokens.input
@@ -132,95 +199,76 @@ class _Line:
                 self.orchestration_input_tokens += used.orchestration.input
                 self.orchestration_output_tokens += used.orchestration.output
         self.cost_usd += used.cost_usd or 0.0
-        self.assume(
-            used.assumed,
-            unknown_tokens=used.tokens is None,
-            unknown_cost=used.cost_usd is None,
-        )
+        self.assume(used.assumed, tokens=used.tokens is None, cost=used.cost_usd is None)
 
-    def assume(
-        self, assumed: Amount, *, unknown_tokens: bool = False, unknown_cost: bool = False
-    ) -> None:
+    def assume(self, assumed: Amount, *, tokens: bool = False, cost: bool = False) -> None:
         self.assumed_tokens += assumed.tokens
         self.assumed_usd += assumed.usd
-        self.unknown_tokens += unknown_tokens or assumed.tokens > 0
-        self.unknown_cost += unknown_cost or assumed.usd > 0
+        self.unknown_tokens += tokens or assumed.tokens > 0
+        self.unknown_cost += cost or assumed.usd > 0
 
-    def merge(self, other: _Line) -> None:
+    def merge(self, other: _UsageLine) -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    @property
-    def charged(self) -> Amount:
-        return Amount(
-            self.cost_usd + self.assumed_usd,
-            self.input_tokens + self.output_tokens + self.assumed_tokens,
-        )
 
-
-_Place = tuple[str, str, str]
+_LineKey = tuple[str, str, str]
 """Key, day and model."""
 
 
 class UsageWriter:
-    """What was used, on its way to the store. It belongs to one event loop."""
+    """Sums usage and writes it to the store. It belongs to one event loop."""
 
-    def __init__(self, keys: KeyStore) -> None:
-        self._keys = keys
-        self._lines: dict[_Place, _Line] = {}
+    def __init__(self, store: QuotaStore) -> None:
+        self._store = store
+        self._lines: dict[_LineKey, _UsageLine] = {}
         self._runs: dict[str, RunCharge] = {}
-        self._closed_tabs: set[str] = set()
+        self._settled: set[str] = set()
         self._writing = asyncio.Lock()
-        self._soon: asyncio.TimerHandle | None = None
-        self._writer: asyncio.Task[None] | None = None
+        self._writer = BackgroundWriter(self.write)
         self._closed = False
 
-    def enter(self, key_id: str, day: str, model: str, used: Used) -> None:
-        """Add what a request used. Returns at once; must be called on the event loop."""
+    def add(self, key_id: str, day: str, model: str, used: RequestUsage) -> None:
+        """Add the usage of a request."""
         self._line(key_id, day, model).add(used)
-        if self._soon is None:
-            self._write_soon()
+        self._write_soon()
 
-    def enter_run(self, charge: RunCharge) -> None:
-        """Add a request, and what the run that it began or went on with has used by now. Returns
-        at once; must be called on the event loop."""
-        used = charge.used
-        self._line(used.key_id, used.day, used.model).requests += 1
+    def add_run(self, charge: RunCharge) -> None:
+        """Add a request and what its run has used by now."""
+        usage = charge.usage
+        self._line(usage.key_id, usage.day, usage.model).requests += 1
         self._runs[charge.run_id] = charge
-        if self._soon is None:
-            self._write_soon()
+        self._write_soon()
 
-    def enter_missing(self, key_id: str, day: str, model: str, assumed: Amount) -> None:
-        """Add what calls of a request used that are not on the run that it was entered with.
-        Returns at once; must be called on the event loop."""
+    def add_assumed(self, key_id: str, day: str, model: str, assumed: Amount) -> None:
+        """Add what calls of a request used that its run does not include."""
         self._line(key_id, day, model).assume(assumed)
-        if self._soon is None:
-            self._write_soon()
+        self._write_soon()
 
-    def close_tab(self, tab_id: str) -> None:
-        """The tab that every process knows of is charged by what was entered for its request. That
-        is written at once, for others wait for what it gives back."""
-        self._closed_tabs.add(tab_id)
-        if self._closed or (self._writer is not None and not self._writer.done()):
-            return  # who writes now goes on with this
-        if self._soon is not None:
-            self._soon.cancel()
-        self._write_now()
+    def settle_reservation(self, reservation_id: str) -> None:
+        """Delete a shared reservation with the usage added for its request, at once: other
+        processes wait for what it releases."""
+        self._settled.add(reservation_id)
+        if not self._closed:
+            self._writer.start()
 
-    def _line(self, key_id: str, day: str, model: str) -> _Line:
-        place = (key_id, day, model)
-        line = self._lines.get(place)
+    def _line(self, key_id: str, day: str, model: str) -> _UsageLine:
+        key = (key_id, day, model)
+        line = self._lines.get(key)
         if line is None:
-            line = self._lines[place] = _Line()
+            line = self._lines[key] = _UsageLine()
         return line
 
-    async def standing(self, key_id: str, day: str) -> KeyCharges:
-        """What the key has been charged: what the store knows, of every process, and what this
-        one has not written yet."""
-        if any(charge.used.key_id == key_id for charge in self._runs.values()):
-            await self.write()  # only the store knows how much of that it was told already
-        async with self._writing:  # or else what is being written would count twice, or not at all
-            stored = await self._keys.standing(key_id, day)
+    def _write_soon(self) -> None:
+        if not self._closed:
+            self._writer.start_in(WRITE_SECONDS)
+
+    async def charges(self, key_id: str, day: str) -> KeyCharges:
+        """Return what the key was charged, including what is not written yet."""
+        if any(charge.usage.key_id == key_id for charge in self._runs.values()):
+            await self.write()  # only the store knows how much of a run it charged already
+        async with self._writing:  # a write in progress would count twice, or not at all
+            stored = await self._store.charges(key_id, day)
         today, month, total = stored.day, stored.month, stored.total
         for when, charged in self._unwritten(key_id):
             total += charged
@@ -231,62 +279,43 @@ class UsageWriter:
         return KeyCharges(day=today, month=month, total=total)
 
     def _unwritten(self, key_id: str) -> Iterator[tuple[str, Amount]]:
-        """What was used with the key, and on which day. A run is there with all that it used: the
-        budget assumes the worst while nothing can be written."""
-        for (whose, when, _), line in self._lines.items():
-            if whose == key_id:
-                yield when, line.charged
+        """Yield days and amounts that are not written. A run counts with all that it used: the
+        budget assumes the worst while the store fails."""
+        for key, line in self._lines.items():
+            if key[0] == key_id:
+                yield key[1], charged_amount(_to_row(key, line))
         for charge in self._runs.values():
-            if charge.used.key_id == key_id:
-                yield charge.used.day, charge.charged
+            if charge.usage.key_id == key_id:
+                yield charge.usage.day, charge.amount
 
     async def write(self) -> bool:
-        """Write what there is, and say whether it was. What could not be is kept, and tried again
-        soon."""
+        """Write all pending usage; what fails is kept and retried. True if it was written."""
         async with self._writing:
             lines, self._lines = self._lines, {}
             runs, self._runs = self._runs, {}
-            closed, self._closed_tabs = self._closed_tabs, set()
-            rows = [_row(place, line) for place, line in lines.items()]
+            settled, self._settled = self._settled, set()
+            rows = [_to_row(key, line) for key, line in lines.items()]
             try:
-                await self._keys.record(rows, tuple(runs.values()), sorted(closed))
+                await self._store.record(rows, tuple(runs.values()), sorted(settled))
             except StoreError as error:
                 self._runs = runs | self._runs
-                self._closed_tabs |= closed
-                self._keep(lines)
-                log.warning("what was used with keys is not stored yet: %s", error)
+                self._settled |= settled
+                for key, line in self._lines.items():
+                    lines.setdefault(key, _UsageLine()).merge(line)
+                self._lines = lines
+                if lines or self._runs or self._settled:
+                    self._write_soon()
+                log.warning("cannot store the usage of keys yet: %s", error)
                 return False
         return True
 
     async def close(self) -> None:
-        """Write what there is, and take nothing more."""
+        """Write all pending usage, and accept no more."""
         self._closed = True
-        if self._soon is not None:
-            self._soon.cancel()
-        if self._writer is not None:
-            await asyncio.wait([self._writer])
+        await self._writer.wait()
         await self.write()
 
-    def _keep(self, lines: dict[_Place, _Line]) -> None:
-        for place, line in self._lines.items():
-            lines.setdefault(place, _Line()).merge(line)
-        self._lines = lines
-        if (lines or self._runs or self._closed_tabs) and self._soon is None:
-            self._write_soon()
 
-    def _write_soon(self) -> None:
-        if not self._closed:
-            self._soon = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._write_now)
-
-    def _write_now(self) -> None:
-        self._soon = None
-        self._writer = asyncio.get_running_loop().create_task(self._write_out())
-
-    async def _write_out(self) -> None:
-        while await self.write() and self._closed_tabs:
-            pass
-
-
-def _row(place: _Place, line: _Line) -> KeyUsage:
+def _to_row(key: _LineKey, line: _UsageLine) -> KeyUsage:
     sums = {name: getattr(line, name) for name in line.__slots__}
-    return KeyUsage(key_id=place[0], day=place[1], model=place[2], **sums)
+    return KeyUsage(key_id=key[0], day=key[1], model=key[2], **sums)

@@ -1,93 +1,99 @@
-"""Who performs which run, in a database that several processes use.
+"""Claims on runs, in a database that several processes share.
 
-A run that goes on has a claim: a number that grows whenever somebody takes the run up. Whoever
-writes to the run names the number that they had; where another has taken it up meanwhile, nothing
-is written and `RunTakenOver` is raised. So a process that was paused for too long cannot spoil what
-was done in its place, whatever it still believes.
+A running run has a claim: a number that grows each time a process claims the run. Each write names
+the number that its process holds; after another process has claimed the run, nothing is written and
+`TakenOver` is raised. A paused process therefore cannot overwrite what was done in its place.
 
-A claim is as good as its lease: the process must say every so often that it is at work. Made by
-`sql`, whose transactions it uses.
+A claim is valid while its process sends heartbeats: one that misses them for the time of a lease
+loses its runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import case, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.process import is_gone
-from podium.core.errors import Conflict, RunTakenOver
+from podium.core.errors import Conflict, TakenOver
 from podium.core.run import Run, timestamp
 from podium.store.base import RECENT_HOURS, AbandonedRun
-from podium.store.sql.queries import no_run
-from podium.store.sql.rows import plain, run_row
-from podium.store.sql.tables import CLAIM_COLUMNS, GOING_ON, RUNS, noting, replacing
+from podium.store.sql.database import Transaction
+from podium.store.sql.queries import run_not_found
+from podium.store.sql.rows import RunUpdate, plain, run_row, write_contents
+from podium.store.sql.tables import CLAIM_COLUMNS, RUNNING, RUNS, insert_missing, upsert
 
-LOOKED_AT: Final = 1000
-"""Runs that are looked at, at a time, for whether their processes are gone."""
+SCANNED_RUNS: Final = 1000
+"""The most running runs that one search for abandoned ones looks at."""
 
-MOST_LOST: Final = 1000
-"""Runs that were lost to others, and whose writes are still refused."""
+MAX_LOST: Final = 1000
+"""The most runs lost to other processes whose late writes are still refused."""
 
 UNCLAIMED: Final = 0
-"""The number of a run that nobody has taken up since it was begun."""
+"""The claim of a run that was begun and never claimed again."""
+
+MAX_BATCH: Final = 64
 
 
 class ClaimState(NamedTuple):
-    """How a run stands: its status, when it was last written to, its claim, and whose that is."""
+    """The claim on a run as stored."""
 
     status: str
     updated_at: str
-    number: int
+    claim: int
     process: str
 
 
-class SqlClaims:
-    """The claims that one store has, and what it makes of those of others."""
+class ClaimTable:
+    """The claims of one store, and its view of those of others."""
 
     def __init__(self, clock: Callable[[], str], lease_seconds: float) -> None:
         self._clock = clock
         self._lease_seconds = lease_seconds
-        self._numbers: dict[str, int] = {}
+        self._claims: dict[str, int] = {}
         self._ended: set[str] = set()
-        self._lost_lately: dict[str, None] = {}
+        self._lost: dict[str, None] = {}
 
     def is_claimed(self, run_id: str, seen: ClaimState) -> bool:
-        """Whether the run is this store's own, or that of a process that is at work on it."""
+        """True if this store or a live process holds the run."""
         if seen.status != "running":
             return False
-        return self._has(run_id, seen.number) or self.is_held(seen.process, seen.updated_at)
+        return self._holds(run_id, seen.claim) or self.is_alive(seen.process, seen.updated_at)
 
-    def _has(self, run_id: str, number: int) -> bool:
-        return self._numbers.get(run_id) == number and run_id not in self._ended
+    def _holds(self, run_id: str, claim: int) -> bool:
+        return self._claims.get(run_id) == claim and run_id not in self._ended
+
+    def is_known(self, run_id: str) -> bool:
+        """True if the run was begun or claimed here."""
+        return run_id in self._claims
 
     def drop(self, run_ids: Iterable[str]) -> None:
-        """These runs go on no longer."""
+        """Forget the claims on runs that have ended."""
         for run_id in run_ids:
-            self._numbers.pop(run_id, None)
+            self._claims.pop(run_id, None)
             self._ended.discard(run_id)
-            self._lost_lately.pop(run_id, None)
+            self._lost.pop(run_id, None)
 
     def end(self, run_id: str) -> None:
-        """The run goes on no longer, though that could not be written: anybody may take it up, and
-        who writes its end later must still name the claim that it had."""
-        if run_id in self._numbers:
+        """Release a run whose end could not be written; the number stays for a later write."""
+        if run_id in self._claims:
             self._ended.add(run_id)
 
-    async def standing(self, connection: AsyncConnection, run_id: str) -> ClaimState | None:
-        """How the run with that whole id stands; None where there is none."""
-        query = select(RUNS.c.status, RUNS.c.updated_at, RUNS.c.claims, RUNS.c.process).where(
+    async def read_state(self, connection: AsyncConnection, run_id: str) -> ClaimState | None:
+        """Read the claim on the run with that full id; None if there is no such run."""
+        query = select(RUNS.c.status, RUNS.c.updated_at, RUNS.c.claim, RUNS.c.process).where(
             RUNS.c.id == plain(run_id)
         )
         row = (await connection.execute(query)).one_or_none()
         return None if row is None else ClaimState(*row)
 
-    async def take(
+    async def claim(
         self,
         connection: AsyncConnection,
         run: Run,
@@ -96,196 +102,291 @@ class SqlClaims:
         *,
         takeover: bool,
     ) -> None:
-        """Take the run up for that process, unless anybody has written to it since it was seen."""
+        """Claim the run, unless it was written to since it was seen. Call `add` after the
+        transaction."""
         row = run_row(replace(run, status="running", process=process), self._clock())
-        del row["forget_after"]  # it is not more to be kept than before
-        row["claims"] = seen.number + 1
+        del row["expires_at"]
+        row["claim"] = seen.claim + 1
         if takeover:
             row["takeovers"] = RUNS.c.takeovers + 1
         unchanged = (
             (RUNS.c.status == seen.status)
             & (RUNS.c.updated_at == seen.updated_at)
-            & (RUNS.c.claims == seen.number)
+            & (RUNS.c.claim == seen.claim)
         )
-        claim = update(RUNS).where(RUNS.c.id == run.id, unchanged).values(row)
-        if (await connection.execute(claim)).rowcount == 0:
-            raise taken(run.id, "another")
+        statement = update(RUNS).where(RUNS.c.id == run.id, unchanged).values(row)
+        if (await connection.execute(statement)).rowcount == 0:
+            raise run_claimed(run.id, "another")
 
-    def has_taken(self, run_id: str, seen: ClaimState) -> None:
-        """The run, which stood so, was taken up here."""
+    def add(self, run_id: str, claim: int) -> None:
+        """Remember that the run is claimed here under that number."""
         self.drop([run_id])
-        self._numbers[run_id] = seen.number + 1
+        self._claims[run_id] = claim
 
-    async def release_claim(self, connection: AsyncConnection, run: Run) -> None:
-        """Have the run be as it was before it was taken up, unless it is another's now."""
-        if run.id not in self._numbers:
+    async def release(self, connection: AsyncConnection, run: Run) -> None:
+        """Write the run as it was before it was claimed, unless another process holds it now."""
+        if run.id not in self._claims:
             return
         before = replace(run, process="") if run.status == "running" else run
         row = run_row(before, self._clock())
-        del row["forget_after"]  # it is not more to be kept than before
-        mine = (RUNS.c.id == run.id) & (RUNS.c.claims == self._numbers[run.id])
-        await connection.execute(update(RUNS).where(mine).values(row))
+        del row["expires_at"]
+        own = (RUNS.c.id == run.id) & (RUNS.c.claim == self._claims[run.id])
+        await connection.execute(update(RUNS).where(own).values(row))
 
-    async def enter(self, connection: AsyncConnection, run: Run) -> None:
-        """Write the row of a run that begins. Only one that goes on here already may be there
-        before; any other was for somebody else to begin, too, who was quicker: `RunTakenOver` is
-        raised. It is the first statement of a transaction."""
+    async def begin(self, connection: AsyncConnection, run: Run) -> None:
+        """Write the row of a run that begins or resumes here, as the first statement of a
+        transaction; raises `TakenOver` if another process began it."""
         row, dialect = run_row(run, self._clock()), connection.dialect.name
-        if run.id in self._numbers:
+        if run.id in self._claims:
             await self.fence(connection, [run.id])
-            await connection.execute(replacing(dialect, RUNS, CLAIM_COLUMNS), row)
+            await connection.execute(upsert(dialect, RUNS, CLAIM_COLUMNS), row)
             self._ended.discard(run.id)
             return
-        if (await connection.execute(noting(dialect, RUNS), row)).rowcount == 0:
+        if (await connection.execute(insert_missing(dialect, RUNS), row)).rowcount == 0:
             raise await self._taken_over(connection, run.id)
-        self._numbers[run.id] = UNCLAIMED
+        self._claims[run.id] = UNCLAIMED
 
-    def knows(self, run_id: str) -> bool:
-        """Whether the run goes on here, or did until another took it up."""
-        return run_id in self._numbers
-
-    async def enter_all(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
-        """Write the rows of runs that begin, none of which may be there before. Call `have_entered`
-        when the transaction has ended."""
+    async def begin_new(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
+        """Write the rows of new runs. Call `add` for each after the transaction."""
         if runs:
             now = self._clock()
             rows = [run_row(run, now) for run in sorted(runs, key=lambda run: run.id)]
             await connection.execute(insert(RUNS), rows)
 
-    def have_entered(self, runs: Iterable[Run]) -> None:
-        """These runs have begun here."""
-        self._numbers.update((run.id, UNCLAIMED) for run in runs)
-
     async def touch(
         self, connection: AsyncConnection, run_id: str, *, progress: bool = False
     ) -> None:
-        """Say that the run goes on here; raises `RunTakenOver` where it does not, and `NotFound`
-        where it is gone. With `progress` it was worth while to take it over."""
+        """Renew the lease of a run; raises `TakenOver` or `NotFound`. `progress` resets the count
+        of takeovers."""
         values: dict[str, str | int] = {"updated_at": self._clock()}
         if progress:
             values["takeovers"] = 0
-        mine = RUNS.c.id == run_id
-        if run_id in self._numbers:
-            mine &= RUNS.c.claims == self._numbers[run_id]
-        if (await connection.execute(update(RUNS).where(mine).values(values))).rowcount:
+        own = RUNS.c.id == run_id
+        if run_id in self._claims:
+            own &= RUNS.c.claim == self._claims[run_id]
+        if (await connection.execute(update(RUNS).where(own).values(values))).rowcount:
             return
         await self._check(connection, [run_id])
-        raise no_run(run_id)
+        raise run_not_found(run_id)
 
     async def touch_all(
         self, connection: AsyncConnection, run_ids: Set[str], progress: Set[str]
     ) -> None:
-        """Say that all of these runs go on here; raises `NotFound` where any does not. With those
-        of `progress` it was worth while to take them over."""
+        """Renew the leases of several runs; raises `NotFound` if any was lost or deleted."""
         if not run_ids:
             return
-        # The same run may be named often, so that statements of few lengths are ever prepared.
+        # Padded to a power of two, so that few lengths of the statement are ever prepared.
         length = 1 << (len(run_ids) - 1).bit_length()
         named = list(islice(cycle(sorted(run_ids)), length))
-        pairs = [(run_id, self._numbers.get(run_id, UNCLAIMED)) for run_id in named]
-        mine = tuple_(RUNS.c.id, RUNS.c.claims).in_(pairs)
+        pairs = [(run_id, self._claims.get(run_id, UNCLAIMED)) for run_id in named]
+        own = tuple_(RUNS.c.id, RUNS.c.claim).in_(pairs)
         values: dict[str, Any] = {"updated_at": self._clock()}
         if progress:
             done = list(islice(cycle(sorted(progress)), length))
             values["takeovers"] = case((RUNS.c.id.in_(done), 0), else_=RUNS.c.takeovers)
-        locked = select(RUNS.c.id).where(mine).order_by(RUNS.c.id).with_for_update()
-        said = update(RUNS).where(RUNS.c.id.in_(locked)).values(values)
-        if (await connection.execute(said)).rowcount < len(run_ids):
-            raise no_run(", ".join(sorted(run_ids)))
+        locked = select(RUNS.c.id).where(own).order_by(RUNS.c.id).with_for_update()
+        statement = update(RUNS).where(RUNS.c.id.in_(locked)).values(values)
+        if (await connection.execute(statement)).rowcount < len(run_ids):
+            raise run_not_found(", ".join(sorted(run_ids)))
 
     async def fence(self, connection: AsyncConnection, run_ids: Sequence[str]) -> None:
-        """Let nobody take these runs up before the transaction ends; raises `RunTakenOver` where
-        somebody has. It is the first statement of a transaction."""
-        known = [run_id for run_id in run_ids if run_id in self._numbers]
-        if known and await self._said(connection, known) < len(known):
+        """Keep other processes from claiming these runs until the transaction ends, as its first
+        statement; raises `TakenOver` if one has."""
+        known = [run_id for run_id in run_ids if run_id in self._claims]
+        if known and await self._renew(connection, known) < len(known):
             await self._check(connection, known)
 
     async def heartbeat(self, connection: AsyncConnection, run_ids: Sequence[str]) -> list[str]:
-        """Say that these runs go on here, and give those that another has taken up."""
-        known = [run_id for run_id in run_ids if run_id in self._numbers]
-        if not known or await self._said(connection, known) == len(known):
+        """Renew the leases of these runs; return those that another process has claimed."""
+        known = [run_id for run_id in run_ids if run_id in self._claims]
+        if not known or await self._renew(connection, known) == len(known):
             return []
-        return await self._lost(connection, known)
+        return await self._find_lost(connection, known)
 
     async def list_abandoned(self, connection: AsyncConnection, limit: int) -> list[AbandonedRun]:
-        """Runs that say that they go on, and that nobody performs."""
+        """List running runs that no live process holds."""
         recent = timestamp(self._now() - timedelta(hours=RECENT_HOURS))
         query = (
             select(
                 RUNS.c.id,
                 RUNS.c.owner,
                 RUNS.c.takeovers,
-                RUNS.c.claims,
+                RUNS.c.claim,
                 RUNS.c.process,
                 RUNS.c.updated_at,
             )
             .where(
-                GOING_ON,  # as the index has it, which a parameter would not find
+                RUNNING,  # literally as in the partial index, which a parameter would not match
                 RUNS.c.updated_at >= recent,
-                RUNS.c.forget_after.is_(None),
+                RUNS.c.expires_at.is_(None),
             )
             .order_by(RUNS.c.updated_at)
-            .limit(LOOKED_AT)
+            .limit(SCANNED_RUNS)
         )
         found = [
             AbandonedRun(id=row.id, owner=row.owner, takeovers=row.takeovers)
             for row in await connection.execute(query)
-            if not self._has(row.id, row.claims) and not self.is_held(row.process, row.updated_at)
+            if not self._holds(row.id, row.claim) and not self.is_alive(row.process, row.updated_at)
         ]
         return found[:limit]
 
-    def is_held(self, process: str, updated_at: str) -> bool:
-        """Whether that process has said lately that it is at work, and is not known to be gone."""
-        return updated_at >= self.lease_begin() and not is_gone(process)
+    def is_alive(self, process: str, updated_at: str) -> bool:
+        """True if the process sent a heartbeat within its lease and is not known to be gone."""
+        return updated_at >= self.lease_start() and not is_gone(process)
 
-    def lease_begin(self) -> str:
-        """Since when somebody must have said that they perform a run."""
+    def lease_start(self) -> str:
+        """Return the time since when a heartbeat keeps a claim valid."""
         return timestamp(self._now() - timedelta(seconds=self._lease_seconds))
 
     def _now(self) -> datetime:
         return datetime.fromisoformat(self._clock())
 
-    async def _said(self, connection: AsyncConnection, known: Sequence[str]) -> int:
-        """Write down that these runs, which go on, do so here; how many of them do."""
-        pairs = [(run_id, self._numbers[run_id]) for run_id in known]
-        mine = tuple_(RUNS.c.id, RUNS.c.claims).in_(pairs) & (RUNS.c.status == "running")
-        # In one order, whoever writes: two that wait for each other's runs would wait in vain.
-        locked = select(RUNS.c.id).where(mine).order_by(RUNS.c.id).with_for_update()
-        said = update(RUNS).where(RUNS.c.id.in_(locked)).values(updated_at=self._clock())
-        return (await connection.execute(said)).rowcount
+    async def _renew(self, connection: AsyncConnection, known: Sequence[str]) -> int:
+        """Renew the leases of runs; return how many are still held here."""
+        pairs = [(run_id, self._claims[run_id]) for run_id in known]
+        own = tuple_(RUNS.c.id, RUNS.c.claim).in_(pairs) & (RUNS.c.status == "running")
+        # Locked in one order everywhere, or two writers could wait for each other.
+        locked = select(RUNS.c.id).where(own).order_by(RUNS.c.id).with_for_update()
+        statement = update(RUNS).where(RUNS.c.id.in_(locked)).values(updated_at=self._clock())
+        return (await connection.execute(statement)).rowcount
 
-    async def _lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:
-        query = select(RUNS.c.id, RUNS.c.claims).where(RUNS.c.id.in_(known))
-        rows = await connection.execute(query)  # some may end here while they are looked up
-        lost = [run_id for run_id, number in rows if number != self._numbers.get(run_id, number)]
-        self._forget_in_time(lost)
+    async def _find_lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:
+        query = select(RUNS.c.id, RUNS.c.claim).where(RUNS.c.id.in_(known))
+        rows = await connection.execute(query)  # some may end here meanwhile
+        lost = [run_id for run_id, claim in rows if claim != self._claims.get(run_id, claim)]
+        # A late write of a lost run must still be refused, so its number is dropped much later.
+        self._lost.update(dict.fromkeys(lost))
+        while len(self._lost) > MAX_LOST:
+            self.drop([next(iter(self._lost))])
         return lost
 
-    def _forget_in_time(self, lost: Iterable[str]) -> None:
-        """Who performed these runs stops, but may be about to write: so their numbers are dropped
-        only when many more were lost."""
-        self._lost_lately.update(dict.fromkeys(lost))
-        while len(self._lost_lately) > MOST_LOST:
-            self.drop([next(iter(self._lost_lately))])
-
     async def _check(self, connection: AsyncConnection, known: Sequence[str]) -> None:
-        known = [run_id for run_id in known if run_id in self._numbers]
-        for run_id in await self._lost(connection, known):
+        known = [run_id for run_id in known if run_id in self._claims]
+        for run_id in await self._find_lost(connection, known):
             raise await self._taken_over(connection, run_id)
 
-    async def _taken_over(self, connection: AsyncConnection, run_id: str) -> RunTakenOver:
+    async def _taken_over(self, connection: AsyncConnection, run_id: str) -> TakenOver:
         query = select(func.max(RUNS.c.process)).where(RUNS.c.id == run_id)
-        return taken_over(run_id, (await connection.execute(query)).scalar_one())
+        process = (await connection.execute(query)).scalar_one()
+        return TakenOver(
+            f"{run_id} was taken over by process {process or 'unknown'}: this process missed its "
+            f"heartbeat for longer than the lease; it writes nothing more of the run"
+        )
 
 
-def taken(run_id: str, process: str) -> Conflict:
-    """The run is somebody else's."""
-    return Conflict(f"{run_id} is still going on in process {process}; wait for it or stop it")
+def run_claimed(run_id: str, process: str) -> Conflict:
+    """Build the error of a run that another process holds."""
+    return Conflict(f"{run_id} is still running in process {process}; wait for it or stop it")
 
 
-def taken_over(run_id: str, process: str) -> RunTakenOver:
-    """The run was this process's, and is another's now."""
-    return RunTakenOver(
-        f"{run_id} was taken over by the process {process or 'of somebody else'}, for this one was "
-        f"silent for longer than its lease; nothing more is written of it here"
-    )
+Item = TypeVar("Item")
+
+_Waiting = tuple[Item, asyncio.Future[None]]
+
+
+class Batcher(Generic[Item]):
+    """Writes items of concurrent callers together. It belongs to one event loop.
+
+    `write_all` writes several items or none: where it raises, `write_one` writes each by itself, so
+    that a failing item costs no other.
+    """
+
+    def __init__(
+        self,
+        *,
+        write_one: Callable[[Item], Awaitable[None]],
+        write_all: Callable[[Sequence[Item]], Awaitable[None]],
+    ) -> None:
+        self._write_one = write_one
+        self._write_all = write_all
+        self._waiting: list[_Waiting[Item]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def add(self, item: Item) -> None:
+        """Write the item, and wait until it is written."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((item, done))
+        if self._writer is None or self._writer.done():
+            self._writer = loop.create_task(self._write())
+        await done
+
+    async def close(self) -> None:
+        """Wait for pending writes."""
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            batch = [each for each in batch if not each[1].cancelled()]
+            try:
+                await self._write_batch(batch)
+            finally:  # no caller may wait for ever
+                for _, done in batch:
+                    done.cancel()
+
+    async def _write_batch(self, batch: Sequence[_Waiting[Item]]) -> None:
+        if len(batch) > 1:
+            try:
+                await self._write_all([item for item, _ in batch])
+            except Exception:  # noqa: BLE001 - each item by itself shows which one failed
+                pass
+            else:
+                for _, done in batch:
+                    _resolve(done, None)
+                return
+        await asyncio.gather(*(self._write_alone(*each) for each in batch))
+
+    async def _write_alone(self, item: Item, done: asyncio.Future[None]) -> None:
+        try:
+            await self._write_one(item)
+        except Exception as error:  # noqa: BLE001 - raised to the caller of `add`
+            _resolve(done, error)
+        else:
+            _resolve(done, None)
+
+
+def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():  # the caller was cancelled
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+class RunWriter:
+    """Writes updates of running runs, those of several runs in one transaction."""
+
+    def __init__(self, transaction: Transaction, claims: ClaimTable) -> None:
+        self._transaction = transaction
+        self._claims = claims
+        self._batcher = Batcher[RunUpdate](write_one=self._write_one, write_all=self._write_all)
+        self.close = self._batcher.close
+
+    async def write(self, update: RunUpdate) -> None:
+        """Write the update. The round of a step must have been written before."""
+        if isinstance(update.content, Run) and self._claims.is_known(update.run_id):
+            await self._write_one(update)  # a resumed run replaces its row
+        else:
+            await self._batcher.add(update)
+
+    async def _write_one(self, update: RunUpdate) -> None:
+        async with self._transaction() as connection:
+            if isinstance(update.content, Run):
+                await self._claims.begin(connection, update.content)
+            else:
+                await self._claims.touch(connection, update.run_id, progress=update.is_progress)
+            await write_contents(connection, [update])
+
+    async def _write_all(self, updates: Sequence[RunUpdate]) -> None:
+        begun = [update.content for update in updates if isinstance(update.content, Run)]
+        running = {update.run_id for update in updates if not isinstance(update.content, Run)}
+        progress = {update.run_id for update in updates if update.is_progress}
+        async with self._transaction() as connection:
+            await self._claims.touch_all(connection, running, progress)
+            await self._claims.begin_new(connection, begun)
+            await write_contents(connection, updates)
+        for run in begun:
+            self._claims.add(run.id, UNCLAIMED)

@@ -1,7 +1,7 @@
-"""Where a store's database is, and how it is opened.
+"""Location, connections, clock and errors of a store's database.
 
-A place is a file, `sqlite:///FILE`, or `postgresql://USER:PASSWORD@HOST/NAME`. Prompts are
-private: a file that is made here can be read by its owner only, and so can its directory.
+A location is a file, `sqlite:///FILE`, or `postgresql://USER:PASSWORD@HOST/NAME`. Prompts are
+private: a new file and its directory are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -29,14 +29,14 @@ from podium.core.run import timestamp
 _FULL: Final = "the disk is full; free some space"
 _READ_ONLY: Final = "it cannot be written; make the file and its directory writable"
 _LOCKED: Final = "another process keeps it locked; wait for it to end"
-_DAMAGED: Final = "it is damaged, or no Podium database at all; move it away or restore a copy"
+_DAMAGED: Final = "it is damaged, or no Podium database; move it aside or restore a backup"
 _UNOPENABLE: Final = "it cannot be opened; check that its directory exists and can be written"
-_TOO_LARGE: Final = "a reply is larger than the database takes; cap max_output_tokens"
+_TOO_LARGE: Final = "a reply is larger than the database accepts; cap max_output_tokens"
 _ORPHANED: Final = "a step was written before the plan of its round, or its run was deleted"
-_NO_DIRECTORY: Final = "what should be its directory is a file; name another place for it"
+_NO_DIRECTORY: Final = "its directory is a file; name another location"
 _NO_FILE: Final = "it is a directory; name a file"
-_SILENT: Final = "it did not answer in time; check that it is well and can be reached"
-_FAULTY_DISK: Final = "the disk did not do what it was asked; check the disk"
+_TIMEOUT: Final = "timeout: it did not answer in time; check that it is running and reachable"
+_IO_ERROR: Final = "disk I/O error; check the disk"
 
 _SQLITE: Final = {
     sqlite3.SQLITE_FULL: _FULL,
@@ -48,7 +48,7 @@ _SQLITE: Final = {
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_CANTOPEN: _UNOPENABLE,
     sqlite3.SQLITE_TOOBIG: _TOO_LARGE,
-    sqlite3.SQLITE_IOERR: _FAULTY_DISK,
+    sqlite3.SQLITE_IOERR: _IO_ERROR,
 }
 
 _SYSTEM: Final = {
@@ -71,31 +71,31 @@ _POSTGRES: Final = {
 
 
 @contextmanager
-def border(where: str) -> Iterator[None]:
-    """Turn every fault of the database behind `where` into a `StoreError`."""
+def store_errors(location: str) -> Iterator[None]:
+    """Turn errors of the database into `StoreError`."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-        raise StoreError(f"cannot use the store {where}: {_advice(error)}") from error
+        raise StoreError(f"cannot use the store {location}: {_explain(error)}") from error
 
 
-def _advice(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, IntegrityError):
         return _ORPHANED
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
-        primary = code & 0xFF  # the higher bits tell kinds of the same fault apart
-        return _SQLITE.get(primary) or _in_its_own_words(cause)
+        primary = code & 0xFF  # the higher bits distinguish kinds of one error
+        return _SQLITE.get(primary) or _first_line(cause)
     if isinstance(cause, TimeoutError):
-        return _SILENT
+        return _TIMEOUT
     if isinstance(cause, OSError):
-        return _SYSTEM.get(cause.errno or 0) or _in_its_own_words(cause)
+        return _SYSTEM.get(cause.errno or 0) or _first_line(cause)
     state = getattr(cause, "sqlstate", None)
-    return _POSTGRES.get(state or "") or _in_its_own_words(cause)
+    return _POSTGRES.get(state or "") or _first_line(cause)
 
 
-def _in_its_own_words(cause: BaseException) -> str:
+def _first_line(cause: BaseException) -> str:
     lines = str(cause).strip().splitlines()
     return lines[0] if lines else type(cause).__name__
 
@@ -105,11 +105,8 @@ def _now() -> datetime:
 
 
 class DatabaseClock:
-    """Tells the time as the database has it, once it was `set_by` that; asking costs nothing.
-
-    It goes by the seconds that pass here, and not by this machine's own time: where that is set
-    right meanwhile, nobody's lease is over.
-    """
+    """The time of the database, measured once and advanced by this machine's monotonic clock, so
+    that setting this machine's clock ends no lease."""
 
     def __init__(
         self,
@@ -120,47 +117,48 @@ class DatabaseClock:
         self._start = now() - timedelta(seconds=seconds())
 
     def __call__(self) -> str:
-        """Now, as it is stored."""
+        """Return the current time as stored."""
         return timestamp(self._start + timedelta(seconds=self._seconds()))
 
-    async def set_by(self, connection: AsyncConnection) -> None:
-        """Find out what time the database has."""
+    async def sync(self, connection: AsyncConnection) -> None:
+        """Read the time of the database."""
         before = self._seconds()
         theirs: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
         self._start = theirs - timedelta(seconds=(before + self._seconds()) / 2)
 
 
-BUSY_SECONDS: Final = 5
-"""How long a write waits for another process to finish its own."""
+Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
-MAKING_SECONDS: Final = 5
-"""How long opening a new file waits for another process that is making it, too."""
+BUSY_SECONDS: Final = 5
+"""How long a write waits for another process's write."""
+
+CREATE_SECONDS: Final = 5
+"""How long opening a new file waits for another process that creates it."""
 
 CONNECTIONS: Final = 15
-"""The most that a process has to a Postgres; who wants one more waits. They stay open."""
+"""The most connections of a process to Postgres. They stay open."""
 
-TRIED_AFTER_SECONDS: Final = 1.0
-"""A connection that was not used for so long is tried before it is used again: no database is
-away and back in less."""
+PING_AFTER_SECONDS: Final = 1.0
+"""A connection idle for longer is pinged before it is used."""
 
-WAITING_SECONDS: Final = 60
-"""How long somebody waits for a connection at the most."""
+WAIT_SECONDS: Final = 60
+"""The longest wait for a free connection."""
 
 ANSWERS_PER_LEASE: Final = 5
-LEAST_SECONDS: Final = 2.0
-"""A database that shares its runs must answer so often in a lease, or it counts as away: more often
-than processes say that they are at work. However short leases are, it has so many seconds."""
+MIN_ANSWER_SECONDS: Final = 2.0
+"""A shared database must answer within a fifth of a lease, so that leases can still be renewed, but
+always has this many seconds."""
 
 IDLE_SECONDS: Final = 30.0
-"""How long a process may be silent in the middle of a transaction, unless it is said otherwise."""
+"""The default limit on idle time within a transaction."""
 
-_POSTGRES_DATABASE: Final = ("postgres", "postgresql", "postgresql+asyncpg")
-_SQLITE_DATABASE: Final = ("sqlite", "sqlite+aiosqlite")
+_POSTGRES_SCHEMES: Final = ("postgres", "postgresql", "postgresql+asyncpg")
+_SQLITE_SCHEMES: Final = ("sqlite", "sqlite+aiosqlite")
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLocation:
-    """A database: its address, its file where it is one, and its name in messages."""
+    """The URL of a database, its file if it is SQLite, and its name in messages."""
 
     url: URL
     file: Path | None
@@ -169,23 +167,23 @@ class DatabaseLocation:
 
 
 def locate(where: str | Path) -> DatabaseLocation:
-    """Understand what a person wrote. Touches nothing."""
+    """Parse the location of a store; raises `ConfigError`. Touches nothing."""
     text = str(where)
     scheme, separator, rest = text.partition("://")
     if not separator:
         return _file(text)
-    if scheme in _SQLITE_DATABASE and rest.startswith("/"):
+    if scheme in _SQLITE_SCHEMES and rest.startswith("/"):
         return _file(rest.removeprefix("/"))
-    if scheme in _POSTGRES_DATABASE:
+    if scheme in _POSTGRES_SCHEMES:
         return _server(text)
     raise ConfigError(
-        f"a store is a file, sqlite:///FILE or postgresql://HOST/NAME, and not {scheme}://…"
+        f"unsupported store {scheme}://…; expected a file, sqlite:///FILE or postgresql://HOST/NAME"
     )
 
 
 def _file(text: str) -> DatabaseLocation:
     if text in ("", ":memory:"):
-        raise ConfigError(f"a store is a file that stays, and {text!r} is none; name a file")
+        raise ConfigError(f"a store cannot be {text!r}; name a file")
     file = Path(text).expanduser()
     return DatabaseLocation(URL.create("sqlite+aiosqlite", database=str(file)), file, str(file))
 
@@ -199,10 +197,10 @@ def _server(text: str) -> DatabaseLocation:
         url = make_url(text).set(drivername="postgresql+asyncpg")
     except (ArgumentError, ValueError) as error:
         raise _unreadable() from error
-    if "@" in (url.host or ""):  # the end of a password, which must not be shown as a host
+    if "@" in (url.host or ""):  # the end of a password, which must not be shown
         raise _unreadable()
     query = dict(url.query)
-    if "sslmode" in query:  # what every other client of Postgres calls it
+    if "sslmode" in query:  # the name that libpq uses
         query["ssl"] = query.pop("sslmode")
         url = url.set(query=query)
     return DatabaseLocation(url, None, url.render_as_string(hide_password=True))
@@ -215,47 +213,44 @@ def _unreadable() -> ConfigError:
     )
 
 
-def connect(place: DatabaseLocation, *, lease_seconds: float | None = None) -> AsyncEngine:
-    """A lazily connecting handle on the database; a new file is made on the way.
+def connect(location: DatabaseLocation, *, lease_seconds: float | None = None) -> AsyncEngine:
+    """Create an engine that connects lazily; a missing file is created.
 
-    With `lease_seconds` a Postgres cuts off whoever is silent for half of that in the middle of a
-    transaction: a process that was paused there must not keep others from what it had locked. And
-    a Postgres that is silent is waited for only so long that the lease can still be renewed.
+    With `lease_seconds`, Postgres ends a session that idles in a transaction for half a lease, so
+    that a paused process releases its locks, and must answer in time for leases to be renewed.
     """
-    if place.file is None:
+    if location.file is None:
         idle_seconds = IDLE_SECONDS if lease_seconds is None else lease_seconds / 2
         settings = {"idle_in_transaction_session_timeout": f"{max(1, round(idle_seconds * 1000))}"}
         limits: dict[str, float] = {}
         if lease_seconds is not None:
-            seconds = max(LEAST_SECONDS, lease_seconds / ANSWERS_PER_LEASE)
+            seconds = max(MIN_ANSWER_SECONDS, lease_seconds / ANSWERS_PER_LEASE)
             limits = {"command_timeout": seconds, "timeout": seconds}
         server = create_async_engine(
-            place.url,
+            location.url,
             hide_parameters=True,
             pool_size=CONNECTIONS,
-            max_overflow=0,  # one above the pool would be made anew each time, which takes longer
-            pool_timeout=min(WAITING_SECONDS, max(LEAST_SECONDS, idle_seconds)),
+            max_overflow=0,  # a connection above the pool would be opened anew each time
+            pool_timeout=min(WAIT_SECONDS, max(MIN_ANSWER_SECONDS, idle_seconds)),
             connect_args={"server_settings": settings, **limits},
         )
-        _try_unused(server)
+        _ping_idle_connections(server)
         return server
-    if not place.read_only:
-        _make_private(place.file)
-    # One connection: SQLite has one writer at a time anyway, and waiting for a place in this
-    # queue is fair and free, while SQLite's own lock is polled and may starve somebody.
-    # Parameters are hidden because they would put prompts into error messages.
+    if not location.read_only:
+        _make_private(location.file)
+    # One connection: SQLite has one writer at a time, and this queue is fair, while SQLite's own
+    # lock is polled and may starve a writer. Hidden parameters keep prompts out of messages.
     database = create_async_engine(
-        place.url, hide_parameters=True, pool_size=1, max_overflow=0, pool_timeout=WAITING_SECONDS
+        location.url, hide_parameters=True, pool_size=1, max_overflow=0, pool_timeout=WAIT_SECONDS
     )
-    prepare = _prepare_reading if place.read_only else _prepare_sqlite
-    event.listen(database.sync_engine, "connect", prepare)
+    configure = _configure_reads if location.read_only else _configure_sqlite
+    event.listen(database.sync_engine, "connect", configure)
     return database
 
 
-def _try_unused(database: AsyncEngine) -> None:
-    """Have a connection that nobody used for a moment tried before it is handed out, and every one
-    made anew where it is dead: the database was away. SQLAlchemy would try each one every time,
-    which is three of the eight times that a small write goes there and back."""
+def _ping_idle_connections(database: AsyncEngine) -> None:
+    """Ping idle connections before use, and reconnect all if one is dead. SQLAlchemy's own
+    pre-ping pings every time, which is three of the eight round trips of a small write."""
     engine = database.sync_engine
 
     def returned(connection: Any, record: Any) -> None:
@@ -263,7 +258,7 @@ def _try_unused(database: AsyncEngine) -> None:
 
     def handed_out(connection: Any, record: Any, _: Any) -> None:
         unused = time.monotonic() - record.info.get("returned", time.monotonic())
-        if unused < TRIED_AFTER_SECONDS:
+        if unused < PING_AFTER_SECONDS:
             return
         try:
             engine.dialect.do_ping(connection)
@@ -274,35 +269,34 @@ def _try_unused(database: AsyncEngine) -> None:
     event.listen(engine, "checkout", handed_out)
 
 
-def is_only_readable(place: DatabaseLocation) -> bool:
-    """Whether the database is a file that is there and cannot be written, or has no room beside
-    it for the files that SQLite writes meanwhile."""
-    file = place.file
+def is_read_only(location: DatabaseLocation) -> bool:
+    """True if the file exists and it or its directory cannot be written."""
+    file = location.file
     if file is None or not file.is_file():
         return False
     effective = os.access in os.supports_effective_ids
-    places = (file, file.absolute().parent)
-    return not all(os.access(place, os.W_OK, effective_ids=effective) for place in places)
+    paths = (file, file.absolute().parent)
+    return not all(os.access(path, os.W_OK, effective_ids=effective) for path in paths)
 
 
-def as_it_is(place: DatabaseLocation) -> DatabaseLocation:
-    """The same file, opened without writing anything to it or beside it."""
-    assert place.file is not None, "only a file can be opened so"
+def open_read_only(location: DatabaseLocation) -> DatabaseLocation:
+    """Return the location opened without writing to the file or beside it."""
+    assert location.file is not None, "only a file can be opened read-only"
     options = {"mode": "ro", "uri": "true"}
-    if not Path(f"{place.file}-wal").exists():  # SQLite would make one, be it to read nothing
+    if not Path(f"{location.file}-wal").exists():  # SQLite would create one, even to read nothing
         options["immutable"] = "1"
-    address = place.file.absolute().as_uri()
+    address = location.file.absolute().as_uri()
     url = URL.create("sqlite+aiosqlite", database=address, query=options)
-    return replace(place, url=url, read_only=True)
+    return replace(location, url=url, read_only=True)
 
 
 def _make_private(file: Path) -> None:
-    """Make what is missing. SQLite gives the files beside its own the same permissions."""
+    """Create the file for its owner only; SQLite gives its side files the same permissions."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _prepare_reading(connection: Any, _record: object) -> None:
+def _configure_reads(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
     cursor.close()
@@ -310,25 +304,24 @@ def _prepare_reading(connection: Any, _record: object) -> None:
     connection.create_function("lower", 1, _lower, deterministic=True)
 
 
-def _prepare_sqlite(connection: Any, record: object) -> None:
-    _prepare_reading(connection, record)
+def _configure_sqlite(connection: Any, record: object) -> None:
+    _configure_reads(connection, record)
     cursor = connection.cursor()
     _use_wal(connection, cursor)
-    # In WAL mode NORMAL survives the death of the process whole, and that of the machine without
-    # damage, less perhaps the last writes; FULL would wait for the disk at each step.
+    # In WAL mode NORMAL loses nothing when the process dies and at most the last writes when the
+    # machine does; FULL would wait for the disk at each step.
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.execute("PRAGMA secure_delete = ON")  # a deleted run is overwritten, not just unlinked
+    cursor.execute("PRAGMA secure_delete = ON")  # a deleted run is overwritten, not only unlinked
     cursor.close()
 
 
 def _use_wal(connection: Any, cursor: Any) -> None:
-    """Let readers and the writer not wait for each other.
+    """Switch to write-ahead logging, so that readers and the writer do not block each other.
 
-    Changing the mode of a new file is the one thing for which SQLite does not wait while another
-    process does the same, so the waiting is done here.
+    SQLite does not wait for its lock here, so a concurrent switch of a new file is retried.
     """
-    until = time.monotonic() + MAKING_SECONDS
+    until = time.monotonic() + CREATE_SECONDS
     while True:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")

@@ -1,8 +1,7 @@
-"""Lists of runs as queries: what a summary is read from, and which runs a filter leaves.
+"""Queries over many runs: lists, filters, ids and statistics.
 
-Every list is read along an index, the newest run first, until the page is full. Whatever a filter
-looks at is in an index too, so that nothing of the runs that it leaves out is read; only a search
-for words reads their questions and answers. Nothing here touches a database.
+Each list follows an index, newest run first, until the page is full. Filters read indexed columns
+only; a text search alone reads questions and answers.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    literal,
     literal_column,
     or_,
     select,
@@ -34,16 +32,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from podium.core.errors import NotFound, StoreError, UsageError
 from podium.core.run import Run, RunStatus, Tier, timestamp
 from podium.store.base import LAST, SUMMARY_CHARACTERS, DailyTotals, RunFilter, RunRevision
-from podium.store.sql.keys import Transaction
+from podium.store.sql.database import Transaction
 from podium.store.sql.rows import OWN, Piece, assemble, plain
-from podium.store.sql.tables import ROUNDS, RUNS, STEPS, WORKERS
+from podium.store.sql.tables import ROUNDS, RUN_WORKERS, RUNS, STEPS
+
+ID_PREFIX: Final = "run_"
+
+MAX_CANDIDATES: Final = 5
+"""How many runs an error names whose ids all begin as given."""
+
+NEWEST_FIRST: Final = (RUNS.c.created_at.desc(), RUNS.c.id.desc())
 
 # Numbers in the text of the statement: as parameters they would differ between what Postgres is to
 # select and what it is to group by.
 _DAY: Final = func.substr(RUNS.c.created_at, literal_column("1"), literal_column("10"))
 _OWN: Final[ColumnClause[int]] = literal_column(str(OWN), Integer)
 
-_SUMS: Final = select(
+_TOTALS: Final = select(
     _DAY.label("day"),
     RUNS.c.tier,
     RUNS.c.owner,
@@ -66,6 +71,34 @@ _PIECES: Final = union_all(
     .where(STEPS.c.run_id.in_(_IDS)),
 ).order_by("run_id", "round", "step")  # fmt: skip
 
+_COUNT: Final = func.count()
+
+SUMMARIES: Final = select(
+    RUNS.c.id,
+    RUNS.c.created_at,
+    RUNS.c.updated_at,
+    RUNS.c.status,
+    func.substr(RUNS.c.question, 1, SUMMARY_CHARACTERS).label("question"),
+    func.substr(RUNS.c.answer, 1, SUMMARY_CHARACTERS).label("answer"),
+    RUNS.c.conductor,
+    RUNS.c.tier,
+    RUNS.c.cost_usd,
+    RUNS.c.total_tokens,
+    RUNS.c.calls,
+    RUNS.c.seconds,
+    RUNS.c.owner,
+    select(_COUNT).where(STEPS.c.run_id == RUNS.c.id).scalar_subquery().label("steps"),
+    select(_COUNT).where(ROUNDS.c.run_id == RUNS.c.id).scalar_subquery().label("rounds"),
+).order_by(*NEWEST_FIRST)
+
+
+async def read_run(connection: AsyncConnection, run_id: str) -> Run:
+    """Read one run by its full id."""
+    rows = (await connection.execute(_PIECES, {"ids": [run_id]})).all()
+    if not rows:  # deleted since its id was found
+        raise run_not_found(run_id)
+    return assemble(Piece(row.round, row.step, row.document) for row in rows)
+
 
 class SqlRunStatistics:
     """Reads many runs from SQLite or Postgres."""
@@ -76,32 +109,24 @@ class SqlRunStatistics:
     async def daily_totals(
         self, *, since: str, until: str, owner: str | None = None
     ) -> list[DailyTotals]:
-        """What the runs of these days came to, by day, tier and owner."""
-        query = _SUMS.where(*_ended(since, until, owner)).order_by(_DAY, RUNS.c.tier, RUNS.c.owner)
+        """Sum the ended runs of these days by day, tier and owner."""
+        query = _TOTALS.where(*_ended(since, until, owner))
+        query = query.order_by(_DAY, RUNS.c.tier, RUNS.c.owner)
         async with self._transaction() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return [
-            DailyTotals(
-                day=row["day"],
-                tier=row["tier"],
-                owner=row["owner"],
-                runs=row["runs"],
-                tokens=int(row["tokens"]),  # Postgres sums integers to decimals
-                cost_usd=float(row["cost_usd"]),
-                unknown_tokens=row["unknown_tokens"],
-                unknown_cost=row["unknown_cost"],
-            )
+        return [  # Postgres sums integers to decimals
+            DailyTotals(**{**row, "tokens": int(row["tokens"]), "cost_usd": float(row["cost_usd"])})
             for row in rows
         ]
 
     async def list_revisions(
         self, *, since: str, until: str, limit: int, owner: str | None = None
     ) -> list[RunRevision]:
-        """The runs of these days that do not go on any more, the newest first."""
+        """List the ended runs of these days, newest first."""
         query = (
             select(RUNS.c.id, RUNS.c.updated_at)
             .where(*_ended(since, until, owner))
-            .order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
+            .order_by(*NEWEST_FIRST)
             .limit(limit)
         )
         async with self._transaction() as connection:
@@ -109,8 +134,7 @@ class SqlRunStatistics:
         return [RunRevision(*row) for row in rows]
 
     async def load(self, ids: Sequence[str]) -> list[Run]:
-        """These runs, whole, in no particular order; those that are gone, or that cannot be read
-        any more, are left out."""
+        """Load these runs in no particular order, without those deleted or unreadable."""
         async with self._transaction() as connection:
             rows = (await connection.execute(_PIECES, {"ids": list(ids)})).all()
         return list(_readable(rows))
@@ -120,12 +144,11 @@ def _readable(rows: Sequence[Row[Any]]) -> Iterator[Run]:
     for _, pieces in groupby(rows, key=lambda row: row[0]):
         try:
             yield assemble(Piece(row.round, row.step, row.document) for row in pieces)
-        except StoreError:  # one that is damaged must not cost the others
+        except StoreError:  # a damaged run must not cost the others
             continue
 
 
 def _ended(since: str, until: str, owner: str | None) -> list[ColumnElement[bool]]:
-    """The runs of these days, that owner's, which have ended."""
     next_day = date.fromisoformat(until) + timedelta(days=1)
     conditions = [
         RUNS.c.created_at >= since,
@@ -135,55 +158,21 @@ def _ended(since: str, until: str, owner: str | None) -> list[ColumnElement[bool
     return conditions if owner is None else [*conditions, RUNS.c.owner == plain(owner)]
 
 
-NEWEST_FIRST: Final = (RUNS.c.created_at.desc(), RUNS.c.id.desc())
-
-
-def _summaries(owner: ColumnElement[str]) -> Select[Any]:
-    counted = func.count()
-    return select(
-        RUNS.c.id,
-        RUNS.c.created_at,
-        RUNS.c.updated_at,
-        RUNS.c.status,
-        func.substr(RUNS.c.question, 1, SUMMARY_CHARACTERS).label("question"),
-        func.substr(RUNS.c.answer, 1, SUMMARY_CHARACTERS).label("answer"),
-        RUNS.c.conductor,
-        RUNS.c.tier,
-        RUNS.c.cost_usd,
-        RUNS.c.total_tokens,
-        RUNS.c.calls,
-        RUNS.c.seconds,
-        owner.label("owner"),
-        select(counted).where(STEPS.c.run_id == RUNS.c.id).scalar_subquery().label("steps"),
-        select(counted).where(ROUNDS.c.run_id == RUNS.c.id).scalar_subquery().label("rounds"),
-    ).order_by(*NEWEST_FIRST)
-
-
-SUMMARIES: Final = _summaries(RUNS.c.owner)
-
-FIRST_SUMMARIES: Final = _summaries(literal(""))
-"""The same from a database that is still as the first schema left it."""
-
-
-def narrowed(query: Select[Any], wanted: RunFilter, dialect: str) -> Select[Any]:
-    """The query for the wanted runs alone, in a database of that kind."""
-    return query.where(*_conditions(wanted, dialect))
-
-
-def _conditions(wanted: RunFilter, dialect: str) -> list[ColumnElement[bool]]:
+def filter_runs(query: Select[Any], wanted: RunFilter, dialect: str) -> Select[Any]:
+    """Restrict the query to runs that match the filter."""
     conditions: list[ColumnElement[bool]] = []
     if wanted.owner is not None:
         conditions.append(RUNS.c.owner == plain(wanted.owner))
     if wanted.since is not None:
-        conditions.append(RUNS.c.created_at >= _moment(wanted.since))
+        conditions.append(RUNS.c.created_at >= _timestamp(wanted.since))
     if wanted.until is not None:
-        conditions.append(RUNS.c.created_at <= _moment(wanted.until))
+        conditions.append(RUNS.c.created_at <= _timestamp(wanted.until))
     if wanted.status is not None:
         conditions.append(RUNS.c.status == _one_of(get_args(RunStatus), wanted.status, "status"))
     if wanted.tier is not None:
         conditions.append(RUNS.c.tier == _one_of(get_args(Tier), wanted.tier, "tier"))
     if wanted.worker is not None:
-        used = (WORKERS.c.run_id == RUNS.c.id) & (WORKERS.c.worker == plain(wanted.worker))
+        used = (RUN_WORKERS.c.run_id == RUNS.c.id) & (RUN_WORKERS.c.worker == plain(wanted.worker))
         conditions.append(exists().where(used))
     if wanted.cost_from is not None:
         conditions.append(RUNS.c.cost_usd >= wanted.cost_from)
@@ -191,45 +180,38 @@ def _conditions(wanted: RunFilter, dialect: str) -> list[ColumnElement[bool]]:
         conditions.append(RUNS.c.cost_usd <= wanted.cost_to)
     if wanted.text is not None:
         words = plain(wanted.text).lower()
-        texts = (RUNS.c.question, RUNS.c.answer)
-        conditions.append(or_(*(_holds(text, words, dialect) for text in texts)))
-    return conditions
+        columns = (RUNS.c.question, RUNS.c.answer)
+        conditions.append(or_(*(_contains(column, words, dialect) for column in columns)))
+    return query.where(*conditions)
 
 
-def _holds(text: ColumnElement[str | None], words: str, dialect: str) -> ColumnElement[bool]:
-    """Whether the text contains the words, in capitals or not."""
-    # SQLite's own comparison knows ASCII's capitals, and is twice as fast as lower(), which is
-    # Python's there; other databases compare capitals as such.
+def _contains(column: ColumnElement[str | None], words: str, dialect: str) -> ColumnElement[bool]:
+    # SQLite's own comparison ignores ASCII case and is twice as fast as lower(), which is Python's
+    # there; Postgres compares case.
     if not (dialect == "sqlite" and words.isascii()):
-        text = func.lower(text)
-    return text.contains(words, autoescape=True)
+        column = func.lower(column)
+    return column.contains(words, autoescape=True)
 
 
-def _moment(moment: datetime) -> str:
-    """The moment as it is stored; one without a time zone is meant in UTC."""
+def _timestamp(moment: datetime) -> str:
     try:
         return timestamp(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
     except OverflowError as error:
-        raise UsageError(f"{moment} is before or after all time in UTC; name another") from error
+        raise UsageError(f"{moment} is out of range in UTC; name another time") from error
 
 
-def _one_of(known: tuple[str, ...], value: str, what: str) -> str:
+def _one_of(known: tuple[str, ...], value: str, field: str) -> str:
     if value not in known:
-        raise UsageError(f"no run has the {what} {value!r}; it is one of {', '.join(known)}")
+        raise UsageError(f"unknown {field} {value!r}; expected one of {', '.join(known)}")
     return value
 
 
-ID_PREFIX: Final = "run_"
-
-CANDIDATES: Final = 5
-"""How many runs are named when the beginning of an id is not enough."""
-
-
-async def whole_id(connection: AsyncConnection, wanted: str, owner: str | None = None) -> str:
-    """The whole id of the one run that is meant, among those of the owner if one is named."""
+async def find_run_id(connection: AsyncConnection, wanted: str, owner: str | None = None) -> str:
+    """Resolve an id, the beginning of one, or `last` to a full id, among the owner's runs if one
+    is named."""
     if not wanted:
         raise UsageError("name a run by its id, the beginning of its id, or last")
-    ids = select(RUNS.c.id).order_by(*NEWEST_FIRST).limit(CANDIDATES + 1)
+    ids = select(RUNS.c.id).order_by(*NEWEST_FIRST).limit(MAX_CANDIDATES + 1)
     if owner is not None:
         ids = ids.where(RUNS.c.owner == plain(owner))
     if wanted == LAST:
@@ -243,19 +225,15 @@ async def whole_id(connection: AsyncConnection, wanted: str, owner: str | None =
         found = (await connection.execute(whole)).scalars().all()
         found = found or (await connection.execute(begun)).scalars().all()
     if not found:
-        raise no_run(wanted)
+        raise run_not_found(wanted)
     if len(found) > 1:
-        raise _several_runs(wanted, found)
+        shown = ", ".join(found[:MAX_CANDIDATES]) + (", …" if len(found) > MAX_CANDIDATES else "")
+        raise UsageError(f"{wanted!r} matches several runs: {shown}; give more of the id")
     return found[0]
 
 
-def no_run(wanted: str) -> NotFound:
-    """There is none of that name."""
+def run_not_found(wanted: str) -> NotFound:
+    """Build the error of a run that is not in the store."""
     if wanted == LAST:
         return NotFound("there is no run yet; ask something first")
-    return NotFound(f"no run {wanted!r} in the store; see which there are with: podium runs list")
-
-
-def _several_runs(wanted: str, found: Sequence[str]) -> UsageError:
-    shown = ", ".join(found[:CANDIDATES]) + (", …" if len(found) > CANDIDATES else "")
-    return UsageError(f"{wanted!r} is the beginning of several runs: {shown}; give more of the id")
+    return NotFound(f"run not found: {wanted!r}; list them with: podium runs list")

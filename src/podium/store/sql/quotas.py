@@ -1,13 +1,17 @@
-"""Charging runs to their keys, inside a transaction of whoever writes their end.
+"""Charges, rate limits and reservations of keys, in the database of the runs.
 
-`charges` has a row for each run with all that it was charged so far. Two transactions that charge
-the same run come one after the other, for each first makes sure of the row and then locks it.
+`run_charges` has a row for each run with all that it was charged so far. Two transactions that
+charge the same run are serialised: each first ensures that the row exists and then locks it.
+
+A process that wants more of a key's budget locks the key's row and reads charges and reservations
+in one statement, so that no two processes are granted the same money. A charge takes no such lock:
+it deletes its reservation in the same transaction, so that a reader sees either of them. Time is
+the database's own; the clocks of replicas need not agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from datetime import date, timedelta
 from functools import cache
@@ -33,203 +37,292 @@ from sqlalchemy import (
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from podium.store.keys import Allowance, Amount, KeyCharges, KeyUsage, Rules
+from podium.store.keys import Allowance, KeyUsage, Rules
 from podium.store.quotas import (
+    ZERO,
+    Amount,
+    KeyCharges,
     OtherProcesses,
+    Rates,
     ReservationResult,
     ReservationRow,
     RunCharge,
+    charged_amount,
     larger_of,
 )
+from podium.store.sql.database import Transaction
 from podium.store.sql.rows import plain
 from podium.store.sql.tables import (
-    CHARGES,
     KEY_USAGE,
     KEYS,
-    LEASES,
+    PROCESS_LEASES,
+    RATE_BUCKETS,
+    RESERVATIONS,
+    RUN_CHARGES,
     RUNS,
-    TABS,
-    adding,
-    inserting,
-    replacing,
+    add_amounts,
+    dialect_insert,
+    insert_missing,
+    upsert,
 )
-
-_USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
-_TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
-
-
-def _sums(period: str, when: ColumnElement[bool]) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Money and tokens over the days that are meant; Postgres sums integers to decimals."""
-    return (
-        func.coalesce(func.sum(case((when, _USD), else_=0.0)), 0.0).label(f"{period}_usd"),
-        func.coalesce(func.sum(case((when, _TOKENS), else_=0)), 0).label(f"{period}_tokens"),
-    )
-
-
-STANDING: Final = select(
-    *_sums("day", KEY_USAGE.c.day == bindparam("day")),
-    *_sums("month", KEY_USAGE.c.day.between(bindparam("first"), bindparam("last"))),
-    func.coalesce(func.sum(_USD), 0.0).label("total_usd"),
-    func.coalesce(func.sum(_TOKENS), 0).label("total_tokens"),
-).where(KEY_USAGE.c.key_id == bindparam("key_id"))
-"""One row, whatever was used."""
-
-
-def days_of(key_id: str, day: str) -> dict[str, str]:
-    """What `STANDING` must know: whose it is, and which day, in which month."""
-    month = day[:7]
-    return {"key_id": key_id, "day": day, "first": f"{month}-01", "last": f"{month}-31"}
-
-
-def standing_of(row: RowMapping) -> KeyCharges:
-    """What a row of `STANDING` says."""
-    return KeyCharges(
-        day=Amount(float(row["day_usd"]), int(row["day_tokens"])),
-        month=Amount(float(row["month_usd"]), int(row["month_tokens"])),
-        total=Amount(float(row["total_usd"]), int(row["total_tokens"])),
-    )
-
-
-AMOUNTS: Final = tuple(
-    column.name for column in CHARGES.columns if column.name not in ("run_id", "key_id", "day")
-)
-"""What is added up of a run."""
-
-_Place = tuple[str, str, str]
-"""Key, day and model."""
-
-DAYS_AFTER: Final = 2
-"""How long it is known what a run was charged that is kept no more: longer than one is held."""
-
-DAYS_LOOKED_AT: Final = 7
-"""So that charges of the many runs that are kept are not looked at again and again."""
-
-
-async def record_usage(
-    connection: AsyncConnection,
-    charges: Sequence[RunCharge],
-    besides: Sequence[KeyUsage] = (),
-    closed: Sequence[str] = (),
-) -> None:
-    """Charge each run what it has not been charged yet, and add what else was used; the tabs of
-    these runs, and those that are closed, are charged by that. A run whose owner is no key is
-    nobody's to pay for."""
-    lines: dict[_Place, dict[str, Any]] = {}
-    for usage in besides:
-        _add(lines, usage, {name: getattr(usage, name) for name in ("requests", *AMOUNTS)})
-    for used, more in await _charged(connection, charges):
-        _add(lines, used, more)
-    if lines:
-        # In one order everywhere, or two that write of two keys could wait for each other.
-        rows = [line for _, line in sorted(lines.items())]
-        await connection.execute(adding(connection.dialect.name, KEY_USAGE), rows)
-    if charges or closed:
-        await _close_tabs(connection, [charge.run_id for charge in charges], closed)
-
-
-async def _close_tabs(
-    connection: AsyncConnection, run_ids: Sequence[str], closed: Sequence[str]
-) -> None:
-    theirs = TABS.c.run_id.in_(run_ids) | TABS.c.id.in_(closed)
-    # In the order in which tabs are written, or who writes some of them could wait for this.
-    locked = select(TABS.c.id).where(theirs).order_by(TABS.c.id).with_for_update()
-    ids = (await connection.execute(locked)).scalars().all()
-    if ids:
-        await connection.execute(delete(TABS).where(TABS.c.id.in_(ids)))
-
-
-async def _charged(
-    connection: AsyncConnection, charges: Sequence[RunCharge]
-) -> list[tuple[KeyUsage, dict[str, Any]]]:
-    """Write down what each run is charged by now, and give what that is more than before."""
-    latest = {charge.run_id: charge for charge in sorted(charges, key=lambda each: each.run_id)}
-    if not latest:
-        return []
-    dialect = connection.dialect.name
-    whose = [{"run": run_id, "key": charge.used.key_id} for run_id, charge in latest.items()]
-    await connection.execute(_opening(dialect), whose)
-    rows = select(CHARGES).where(CHARGES.c.run_id.in_(latest)).order_by(CHARGES.c.run_id)
-    before = (await connection.execute(rows.with_for_update())).mappings().all()
-    found = [(row, latest[row["run_id"]].used) for row in before]
-    changed = [(row, used, more) for row, used in found if any((more := _more(used, row)).values())]
-    if changed:
-        now = [
-            {"run_id": row["run_id"], "key_id": used.key_id, "day": used.day}
-            | {name: row[name] + more[name] for name in AMOUNTS}
-            for row, used, more in changed
-        ]
-        await connection.execute(replacing(dialect, CHARGES), now)
-    return [(used, more) for _, used, more in changed]
-
-
-async def note_gone(connection: AsyncConnection, run_ids: Sequence[str], day: str) -> None:
-    """These runs were deleted on that day. What they were charged is known a while longer, for an
-    end of theirs may still be on its way."""
-    if run_ids:
-        gone = update(CHARGES).where(CHARGES.c.run_id.in_(run_ids)).values(day=day)
-        await connection.execute(gone)
-
-
-async def prune_charges(connection: AsyncConnection, today: str) -> None:
-    """Forget what was charged to runs that are gone for some days, or were never kept."""
-    last = date.fromisoformat(today) - timedelta(days=DAYS_AFTER)
-    some_days = CHARGES.c.day.between(f"{last - timedelta(days=DAYS_LOOKED_AT)}", f"{last}")
-    kept = select(RUNS.c.id).where(RUNS.c.id == CHARGES.c.run_id)
-    await connection.execute(delete(CHARGES).where(some_days, ~kept.exists()))
-
-
-def _more(used: KeyUsage, before: RowMapping) -> dict[str, Any]:
-    """What was used beyond what was charged; less than before is an older sum, and adds nothing."""
-    return {name: max(0, getattr(used, name) - before[name]) for name in AMOUNTS}
-
-
-def _add(lines: dict[_Place, dict[str, Any]], used: KeyUsage, more: Mapping[str, Any]) -> None:
-    """Add that to the line of the same key, day and model."""
-    place = (used.key_id, used.day, plain(used.model))
-    line = lines.get(place)
-    if line is None:
-        line = lines[place] = asdict(KeyUsage(key_id=place[0], day=place[1], model=place[2]))
-    for name, amount in more.items():
-        line[name] += amount
-
-
-@cache
-def _opening(dialect: str) -> Executable:
-    """Make the row of a run that was charged nothing yet, if its owner is a key."""
-    nothing = [literal(0).label(name) for name in AMOUNTS]
-    row = select(bindparam("run", type_=Text), KEYS.c.id, literal("").label("day"), *nothing).where(
-        KEYS.c.id == bindparam("key", type_=Text)
-    )
-    insert = inserting(dialect, CHARGES).from_select(["run_id", "key_id", "day", *AMOUNTS], row)
-    return insert.on_conflict_do_nothing(index_elements=CHARGES.primary_key)
-
-
-Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
 Number = TypeVar("Number", int, float)
 
-CRUMB: Final = 1e-9
-"""What sums of fractions of a dollar may be wrong by."""
+ROUNDING_ERROR: Final = 1e-9
+"""The most that sums of fractions of a dollar are off by."""
 
-SWEPT_AT_ONCE: Final = 200
+KEPT_DAYS: Final = 2
+"""Days for which the charge of a deleted run is remembered: longer than a run can be held."""
 
-SPARE_SHARE: Final = 0.5
-"""How much of a lease must be left for tabs to be written under it: it must not run out before
-they are, and a process that renews in time always has more."""
+PRUNED_DAYS: Final = 7
+"""Days of charges that one pruning looks at, so that those of stored runs are not read for ever."""
+
+SETTLED_AT_ONCE: Final = 200
+
+SPARE_LEASE: Final = 0.5
+"""The share of a lease that must be left to write reservations under it."""
 
 _NOW: Final = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "extract(epoch from clock_timestamp())::double precision",
 }
 
+_AMOUNTS: Final = tuple(
+    column.name for column in RUN_CHARGES.columns if column.name not in ("run_id", "key_id", "day")
+)
+
+_LineKey = tuple[str, str, str]
+"""Key, day and model."""
+
+_USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
+_TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
+
+
+def _period_sums(
+    period: str, when: ColumnElement[bool]
+) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    return (
+        func.coalesce(func.sum(case((when, _USD), else_=0.0)), 0.0).label(f"{period}_usd"),
+        func.coalesce(func.sum(case((when, _TOKENS), else_=0)), 0).label(f"{period}_tokens"),
+    )
+
+
+_CHARGES: Final = select(
+    *_period_sums("day", KEY_USAGE.c.day == bindparam("day")),
+    *_period_sums("month", KEY_USAGE.c.day.between(bindparam("first"), bindparam("last"))),
+    *_period_sums("total", true()),
+).where(KEY_USAGE.c.key_id == bindparam("key_id"))
+"""One row, whatever was used."""
+
 
 def database_time(dialect: str) -> ColumnElement[float]:
-    """The seconds since 1970, by the clock of the database."""
+    """The seconds since 1970 by the clock of the database."""
     return literal_column(_NOW[dialect], Double)
 
 
+def _charge_parameters(key_id: str, day: str) -> dict[str, str]:
+    month = day[:7]
+    return {"key_id": key_id, "day": day, "first": f"{month}-01", "last": f"{month}-31"}
+
+
+def _amount(row: RowMapping, name: str) -> Amount:
+    return Amount(float(row[f"{name}_usd"]), int(row[f"{name}_tokens"]))
+
+
+def _key_charges(row: RowMapping) -> KeyCharges:
+    return KeyCharges(
+        day=_amount(row, "day"), month=_amount(row, "month"), total=_amount(row, "total")
+    )
+
+
+async def record_usage(
+    connection: AsyncConnection,
+    charges: Sequence[RunCharge],
+    usage: Sequence[KeyUsage] = (),
+    settled: Sequence[str] = (),
+) -> None:
+    """Charge runs what they were not charged yet, add other usage, and delete the reservations of
+    these runs and those settled. A run whose owner is no key is not charged."""
+    lines: dict[_LineKey, dict[str, Any]] = {}
+    for each in usage:
+        _add_to_line(lines, each, {name: getattr(each, name) for name in ("requests", *_AMOUNTS)})
+    for each, increase in await _charge_runs(connection, charges):
+        _add_to_line(lines, each, increase)
+    if lines:
+        # In one order everywhere, or two writers of two keys could wait for each other.
+        rows = [line for _, line in sorted(lines.items())]
+        await connection.execute(add_amounts(connection.dialect.name, KEY_USAGE), rows)
+    if charges or settled:
+        run_ids = [charge.run_id for charge in charges]
+        done = RESERVATIONS.c.run_id.in_(run_ids) | RESERVATIONS.c.id.in_(settled)
+        # Locked in the order in which reservations are written.
+        locked = select(RESERVATIONS.c.id).where(done).order_by(RESERVATIONS.c.id)
+        ids = (await connection.execute(locked.with_for_update())).scalars().all()
+        if ids:
+            await connection.execute(delete(RESERVATIONS).where(RESERVATIONS.c.id.in_(ids)))
+
+
+def _add_to_line(
+    lines: dict[_LineKey, dict[str, Any]], usage: KeyUsage, amounts: Mapping[str, Any]
+) -> None:
+    key = (usage.key_id, usage.day, plain(usage.model))
+    line = lines.get(key)
+    if line is None:
+        line = lines[key] = asdict(KeyUsage(key_id=key[0], day=key[1], model=key[2]))
+    for name, amount in amounts.items():
+        line[name] += amount
+
+
+async def _charge_runs(
+    connection: AsyncConnection, charges: Sequence[RunCharge]
+) -> list[tuple[KeyUsage, dict[str, Any]]]:
+    """Write the charge of each run; return what each increased by."""
+    latest = {charge.run_id: charge for charge in sorted(charges, key=lambda each: each.run_id)}
+    if not latest:
+        return []
+    dialect = connection.dialect.name
+    owners = [{"run": run_id, "key": charge.usage.key_id} for run_id, charge in latest.items()]
+    await connection.execute(_ensure_charges(dialect), owners)
+    rows = (
+        select(RUN_CHARGES).where(RUN_CHARGES.c.run_id.in_(latest)).order_by(RUN_CHARGES.c.run_id)
+    )
+    before = (await connection.execute(rows.with_for_update())).mappings().all()
+    written, increases = [], []
+    for row in before:
+        usage = latest[row["run_id"]].usage
+        # Less than before is an older sum, and adds nothing.
+        increase = {name: max(0, getattr(usage, name) - row[name]) for name in _AMOUNTS}
+        if any(increase.values()):
+            place = {"run_id": row["run_id"], "key_id": usage.key_id, "day": usage.day}
+            written.append(place | {name: row[name] + increase[name] for name in _AMOUNTS})
+            increases.append((usage, increase))
+    if written:
+        await connection.execute(upsert(dialect, RUN_CHARGES), written)
+    return increases
+
+
+@cache
+def _ensure_charges(dialect: str) -> Executable:
+    """Insert an empty charge for a run that has none, if its owner is a key."""
+    zeros = [literal(0).label(name) for name in _AMOUNTS]
+    row = select(bindparam("run", type_=Text), KEYS.c.id, literal("").label("day"), *zeros).where(
+        KEYS.c.id == bindparam("key", type_=Text)
+    )
+    names = ["run_id", "key_id", "day", *_AMOUNTS]
+    statement = dialect_insert(dialect, RUN_CHARGES).from_select(names, row)
+    return statement.on_conflict_do_nothing(index_elements=RUN_CHARGES.primary_key)
+
+
+async def mark_deleted(connection: AsyncConnection, run_ids: Sequence[str], day: str) -> None:
+    """Date the charges of deleted runs, which are kept for runs whose end is still on its way."""
+    if run_ids:
+        deleted = RUN_CHARGES.c.run_id.in_(run_ids)
+        await connection.execute(update(RUN_CHARGES).where(deleted).values(day=day))
+
+
+async def prune_charges(connection: AsyncConnection, today: str) -> None:
+    """Delete the charges of runs that were deleted days ago or never stored."""
+    last = date.fromisoformat(today) - timedelta(days=KEPT_DAYS)
+    days = RUN_CHARGES.c.day.between(f"{last - timedelta(days=PRUNED_DAYS)}", f"{last}")
+    stored = select(RUNS.c.id).where(RUNS.c.id == RUN_CHARGES.c.run_id)
+    await connection.execute(delete(RUN_CHARGES).where(days, ~stored.exists()))
+
+
+class SqlQuotaStore:
+    """Stores quotas in SQLite or Postgres."""
+
+    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
+        self._transaction = transaction
+        self._clock = clock
+
+    async def record(
+        self,
+        usage: Sequence[KeyUsage],
+        runs: Sequence[RunCharge] = (),
+        settled: Sequence[str] = (),
+    ) -> None:
+        """Add usage, charge runs and delete settled reservations, in one transaction."""
+        if usage or runs or settled:
+            async with self._transaction() as connection:
+                await record_usage(connection, runs, usage, settled)
+
+    async def charges(self, key_id: str, day: str) -> KeyCharges:
+        """Return what the key was charged, as of that day."""
+        async with self._transaction() as connection:
+            found = await connection.execute(_CHARGES, _charge_parameters(key_id, day))
+            return _key_charges(found.mappings().one())
+
+    async def charged_for(self, run_id: str) -> Amount:
+        """Return what was charged for the run so far."""
+        query = select(RUN_CHARGES).where(RUN_CHARGES.c.run_id == plain(run_id))
+        async with self._transaction() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        if row is None:
+            return ZERO
+        amounts = {name: row[name] for name in _AMOUNTS}
+        return charged_amount(KeyUsage(key_id=row["key_id"], day=row["day"], model="", **amounts))
+
+    async def take(
+        self, key_id: str, rules: Rules, tokens: Sequence[int], correction: int = 0
+    ) -> list[float]:
+        """Take requests from the key's rate limits, in one transaction that locks them."""
+        async with self._transaction() as connection:
+            row = await _lock_bucket(connection, key_id, rules)
+            now = max(row.now, row.filled_at)
+            left = (row.requests, row.tokens)
+            limits = (rules.requests_per_minute, rules.tokens_per_minute)
+            rates = Rates(*limits, row.filled_at, left)
+            rates.wait(0, now)
+            rates.correct(correction)
+            waits = []
+            for each in tokens:
+                wait = rates.wait(each, now)
+                if not wait:
+                    rates.take(each)
+                waits.append(wait)
+            requests_left, tokens_left = rates.left
+            kept = {
+                "key_id": key_id,
+                "requests": requests_left or 0.0,
+                "tokens": tokens_left or 0.0,
+                "filled_at": now,
+            }
+            await connection.execute(upsert(connection.dialect.name, RATE_BUCKETS), [kept])
+        return waits
+
+    def reservations(self, process: str, lease_seconds: float) -> SqlReservationStore:
+        """Return the reservations of a process, which expire with its lease."""
+        return SqlReservationStore(
+            self._transaction, self._clock, process=process, lease_seconds=lease_seconds
+        )
+
+
+async def _lock_bucket(connection: AsyncConnection, key_id: str, rules: Rules) -> Row[Any]:
+    """Lock and read the key's bucket, full if it is new, and the time."""
+    dialect = connection.dialect.name
+    if dialect == "sqlite":
+        await _lock_file(connection)
+    now = database_time(dialect).label("now")
+    query = select(now, RATE_BUCKETS).where(RATE_BUCKETS.c.key_id == key_id).with_for_update()
+    row: Row[Any] | None = (await connection.execute(query)).one_or_none()
+    if row is None:
+        full = {
+            "key_id": key_id,
+            "requests": rules.requests_per_minute or 0.0,
+            "tokens": rules.tokens_per_minute or 0.0,
+            "filled_at": 0.0,
+        }
+        await connection.execute(insert_missing(dialect, RATE_BUCKETS), [full])
+        row = (await connection.execute(query)).one()
+    return row
+
+
+async def _lock_file(connection: AsyncConnection) -> None:
+    await connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
 class SqlReservationStore:
-    """The tabs of the process of that name, each good for so many seconds unless renewed."""
+    """The reservations of one process in SQLite or Postgres."""
 
     def __init__(
         self,
@@ -244,7 +337,7 @@ class SqlReservationStore:
         self._process = process
         self._lease_seconds = lease_seconds
 
-    async def draw(
+    async def update(
         self,
         key_id: str,
         rules: Rules,
@@ -254,133 +347,121 @@ class SqlReservationStore:
         grown: Sequence[ReservationRow] = (),
         changed: Sequence[ReservationRow] = (),
     ) -> ReservationResult:
-        """Write tabs of one key, so far as its caps have room beside the tabs of every process."""
+        """Write reservations of one key as far as its caps have room."""
         async with self._transaction() as connection:
-            await lock_key(connection, key_id)
-            await self._take_over(connection, grown)
-            asking = [tab.id for tab in (*opened, *grown)]
-            row = await self._seen(connection, key_id, day, asking)
-            if not row["has_lease"]:  # the first time, or after a pause: else what it is granted
-                await self._renew(connection)  # now would count for nobody
-                row = await self._seen(connection, key_id, day, asking)
-            room = _Room(rules, row, grown)
-            fits = {tab.id: room.grown(tab) for tab in grown}
-            bigger = [tab for tab in grown if fits[tab.id]]
-            refused = [_without_growing(tab) for tab in grown if not fits[tab.id] and _is_news(tab)]
-            new = [tab for tab in map(room.opened, opened) if tab is not None]
-            await self._write(connection, (*bigger, *refused, *new, *changed))
-        return ReservationResult(
-            standing=room.standing,
-            elsewhere=room.elsewhere,
-            granted={tab.id: tab.needed for tab in bigger} | {tab.id: tab.claimed for tab in new},
-        )
+            await self._lock_key(connection, key_id)
+            for row in grown:
+                if row.takes_over:  # counts what the run used before, even if it is refused more
+                    others = (RESERVATIONS.c.run_id == row.run_id) & (RESERVATIONS.c.id != row.id)
+                    await connection.execute(delete(RESERVATIONS).where(others))
+            asking = [row.id for row in (*opened, *grown)]
+            state = await self._read_state(connection, key_id, day, asking)
+            if not state["has_lease"]:  # without one, nothing granted now would count
+                await self._renew_lease(connection)
+                state = await self._read_state(connection, key_id, day, asking)
+            room = _Room(rules, state, grown)
+            fits = {row.id: room.grow(row) for row in grown}
+            larger = [row for row in grown if fits[row.id]]
+            refused = [_refuse(row) for row in grown if not fits[row.id] and _is_news(row)]
+            new = [row for row in map(room.open, opened) if row is not None]
+            await self._write(connection, (*larger, *refused, *new, *changed))
+        granted = {row.id: row.needed for row in larger} | {row.id: row.expected for row in new}
+        return ReservationResult(charges=room.charges, others=room.others, granted=granted)
 
-    async def renew(self) -> None:
-        """The tabs of this process are good for another lease."""
+    async def renew_lease(self) -> None:
+        """Extend the reservations of this process by a lease."""
         async with self._transaction() as connection:
-            await self._renew(connection)
+            await self._renew_lease(connection)
 
-    async def _renew(self, connection: AsyncConnection) -> None:
+    async def settle_expired(self) -> int:
+        """Charge and delete reservations of dead processes."""
+        async with self._transaction() as connection:
+            dialect = connection.dialect.name
+            if dialect == "sqlite":
+                await _lock_file(connection)
+            # Locked, so that none of them renews its lease and writes a reservation meanwhile.
+            expired = select(PROCESS_LEASES.c.process).where(
+                PROCESS_LEASES.c.expires_at < database_time(dialect)
+            )
+            expired = expired.with_for_update(skip_locked=True)
+            processes = (await connection.execute(expired)).scalars().all()
+            lease = select(PROCESS_LEASES.c.process).where(
+                PROCESS_LEASES.c.process == RESERVATIONS.c.process
+            )
+            dead = RESERVATIONS.c.process.in_(processes) | ~lease.exists()
+            running = select(RUNS.c.id).where(
+                RUNS.c.id == RESERVATIONS.c.run_id, RUNS.c.status == "running"
+            )
+            some = select(RESERVATIONS.c.id).where(dead, ~running.exists()).limit(SETTLED_AT_ONCE)
+            some = some.with_for_update(skip_locked=True)  # a charge of a run may be deleting them
+            statement = delete(RESERVATIONS).where(RESERVATIONS.c.id.in_(some))
+            rows = (await connection.execute(statement.returning(RESERVATIONS))).all()
+            left = select(RESERVATIONS.c.id).where(
+                RESERVATIONS.c.process == PROCESS_LEASES.c.process
+            )
+            ended = PROCESS_LEASES.c.process.in_(processes) & ~left.exists()
+            await connection.execute(delete(PROCESS_LEASES).where(ended))
+            run_ids = [row.run_id for row in rows if row.run_id]
+            stored: set[str] = set()  # charged by the end of the run
+            if run_ids:
+                query = select(RUNS.c.id).where(RUNS.c.id.in_(run_ids))
+                stored = set((await connection.execute(query)).scalars())
+            day = self._clock()[:10]
+            usage = [_assumed_usage(row, day) for row in rows if row.run_id not in stored]
+            await record_usage(connection, (), usage)
+        return len(rows)
+
+    async def _lock_key(self, connection: AsyncConnection, key_id: str) -> None:
+        """Lock the key's limits until the transaction ends: its row, or on SQLite the file."""
+        if connection.dialect.name == "sqlite":
+            await _lock_file(connection)
+            return
+        row = select(KEYS.c.id).where(KEYS.c.id == key_id)
+        await connection.execute(row.with_for_update(key_share=True))
+
+    async def _renew_lease(self, connection: AsyncConnection) -> None:
         dialect = connection.dialect.name
         now = (await connection.execute(select(database_time(dialect)))).scalar_one()
         lease = {"process": self._process, "expires_at": now + self._lease_seconds}
-        await connection.execute(replacing(dialect, LEASES), [lease])
+        await connection.execute(upsert(dialect, PROCESS_LEASES), [lease])
 
-    async def sweep(self) -> int:
-        """Settle the tabs whose lease has run out."""
-        async with self._transaction() as connection:
-            processes = await _lost(connection)
-            goes_on = select(RUNS.c.id).where(
-                RUNS.c.id == TABS.c.run_id, RUNS.c.status == "running"
-            )
-            lease = select(LEASES.c.process).where(LEASES.c.process == TABS.c.process)
-            theirs = TABS.c.process.in_(processes) | ~lease.exists()
-            some = select(TABS.c.id).where(theirs, ~goes_on.exists()).limit(SWEPT_AT_ONCE)
-            some = some.with_for_update(skip_locked=True)  # who charges a run closes its tabs, too
-            gone = await connection.execute(delete(TABS).where(TABS.c.id.in_(some)).returning(TABS))
-            rows = gone.all()
-            left = select(TABS.c.id).where(TABS.c.process == LEASES.c.process)
-            over = LEASES.c.process.in_(processes) & ~left.exists()
-            await connection.execute(delete(LEASES).where(over))
-            ended = await _on_record(connection, [row.run_id for row in rows if row.run_id])
-            day = self._clock()[:10]
-            used = [_assumed(row, day) for row in rows if row.run_id not in ended]
-            await record_usage(connection, (), used)
-        return len(rows)
-
-    async def _take_over(self, connection: AsyncConnection, tabs: Iterable[ReservationRow]) -> None:
-        """What a run had used before is counted by its new tab now, which is written even if it
-        is refused more."""
-        for tab in tabs:
-            if tab.takes_over:
-                others = (TABS.c.run_id == tab.run_id) & (TABS.c.id != tab.id)
-                await connection.execute(delete(TABS).where(others))
-
-    async def _seen(
+    async def _read_state(
         self, connection: AsyncConnection, key_id: str, day: str, asking: Sequence[str]
     ) -> RowMapping:
-        query = _seen(connection.dialect.name)
-        values = {
-            **days_of(key_id, day),
+        parameters = {
+            **_charge_parameters(key_id, day),
             "process": self._process,
-            "spare": self._lease_seconds * SPARE_SHARE,
+            "spare": self._lease_seconds * SPARE_LEASE,
             "asking": [*asking, ""],
         }
-        found: RowMapping = (await connection.execute(query, values)).mappings().one()
-        return found
+        result = await connection.execute(_state_query(connection.dialect.name), parameters)
+        return result.mappings().one()
 
-    async def _write(self, connection: AsyncConnection, tabs: Sequence[ReservationRow]) -> None:
-        if not tabs:
+    async def _write(self, connection: AsyncConnection, rows: Sequence[ReservationRow]) -> None:
+        if not rows:
             return
-        rows = [
+        values = [
             {
-                "id": tab.id,
-                "key_id": tab.key_id,
-                "model": plain(tab.model),
-                "run_id": tab.run_id,
+                "id": row.id,
+                "key_id": row.key_id,
+                "model": plain(row.model),
+                "run_id": row.run_id,
                 "process": self._process,
-                **_amounts(tab),
+                "used_usd": row.used.usd,
+                "used_tokens": row.used.tokens,
+                "expected_usd": row.expected.usd,
+                "expected_tokens": row.expected.tokens,
+                "reserved_usd": row.reserved.usd,
+                "reserved_tokens": row.reserved.tokens,
+                "calls": row.calls,
             }
-            for tab in sorted(tabs, key=lambda tab: tab.id)
+            for row in sorted(rows, key=lambda row: row.id)
         ]
-        await connection.execute(replacing(connection.dialect.name, TABS), rows)
+        await connection.execute(upsert(connection.dialect.name, RESERVATIONS), values)
 
 
-async def lock_key(connection: AsyncConnection, key_id: str) -> None:
-    """Let nobody else look at what is left of that key's limits until the transaction ends. SQLite
-    locks the whole file; Postgres the key's row, and for those alone who do the same."""
-    if connection.dialect.name == "sqlite":
-        await _lock_file(connection)
-        return
-    row = select(KEYS.c.id).where(KEYS.c.id == key_id)
-    await connection.execute(row.with_for_update(key_share=True))
-
-
-async def _lock_file(connection: AsyncConnection) -> None:
-    await connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-async def _lost(connection: AsyncConnection) -> Sequence[str]:
-    """The processes whose leases have run out. None of them can renew its own until the transaction
-    ends: else one that comes back just now would lose a tab that it writes. Those that another
-    transaction is at are not among them."""
-    dialect = connection.dialect.name
-    if dialect == "sqlite":
-        await _lock_file(connection)
-    over = select(LEASES.c.process).where(LEASES.c.expires_at < database_time(dialect))
-    return (await connection.execute(over.with_for_update(skip_locked=True))).scalars().all()
-
-
-async def _on_record(connection: AsyncConnection, run_ids: Sequence[str]) -> set[str]:
-    """Those of the runs that the store has: their ends charge them."""
-    if not run_ids:
-        return set()
-    found = await connection.execute(select(RUNS.c.id).where(RUNS.c.id.in_(run_ids)))
-    return set(found.scalars())
-
-
-def _assumed(row: Row[Any], day: str) -> KeyUsage:
-    """What a request used that nobody came to settle: one of which no more is known."""
+def _assumed_usage(row: Row[Any], day: str) -> KeyUsage:
+    """The usage of a request that was never settled: what it was last known to have used."""
     return KeyUsage(
         key_id=row.key_id,
         day=day,
@@ -393,100 +474,74 @@ def _assumed(row: Row[Any], day: str) -> KeyUsage:
     )
 
 
-def _is_news(tab: ReservationRow) -> bool:
-    """Whether a tab must be written even if it is refused more: others cannot know yet what it
-    counts. A call that waits for money asks often, and most times nothing has changed."""
-    return tab.takes_over or _had(tab) != tab.granted
+def _held(row: ReservationRow) -> Amount:
+    """What a reservation holds before it grows: its grant, or what it used if that is more."""
+    return larger_of(row.granted, row.used)
 
 
-def _without_growing(tab: ReservationRow) -> ReservationRow:
-    """A tab that was refused more: what it used counts all the same, and what it was granted."""
-    had = _had(tab)
-    return replace(
-        tab,
-        needed=had,
-        taken=larger_of(tab.claimed, had),
-        calls=tab.calls if had != tab.used else 0,
-    )
+def _is_news(row: ReservationRow) -> bool:
+    """True if a refused reservation must still be written. A waiting call asks often, and mostly
+    nothing has changed."""
+    return row.takes_over or _held(row) != row.granted
 
 
-def _had(tab: ReservationRow) -> Amount:
-    """What a tab takes that asks for more: what it was granted, or has used where that is more."""
-    return larger_of(tab.granted, tab.used)
-
-
-def _amounts(tab: ReservationRow) -> dict[str, Any]:
-    return {
-        "used_usd": tab.used.usd,
-        "used_tokens": tab.used.tokens,
-        "claimed_usd": tab.claimed.usd,
-        "claimed_tokens": tab.claimed.tokens,
-        "taken_usd": tab.taken.usd,
-        "taken_tokens": tab.taken.tokens,
-        "calls": tab.calls,
-    }
-
-
-def _is_alive(dialect: str) -> ColumnElement[bool]:
-    """Whether the process of a tab has renewed its lease in time."""
-    lease = select(LEASES.c.process).where(
-        LEASES.c.process == TABS.c.process, LEASES.c.expires_at >= database_time(dialect)
-    )
-    return lease.exists()
+def _refuse(row: ReservationRow) -> ReservationRow:
+    held = _held(row)
+    calls = row.calls if held != row.used else 0
+    return replace(row, needed=held, reserved=larger_of(row.expected, held), calls=calls)
 
 
 class _Room:
-    """What the caps of a key leave, while tabs that ask are granted one after the other."""
+    """What the caps of a key leave, while reservations are granted one after another."""
 
-    def __init__(self, rules: Rules, row: RowMapping, asking: Iterable[ReservationRow]) -> None:
-        self.standing = standing_of(row)
-        self.elsewhere = OtherProcesses(
-            Amount(float(row["other_claimed_usd"]), int(row["other_claimed_tokens"])),
-            Amount(float(row["other_taken_usd"]), int(row["other_taken_tokens"])),
-            int(row["other_calls"]),
+    def __init__(self, rules: Rules, state: RowMapping, asking: Iterable[ReservationRow]) -> None:
+        self.charges = _key_charges(state)
+        self.others = OtherProcesses(
+            _amount(state, "other_expected"),
+            _amount(state, "other_reserved"),
+            int(state["other_calls"]),
         )
-        charged = (self.standing.day, self.standing.month, self.standing.total)
+        charged = (self.charges.day, self.charges.month, self.charges.total)
         caps = (rules.per_day, rules.per_month, rules.in_total)
         self._caps = tuple(zip(caps, charged, strict=True))
-        self._claimed = Amount(float(row["claimed_usd"]), int(row["claimed_tokens"]))
-        self._taken = Amount(float(row["taken_usd"]), int(row["taken_tokens"]))
-        for tab in asking:
-            self._claimed += tab.claimed
-            self._taken += _had(tab)
+        self._expected = _amount(state, "expected")
+        self._reserved = _amount(state, "reserved")
+        for row in asking:
+            self._expected += row.expected
+            self._reserved += _held(row)
 
-    def grown(self, tab: ReservationRow) -> bool:
-        """Whether there is room for all that the tab needs. What was used already has been."""
-        taken = self._taken - _had(tab) + tab.needed
-        if tab.needed != tab.used and not all(
-            (cap.usd is None or charged.usd + taken.usd <= cap.usd + CRUMB)
-            and (cap.tokens is None or charged.tokens + taken.tokens <= cap.tokens)
+    def grow(self, row: ReservationRow) -> bool:
+        """Grant all that the reservation needs, if there is room."""
+        reserved = self._reserved - _held(row) + row.needed
+        if row.needed != row.used and not all(
+            (cap.usd is None or charged.usd + reserved.usd <= cap.usd + ROUNDING_ERROR)
+            and (cap.tokens is None or charged.tokens + reserved.tokens <= cap.tokens)
             for cap, charged in self._caps
         ):
             return False
-        self._taken = taken
+        self._reserved = reserved
         return True
 
-    def opened(self, tab: ReservationRow) -> ReservationRow | None:
-        """The tab with what it claims, or what is left; None where nothing is."""
+    def open(self, row: ReservationRow) -> ReservationRow | None:
+        """Grant what the reservation expects, or what is left; None if nothing is."""
         left = Allowance()
         for cap, charged in self._caps:
             left = Allowance(
-                usd=_least(left.usd, cap.usd, charged.usd + self._claimed.usd),
-                tokens=_least(left.tokens, cap.tokens, charged.tokens + self._claimed.tokens),
+                usd=_least(left.usd, cap.usd, charged.usd + self._expected.usd),
+                tokens=_least(left.tokens, cap.tokens, charged.tokens + self._expected.tokens),
             )
         if left.usd == 0 or left.tokens == 0:
             return None
-        claim = Amount(
-            tab.claimed.usd if left.usd is None else min(tab.claimed.usd, left.usd),
-            tab.claimed.tokens if left.tokens is None else min(tab.claimed.tokens, left.tokens),
+        expected = Amount(
+            row.expected.usd if left.usd is None else min(row.expected.usd, left.usd),
+            row.expected.tokens if left.tokens is None else min(row.expected.tokens, left.tokens),
         )
-        self._claimed += claim
-        self._taken += claim
-        return replace(tab, claimed=claim, taken=claim)
+        self._expected += expected
+        self._reserved += expected
+        return replace(row, expected=expected, reserved=expected)
 
 
 def _least(left: Number | None, cap: Number | None, gone: Number) -> Number | None:
-    """What is left, where another cap may leave less."""
     if cap is None:
         return left
     rest = max(cap - cap, cap - gone)
@@ -494,29 +549,34 @@ def _least(left: Number | None, cap: Number | None, gone: Number) -> Number | No
 
 
 @cache
-def _seen(dialect: str) -> Select[Any]:
-    """What was charged, and what the tabs that do not ask claim and take: those of all processes,
-    and those of the others. And whether this process has a lease to write tabs under."""
-    alive = _is_alive(dialect)
-    others = TABS.c.process != bindparam("process")
-    sums = []
-    for name in ("claimed_usd", "claimed_tokens", "taken_usd", "taken_tokens"):
-        used = TABS.c[f"used_{name.partition('_')[2]}"]
-        counted = case((alive, TABS.c[name]), else_=used)
-        sums.append(func.coalesce(func.sum(counted), 0).label(name))
-        sums.append(
-            func.coalesce(func.sum(case((others, counted), else_=0)), 0).label(f"other_{name}")
-        )
-    calls = case((alive & others, TABS.c.calls), else_=0)
-    sums.append(func.coalesce(func.sum(calls), 0).label("other_calls"))
-    asking = TABS.c.id.not_in(bindparam("asking", expanding=True))
-    tabs = select(*sums).where(TABS.c.key_id == bindparam("key_id"), asking).subquery()
-    standing = STANDING.subquery()
-    both = standing.join(tabs, true())  # a row each
-    lease = select(LEASES.c.process).where(
-        LEASES.c.process == bindparam("process"),
-        LEASES.c.expires_at >= database_time(dialect) + bindparam("spare", type_=Double),
+def _state_query(dialect: str) -> Select[Any]:
+    """Select the key's charges, the reservations that do not ask (of all processes, and of the
+    others), and whether this process has enough of a lease. A dead process's reservation counts
+    what it used."""
+    lease_of_row = select(PROCESS_LEASES.c.process).where(
+        PROCESS_LEASES.c.process == RESERVATIONS.c.process,
+        PROCESS_LEASES.c.expires_at >= database_time(dialect),
     )
-    return select(*standing.columns, *tabs.columns, lease.exists().label("has_lease")).select_from(
-        both
+    alive = lease_of_row.exists()
+    others = RESERVATIONS.c.process != bindparam("process")
+    sums = []
+    for name in ("expected_usd", "expected_tokens", "reserved_usd", "reserved_tokens"):
+        used = RESERVATIONS.c[f"used_{name.partition('_')[2]}"]
+        counted = case((alive, RESERVATIONS.c[name]), else_=used)
+        sums.append(func.coalesce(func.sum(counted), 0).label(name))
+        of_others = case((others, counted), else_=0)
+        sums.append(func.coalesce(func.sum(of_others), 0).label(f"other_{name}"))
+    calls = case((alive & others, RESERVATIONS.c.calls), else_=0)
+    sums.append(func.coalesce(func.sum(calls), 0).label("other_calls"))
+    not_asking = RESERVATIONS.c.id.not_in(bindparam("asking", expanding=True))
+    rows = RESERVATIONS.c.key_id == bindparam("key_id")
+    reservations = select(*sums).where(rows, not_asking).subquery()
+    charges = _CHARGES.subquery()
+    own_lease = select(PROCESS_LEASES.c.process).where(
+        PROCESS_LEASES.c.process == bindparam("process"),
+        PROCESS_LEASES.c.expires_at >= database_time(dialect) + bindparam("spare", type_=Double),
+    )
+    has_lease = own_lease.exists().label("has_lease")
+    return select(*charges.columns, *reservations.columns, has_lease).select_from(
+        charges.join(reservations, true())  # one row each
     )

@@ -1,35 +1,32 @@
-"""Runs as rows: what the store writes of a run, and how rows become a run again.
+"""Conversion between runs and rows.
 
-A run is cut into one document for itself, one for each round and one for each step. A document
-is JSON in pure ASCII. Whatever a worker says can be kept that way: a NUL, or half of a surrogate
-pair, which UTF-8 refuses, is an escape like any other and comes back as it was. (Two halves side
-by side come back as the character that they spell, as JSON has it.) The question and the answer
-are kept a second time as plain columns to search and list by; those hold U+FFFD in such places.
-
-Which tables the rows go to is `tables`; nothing here touches a database.
+A run is split into one JSON document for itself, one per round and one per step. Documents are
+pure ASCII, so that a NUL or a lone surrogate in a reply survives as an escape. The question and the
+answer are stored a second time as plain columns for search; those hold U+FFFD in such places.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.core.errors import UnreadableRun
 from podium.core.run import Round, Run, StepRecord, dump, load
+from podium.store.sql.tables import ROUNDS, RUN_WORKERS, STEPS, insert_missing, upsert
 
 Row = dict[str, Any]
 
-LARGEST_INTEGER: Final = 2**63 - 1
-"""What a column can hold. A provider that claims more tokens is believed in the document only."""
-
+MAX_INTEGER: Final = 2**63 - 1
+"""The most that a column can hold; a larger token count stays in the document only."""
 
 OWN: Final = -1
-"""Stands for the round of a run's own document, and for the step of a round's own."""
+"""The round of a run's own document, and the step of a round's own."""
 
 
 class Piece(NamedTuple):
@@ -40,9 +37,50 @@ class Piece(NamedTuple):
     document: str
 
 
-def run_row(run: Run, now: str, forget_after: str | None = None) -> Row:
-    """The row of the run itself, which may be one to forget after a moment. Totals are unknown
-    while it is running."""
+@dataclass(frozen=True, slots=True)
+class RunUpdate:
+    """New content of a run: the run as it begins, a planned round, or a finished step."""
+
+    run_id: str
+    content: Run | Round | StepRecord
+
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """The rounds to write."""
+        if isinstance(self.content, Run):
+            return self.content.rounds
+        return (self.content,) if isinstance(self.content, Round) else ()
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The steps to write; those of a planned round are written as they end."""
+        if isinstance(self.content, Run):
+            return self.content.steps
+        return (self.content,) if isinstance(self.content, StepRecord) else ()
+
+    @property
+    def is_progress(self) -> bool:
+        """True if a step is done, so that a resumed run need not repeat it."""
+        return isinstance(self.content, StepRecord) and self.content.status == "done"
+
+
+async def write_contents(connection: AsyncConnection, updates: Sequence[RunUpdate]) -> None:
+    """Write the rounds, steps and workers of the updates."""
+    dialect = connection.dialect.name
+    rounds = [round_row(update.run_id, round_) for update in updates for round_ in update.rounds]
+    steps = [step_row(update.run_id, step) for update in updates for step in update.steps]
+    workers = [row for update in updates for row in worker_rows(update.run_id, update.steps)]
+    for statement, rows in (
+        (upsert(dialect, ROUNDS), rounds),
+        (upsert(dialect, STEPS), steps),
+        (insert_missing(dialect, RUN_WORKERS), workers),
+    ):
+        if rows:
+            await connection.execute(statement, rows)
+
+
+def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
+    """Build the row of the run itself. Totals stay unknown while it is running."""
     ended = run.status != "running"
     return {
         "id": run.id,
@@ -55,53 +93,49 @@ def run_row(run: Run, now: str, forget_after: str | None = None) -> Row:
         "conductor": plain(run.conductor),
         "tier": plain(run.tier),
         "cost_usd": run.cost_usd if ended else None,
-        "total_tokens": _fitting(run.usage.total_tokens) if ended else None,
-        "calls": _fitting(run.spent.calls) if ended else None,
+        "total_tokens": _storable(run.usage.total_tokens) if ended else None,
+        "calls": _storable(run.spent.calls) if ended else None,
         "seconds": run.spent.seconds if ended else None,
         "document": _encode(dump(replace(run, rounds=()))),
         "owner": plain(run.owner),
-        "forget_after": forget_after,
+        "expires_at": expires_at,
         "process": plain(run.process),
     }
 
 
 def round_row(run_id: str, round_: Round) -> Row:
-    """The row of a round, without its steps."""
-    document = _rounds().dump_python(replace(round_, steps=()), mode="json")
+    """Build the row of a round, without its steps."""
+    document = _round_adapter().dump_python(replace(round_, steps=()), mode="json")
     return {"run_id": run_id, "round": round_.index, "document": _encode(document)}
 
 
 def step_row(run_id: str, step: StepRecord) -> Row:
-    """The row of a step, with the run that is nested in it."""
-    document = _steps().dump_python(step, mode="json")
-    return {
-        "run_id": run_id,
-        "round": step.round,
-        "step": step.index,
-        "document": _encode(document),
-    }
+    """Build the row of a step, including its nested runs."""
+    document = _step_adapter().dump_python(step, mode="json")
+    place = {"run_id": run_id, "round": step.round, "step": step.index}
+    return {**place, "document": _encode(document)}
 
 
 def worker_rows(run_id: str, steps: Iterable[StepRecord]) -> list[Row]:
-    """A row for each worker that the steps of a round used, sorted and each once."""
-    used = {(step.round, plain(worker)) for step in steps for worker in _used(step)}
+    """Build a row for each worker that the steps used, sorted and without duplicates."""
+    used = {(step.round, plain(worker)) for step in steps for worker in _workers_of(step)}
     return [
         {"run_id": run_id, "round": round_, "worker": worker} for round_, worker in sorted(used)
     ]
 
 
-def _used(step: StepRecord) -> Iterator[str]:
+def _workers_of(step: StepRecord) -> Iterator[str]:
     if step.status == "skipped":
         return
     yield step.worker
     yield from (attempt.worker for attempt in step.attempts)
     for nested in step.nested:
         for each in nested.steps:
-            yield from _used(each)
+            yield from _workers_of(each)
 
 
 def assemble(pieces: Iterable[Piece]) -> Run:
-    """Put a run together from its pieces, sorted by round and step."""
+    """Build a run from its pieces, sorted by round and step."""
     run: Row = {}
     rounds: dict[int, Row] = {}
     for piece in pieces:
@@ -112,7 +146,7 @@ def assemble(pieces: Iterable[Piece]) -> Run:
             rounds[piece.round] = document | {"steps": []}
         elif piece.round not in rounds:
             raise UnreadableRun(
-                f"this run cannot be read: it has steps of round {piece.round}, which is missing"
+                f"cannot read this run: round {piece.round} of its steps is missing"
             )
         else:
             rounds[piece.round]["steps"].append(document)
@@ -120,13 +154,13 @@ def assemble(pieces: Iterable[Piece]) -> Run:
 
 
 def plain(text: str) -> str:
-    """The text as any database's text column can hold it."""
+    """Replace what a text column cannot hold: NUL and lone surrogates."""
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\0", "\ufffd")
 
 
-def _fitting(number: int | None) -> int | None:
-    return None if number is None or number > LARGEST_INTEGER else number
+def _storable(number: int | None) -> int | None:
+    return None if number is None or number > MAX_INTEGER else number
 
 
 def _encode(document: Row) -> str:
@@ -137,19 +171,17 @@ def _decode(document: str) -> Row:
     try:
         decoded = json.loads(document)
     except ValueError as error:
-        raise UnreadableRun(
-            f"this run cannot be read: its document is damaged ({error})"
-        ) from error
+        raise UnreadableRun(f"cannot read this run: its document is damaged ({error})") from error
     if not isinstance(decoded, dict):
-        raise UnreadableRun("this run cannot be read: its document is damaged (not an object)")
+        raise UnreadableRun("cannot read this run: its document is damaged (not an object)")
     return decoded
 
 
 @cache
-def _rounds() -> TypeAdapter[Round]:
+def _round_adapter() -> TypeAdapter[Round]:
     return TypeAdapter(Round)
 
 
 @cache
-def _steps() -> TypeAdapter[StepRecord]:
+def _step_adapter() -> TypeAdapter[StepRecord]:
     return TypeAdapter(StepRecord)

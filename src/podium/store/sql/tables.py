@@ -1,28 +1,23 @@
-"""The tables of the store, as queries see them.
+"""The tables of the store, and the version of their schema.
 
-`migrations` makes them; the two are held together by a test. A run is a row of `runs`, its
-rounds and steps are rows of their own so that each can be written the moment it is known, and so
-is every worker that a round used, to find runs by, for it goes with its round; whatever else runs
-are found by is in the index that lists follow, beside their age. A run's
-`owner` is the id of the key that it was asked with, or nothing. A run that nobody wants kept
-is held for as long as it waits for tools, until `forget_after`. Its `process` performs it; its
-`claims` count how often it was taken up, and `takeovers` how often that was after a process had
-gone and no step was done since. A key's digest is all that is
-kept of its token, and what was used with it is a row for each day and model; what each run was
-charged of that is a row of `charges`, which outlives the run. Where processes share a key's caps,
-`tabs` has what each request in flight takes of them, for as long as its process renews its lease,
-and `buckets` what is left of a key's rates.
+A run is a row of `runs`; each round and step is a row of its own, written as soon as it is known.
+`run_workers` and the indexes serve the filters of lists. `claim` counts how often a run was
+claimed, `takeovers` how often since its last finished step. `run_charges` remembers what each run
+was charged and outlives the run. `reservations` holds what each request in flight takes of a key's
+caps while its process renews its lease, `rate_buckets` what is left of a key's rates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Column,
+    Connection,
     Double,
     Executable,
     ForeignKey,
@@ -32,9 +27,17 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    event,
+    insert,
+    inspect,
+    select,
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+
+from podium.core.errors import StoreError
+
+SCHEMA_VERSION: Final = 1
 
 _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
     "sqlite": sqlite.insert,
@@ -42,56 +45,55 @@ _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] 
 }
 
 
-def inserting(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """Insert rows, in a way that can say what to do where there are some already."""
+def dialect_insert(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Build an insert that supports ON CONFLICT."""
     return _INSERT[dialect](table)
 
 
 @cache
-def replacing(dialect: str, table: Table, kept: frozenset[str] = frozenset()) -> Executable:
-    """Insert rows, or put them in the place of those with the same key, of which the columns
-    `kept` stay as they are."""
-    insert = inserting(dialect, table)
+def upsert(dialect: str, table: Table, kept: frozenset[str] = frozenset()) -> Executable:
+    """Insert rows, or replace those with the same key except for the columns `kept`."""
+    statement = dialect_insert(dialect, table)
     values = {
-        column.name: insert.excluded[column.name]
+        column.name: statement.excluded[column.name]
         for column in table.columns
         if not column.primary_key and column.name not in kept
     }
-    return insert.on_conflict_do_update(index_elements=table.primary_key, set_=values)
+    return statement.on_conflict_do_update(index_elements=table.primary_key, set_=values)
 
 
 @cache
-def noting(dialect: str, table: Table) -> Executable:
-    """Insert rows, and leave those as they are that have the same key."""
-    return inserting(dialect, table).on_conflict_do_nothing(index_elements=table.primary_key)
+def insert_missing(dialect: str, table: Table) -> Executable:
+    """Insert rows; those whose key exists stay as they are."""
+    return dialect_insert(dialect, table).on_conflict_do_nothing(index_elements=table.primary_key)
 
 
 @cache
-def adding(dialect: str, table: Table) -> Executable:
+def add_amounts(dialect: str, table: Table) -> Executable:
     """Insert rows of numbers, or add them to those with the same key."""
-    insert = inserting(dialect, table)
+    statement = dialect_insert(dialect, table)
     values = {
-        column.name: column + insert.excluded[column.name]
+        column.name: column + statement.excluded[column.name]
         for column in table.columns
         if not column.primary_key
     }
-    return insert.on_conflict_do_update(index_elements=table.primary_key, set_=values)
+    return statement.on_conflict_do_update(index_elements=table.primary_key, set_=values)
 
 
 METADATA: Final = MetaData()
 
-SCHEMA_VERSION: Final = Table(
+VERSIONS: Final = Table(
     "schema_version",
     METADATA,
     Column("version", Integer, nullable=False),
 )
 
-HELD: Final = text("forget_after IS NOT NULL")
+EXPIRES: Final = text("expires_at IS NOT NULL")
 
-GOING_ON: Final = text("status = 'running'")
+RUNNING: Final = text("status = 'running'")
 
-CLAIM_COLUMNS: Final = frozenset({"claims", "takeovers"})
-"""What stands on a run whoever writes it: `sql_claims` changes it."""
+CLAIM_COLUMNS: Final = frozenset({"claim", "takeovers"})
+"""Columns of a run that only claims change."""
 
 RUNS: Final = Table(
     "runs",
@@ -111,14 +113,14 @@ RUNS: Final = Table(
     Column("seconds", Double),
     Column("document", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("forget_after", Text),
+    Column("expires_at", Text),
     Column("process", Text, nullable=False),
-    Column("claims", Integer, nullable=False, server_default="0"),
+    Column("claim", Integer, nullable=False, server_default="0"),
     Column("takeovers", Integer, nullable=False, server_default="0"),
     Index("runs_by_age", "created_at", "id", "status", "tier", "cost_usd"),
     Index("runs_by_owner", "owner", "created_at", "id"),
-    Index("runs_to_forget", "forget_after", sqlite_where=HELD, postgresql_where=HELD),
-    Index("runs_going_on", "updated_at", sqlite_where=GOING_ON, postgresql_where=GOING_ON),
+    Index("runs_by_expiry", "expires_at", sqlite_where=EXPIRES, postgresql_where=EXPIRES),
+    Index("runs_running", "updated_at", sqlite_where=RUNNING, postgresql_where=RUNNING),
 )
 
 ROUNDS: Final = Table(
@@ -141,8 +143,8 @@ STEPS: Final = Table(
     ),
 )
 
-WORKERS: Final = Table(
-    "workers_used",
+RUN_WORKERS: Final = Table(
+    "run_workers",
     METADATA,
     Column("run_id", Text, primary_key=True),
     Column("round", Integer, primary_key=True, autoincrement=False),
@@ -164,6 +166,23 @@ KEYS: Final = Table(
     Column("rules", Text, nullable=False),
 )
 
+
+def _usage_columns() -> list[Column[Any]]:
+    tokens = (
+        "input_tokens",
+        "output_tokens",
+        "orchestration_input_tokens",
+        "orchestration_output_tokens",
+        "unknown_tokens",
+        "unknown_cost",
+        "assumed_tokens",
+    )
+    return [
+        *(Column(name, BigInteger, nullable=False) for name in tokens),
+        *(Column(name, Double, nullable=False) for name in ("cost_usd", "assumed_usd")),
+    ]
+
+
 KEY_USAGE: Final = Table(
     "key_usage",
     METADATA,
@@ -171,37 +190,21 @@ KEY_USAGE: Final = Table(
     Column("day", Text, primary_key=True),
     Column("model", Text, primary_key=True),
     Column("requests", BigInteger, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
-    Column("orchestration_input_tokens", BigInteger, nullable=False),
-    Column("orchestration_output_tokens", BigInteger, nullable=False),
-    Column("cost_usd", Double, nullable=False),
-    Column("unknown_tokens", BigInteger, nullable=False),
-    Column("unknown_cost", BigInteger, nullable=False),
-    Column("assumed_tokens", BigInteger, nullable=False),
-    Column("assumed_usd", Double, nullable=False),
+    *_usage_columns(),
 )
 
-CHARGES: Final = Table(
-    "charges",
+RUN_CHARGES: Final = Table(
+    "run_charges",
     METADATA,
     Column("run_id", Text, primary_key=True),
     Column("key_id", Text, nullable=False),
     Column("day", Text, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
-    Column("orchestration_input_tokens", BigInteger, nullable=False),
-    Column("orchestration_output_tokens", BigInteger, nullable=False),
-    Column("cost_usd", Double, nullable=False),
-    Column("unknown_tokens", BigInteger, nullable=False),
-    Column("unknown_cost", BigInteger, nullable=False),
-    Column("assumed_tokens", BigInteger, nullable=False),
-    Column("assumed_usd", Double, nullable=False),
-    Index("charges_by_day", "day"),
+    *_usage_columns(),
+    Index("run_charges_by_day", "day"),
 )
 
-TABS: Final = Table(
-    "tabs",
+RESERVATIONS: Final = Table(
+    "reservations",
     METADATA,
     Column("id", Text, primary_key=True),
     Column("key_id", Text, nullable=False),
@@ -210,17 +213,17 @@ TABS: Final = Table(
     Column("process", Text, nullable=False),
     Column("used_usd", Double, nullable=False),
     Column("used_tokens", BigInteger, nullable=False),
-    Column("claimed_usd", Double, nullable=False),
-    Column("claimed_tokens", BigInteger, nullable=False),
-    Column("taken_usd", Double, nullable=False),
-    Column("taken_tokens", BigInteger, nullable=False),
+    Column("expected_usd", Double, nullable=False),
+    Column("expected_tokens", BigInteger, nullable=False),
+    Column("reserved_usd", Double, nullable=False),
+    Column("reserved_tokens", BigInteger, nullable=False),
     Column("calls", BigInteger, nullable=False),
-    Index("tabs_by_key", "key_id"),
-    Index("tabs_by_run", "run_id"),
+    Index("reservations_by_key", "key_id"),
+    Index("reservations_by_run", "run_id"),
 )
 
-BUCKETS: Final = Table(
-    "buckets",
+RATE_BUCKETS: Final = Table(
+    "rate_buckets",
     METADATA,
     Column("key_id", Text, primary_key=True),
     Column("requests", Double, nullable=False),
@@ -228,8 +231,8 @@ BUCKETS: Final = Table(
     Column("filled_at", Double, nullable=False),
 )
 
-LEASES: Final = Table(
-    "leases",
+PROCESS_LEASES: Final = Table(
+    "process_leases",
     METADATA,
     Column("process", Text, primary_key=True),
     Column("expires_at", Double, nullable=False),
@@ -256,18 +259,74 @@ FEEDBACK: Final = Table(
     Column("score", Double, nullable=False),
     Column("comment", Text, nullable=False),
     Column("given_at", Text, nullable=False),
-    Column("grader", Text, nullable=False, server_default=""),
-    Column("task", Text, nullable=False, server_default=""),
+    Column("grader", Text, nullable=False),
+    Column("task", Text, nullable=False),
 )
 
-REQUESTS: Final = Table(
-    "requests",
+IDEMPOTENT_REQUESTS: Final = Table(
+    "idempotent_requests",
     METADATA,
     Column("owner", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
     Column("digest", Text, nullable=False),
     Column("run_id", Text, nullable=False),
     Column("process", Text, nullable=False),
     Column("created_at", Text, nullable=False),
-    Index("requests_by_age", "created_at"),
+    Index("idempotent_requests_by_age", "created_at"),
 )
+
+
+_APPEND_ONLY: Final = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER audit_no_{verb} BEFORE {verb} ON audit "
+        f"BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END"
+        for verb in ("update", "delete")
+    ),
+    "postgresql": (
+        "CREATE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        "BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$",
+        "CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE ON audit "
+        "FOR EACH ROW EXECUTE FUNCTION audit_append_only()",
+    ),
+}
+
+for _dialect, _statements in _APPEND_ONLY.items():
+    for _statement in _statements:
+        event.listen(AUDIT, "after_create", DDL(_statement).execute_if(dialect=_dialect))
+
+_SCHEMA_LOCKS: Final = {
+    "sqlite": "BEGIN IMMEDIATE",
+    "postgresql": "SELECT pg_advisory_xact_lock(7063488611)",  # any number, the same everywhere
+}
+
+
+def prepare_schema(connection: Connection, location: str, *, read_only: bool = False) -> None:
+    """Create the tables in an empty database; raises `StoreError` if it has another schema.
+
+    The lock lets two processes open a new database at the same time.
+    """
+    version = _version(connection)
+    if version is None and not read_only:
+        connection.exec_driver_sql(_SCHEMA_LOCKS[connection.dialect.name])
+        version = _version(connection)
+        if version is None:
+            METADATA.create_all(connection)
+            connection.execute(insert(VERSIONS).values(version=SCHEMA_VERSION))
+            version = SCHEMA_VERSION
+    if version != SCHEMA_VERSION:
+        if connection.dialect.name == "sqlite":
+            remedy = f"move it aside (mv {location} {location}.old) and Podium creates a new one"
+        else:
+            remedy = "name another database under [store] in podium.toml"
+        raise StoreError(
+            f"{location} has schema {version or 'unknown'}, expected {SCHEMA_VERSION}; {remedy}"
+        )
+
+
+def _version(connection: Connection) -> int | None:
+    """Read the schema version: None for an empty database, 0 for tables without a version."""
+    tables = set(inspect(connection).get_table_names())
+    if VERSIONS.name in tables:
+        version: int = connection.execute(select(VERSIONS.c.version)).scalar_one()
+        return version
+    return 0 if tables & set(METADATA.tables) else None

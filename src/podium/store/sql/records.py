@@ -1,0 +1,227 @@
+"""The audit log, feedback and idempotent requests, in the database of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import ColumnElement, Executable, delete, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from podium.core.errors import NotFound
+from podium.core.run import timestamp
+from podium.store.audit import (
+    GENESIS_DIGEST,
+    USER_PREFIX,
+    AuditEntry,
+    AuditEvent,
+    AuditVerification,
+    chain_entry,
+    verify_entries,
+)
+from podium.store.base import Feedback, IdempotentRequest
+from podium.store.sql.database import Transaction
+from podium.store.sql.rows import plain
+from podium.store.sql.tables import (
+    AUDIT,
+    FEEDBACK,
+    IDEMPOTENT_REQUESTS,
+    RUNS,
+    dialect_insert,
+    insert_missing,
+)
+
+_APPEND_LOCKS: Final = {
+    # A write that changes nothing takes SQLite's write lock before the last entry is read.
+    "sqlite": "DELETE FROM audit WHERE number < 0",
+    "postgresql": "SELECT pg_advisory_xact_lock(7063488612)",
+}
+
+PAGE: Final = 1_000
+"""Audit entries read at once."""
+
+IDEMPOTENCY_HOURS: Final = 24
+"""How long an idempotency key names its run."""
+
+
+class SqlAuditLog:
+    """Stores the audit log in SQLite or Postgres, one entry after another across processes."""
+
+    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
+        self._transaction = transaction
+        self._clock = clock
+
+    async def add(self, event: AuditEvent) -> AuditEntry:
+        """Append an entry."""
+        names = ("actor", "actor_name", "subject", "origin")
+        event = replace(event, **{name: plain(getattr(event, name)) for name in names})
+        newest = select(AUDIT.c.number, AUDIT.c.digest).order_by(AUDIT.c.number.desc()).limit(1)
+        async with self._transaction() as connection:
+            await connection.exec_driver_sql(_APPEND_LOCKS[connection.dialect.name])
+            last = (await connection.execute(newest)).first()
+            number, before = (0, GENESIS_DIGEST) if last is None else (last.number, last.digest)
+            entry = chain_entry(event, number + 1, self._clock(), before)
+            await connection.execute(insert(AUDIT), asdict(entry))
+        return entry
+
+    async def entries(
+        self,
+        *,
+        since: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[AuditEntry]:
+        """List entries, newest first."""
+        query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
+        if since is not None:
+            query = query.where(AUDIT.c.at >= since)
+        if actor is not None:
+            name = plain(actor)
+            is_actor = AUDIT.c.actor.in_((name, f"{USER_PREFIX}{name}"))
+            query = query.where(or_(is_actor, AUDIT.c.actor_name == name))
+        if action is not None:
+            query = query.where(AUDIT.c.action == action)
+        if before is not None:
+            query = query.where(AUDIT.c.number < before)
+        async with self._transaction() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [AuditEntry(**row) for row in rows]
+
+    async def verify(self) -> AuditVerification:
+        """Check the digest of each entry against the one before."""
+        found: list[AuditEntry] = []
+        while True:
+            query = select(AUDIT).order_by(AUDIT.c.number).limit(PAGE)
+            if found:
+                query = query.where(AUDIT.c.number > found[-1].number)
+            async with self._transaction() as connection:
+                rows = (await connection.execute(query)).mappings().all()
+            found += [AuditEntry(**row) for row in rows]
+            if len(rows) < PAGE:
+                return verify_entries(found)
+
+
+class SqlFeedbackStore:
+    """Stores feedback in SQLite or Postgres."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    async def save(self, feedback: Feedback) -> None:
+        """Replace the run's feedback, unless that is a person's and this a grader's."""
+        texts = {name: plain(getattr(feedback, name)) for name in ("comment", "grader", "task")}
+        row = {**asdict(feedback), **texts}
+        known = select(RUNS.c.id).where(RUNS.c.id == plain(feedback.run_id))
+        async with self._transaction() as connection:
+            if (await connection.execute(known)).first() is None:
+                raise NotFound(f"run not found: {feedback.run_id!r}")
+            await connection.execute(_replace_feedback(connection.dialect.name), [row])
+
+    async def delete(self, run_id: str) -> None:
+        """Delete the run's feedback."""
+        statement = delete(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
+        async with self._transaction() as connection:
+            if (await connection.execute(statement)).rowcount == 0:
+                raise NotFound(f"run {run_id!r} has no feedback")
+
+    async def get(self, run_id: str) -> Feedback | None:
+        """Return the run's feedback, if any."""
+        query = select(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
+        async with self._transaction() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        return None if row is None else Feedback(**row)
+
+    async def page(self, after: str = "", *, limit: int = 500) -> Sequence[Feedback]:
+        """List feedback by run id, after that id; without runs that expire."""
+        query = (
+            select(FEEDBACK)
+            .join(RUNS, RUNS.c.id == FEEDBACK.c.run_id)
+            .where(FEEDBACK.c.run_id > plain(after), RUNS.c.expires_at.is_(None))
+            .order_by(FEEDBACK.c.run_id)
+            .limit(limit)
+        )
+        async with self._transaction() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [Feedback(**row) for row in rows]
+
+
+def _replace_feedback(dialect: str) -> Executable:
+    statement = dialect_insert(dialect, FEEDBACK)
+    values = {
+        column.name: statement.excluded[column.name]
+        for column in FEEDBACK.columns
+        if not column.primary_key
+    }
+    replaceable = or_(FEEDBACK.c.grader != "", statement.excluded.grader == "")
+    return statement.on_conflict_do_update(
+        index_elements=FEEDBACK.primary_key, set_=values, where=replaceable
+    )
+
+
+class SqlIdempotencyStore:
+    """Stores idempotent requests in SQLite or Postgres. `is_alive` is that of `ClaimTable`."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        clock: Callable[[], str],
+        is_alive: Callable[[str, str], bool],
+    ) -> None:
+        self._transaction = transaction
+        self._clock = clock
+        self._is_alive = is_alive
+
+    async def register(self, request: IdempotentRequest) -> IdempotentRequest:
+        """Store the request unless its key exists; return the stored one."""
+        row = {**asdict(request), "key": plain(request.key), "created_at": self._clock()}
+        table = IDEMPOTENT_REQUESTS.c
+        same_key = (table.owner == request.owner) & (table.key == row["key"])
+        query = select(IDEMPOTENT_REQUESTS).where(same_key)
+        async with self._transaction() as connection:
+            await self.prune(connection, same_key)
+            dialect = connection.dialect.name
+            await connection.execute(insert_missing(dialect, IDEMPOTENT_REQUESTS), [row])
+            found = (await connection.execute(query)).mappings().one()
+        return IdempotentRequest(**found)
+
+    async def take_over(self, found: IdempotentRequest, process: str) -> IdempotentRequest | None:
+        """Assign a request whose process died to another; None if it is alive or another took it
+        first."""
+        if self._is_alive(found.process, found.created_at):
+            return None
+        taken = replace(found, process=process, created_at=self._clock())
+        values = {"process": taken.process, "created_at": taken.created_at}
+        statement = update(IDEMPOTENT_REQUESTS).where(_is_unchanged(found)).values(values)
+        async with self._transaction() as connection:
+            return taken if (await connection.execute(statement)).rowcount else None
+
+    async def remove(self, request: IdempotentRequest) -> None:
+        """Delete a request that began no run, unless another process took it over."""
+        async with self._transaction() as connection:
+            await connection.execute(delete(IDEMPOTENT_REQUESTS).where(_is_unchanged(request)))
+
+    async def prune(
+        self, connection: AsyncConnection, among: ColumnElement[bool] | None = None
+    ) -> None:
+        """Delete expired requests, or those among some."""
+        now = datetime.fromisoformat(self._clock())
+        oldest = timestamp(now - timedelta(hours=IDEMPOTENCY_HOURS))
+        old = IDEMPOTENT_REQUESTS.c.created_at < oldest
+        await connection.execute(
+            delete(IDEMPOTENT_REQUESTS).where(old if among is None else old & among)
+        )
+
+
+def _is_unchanged(found: IdempotentRequest) -> ColumnElement[bool]:
+    table = IDEMPOTENT_REQUESTS.c
+    return (
+        (table.owner == found.owner)
+        & (table.key == plain(found.key))
+        & (table.run_id == found.run_id)
+        & (table.process == found.process)
+        & (table.created_at == found.created_at)
+    )
