@@ -11,7 +11,7 @@ import pytest
 
 from cli.support import SCRIPTED_POOL, Podium
 from podium.store.audit import AuditEntry
-from podium.store.sql.audit import SqlAuditLog
+from podium.store.sql.records import SqlAuditLog
 
 
 def database(home: Path) -> Path:

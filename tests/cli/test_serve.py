@@ -128,5 +128,5 @@ def test_a_pool_that_names_the_server_itself_does_not_start(
     text = 'name = "own"\nprovider = "openai-compatible"\nbase_url = "http://127.0.0.1:7755/v1"'
     Path(config).write_text(f"[[worker]]\n{text}\n", "utf-8")
     assert main(["serve", "--config", config]) == 2
-    assert "this very server" in capsys.readouterr().err
+    assert "this server" in capsys.readouterr().err
     assert not served

@@ -276,7 +276,7 @@ async def test_a_misspelt_wish_is_refused_not_ignored() -> None:
 async def test_a_run_that_is_still_going_on_is_not_resumed() -> None:
     async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
         run = replace(await podium.ask("why?"), status="running")
-        with pytest.raises(PodiumError, match="still going on in process"):
+        with pytest.raises(PodiumError, match="still running in process"):
             await podium.resume(run)
         crashed = replace(run, process=run.process.rpartition(":")[0] + ":999999999")
         assert (await podium.resume(crashed)).status == "answered"

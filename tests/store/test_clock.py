@@ -22,7 +22,7 @@ async def test_a_machine_whose_clock_is_wrong_takes_the_databases(postgres: Post
     clock = DatabaseClock(lambda: datetime.now(UTC) - timedelta(hours=1))
     assert seconds_off(clock()) > 3500
     async with store._transaction() as connection:
-        await clock.set_by(connection)
+        await clock.sync(connection)
     await store.close()
     assert seconds_off(clock()) < 30
 

@@ -67,7 +67,7 @@ async def cut_off(postgres: Postgres, name: str) -> int:
 async def test_a_database_that_was_away_is_reached_again(
     postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "TRIED_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(database, "PING_AFTER_SECONDS", 0.0)
     store = await SqlRunStore.open(await postgres.empty("connections"))
     try:
         runs = [make_run(f"run_{number:016x}") for number in range(6)]
@@ -91,13 +91,13 @@ async def test_a_connection_that_is_in_use_is_not_tried_before_every_write(
         return ping(dialect, connection)
 
     monkeypatch.setattr(PGDialect_asyncpg, "do_ping", counted)
-    monkeypatch.setattr(database, "TRIED_AFTER_SECONDS", 60.0)
+    monkeypatch.setattr(database, "PING_AFTER_SECONDS", 60.0)
     store = await SqlRunStore.open(await postgres.empty("connections"))
     try:
         for number in range(5):
             await store.finish(make_run(f"run_{number:016x}"))
         assert tried == 0
-        monkeypatch.setattr(database, "TRIED_AFTER_SECONDS", 0.0)
+        monkeypatch.setattr(database, "PING_AFTER_SECONDS", 0.0)
         await store.finish(make_run())
         assert tried == 1
     finally:
@@ -107,7 +107,7 @@ async def test_a_connection_that_is_in_use_is_not_tried_before_every_write(
 async def test_a_database_that_falls_silent_keeps_nobody_waiting_for_a_lease(
     postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(database, "MIN_ANSWER_SECONDS", 0.2)
     store = await SqlRunStore.open(await postgres.empty("connections"), lease_seconds=1.0)
     run = make_run(status="running", answer=None)
     await store.begin(run)

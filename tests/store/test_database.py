@@ -93,7 +93,7 @@ async def test_only_the_owner_can_read_what_is_made(
         os.umask(umask)
 
 
-async def test_a_directory_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_directory_that_exists_is_left_open_read_only(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o755)
     await (await SqlRunStore.open(tmp_path / "podium.db")).close()
     assert stat.S_IMODE(os.stat(tmp_path).st_mode) == 0o755

@@ -25,8 +25,8 @@ def test_importing_the_package_does_not_load_the_database_library() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert podium.store.__all__ == [
-        "BEATS_PER_LEASE",
         "EVERY_RUN",
+        "HEARTBEATS_PER_LEASE",
         "LEASE_SECONDS",
         "AbandonedRun",
         "AuditLog",
@@ -79,5 +79,5 @@ async def test_a_database_has_a_place_for_keys_and_no_store_has_none(tmp_path: P
     store = await open_store(tmp_path / "podium.db")
     assert await keys_in(store).keys() == []
     await store.close()
-    with pytest.raises(ConfigError, match=r"nowhere to keep keys.*\[store\]"):
+    with pytest.raises(ConfigError, match=r"no database for API keys.*\[store\]"):
         keys_in(NullStore())

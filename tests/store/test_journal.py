@@ -196,7 +196,7 @@ async def test_a_second_run_needs_a_second_journal(
 ) -> None:
     journal = Journal(noting)
     journal.emit(events(make_run("run_a"))[0])
-    with pytest.raises(UsageError, match="keeps run run_a and was given run_b"):
+    with pytest.raises(UsageError, match="writes run run_a, not run_b"):
         journal.emit(events(make_run("run_b"))[0])
     await journal.close()
 
@@ -314,7 +314,7 @@ async def test_a_run_whose_beginning_could_not_be_written_can_be_refused(
     journal.emit(begin)
     await journal.drain()
     with pytest.raises(StoreError, match="away"):
-        journal.insist()
+        journal.require_begun()
     noting.fault = None
     for event in rest:
         journal.emit(event)
@@ -332,5 +332,5 @@ async def test_a_run_that_is_on_record_goes_on_whatever_fails_later(
     noting.fault = StoreError("the database is away")
     journal.emit(plan)
     await journal.drain()
-    journal.insist()
+    journal.require_begun()
     await journal.close()

@@ -26,7 +26,7 @@ from podium.core.errors import UsageError
 from podium.core.run import Run, timestamp
 from podium.store import Feedback, RunFilter, RunStore, audit_in, correction_task, feedback_in
 from podium.store.audit import AuditAction, local_event
-from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
+from podium.store.base import MAX_ANSWER, MAX_COMMENT
 from podium.workers import Http
 
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
@@ -85,8 +85,8 @@ def feedback(
     if score is None and (comment or answer):
         raise UsageError("a comment or an answer needs a score; give one from 0 to 1")
     for option, text, most in (
-        ("--comment", comment, LONGEST_COMMENT),
-        ("--answer", answer, LONGEST_ANSWER),
+        ("--comment", comment, MAX_COMMENT),
+        ("--answer", answer, MAX_ANSWER),
     ):
         if len(text) > most:
             raise UsageError(

@@ -86,6 +86,7 @@ async def open_store(
     Raises:
         ConfigError: `where` is not a store's location.
         StoreError: the database cannot be used, or has another schema.
+
     """
     from podium.store.sql.run_store import SqlRunStore
 
@@ -127,7 +128,6 @@ def _part(store: RunStore, name: str, content: str) -> Any:
     part = getattr(store, name, None)
     if part is None:
         raise ConfigError(
-            f"{content} require a database: runs are not stored; name one under [store] in "
-            f"podium.toml"
+            f"no database for {content}: runs are not stored; name one under [store] in podium.toml"
         )
     return part

@@ -12,7 +12,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Attempt, Round, Run, RunStatus, StepRecord
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
-from podium.server.access import quotas as till
+from podium.server.access import quotas
 from support.postgres import Postgres
 
 
@@ -64,6 +64,6 @@ def make_run() -> Callable[..., Run]:
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody at a till waits for longer than a moment."""
-    monkeypatch.setattr(till, "SOON", 0.002)
-    monkeypatch.setattr(till, "LOOK_SECONDS", 0.005)
+    """Shorten the delays of shared budgets."""
+    monkeypatch.setattr(quotas, "WRITE_SECONDS", 0.002)
+    monkeypatch.setattr(quotas, "POLL_SECONDS", 0.005)

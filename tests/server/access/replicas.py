@@ -17,10 +17,11 @@ from podium.core.request import Request, user
 from podium.core.usage import NO_USAGE, Price, Usage
 from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.tokens import NewKey, make_key
-from podium.store.keys import Amount, Rules
+from podium.store.keys import Rules
+from podium.store.quotas import Amount
 from podium.store.sql.database import locate
 from podium.store.sql.run_store import SqlRunStore
-from podium.store.sql.tables import LEASES, TABS
+from podium.store.sql.tables import PROCESS_LEASES, RESERVATIONS
 
 WORKER = WorkerProfile(name="worker", price=Price(input=100.0, output=1000.0))
 LEASE_SECONDS = 600.0
@@ -42,7 +43,7 @@ class Replica:
     @property
     def process(self) -> str:
         """What other processes know it by."""
-        name = getattr(self.access._tabs, "_process")  # noqa: B009 - it has no other name
+        name = getattr(self.access._reservations, "_process")  # noqa: B009 - it has no other name
         assert isinstance(name, str)
         return name
 
@@ -104,29 +105,29 @@ class Replicas:
         meanwhile: one that runs out would let others spend what a living one holds."""
         for replica in self._dead:
             await replica.has_stopped()
-        dead = LEASES.c.process.in_([replica.process for replica in self._dead])
+        dead = PROCESS_LEASES.c.process.in_([replica.process for replica in self._dead])
         database = create_async_engine(locate(self._place).url)
         async with database.begin() as connection:
-            await connection.execute(update(LEASES).where(dead).values(expires_at=0.0))
+            await connection.execute(update(PROCESS_LEASES).where(dead).values(expires_at=0.0))
         await database.dispose()
 
     async def rows(self) -> list[dict[str, object]]:
-        """The tabs that everybody sees."""
+        """The reservations that everybody sees."""
         database = create_async_engine(locate(self._place).url)
         async with database.begin() as connection:
-            found = (await connection.execute(select(TABS))).mappings().all()
+            found = (await connection.execute(select(RESERVATIONS))).mappings().all()
         await database.dispose()
         return [dict(row) for row in found]
 
     async def see(self, usd: float) -> None:
-        """Wait until everybody sees a tab that has used so much."""
+        """Wait until everybody sees a reservation that has used so much."""
         async with asyncio.timeout(SEEN_SECONDS):
             while usd not in [row["used_usd"] for row in await self.rows()]:
                 await asyncio.sleep(0.001)
 
     async def charged(self) -> Amount:
         """What the key was charged in all."""
-        return (await self.all[0].store.keys.standing(self.made.key.id, "2026-01-02")).total
+        return (await self.all[0].store.keys.quotas.charges(self.made.key.id, "2026-01-02")).total
 
     async def close(self) -> None:
         for replica in self.all:

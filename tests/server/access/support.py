@@ -11,8 +11,8 @@ from podium.core.usage import NO_USAGE, Usage
 from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.policy import UNLIMITED
 from podium.server.access.tokens import make_key
-from podium.store.keys import Amount, Key, KeyCharges, KeyUsage, Rules
-from podium.store.quotas import ReservationStore, RunCharge
+from podium.store.keys import Key, KeyUsage, Rules
+from podium.store.quotas import Amount, KeyCharges, ReservationStore, RunCharge
 
 POOL = Pool(
     (
@@ -47,6 +47,7 @@ class MemoryKeys:
         self.runs: dict[str, RunCharge] = {}
         self.looked_up = 0
         self.broken = False
+        self.quotas = self
 
     async def add(self, key: Key) -> None:
         self.rows[key.id] = key
@@ -69,7 +70,7 @@ class MemoryKeys:
         self.rows[key_id] = replace(key, rules=replace(key.rules, training=allowed))
 
     async def take(
-        self, key_id: str, rules: Rules, tokens: Sequence[int], owed: int = 0
+        self, key_id: str, rules: Rules, tokens: Sequence[int], correction: int = 0
     ) -> list[float]:
         raise AssertionError("keys in memory are one process's")
 
@@ -78,22 +79,22 @@ class MemoryKeys:
 
     async def record(
         self,
-        used: Sequence[KeyUsage],
+        usage: Sequence[KeyUsage],
         runs: Sequence[RunCharge] = (),
-        closed: Sequence[str] = (),
+        settled: Sequence[str] = (),
     ) -> None:
         self._check()
-        self.used.extend(used)
+        self.used.extend(usage)
         for charge in runs:
-            if charge.charged != await self.charged_for(charge.run_id):
+            if charge.amount != await self.charged_for(charge.run_id):
                 assert charge.run_id not in self.runs, "a store in memory charges a run once"
                 self.runs[charge.run_id] = charge
-                self.used.append(charge.used)
+                self.used.append(charge.usage)
 
     async def charged_for(self, run_id: str) -> Amount:
-        return self.runs[run_id].charged if run_id in self.runs else Amount()
+        return self.runs[run_id].amount if run_id in self.runs else Amount()
 
-    async def standing(self, key_id: str, day: str) -> KeyCharges:
+    async def charges(self, key_id: str, day: str) -> KeyCharges:
         self._check()
 
         def charged(days: str) -> Amount:

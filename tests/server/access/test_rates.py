@@ -8,10 +8,10 @@ import random
 import pytest
 from sqlalchemy import ColumnElement, literal
 
-from podium.server.access import accounts as rates_module
+from podium.server.access import quotas
 from podium.server.api_error import ApiError
 from podium.store.keys import Rules
-from podium.store.sql import keys as sql_rates
+from podium.store.sql import quotas as sql_quotas
 from server.access.replicas import Replica, Replicas, replicas_of
 
 A_MINUTE = 60.0
@@ -30,7 +30,7 @@ class DatabaseTime:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> DatabaseTime:
     clock = DatabaseTime()
-    monkeypatch.setattr(sql_rates, "database_time", clock)
+    monkeypatch.setattr(sql_quotas, "database_time", clock)
     return clock
 
 
@@ -60,7 +60,7 @@ async def test_a_rate_is_that_of_all_replicas_together(place: str, time: Databas
 async def test_tokens_that_were_guessed_wrongly_are_put_right_for_all(
     place: str, time: DatabaseTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rates_module, "SOON", 0.0)
+    monkeypatch.setattr(quotas, "CORRECTION_SECONDS", 0.0)
     async with replicas_of(place, Rules(tokens_per_minute=600), 2) as replicas:
         one, other = replicas.all
         principal = await one.begin(replicas.made, tokens=10)

@@ -49,7 +49,10 @@ async def test_a_spent_budget_is_402_and_names_the_cap(tmp_path: Path) -> None:
         gateway = await served.ask(model="solo")
     assert first.status_code == 200
     assert (second.status_code, gateway.status_code) == (402, 402)
-    assert "$0.1 that the key 'Ada' may spend today is spent" in second.json()["message"]
+    assert (
+        "daily budget of key 'Ada' is spent: $0.1 used of $0.1, resets 00:00 UTC"
+        in second.json()["message"]
+    )
     assert solo.calls == 1
 
 
@@ -97,7 +100,10 @@ async def test_a_run_is_stopped_in_the_middle_when_its_keys_cap_is_reached(tmp_p
     assert 0.15 - 0.016 < used.cost_usd <= 0.15
     assert sorted(run.status for run in runs) == ["answered", "partial"]
     (stopped,) = (run for run in runs if run.status == "partial")
-    assert stopped.error == "the key's budget is spent: usd is capped at $0.15"
+    assert stopped.error == (
+        "daily budget of key 'Ada' ($0.15 used or reserved of $0.15, resets 00:00 UTC) is spent: "
+        "usd is capped at $0.15"
+    )
     assert all('["text", "yes"]' in answer for answer in answers), "the best answer so far"
 
 

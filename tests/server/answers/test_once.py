@@ -83,7 +83,7 @@ class Runtime:
 
     async def given(self) -> IdempotentRequest:
         mine = IdempotentRequest(
-            owner=OWNER, name="mine", digest="ab", run_id="run_new", process="here", created_at=""
+            owner=OWNER, key="mine", digest="ab", run_id="run_new", process="here", created_at=""
         )
         return await self.store.idempotency.register(mine)
 

@@ -94,7 +94,7 @@ async def test_sums_are_those_of_the_keys_books_whatever_became_of_the_runs(
                                        headers=headers)  # fmt: skip
             assert answer.status_code == 200
         assert at.access is not None
-        await at.access._book.write()
+        await at.access._usage.write()
         used = await at.store.keys.usage(key_id=at.ids[0])
         own = await at.spend(at.tokens[0], by="key")
         assert own["total"]["requests"] == sum(usage.requests for usage in used) == 3
@@ -111,7 +111,7 @@ async def test_a_key_sees_nothing_of_what_others_spent(tmp_path: Path) -> None:
     async with books(tmp_path, Rules(), ADMIN) as at:
         used = KeyUsage(key_id=at.ids[1], day=DAY, model="podium", requests=1, cost_usd=5.0)
         run = run_with_calls("run_0000000000000001", (SOLVE, (attempt("ada"),)))
-        await at.store.keys.record([used])
+        await at.store.keys.quotas.record([used])
         await at.store.finish(run)
         for by in ("key", "tier", "worker", "day"):
             page = await at.spend(at.tokens[0], by=by, **RANGE)

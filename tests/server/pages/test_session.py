@@ -69,7 +69,7 @@ async def test_the_page_asks_for_a_key_and_keeps_it_nowhere(
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Key").fill("pk_0_wrong")
     await dialog.get_by_role("button", name="Sign in").click()
-    await dialog.get_by_text("not one of this server's").wait_for()
+    await dialog.get_by_text("invalid API key").wait_for()
     await dialog.get_by_label("Key").fill(token)
     await page.keyboard.press("Enter")
     await dialog.wait_for(state="detached")

@@ -125,7 +125,7 @@ async def test_keys_have_names_and_what_runs_do_not_tell_has_a_line(
     made = make_key("<b>Bob</b>", Rules())
     await keys.add(made.key)
     day = "2026-03-04"
-    await keys.record(
+    await keys.quotas.record(
         [KeyUsage(key_id=made.key.id, day=day, model="podium-ultra", requests=2, cost_usd=4.0)]
     )
     await site_with_keys.store.finish(spent(1, 1.5))

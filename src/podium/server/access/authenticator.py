@@ -418,9 +418,7 @@ class KeyAccounts:
         """Return the account of an authenticated key."""
         return self._accounts[key_id]
 
-    async def find(
-        self, key_id: str, check: Callable[[], None] | None = None
-    ) -> KeyAccount | None:
+    async def find(self, key_id: str, check: Callable[[], None] | None = None) -> KeyAccount | None:
         """Find the account of a key, read again if it is old or of another day; None if there is
         no such key. `check` may refuse to look up one that was never seen."""
         account = self._accounts.get(key_id)

@@ -81,12 +81,8 @@ class SpentCap:
     @property
     def state(self) -> str:
         """What is used of how much, and when it resets."""
-        return f"{_show(self.unit, self.used)} used of {self.limit}, {_RESETS[self.period]}"
-
-    @property
-    def limit(self) -> str:
-        """The cap with its unit."""
-        return _show(self.unit, self.cap)
+        shown = f"{_show(self.unit, self.used)} used of {_show(self.unit, self.cap)}"
+        return f"{shown}, {_RESETS[self.period]}"
 
 
 def _show(unit: str, value: float) -> str:
@@ -166,13 +162,15 @@ class KeyBudget:
 
     def exhausted(self, unit: str) -> BudgetExhausted:
         """Build the error of the tightest cap on `usd` or `tokens`."""
-        caps = [(period, getattr(cap, unit)) for period, cap in self._caps]
-        used = {period: getattr(self._charged[period], unit) for period, _ in caps}
-        period, cap = min(
-            (each for each in caps if each[1] is not None), key=lambda each: each[1] - used[each[0]]
-        )
-        spent = SpentCap(period, "usd" if unit == "usd" else "tokens", cap, used[period], False)
-        budget = f"{spent.name} of key {self.key_name!r} ({spent.state})"
+        in_flight = getattr(self._expected + self._others.expected, unit)
+        caps = [
+            (getattr(cap, unit), getattr(self._charged[period], unit) + in_flight, period)
+            for period, cap in self._caps
+            if getattr(cap, unit) is not None
+        ]
+        cap, used, period = min(caps, key=lambda each: each[0] - each[1])
+        shown = f"{_show(unit, min(used, cap))} used or reserved of {_show(unit, cap)}"
+        budget = f"{_PERIOD_NAMES[period]} of key {self.key_name!r} ({shown}, {_RESETS[period]})"
         return BudgetExhausted(unit, float(cap), budget)
 
     def left(self, own: Amount = ZERO) -> Allowance:

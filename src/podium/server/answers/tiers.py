@@ -58,7 +58,7 @@ async def run_once(archive: RunRepository, named: IdempotencyKey, owner: str, ac
     """The run of that request, as it ended."""
     request = IdempotentRequest(
         owner=owner,
-        name=named.name,
+        key=named.name,
         digest=named.digest,
         run_id=new_run_id(),
         process=this_process(),
@@ -106,7 +106,7 @@ async def _given(archive: RunRepository, request: IdempotentRequest) -> Idempote
     if found.digest != request.digest:
         raise ApiError(
             "conflict",
-            f"the {HEADER} {request.name[:80]!r} was sent with another body, less than a day ago; "
+            f"the {HEADER} {request.key[:80]!r} was sent with another body, less than a day ago; "
             f"send another key with this one",
             field=HEADER,
         )

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from podium.core.errors import PodiumError
 from podium.server.access import Principal
-from podium.server.access.sessions import Headers, check_request
+from podium.server.access.request_checks import Headers, check_request
 from podium.server.api_error import ApiError, Reason, api_error_boundary
 from podium.server.dialects.request import Dialect
 from podium.server.endpoints.http import (

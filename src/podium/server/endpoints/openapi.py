@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from podium.server.access.tokens import LONGEST_TOKEN
-from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
+from podium.server.access.tokens import MAX_TOKEN
+from podium.store.base import MAX_ANSWER, MAX_COMMENT
 
 _TEXT: Final = {"type": "string"}
 _WORDS: Final = {"type": "string", "minLength": 1}
@@ -187,16 +187,16 @@ FEEDBACK: Final = _object(
             "maximum": 1,
             "description": "from 0, useless, to 1, just right",
         },
-        "comment": {"type": "string", "maxLength": LONGEST_COMMENT},
+        "comment": {"type": "string", "maxLength": MAX_COMMENT},
         "answer": {
             "type": "string",
-            "maxLength": LONGEST_ANSWER,
+            "maxLength": MAX_ANSWER,
             "description": "what would have been right, in short",
         },
     },
 )
 
-SIGN_IN: Final = _object(["key"], {"key": {**_WORDS, "maxLength": LONGEST_TOKEN}})
+SIGN_IN: Final = _object(["key"], {"key": {**_WORDS, "maxLength": MAX_TOKEN}})
 
 ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "/v1/chat/completions": (CHAT, "OpenAI's Chat Completions."),

@@ -29,7 +29,7 @@ from podium.server.records.repository import run_details, runs_in, step_details
 from podium.server.service import Service
 from podium.store import Feedback, RunFilter, correction_task
 from podium.store.audit import AuditAction
-from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
+from podium.store.base import MAX_ANSWER, MAX_COMMENT
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
@@ -117,8 +117,8 @@ async def feedback(
     run that still goes on has no answer to think of yet."""
     said = read_object(parse_json_object(await request.body())).only(("score", "comment", "answer"))
     score = said.required("score", number(0, 1))
-    comment = said.optional("comment", bounded_text(most=LONGEST_COMMENT)) or ""
-    answer = said.optional("answer", bounded_text(most=LONGEST_ANSWER)) or ""
+    comment = said.optional("comment", bounded_text(most=MAX_COMMENT)) or ""
+    answer = said.optional("answer", bounded_text(most=MAX_ANSWER)) or ""
     run = await load_run(run_id, service, principal)
     if run.status in ("running", "waiting"):
         raise ApiError(

@@ -27,7 +27,7 @@ from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings, discover_settings
 from podium.core.errors import ConfigError, PodiumError, install_command
 from podium.server.access import AccessPolicy, AllowAll, KeyAuthenticator
-from podium.server.access.sessions import Sessions, new_secret
+from podium.server.access.tokens import Sessions, new_secret
 from podium.server.app import create_app
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
@@ -45,7 +45,7 @@ from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.maintenance import SEARCH_SECONDS, Parts, RunRecovery
 from podium.server.records.metrics import METRICS_DIRECTORY
 from podium.server.service import Service, open_service
-from podium.store import BEATS_PER_LEASE, audit_in, keys_in, open_store
+from podium.store import HEARTBEATS_PER_LEASE, audit_in, keys_in, open_store
 
 if TYPE_CHECKING:
     from podium.server.records.traces import TraceRecorder
@@ -161,7 +161,7 @@ def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
         limiter=service.limiter,
         metrics=service.metrics,
     )
-    every = min(SEARCH_SECONDS, lease_seconds / BEATS_PER_LEASE)
+    every = min(SEARCH_SECONDS, lease_seconds / HEARTBEATS_PER_LEASE)
     return RunRecovery(parts, every_seconds=every)
 
 

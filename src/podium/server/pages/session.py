@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from podium.server.access import Principal
-from podium.server.access.sessions import SESSION_SECONDS, check_request
-from podium.server.access.tokens import LONGEST_TOKEN
+from podium.server.access.request_checks import check_request
+from podium.server.access.tokens import MAX_TOKEN, SESSION_SECONDS
 from podium.server.api_error import ApiError
 from podium.server.dialects.fields import bounded_text, read_object
 from podium.server.endpoints.auth import ServiceDep, authenticate_request
@@ -50,7 +50,7 @@ async def sign_in(request: Request, service: ServiceDep) -> Response:
     """Exchange a key for a session of twelve hours, in a cookie. It may do what the key may, and
     ends with it."""
     shown = read_object(parse_json_object(await request.body())).only(("key",))
-    key = shown.required("key", bounded_text(1, LONGEST_TOKEN))
+    key = shown.required("key", bounded_text(1, MAX_TOKEN))
     address = client_address(request.scope)
     begun = await service.access.sign_in(key.strip(), address)
     principal = await service.access.authenticate(begun, address)

@@ -327,16 +327,18 @@ class Batcher(Generic[Item]):
                     done.cancel()
 
     async def _write_batch(self, batch: Sequence[_Waiting[Item]]) -> None:
-        if len(batch) > 1:
-            try:
-                await self._write_all([item for item, _ in batch])
-            except Exception:  # noqa: BLE001 - each item by itself shows which one failed
-                pass
-            else:
-                for _, done in batch:
-                    _resolve(done, None)
-                return
-        await asyncio.gather(*(self._write_alone(*each) for each in batch))
+        if len(batch) > 1 and await self._is_written([item for item, _ in batch]):
+            for _, done in batch:
+                _resolve(done, None)
+        else:
+            await asyncio.gather(*(self._write_alone(*each) for each in batch))
+
+    async def _is_written(self, items: Sequence[Item]) -> bool:
+        try:
+            await self._write_all(items)
+        except Exception:  # noqa: BLE001 - each item by itself shows which one failed
+            return False
+        return True
 
     async def _write_alone(self, item: Item, done: asyncio.Future[None]) -> None:
         try:

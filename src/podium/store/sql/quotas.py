@@ -435,7 +435,8 @@ class SqlReservationStore:
             "asking": [*asking, ""],
         }
         result = await connection.execute(_state_query(connection.dialect.name), parameters)
-        return result.mappings().one()
+        state: RowMapping = result.mappings().one()
+        return state
 
     async def _write(self, connection: AsyncConnection, rows: Sequence[ReservationRow]) -> None:
         if not rows:

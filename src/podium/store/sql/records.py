@@ -55,8 +55,13 @@ class SqlAuditLog:
 
     async def add(self, event: AuditEvent) -> AuditEntry:
         """Append an entry."""
-        names = ("actor", "actor_name", "subject", "origin")
-        event = replace(event, **{name: plain(getattr(event, name)) for name in names})
+        event = replace(
+            event,
+            actor=plain(event.actor),
+            actor_name=plain(event.actor_name),
+            subject=plain(event.subject),
+            origin=plain(event.origin),
+        )
         newest = select(AUDIT.c.number, AUDIT.c.digest).order_by(AUDIT.c.number.desc()).limit(1)
         async with self._transaction() as connection:
             await connection.exec_driver_sql(_APPEND_LOCKS[connection.dialect.name])

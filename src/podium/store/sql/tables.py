@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     Column,
     Connection,
@@ -27,7 +26,6 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
-    event,
     insert,
     inspect,
     select,
@@ -290,10 +288,6 @@ _APPEND_ONLY: Final = {
     ),
 }
 
-for _dialect, _statements in _APPEND_ONLY.items():
-    for _statement in _statements:
-        event.listen(AUDIT, "after_create", DDL(_statement).execute_if(dialect=_dialect))
-
 _SCHEMA_LOCKS: Final = {
     "sqlite": "BEGIN IMMEDIATE",
     "postgresql": "SELECT pg_advisory_xact_lock(7063488611)",  # any number, the same everywhere
@@ -311,6 +305,8 @@ def prepare_schema(connection: Connection, location: str, *, read_only: bool = F
         version = _version(connection)
         if version is None:
             METADATA.create_all(connection)
+            for statement in _APPEND_ONLY[connection.dialect.name]:
+                connection.exec_driver_sql(statement)
             connection.execute(insert(VERSIONS).values(version=SCHEMA_VERSION))
             version = SCHEMA_VERSION
     if version != SCHEMA_VERSION:

@@ -23,7 +23,8 @@ from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.tokens import NewKey, make_key
 from podium.server.api_error import ApiError
 from podium.server.records.metrics import RequestCost
-from podium.store.keys import Allowance, Amount, Rules
+from podium.store.keys import Allowance, Rules
+from podium.store.quotas import Amount
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 
@@ -55,7 +56,7 @@ class Runtime:
 
     async def charged(self) -> Amount:
         await self.access.close()
-        return (await self.store.keys.standing(self.made.key.id, "2026-01-02")).total
+        return (await self.store.keys.quotas.charges(self.made.key.id, "2026-01-02")).total
 
     def call(self, principal: Principal, usage: Usage, usd: float) -> None:
         """A call of the visitor's request begins and ends."""
@@ -147,7 +148,9 @@ async def test_who_goes_away_while_a_question_is_looked_at_is_charged_and_held_t
         principal = await house.begin()
         house.call(principal, Usage(0, 0, 0, 0, 0), 0.2)
         await house.settle(principal, RequestCost())
-        with pytest.raises(ApiError, match=r"the \$1 that the key 'Ada' may spend it has in all"):
+        with pytest.raises(
+            ApiError, match=r"total budget of key 'Ada' is spent: \$1 used of \$1, does not reset"
+        ):
             await house.begin()
         charged = await house.charged()
     assert worker.calls == 4

@@ -2,25 +2,25 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.access import authenticator as guesses
-from podium.server.access.authenticator import WRONG_A_MINUTE, FailedAuthLimiter, network_of
+from podium.server.access import authenticator as authenticator
+from podium.server.access.authenticator import FAILURES_PER_MINUTE, FailedAuthLimiter, network_of
 
 
 def test_each_address_has_its_own_count_which_passes_with_time() -> None:
     counted = FailedAuthLimiter()
-    for _ in range(WRONG_A_MINUTE):
+    for _ in range(FAILURES_PER_MINUTE):
         assert counted.wait("1.2.3.4", 0.0) == 0
         counted.add("1.2.3.4", 0.0)
-    assert counted.wait("1.2.3.4", 0.0) == pytest.approx(60 / WRONG_A_MINUTE)
+    assert counted.wait("1.2.3.4", 0.0) == pytest.approx(60 / FAILURES_PER_MINUTE)
     assert counted.wait("4.3.2.1", 0.0) == 0
     assert counted.wait("1.2.3.4", 60.0) == 0
 
 
 def test_who_was_quiet_for_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guesses, "MOST_ADDRESSES", 2)
+    monkeypatch.setattr(authenticator, "MAX_ADDRESSES", 2)
     counted = FailedAuthLimiter()
     for address in ("a", "b", "a", "c"):
-        for _ in range(WRONG_A_MINUTE):
+        for _ in range(FAILURES_PER_MINUTE):
             counted.add(address, 0.0)
     assert [counted.wait(address, 0.0) > 0 for address in "abc"] == [True, False, True]
 

@@ -13,10 +13,10 @@ import pytest
 from podium.core.errors import StoreError
 from podium.core.run import Run
 from podium.server.access.tokens import make_key
-from podium.store.keys import Amount, Key, KeyUsage, Rules
-from podium.store.quotas import charge_of
+from podium.store.keys import Key, KeyUsage, Rules
+from podium.store.quotas import Amount, charge_of
 from podium.store.sql import run_store as sql_module
-from podium.store.sql.quotas import DAYS_AFTER
+from podium.store.sql.quotas import KEPT_DAYS
 from podium.store.sql.run_store import SqlRunStore
 
 TODAY = "2026-01-02"
@@ -55,7 +55,7 @@ async def key(replicas: tuple[SqlRunStore, ...]) -> Key:
 
 
 async def charged(store: SqlRunStore, key: Key) -> Amount:
-    return (await store.keys.standing(key.id, TODAY)).total
+    return (await store.keys.quotas.charges(key.id, TODAY)).total
 
 
 async def test_the_end_of_a_run_and_its_charge_are_one_write(
@@ -95,9 +95,9 @@ async def test_an_end_that_is_written_twice_is_charged_once(
     await replicas[0].finish(run)
     await replicas[0].finish(run)
     for store in replicas:
-        await store.keys.record([], [charge_of(run, TODAY)])
+        await store.keys.quotas.record([], [charge_of(run, TODAY)])
     assert await charged(replicas[1], key) == Amount(0.75, 45)
-    assert await replicas[1].keys.charged_for(run.id) == Amount(0.75, 45)
+    assert await replicas[1].keys.quotas.charged_for(run.id) == Amount(0.75, 45)
 
 
 async def test_a_run_that_waits_and_goes_on_is_charged_every_call_once(
@@ -113,8 +113,8 @@ async def test_a_sum_that_comes_late_takes_nothing_back(
     replicas: tuple[SqlRunStore, ...], key: Key, make_run: Callable[..., Run]
 ) -> None:
     late = charge_of(replace(make_run(steps=1), owner=key.id), TODAY)
-    await replicas[1].keys.record([], [charge_of(replace(make_run(), owner=key.id), TODAY)])
-    await replicas[0].keys.record([], [late])
+    await replicas[1].keys.quotas.record([], [charge_of(replace(make_run(), owner=key.id), TODAY)])
+    await replicas[0].keys.quotas.record([], [late])
     assert await charged(replicas[0], key) == Amount(0.75, 45)
 
 
@@ -129,9 +129,9 @@ async def test_processes_that_charge_the_same_runs_at_once_charge_each_once(
     ]
     for _ in range(4):
         await asyncio.gather(
-            *(store.keys.record([], dice.sample(charges, 5)) for store in replicas * 4)
+            *(store.keys.quotas.record([], dice.sample(charges, 5)) for store in replicas * 4)
         )
-    await replicas[0].keys.record([], charges[2::3])
+    await replicas[0].keys.quotas.record([], charges[2::3])
     assert await charged(replicas[1], key) == Amount(6 * 0.75, 6 * 45)
 
 
@@ -152,7 +152,7 @@ async def test_a_run_of_nobody_with_a_key_is_charged_to_nobody(
     store = replicas[0]
     await store.finish(make_run("run_1"), replace(make_run("run_2"), owner="a program of its own"))
     assert await store.keys.usage() == []
-    assert await store.keys.charged_for("run_2") == Amount()
+    assert await store.keys.quotas.charged_for("run_2") == Amount()
 
 
 async def test_what_a_run_was_charged_is_known_a_while_after_it_is_deleted(
@@ -163,14 +163,14 @@ async def test_what_a_run_was_charged_is_known_a_while_after_it_is_deleted(
     kept = replace(make_run("run_kept"), owner=key.id)
     never_kept = replace(make_run("run_never_kept"), owner=key.id)
     await store.finish(deleted, kept)
-    await store.keys.record([], [charge_of(never_kept, TODAY)])
-    calendar.day += DAYS_AFTER
+    await store.keys.quotas.record([], [charge_of(never_kept, TODAY)])
+    calendar.day += KEPT_DAYS
     await store.delete(deleted.id)
     await store.delete_expired()
-    await store.keys.record([], [charge_of(deleted, TODAY)])
+    await store.keys.quotas.record([], [charge_of(deleted, TODAY)])
     assert await charged(store, key) == Amount(3 * 0.75, 3 * 45)
-    assert await store.keys.charged_for(never_kept.id) == Amount()
-    calendar.day += DAYS_AFTER
+    assert await store.keys.quotas.charged_for(never_kept.id) == Amount()
+    calendar.day += KEPT_DAYS
     await store.delete_expired()
-    assert await store.keys.charged_for(deleted.id) == Amount()
-    assert await store.keys.charged_for(kept.id) == Amount(0.75, 45)
+    assert await store.keys.quotas.charged_for(deleted.id) == Amount()
+    assert await store.keys.quotas.charged_for(kept.id) == Amount(0.75, 45)

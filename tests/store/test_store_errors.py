@@ -21,7 +21,7 @@ from podium.core.events import Planned, RunDone, RunStarted, StepDone
 from podium.core.run import Run
 from podium.store.base import RunFilter
 from podium.store.journal import Journal
-from podium.store.sql.database import border
+from podium.store.sql.database import store_errors
 from podium.store.sql.run_store import SqlRunStore
 
 NOBODY = 65534
@@ -110,7 +110,7 @@ async def test_a_disk_that_fills_up_in_mid_run_does_not_cost_the_answer(
 
 
 async def test_a_file_that_is_no_database_is_named_and_left_alone(letter: Path) -> None:
-    with pytest.raises(StoreError, match="damaged, or no Podium database at all") as refused:
+    with pytest.raises(StoreError, match="damaged, or no Podium database") as refused:
         await SqlRunStore.open(letter)
     assert str(letter) in str(refused.value)
     assert digest(letter) == hashlib.sha256(LETTER).hexdigest()
@@ -195,7 +195,7 @@ async def test_a_database_that_can_only_be_read_is_read(
 async def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     for place in ("home/podium.db", "home/deeper/podium.db"):
-        with pytest.raises(StoreError, match="should be its directory is a file; name another"):
+        with pytest.raises(StoreError, match="its directory is a file; name another"):
             await SqlRunStore.open(tmp_path / place)
 
 
@@ -232,7 +232,7 @@ class PostgresFault(Exception):
     ],
 )
 def test_every_fault_becomes_one_line(fault: Exception, message: str) -> None:
-    with pytest.raises(StoreError, match=message) as refused, border("x"):
+    with pytest.raises(StoreError, match=message) as refused, store_errors("x"):
         raise fault
     assert str(refused.value).startswith("cannot use the store x: ")
     assert "\n" not in str(refused.value)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError, NotFound, StoreError
-from podium.store.keys import Allowance, Amount, Key, KeyCharges, KeyUsage, Rules
+from podium.store.keys import Allowance, Key, KeyUsage, Rules
+from podium.store.quotas import Amount, KeyCharges
 from podium.store.sql.keys import SqlKeyStore
 from podium.store.sql.run_store import SqlRunStore
 
@@ -83,9 +84,9 @@ async def test_a_key_is_revoked_once_and_for_good(keys: SqlKeyStore) -> None:
 
 
 async def test_only_a_key_that_is_there_is_revoked_or_kept_out(keys: SqlKeyStore) -> None:
-    with pytest.raises(NotFound, match="no key 'key_3'.*podium keys list"):
+    with pytest.raises(NotFound, match="key not found: 'key_3'.*podium keys list"):
         await keys.revoke("key_3")
-    with pytest.raises(NotFound, match="no key 'key_3'.*podium keys list"):
+    with pytest.raises(NotFound, match="key not found: 'key_3'.*podium keys list"):
         await keys.allow_training("key_3", allowed=False)
 
 
@@ -100,8 +101,8 @@ async def test_a_key_is_kept_out_of_training_by_itself_and_by_nothing_else(
 
 
 async def test_what_was_used_adds_up_by_key_day_and_model(keys: SqlKeyStore) -> None:
-    await keys.record([used("2026-01-02"), used("2026-01-02", "mini")])
-    await keys.record([used("2026-01-02"), used("2026-01-02", key_id="key_2")])
+    await keys.quotas.record([used("2026-01-02"), used("2026-01-02", "mini")])
+    await keys.quotas.record([used("2026-01-02"), used("2026-01-02", key_id="key_2")])
     twice = replace(
         used("2026-01-02"),
         requests=4,
@@ -125,7 +126,7 @@ async def test_what_was_used_adds_up_by_key_day_and_model(keys: SqlKeyStore) -> 
 
 async def test_usage_is_listed_from_a_day_to_a_day(keys: SqlKeyStore) -> None:
     days = ["2026-01-01", "2026-01-02", "2026-01-03"]
-    await keys.record([used(day) for day in days])
+    await keys.quotas.record([used(day) for day in days])
     assert [row.day for row in await keys.usage(since="2026-01-02")] == days[1:]
     assert [row.day for row in await keys.usage(until="2026-01-02")] == days[:2]
     assert [row.day for row in await keys.usage(since="2026-01-02", until="2026-01-02")] == [
@@ -134,8 +135,8 @@ async def test_usage_is_listed_from_a_day_to_a_day(keys: SqlKeyStore) -> None:
 
 
 async def test_a_key_stands_by_day_month_and_in_all(keys: SqlKeyStore) -> None:
-    assert await keys.standing("key_1", "2026-02-28") == KeyCharges()
-    await keys.record(
+    assert await keys.quotas.charges("key_1", "2026-02-28") == KeyCharges()
+    await keys.quotas.record(
         [
             used("2026-01-31"),
             used("2026-02-01"),
@@ -146,7 +147,7 @@ async def test_a_key_stands_by_day_month_and_in_all(keys: SqlKeyStore) -> None:
         ]
     )
     each = Amount(0.75, 115)
-    assert await keys.standing("key_1", "2026-02-28") == KeyCharges(
+    assert await keys.quotas.charges("key_1", "2026-02-28") == KeyCharges(
         day=each + each, month=each + each + each, total=Amount(3.75, 575)
     )
 
@@ -154,7 +155,9 @@ async def test_a_key_stands_by_day_month_and_in_all(keys: SqlKeyStore) -> None:
 async def test_many_writers_lose_nothing(place: str, keys: SqlKeyStore) -> None:
     other = await SqlRunStore.open(place)
     rows = [used("2026-01-02")]
-    await asyncio.gather(*(store.record(rows) for store in (keys, other.keys) for _ in range(20)))
+    await asyncio.gather(
+        *(store.quotas.record(rows) for store in (keys, other.keys) for _ in range(20))
+    )
     await other.close()
     (row,) = await keys.usage()
     assert (row.requests, row.cost_usd) == (80, 10.0)
@@ -162,7 +165,7 @@ async def test_many_writers_lose_nothing(place: str, keys: SqlKeyStore) -> None:
 
 async def test_a_batch_is_written_whole_or_not_at_all(keys: SqlKeyStore) -> None:
     with pytest.raises(StoreError):
-        await keys.record([used("2026-01-02"), used("2026-01-02", key_id="key_of_nobody")])
+        await keys.quotas.record([used("2026-01-02"), used("2026-01-02", key_id="key_of_nobody")])
     assert await keys.usage() == []
 
 
@@ -173,14 +176,14 @@ async def test_a_rule_that_this_podium_does_not_know_is_not_taken_for_none(tmp_p
     database.execute("""UPDATE keys SET rules = '{"only_on_sundays": true}'""")
     database.commit()
     database.close()
-    with pytest.raises(StoreError, match="the rules of the key key_1 cannot be read"):
+    with pytest.raises(StoreError, match="cannot read the rules of key key_1"):
         await store.keys.key("key_1")
     await store.close()
 
 
 @pytest.mark.parametrize("cap", [-1.0, float("inf"), float("nan")])
 def test_a_cap_is_a_number_from_0_up(cap: float) -> None:
-    with pytest.raises(ConfigError, match="a cap is a number from 0 up"):
+    with pytest.raises(ConfigError, match="expected a number from 0 up"):
         Allowance(usd=cap)
 
 
@@ -190,10 +193,12 @@ def test_a_rate_is_a_number_from_1_up() -> None:
 
 
 def test_an_unknown_scope_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no scope 'write'; there is ask, plan, "):
+    with pytest.raises(ConfigError, match="unknown scope 'write'; expected one of ask, plan, "):
         Rules(scopes=frozenset({"ask", "write"}))  # type: ignore[arg-type]
 
 
 def test_an_unknown_tier_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no tier 'huge'; there is mini, podium, ultra"):
+    with pytest.raises(
+        ConfigError, match="unknown tier 'huge'; expected one of mini, podium, ultra"
+    ):
         Rules(tiers=frozenset({"mini", "huge"}))  # type: ignore[arg-type]

@@ -11,11 +11,11 @@ import pytest
 from podium._util.process import this_process
 from podium.core.errors import ConfigError
 from podium.store import IdempotentRequest, NullStore, idempotency_in
-from podium.store.sql.feedback import KEPT_HOURS
+from podium.store.sql.records import IDEMPOTENCY_HOURS
 from podium.store.sql.run_store import SqlRunStore
 
 MINE = IdempotentRequest(
-    owner="key_1", name="mine", digest="ab", run_id="run_1", process="here:1", created_at=""
+    owner="key_1", key="mine", digest="ab", run_id="run_1", process="here:1", created_at=""
 )
 
 
@@ -105,7 +105,7 @@ async def test_a_name_stands_for_a_day(place: str, tidied: bool) -> None:
     now = 0
     store = await SqlRunStore.open(place, clock=lambda: at(now))
     await store.idempotency.register(MINE)
-    now = KEPT_HOURS
+    now = IDEMPOTENCY_HOURS
     assert (await store.idempotency.register(replace(MINE, run_id="run_2"))).run_id == "run_1"
     now += 1
     if tidied:
@@ -115,5 +115,5 @@ async def test_a_name_stands_for_a_day(place: str, tidied: bool) -> None:
 
 
 def test_where_runs_are_kept_nowhere_no_names_are() -> None:
-    with pytest.raises(ConfigError, match="nowhere to keep the names of requests"):
+    with pytest.raises(ConfigError, match="no database for idempotency keys"):
         idempotency_in(NullStore())

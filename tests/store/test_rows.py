@@ -76,7 +76,7 @@ def test_a_count_that_no_column_can_hold_is_kept_in_the_document_only(
 def test_a_step_without_its_round_is_the_stores_fault(make_run: Callable[..., Run]) -> None:
     cut = pieces(make_run())
     lost = next(piece for piece in cut if piece.round == 0 and piece.step == OWN)
-    with pytest.raises(UnreadableRun, match="steps of round 0, which is missing"):
+    with pytest.raises(UnreadableRun, match="round 0 of its steps is missing"):
         assemble(piece for piece in cut if piece is not lost)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
+from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
 from podium.core.run import Run
 from podium.core.usage import Usage
-from podium.server.access import quotas as till_module
+from podium.server.access import quotas
 from podium.server.access.quotas import Reservation, SharedBudget
 from podium.server.api_error import ApiError
-from podium.store.keys import Allowance, Amount, Rules
-from podium.store.quotas import ReservationResult, ReservationRow
+from podium.store.keys import Allowance, Rules
+from podium.store.quotas import Amount, ReservationResult, ReservationRow
 from podium.store.sql.quotas import SqlReservationStore
 from server.access.replicas import CRUMB, Replica, hold_of, replicas_of
 
@@ -63,12 +63,12 @@ async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it
         assert isinstance(account, Reservation)
         for _ in range(3):
             await account.change()
-        assert not account._purse._waiting
+        assert not account._budget._waiting
         waiting = asyncio.create_task(account.change())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
-        assert not account._purse._waiting
+        assert not account._budget._waiting
 
 
 async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str) -> None:
@@ -78,11 +78,13 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str
         spender = await one.begin(replicas.made)
         await one.settle(spender, usd=0.999)
         await one.access.close()
-        with pytest.raises(BudgetExhausted, match=r"the key's budget is spent: usd is capped at"):
+        with pytest.raises(BudgetExhausted, match=r"total budget of key 'Ada' .* usd is capped at"):
             await hold_of(late, 500)
         await other.settle(late, usd=0.001)
         await other.access.close()
-        with pytest.raises(ApiError, match=r"the \$1 that the key 'Ada' may spend it has in all"):
+        with pytest.raises(
+            ApiError, match=r"total budget of key 'Ada' is spent: \$1 used of \$1, does not reset"
+        ):
             await other.begin(replicas.made)
 
 
@@ -116,9 +118,9 @@ async def test_what_a_killed_replica_held_comes_back_and_what_it_used_is_charged
         await replicas.let_leases_run_out()
         _, hold = await asyncio.wait_for(hold_of(other, 5000), 5)
         assert hold.usd == pytest.approx(0.95, abs=0.01)
-        assert living.access._tabs is not None
-        assert await living.access._tabs.sweep() == 1
-        assert await living.access._tabs.sweep() == 0
+        assert living.access._reservations is not None
+        assert await living.access._reservations.settle_expired() == 1
+        assert await living.access._reservations.settle_expired() == 0
         assert await replicas.charged() == Amount(0.05, 100)
 
 
@@ -137,7 +139,10 @@ async def test_a_run_of_a_killed_replica_counts_until_whoever_took_it_over_has_e
         await replicas.see(0.5)
         replicas.kill(killed)
         await replicas.let_leases_run_out()
-        assert living.access._tabs is None or await living.access._tabs.sweep() == 0
+        assert (
+            living.access._reservations is None
+            or await living.access._reservations.settle_expired() == 0
+        )
         other = await living.begin(replicas.made)
         _, left = await hold_of(other, 5000)
         assert left.usd == pytest.approx(0.5, abs=0.01)
@@ -181,7 +186,7 @@ async def test_a_run_whose_key_was_revoked_is_not_gone_on_with(
         (replica,) = replicas.all
         run = replace(make_run(), owner=replicas.made.key.id)
         await replica.store.keys.revoke(replicas.made.key.id)
-        with pytest.raises(ApiError, match="the key 'Ada' was revoked"):
+        with pytest.raises(ApiError, match="API key 'Ada' was revoked"):
             async with replica.access.account_for_run(run):
                 raise AssertionError("nobody gets here")
         async with replica.access.account_for_run(replace(run, owner="")) as account:
@@ -197,7 +202,7 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
         with pytest.raises(ApiError, match="cannot be looked up") as caught:
             await cut_off.access.reserve(second, model="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
-        with pytest.raises(BudgetUnavailable, match="cannot be told"):
+        with pytest.raises(BudgetUnseen, match="cannot look up what this key has left"):
             await hold_of(first, 500)
         account = first.quota.account
         assert account is not None
@@ -209,7 +214,7 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
 async def test_a_key_without_a_cap_never_asks_the_store(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SharedBudget, "_drawn", None)
+    monkeypatch.setattr(SharedBudget, "_update_store", None)
     async with replicas_of(place, Rules(per_request=Allowance(usd=1.0)), 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
@@ -222,11 +227,11 @@ async def test_a_call_within_what_its_tab_was_granted_does_not_ask_again(
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
-        monkeypatch.setattr(till_module, "SOON", 60.0)
+        monkeypatch.setattr(quotas, "WRITE_SECONDS", 60.0)
         principal = await replica.begin(replicas.made)
         ledger, hold = await hold_of(principal, 500)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.0)
-        monkeypatch.setattr(SharedBudget, "_drawn", None)
+        monkeypatch.setattr(SharedBudget, "_update_store", None)
         assert (await hold_of(principal, 490))[1].max_tokens == 490
 
 
@@ -237,15 +242,15 @@ async def test_a_request_that_is_given_up_while_it_begins_leaves_no_tab(
         (replica,) = replicas.all
         principal = await replica.access.authenticate(replicas.made.token)
         opened, released = asyncio.Event(), asyncio.Event()
-        drawing = SharedBudget._drawn
+        updating = SharedBudget._update_store
 
         async def slowly(self: SharedBudget, *args: object) -> object:
-            drawn = await drawing(self, *args)  # type: ignore[arg-type]
+            result = await updating(self, *args)  # type: ignore[arg-type]
             opened.set()
             await released.wait()
-            return drawn
+            return result
 
-        monkeypatch.setattr(SharedBudget, "_drawn", slowly)
+        monkeypatch.setattr(SharedBudget, "_update_store", slowly)
         begin = replica.access.reserve(principal, model="worker", tokens=1)
         task = asyncio.create_task(begin)
         await opened.wait()
@@ -263,16 +268,16 @@ async def test_a_tab_that_is_closed_while_it_is_written_is_closed_after_that(
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
-        tabs = replica.access._tabs
-        assert tabs is not None
-        drawing, asked, released = tabs.draw, asyncio.Event(), asyncio.Event()
+        reservations = replica.access._reservations
+        assert reservations is not None
+        updating, asked, released = reservations.update, asyncio.Event(), asyncio.Event()
 
         async def late(*args: Any, **asking: Any) -> ReservationResult:
             asked.set()
             await released.wait()
-            return await drawing(*args, **asking)
+            return await updating(*args, **asking)
 
-        monkeypatch.setattr(tabs, "draw", late)
+        monkeypatch.setattr(reservations, "update", late)
         task = asyncio.create_task(hold_of(principal, 500))
         await asked.wait()
         task.cancel()
@@ -286,20 +291,20 @@ async def test_a_tab_that_is_closed_while_it_is_written_is_closed_after_that(
 
 
 class Unsteady:
-    """The tabs of a replica, whose next transaction waits until it is let go, and then fails."""
+    """The reservations of a replica, whose next update waits until released, and then fails."""
 
     def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert replica.access._tabs is not None
-        self._draw = replica.access._tabs.draw
+        assert replica.access._reservations is not None
+        self._update = replica.access._reservations.update
         self.asked, self.released = asyncio.Event(), asyncio.Event()
         self.asked_for = 0
-        monkeypatch.setattr(till_module, "AGAIN_SECONDS", 0.001)
-        monkeypatch.setattr(replica.access._tabs, "draw", self.draw)
+        monkeypatch.setattr(quotas, "RETRY_SECONDS", 0.001)
+        monkeypatch.setattr(replica.access._reservations, "update", self.update)
 
-    async def draw(self, *args: Any, **asking: Any) -> ReservationResult:
+    async def update(self, *args: Any, **asking: Any) -> ReservationResult:
         self.asked_for += 1
         if self.asked_for > 1:
-            return await self._draw(*args, **asking)
+            return await self._update(*args, **asking)
         self.asked.set()
         await self.released.wait()
         raise StoreError("the store is away")
@@ -312,17 +317,17 @@ async def test_a_tab_that_is_closed_while_it_cannot_be_written_is_not_written_ag
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
         ledger, hold = await hold_of(principal, 500)
-        tabs = Unsteady(replica, monkeypatch)
+        reservations = Unsteady(replica, monkeypatch)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.1)
-        await tabs.asked.wait()
+        await reservations.asked.wait()
         await replica.settle(principal, usd=0.1)
         while await replicas.rows():
             await asyncio.sleep(0.001)
-        tabs.released.set()
+        reservations.released.set()
         await asyncio.sleep(0.03)
         await replica.access.close()
         assert await replicas.rows() == []
-        assert tabs.asked_for == 1, "nothing is left to be written"
+        assert reservations.asked_for == 1, "nothing is left to be written"
 
 
 async def test_what_changes_while_a_till_recovers_is_written_too(
@@ -332,25 +337,25 @@ async def test_what_changes_while_a_till_recovers_is_written_too(
         (replica,) = replicas.all
         first, second = await replica.begin(replicas.made), await replica.begin(replicas.made)
         ledger, hold = await hold_of(first, 100)
-        tabs = Unsteady(replica, monkeypatch)
+        reservations = Unsteady(replica, monkeypatch)
         refused = asyncio.create_task(hold_of(second, 100))
-        await tabs.asked.wait()
+        await reservations.asked.wait()
         later = asyncio.create_task(hold_of(first, 100))
-        drawing, recovering, recovered = tabs._draw, asyncio.Event(), asyncio.Event()
+        updating, recovering, recovered = reservations._update, asyncio.Event(), asyncio.Event()
 
         async def slowly(*args: Any, **asking: Any) -> ReservationResult:
             recovering.set()
             await recovered.wait()
-            return await drawing(*args, **asking)
+            return await updating(*args, **asking)
 
-        tabs._draw = slowly
+        reservations._update = slowly
         await asyncio.sleep(0)
-        tabs.released.set()
+        reservations.released.set()
         await recovering.wait()
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.05)
         await asyncio.sleep(0.02)  # its time to be written passes meanwhile
         recovered.set()
-        with pytest.raises(BudgetUnavailable):
+        with pytest.raises(BudgetUnseen):
             await refused
         await later
         await replicas.see(0.05)
@@ -363,15 +368,15 @@ async def test_a_till_that_was_closed_tries_nothing_again(
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
         ledger, hold = await hold_of(principal, 500)
-        tabs = Unsteady(replica, monkeypatch)
+        reservations = Unsteady(replica, monkeypatch)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.1)
-        await tabs.asked.wait()
+        await reservations.asked.wait()
         closing = asyncio.create_task(replica.access.close())
         await asyncio.sleep(0.01)
-        tabs.released.set()
+        reservations.released.set()
         await closing
         await asyncio.sleep(0.02)
-        assert tabs.asked_for == 1
+        assert reservations.asked_for == 1
 
 
 async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
@@ -382,19 +387,19 @@ async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
         killed, living = replicas.all
         principal = await killed.begin(replicas.made)
         seen, released = asyncio.Event(), asyncio.Event()
-        looking = SqlReservationStore._seen
+        looking = SqlReservationStore._read_state
 
         async def slowly(self: SqlReservationStore, *args: Any) -> Any:
             seen.set()
             await released.wait()
             return await looking(self, *args)
 
-        monkeypatch.setattr(SqlReservationStore, "_seen", slowly)
+        monkeypatch.setattr(SqlReservationStore, "_read_state", slowly)
         holding = asyncio.create_task(hold_of(principal, 900))
         await seen.wait()
         replicas.kill(killed)
         released.set()
-        with pytest.raises(BudgetUnavailable):
+        with pytest.raises(BudgetUnseen):
             await holding
         await replicas.let_leases_run_out()
         other = await living.begin(replicas.made)
@@ -405,11 +410,11 @@ async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
 async def test_a_tab_that_was_granted_nothing_takes_nothing(place: str) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
-        tabs, key = replica.store.keys.reservations("one", 60.0), replicas.made.key
+        reservations, key = replica.store.keys.quotas.reservations("one", 60.0), replicas.made.key
         wide = ReservationRow(id="wide", key_id=key.id, model="m", needed=Amount(0.9, 0))
-        drawn = await tabs.draw(key.id, key.rules, "2026-01-02", grown=[wide])
-        assert drawn.granted == {"wide": Amount(0.9, 0)}
+        result = await reservations.update(key.id, key.rules, "2026-01-02", grown=[wide])
+        assert result.granted == {"wide": Amount(0.9, 0)}
         more = replace(wide, needed=Amount(1.5, 0), granted=Amount(0.9, 0))
         small = ReservationRow(id="small", key_id=key.id, model="m", needed=Amount(0.2, 0))
-        drawn = await tabs.draw(key.id, key.rules, "2026-01-02", grown=[more, small])
-        assert drawn.granted == {}, "what the refused one had before is still taken"
+        result = await reservations.update(key.id, key.rules, "2026-01-02", grown=[more, small])
+        assert result.granted == {}, "what the refused one had before is still taken"

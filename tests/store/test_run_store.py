@@ -233,10 +233,13 @@ async def test_a_search_finds_words_in_questions_and_answers(
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        ({"limit": 0}, "at least one"),
-        ({"status": "done"}, "status 'done'; it is one of running, answered"),
-        ({"tier": "nano"}, "tier 'nano'; it is one of mini, podium, ultra"),
-        ({"since": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, "all time in UTC"),
+        ({"limit": 0}, "expected at least 1"),
+        ({"status": "done"}, "status 'done'; expected one of running, answered"),
+        ({"tier": "nano"}, "tier 'nano'; expected one of mini, podium, ultra"),
+        (
+            {"since": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))},
+            "out of range in UTC",
+        ),
     ],
 )
 async def test_a_senseless_filter_is_refused(
@@ -369,7 +372,7 @@ async def test_a_deleted_run_leaves_no_words_beside_an_open_file(
 async def test_runs_are_deleted_by_age_however_many(
     store: RunStore, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.store.sql.run_store.DELETED_AT_ONCE", 3)
+    monkeypatch.setattr("podium.store.sql.run_store.DELETE_BATCH", 3)
     await store.finish(*(make_run(f"run_{n}", created_at=at(n)) for n in range(9)))
     assert await store.delete_before(at(7)) == 7
     assert await ids(store) == ["run_8", "run_7"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.store.sql.progress import MOST, Gathering
+from podium.store.sql.claims import MAX_BATCH, Batcher
 
 
 class Desk:
@@ -19,7 +19,7 @@ class Desk:
         self.together: list[list[int]] = []
         self.may_serve = asyncio.Event()
         self.may_serve.set()
-        self.gathering = Gathering[int](alone=self.serve_one, together=self.serve_several)
+        self.batcher = Batcher[int](write_one=self.serve_one, write_all=self.serve_several)
 
     async def serve_one(self, number: int) -> None:
         self.alone.append(number)
@@ -34,7 +34,7 @@ class Desk:
             raise ValueError("one is wrong")
 
     def ask(self, *numbers: int) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(self.gathering.add(number)) for number in numbers]
+        return [asyncio.create_task(self.batcher.add(number)) for number in numbers]
 
     async def keep_busy(self) -> asyncio.Task[None]:
         """Have it serve one, until it may."""
@@ -48,19 +48,19 @@ class Desk:
 async def test_who_comes_alone_is_served_alone() -> None:
     desk = Desk()
     for number in (1, 2):
-        await desk.gathering.add(number)
+        await desk.batcher.add(number)
     assert (desk.alone, desk.together) == ([1, 2], [])
 
 
 async def test_who_comes_meanwhile_is_served_together_so_many_at_a_time() -> None:
     desk = Desk()
     first = await desk.keep_busy()
-    later = desk.ask(*range(1, MOST + 3))
+    later = desk.ask(*range(1, MAX_BATCH + 3))
     await asyncio.sleep(0)
     assert not desk.together
     desk.may_serve.set()
     await asyncio.gather(first, *later)
-    assert desk.together == [list(range(1, MOST + 1)), [MOST + 1, MOST + 2]]
+    assert desk.together == [list(range(1, MAX_BATCH + 1)), [MAX_BATCH + 1, MAX_BATCH + 2]]
     assert desk.alone == [0]
 
 
@@ -97,7 +97,7 @@ async def test_who_goes_away_meanwhile_keeps_nobody_from_being_served() -> None:
 async def test_closing_waits_for_what_is_being_done() -> None:
     desk = Desk()
     first = await desk.keep_busy()
-    closing = asyncio.create_task(desk.gathering.close())
+    closing = asyncio.create_task(desk.batcher.close())
     await asyncio.sleep(0.01)
     assert not closing.done()
     desk.may_serve.set()
@@ -108,7 +108,7 @@ async def test_closing_waits_for_what_is_being_done() -> None:
 async def test_whoever_waits_does_not_when_nobody_is_at_work_any_more() -> None:
     desk = Desk()
     first = await desk.keep_busy()
-    assert desk.gathering._at_work is not None
-    desk.gathering._at_work.cancel()
+    assert desk.batcher._writer is not None
+    desk.batcher._writer.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(first, 5)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from podium.store.keys import Allowance, Amount, Key, Rules
-from podium.store.quotas import ReservationResult, ReservationRow
+from podium.store.keys import Allowance, Key, Rules
+from podium.store.quotas import Amount, ReservationResult, ReservationRow
 from podium.store.sql.database import locate
 from podium.store.sql.quotas import SqlReservationStore
 from podium.store.sql.run_store import SqlRunStore
-from podium.store.sql.tables import LEASES, TABS
+from podium.store.sql.tables import PROCESS_LEASES, RESERVATIONS
 from support.postgres import Postgres
 
 A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
@@ -24,24 +24,26 @@ class Two:
     """Two processes over one database, and what is in it."""
 
     def __init__(self, one: SqlRunStore, other: SqlRunStore, database: AsyncEngine) -> None:
-        self.one: SqlReservationStore = one.keys.reservations("one", 60.0)
-        self.other: SqlReservationStore = other.keys.reservations("other", 60.0)
+        self.one: SqlReservationStore = one.keys.quotas.reservations("one", 60.0)
+        self.other: SqlReservationStore = other.keys.quotas.reservations("other", 60.0)
         self.database = database
 
     async def leave_of_lease(self, process: str, seconds: float) -> None:
         """Time passes until so much of the process's lease is left: it did not renew it."""
-        one = await self.one_row(select(LEASES.c.expires_at).where(LEASES.c.process == process))
+        one = await self.one_row(
+            select(PROCESS_LEASES.c.expires_at).where(PROCESS_LEASES.c.process == process)
+        )
         expires_at = float(one["expires_at"]) - 60.0 + seconds  # type: ignore[arg-type]
         async with self.database.begin() as connection:
-            change = update(LEASES).where(LEASES.c.process == process)
+            change = update(PROCESS_LEASES).where(PROCESS_LEASES.c.process == process)
             await connection.execute(change.values(expires_at=expires_at))
 
     async def one_row(self, query: object) -> dict[str, object]:
         async with self.database.connect() as connection:
             return dict((await connection.execute(query)).mappings().one())  # type: ignore[call-overload]
 
-    async def tab(self, tab_id: str) -> dict[str, object]:
-        return await self.one_row(select(TABS).where(TABS.c.id == tab_id))
+    async def reservation(self, tab_id: str) -> dict[str, object]:
+        return await self.one_row(select(RESERVATIONS).where(RESERVATIONS.c.id == tab_id))
 
 
 @asynccontextmanager
@@ -63,38 +65,40 @@ def needing(tab_id: str, usd: float) -> ReservationRow:
         id=tab_id,
         key_id=KEY.id,
         model="m",
-        claimed=amount,
-        taken=amount,
+        expected=amount,
+        reserved=amount,
         needed=amount,
         calls=1,
     )
 
 
-async def drawn(tabs: SqlReservationStore, *grown: ReservationRow) -> ReservationResult:
-    return await tabs.draw(KEY.id, KEY.rules, "2026-01-02", grown=grown)
+async def result(reservations: SqlReservationStore, *grown: ReservationRow) -> ReservationResult:
+    return await reservations.update(KEY.id, KEY.rules, "2026-01-02", grown=grown)
 
 
 async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_nothing_twice(
     place: str,
 ) -> None:
     async with two_at(place) as two:
-        await two.one.renew()
+        await two.one.renew_lease()
         await two.leave_of_lease("one", -1.0)
-        first = await drawn(two.one, needing("a", 0.9))
-        second = await drawn(two.other, needing("b", 0.9))
+        first = await result(two.one, needing("a", 0.9))
+        second = await result(two.other, needing("b", 0.9))
     assert (set(first.granted), set(second.granted)) == ({"a"}, set())
-    assert second.elsewhere.taken == Amount(0.9, 1)
+    assert second.others.reserved == Amount(0.9, 1)
 
 
 async def test_tabs_are_not_written_under_a_lease_that_is_about_to_run_out(place: str) -> None:
     async with two_at(place) as two:
-        await two.one.renew()
+        await two.one.renew_lease()
         await two.leave_of_lease("one", 5.0)
-        before = await two.one_row(select(LEASES))
-        await drawn(two.one, needing("a", 0.9))
-        after = await two.one_row(select(LEASES))
-        await drawn(two.one, replace(needing("a", 0.95), granted=Amount(0.9, 1)))
-        assert await two.one_row(select(LEASES)) == after, "a lease that is good is left alone"
+        before = await two.one_row(select(PROCESS_LEASES))
+        await result(two.one, needing("a", 0.9))
+        after = await two.one_row(select(PROCESS_LEASES))
+        await result(two.one, replace(needing("a", 0.95), granted=Amount(0.9, 1)))
+        assert await two.one_row(select(PROCESS_LEASES)) == after, (
+            "a lease that is good is left alone"
+        )
     assert float(str(after["expires_at"])) - float(str(before["expires_at"])) > 50
 
 
@@ -102,55 +106,55 @@ async def test_what_a_paused_process_had_been_granted_counts_again_for_what_it_a
     place: str,
 ) -> None:
     async with two_at(place) as two:
-        await drawn(two.one, needing("a", 0.5))
+        await result(two.one, needing("a", 0.5))
         await two.leave_of_lease("one", -1.0)
-        again = await drawn(two.one, needing("b", 0.9))
+        again = await result(two.one, needing("b", 0.9))
     assert again.granted == {}
 
 
 async def test_a_process_that_renews_while_its_lease_is_swept_keeps_it(place: str) -> None:
     async with two_at(place) as two:
         for _ in range(5):
-            await drawn(two.one, needing("a", 0.1))
+            await result(two.one, needing("a", 0.1))
             await two.leave_of_lease("one", -1.0)
             async with asyncio.timeout(10):
                 await asyncio.gather(
-                    drawn(two.one, replace(needing("a", 0.2), granted=Amount(0.1, 1))),
-                    two.other.sweep(),
+                    result(two.one, replace(needing("a", 0.2), granted=Amount(0.1, 1))),
+                    two.other.settle_expired(),
                 )
-            seen = await drawn(two.other)
-            assert seen.elsewhere.taken == Amount(0.2, 1)
+            seen = await result(two.other)
+            assert seen.others.reserved == Amount(0.2, 1)
 
 
 async def test_a_process_that_comes_back_just_now_is_not_swept(postgres: Postgres) -> None:
     async with two_at(await postgres.empty()) as two:
-        await drawn(two.one, needing("a", 0.1))
+        await result(two.one, needing("a", 0.1))
         await two.leave_of_lease("one", -1.0)
         async with two.database.begin() as coming_back:
-            change = update(LEASES).values(expires_at=LEASES.c.expires_at + 60.0)
-            await coming_back.execute(change.where(LEASES.c.process == "one"))
+            change = update(PROCESS_LEASES).values(expires_at=PROCESS_LEASES.c.expires_at + 60.0)
+            await coming_back.execute(change.where(PROCESS_LEASES.c.process == "one"))
             async with asyncio.timeout(5):
-                assert await two.other.sweep() == 0
-        assert await two.other.sweep() == 0
+                assert await two.other.settle_expired() == 0
+        assert await two.other.settle_expired() == 0
         await two.leave_of_lease("one", -1.0)
-        assert await two.other.sweep() == 1
+        assert await two.other.settle_expired() == 1
 
 
 async def test_what_a_refused_tab_has_used_beyond_its_grant_is_seen_by_all(place: str) -> None:
     async with two_at(place) as two:
-        await drawn(two.one, needing("a", 0.5))
+        await result(two.one, needing("a", 0.5))
         wide = replace(
             needing("a", 1.4),
             used=Amount(0.8, 7),
-            claimed=Amount(0.8, 7),
+            expected=Amount(0.8, 7),
             granted=Amount(0.5, 1),
         )
         small = needing("small", 0.3)
-        refused = await drawn(two.one, wide, small)
-        seen = await drawn(two.other, needing("b", 0.3))
-        row = await two.tab("a")
+        refused = await result(two.one, wide, small)
+        seen = await result(two.other, needing("b", 0.3))
+        row = await two.reservation("a")
     assert (refused.granted, seen.granted) == ({}, {})
-    assert (row["used_usd"], row["used_tokens"], row["taken_usd"]) == (0.8, 7, 0.8)
+    assert (row["used_usd"], row["used_tokens"], row["reserved_usd"]) == (0.8, 7, 0.8)
     assert row["calls"] == 0, "the call was not let through"
 
 
@@ -159,10 +163,10 @@ async def test_a_refused_tab_that_takes_over_lets_nobody_forget_what_the_run_had
 ) -> None:
     async with two_at(place) as two:
         old = replace(needing("old", 0.6), run_id="run_1", used=Amount(0.6, 1))
-        await drawn(two.one, old)
+        await result(two.one, old)
         new = replace(needing("new", 1.5), run_id="run_1", used=Amount(0.6, 1), takes_over=True)
-        refused = await drawn(two.other, new)
-        seen = await drawn(two.one, needing("b", 0.6))
-        row = await two.tab("new")
+        refused = await result(two.other, new)
+        seen = await result(two.one, needing("b", 0.6))
+        row = await two.reservation("new")
     assert (refused.granted, seen.granted) == ({}, {})
     assert (row["used_usd"], row["run_id"]) == (0.6, "run_1")

@@ -43,16 +43,16 @@ def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
 
 def test_requests_and_tokens_are_both_held_to() -> None:
     rates = Rates(requests_per_minute=2, tokens_per_minute=1000, now=0.0)
-    rates.begin(900)
+    rates.take(900)
     assert rates.wait(100, now=0.0) == 0.0
     assert rates.wait(200, now=0.0) == pytest.approx(6.0)
-    rates.begin(100)
+    rates.take(100)
     assert rates.wait(0, now=0.0) == pytest.approx(30.0)
 
 
 def test_what_was_estimated_wrongly_is_put_right() -> None:
     rates = Rates(requests_per_minute=None, tokens_per_minute=1000, now=0.0)
-    rates.begin(1000)
+    rates.take(1000)
     rates.correct(-900)
     assert rates.wait(900, now=0.0) == 0.0
     rates.correct(900)
@@ -62,7 +62,7 @@ def test_what_was_estimated_wrongly_is_put_right() -> None:
 def test_no_limit_is_no_wait() -> None:
     rates = Rates(None, None, now=0.0)
     for _ in range(1000):
-        rates.begin(10**9)
+        rates.take(10**9)
     assert rates.wait(10**9, now=0.0) == 0.0
 
 

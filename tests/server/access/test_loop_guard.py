@@ -9,7 +9,7 @@ from podium.config import ServerSettings, Settings, WorkerSettings
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request
-from podium.server.access.request_checks import MOST_HOPS, refuse_own_address
+from podium.server.access.request_checks import MAX_HOPS, refuse_own_address
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.workers import ScriptedWorker
@@ -47,10 +47,10 @@ async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
     seen: list[str | None] = []
     async with serving(application([told(seen)])) as served:
         far = await served.client.post(
-            "/v1/messages", json={"ask": "Why?"}, headers={HEADER: str(MOST_HOPS + 1)}
+            "/v1/messages", json={"ask": "Why?"}, headers={HEADER: str(MAX_HOPS + 1)}
         )
         near = await served.client.post(
-            "/v1/messages", json={"ask": "Why?"}, headers={HEADER: str(MOST_HOPS)}
+            "/v1/messages", json={"ask": "Why?"}, headers={HEADER: str(MAX_HOPS)}
         )
     assert (far.status_code, near.status_code) == (400, 200)
     assert "name Podium itself" in far.json()["message"]
@@ -100,7 +100,7 @@ def settings(base_url: str, *, host: str = "127.0.0.1", port: int = 7755) -> Set
     ],
 )
 def test_a_pool_that_names_the_server_itself_is_refused(base_url: str, host: str) -> None:
-    with pytest.raises(ConfigError, match=r"'mine'.*this very server.*base_url") as caught:
+    with pytest.raises(ConfigError, match=r"'mine'.*this server.*base_url") as caught:
         refuse_own_address(settings(base_url, host=host), {})
     assert "secret" not in str(caught.value)
 

@@ -55,7 +55,7 @@ async def test_what_was_thought_can_be_withdrawn_once(
     await feedback.save(GIVEN)
     await feedback.delete(GIVEN.run_id)
     assert await feedback.get(GIVEN.run_id) is None
-    with pytest.raises(NotFound, match="nobody has said"):
+    with pytest.raises(NotFound, match="has no feedback"):
         await feedback.delete(GIVEN.run_id)
 
 
@@ -80,5 +80,5 @@ async def test_nobody_thinks_anything_of_a_run_that_there_is_not(store: SqlRunSt
 
 
 def test_without_a_database_there_is_no_place_for_it() -> None:
-    with pytest.raises(ConfigError, match="nowhere to keep"):
+    with pytest.raises(ConfigError, match="no database for feedback"):
         feedback_in(NullStore())

@@ -74,7 +74,7 @@ async def test_a_beat_that_fails_is_told_and_the_pulse_goes_on(
         while store.beats.qsize() < 2:
             await asyncio.sleep(0.001)
     await pulse.close()
-    assert "could not be written down: the disk is full" in caplog.text
+    assert "cannot write the heartbeat of runs: the disk is full" in caplog.text
 
 
 async def test_a_beat_that_finds_a_run_taken_over_tells_its_journal_alone() -> None:

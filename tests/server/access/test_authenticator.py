@@ -11,8 +11,11 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.server.access import AllowAll, KeyAuthenticator
-from podium.server.access.accounts import KEY_SECONDS
-from podium.server.access.authenticator import STRANGERS_A_MINUTE, WRONG_A_MINUTE
+from podium.server.access.authenticator import (
+    FAILURES_PER_MINUTE,
+    KEY_SECONDS,
+    UNKNOWN_KEYS_PER_MINUTE,
+)
 from podium.server.api_error import ApiError, Reason
 from podium.store.keys import SCOPES, Allowance, Rules
 from server.access.support import NOON, POOL, Server
@@ -116,11 +119,11 @@ async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
     await server.access.authenticate(token)
     reasons = [
         (await refused(server, f"pk_{n}_x", address=f"10.0.{n // 200}.{n % 200}")).reason
-        for n in range(STRANGERS_A_MINUTE + 9)
+        for n in range(UNKNOWN_KEYS_PER_MINUTE + 9)
     ]
     assert reasons[0] == "unauthenticated"
     assert reasons[-1] == "rate_limited"
-    assert server.keys.looked_up <= STRANGERS_A_MINUTE
+    assert server.keys.looked_up <= UNKNOWN_KEYS_PER_MINUTE
     server.clock.now += KEY_SECONDS
     await server.access.authenticate(token)
 
@@ -129,7 +132,7 @@ async def test_strangers_who_guess_do_not_keep_a_run_that_was_cut_off_from_going
     server: Server, make_run: Callable[..., Run]
 ) -> None:
     owner, key = await server.token(), (await server.keys.keys())[0]
-    for n in range(STRANGERS_A_MINUTE):
+    for n in range(UNKNOWN_KEYS_PER_MINUTE):
         await refused(server, f"pk_{n}_x", address=f"10.0.{n // 200}.{n % 200}")
     assert (await refused(server, owner, "10.1.0.1")).reason == "rate_limited"
     async with server.access.account_for_run(replace(make_run(), owner=key.id)):
@@ -148,8 +151,10 @@ async def test_an_address_that_shows_too_many_wrong_keys_has_to_wait(
         "wrong secret": token[:-2] + "!!",
         "session": f"ps_{principal.key_id.removeprefix('key_')}_9999999999_00ff",
     }[kind]
-    reasons = [(await refused(server, wrong, "1.2.3.4")).reason for _ in range(WRONG_A_MINUTE + 1)]
-    assert reasons == ["unauthenticated"] * WRONG_A_MINUTE + ["rate_limited"]
+    reasons = [
+        (await refused(server, wrong, "1.2.3.4")).reason for _ in range(FAILURES_PER_MINUTE + 1)
+    ]
+    assert reasons == ["unauthenticated"] * FAILURES_PER_MINUTE + ["rate_limited"]
     assert (await refused(server, unseen, "1.2.3.4")).retry_after == pytest.approx(0.6)
     await server.access.authenticate(token, "1.2.3.4")  # who is known may share the address
     await server.access.authenticate(unseen, "4.3.2.1")
@@ -267,7 +272,9 @@ async def test_a_spent_budget_is_told_apart_from_haste_and_begins_anew(
     principal = await server.access.reserve(principal, model="podium", tokens=10)
     await server.settle(principal, tokens=100, usd=1.0)
     again = await server.access.authenticate(token)
-    with pytest.raises(ApiError, match="'Ada' may spend .* is spent") as refusal:
+    with pytest.raises(
+        ApiError, match="budget of key 'Ada' is spent: .* used of .*, (resets|does not reset)"
+    ) as refusal:
         await server.access.reserve(again, model="podium", tokens=10)
     assert (refusal.value.reason, refusal.value.status) == ("out_of_budget", 402)
     server.clock.now += renewed or 400 * DAY
@@ -306,7 +313,9 @@ async def test_requests_in_flight_hold_what_they_will_probably_use(server: Serve
     flying = [await server.access.authenticate(token) for _ in range(3)]
     flying = [await server.access.reserve(each, model="podium", tokens=100) for each in flying]
     principal = await server.access.authenticate(token)
-    with pytest.raises(ApiError, match="requests in flight hold what is left") as refusal:
+    with pytest.raises(
+        ApiError, match="requests in flight reserve the rest of the daily budget of key 'Ada'"
+    ) as refusal:
         await server.access.reserve(principal, model="podium", tokens=100)
     assert (refusal.value.status, refusal.value.retry_after) == (429, 1.0)
     await server.settle(flying[0], tokens=10, usd=0.01)

@@ -14,11 +14,12 @@ from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.process import this_process
-from podium.core.errors import Conflict, NotFound, RunTakenOver, StoreError
+from podium.core.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.core.run import Run, RunStatus
 from podium.store import IdempotentRequest
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
 from podium.store.sql import claims as sql_claims
+from podium.store.sql import run_store
 from podium.store.sql.run_store import SqlRunStore
 from store.shared import ELSEWHERE, Clock, Two, at
 from support.postgres import Postgres
@@ -68,7 +69,7 @@ async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
     await here.release_claim(await here.claim("last", this_process(), takeover=True))
     assert [len(await store.list_abandoned(9)) for store in two[:2]] == [1, 1]
     assert await here.heartbeat([make_run().id]) == []
-    with pytest.raises(RunTakenOver):
+    with pytest.raises(TakenOver):
         await other.save_step(make_run().id, make_run().steps[0])
 
 
@@ -79,14 +80,14 @@ async def test_whoever_is_cut_off_while_taking_a_run_up_keeps_nobody_from_it(
 ) -> None:
     here, _, clock = two
     await here.finish(make_run(status="waiting"))
-    take = here._claims.take
+    take = here._claims.claim
 
     async def cut_off(*arguments: Any, **named: Any) -> None:
         await take(*arguments, **named)
         raise asyncio.CancelledError
 
     with monkeypatch.context() as cutting:
-        cutting.setattr(here._claims, "take", cut_off)
+        cutting.setattr(here._claims, "claim", cut_off)
         with pytest.raises(asyncio.CancelledError):
             await here.claim("last", this_process())
     assert not await here.is_claimed(make_run().id)
@@ -127,7 +128,7 @@ async def test_a_run_whose_process_is_silent_for_too_long_may_be_taken_up(
     clock.second = 16
     assert await ours.is_claimed(run.id)
     assert await ours.list_abandoned(9) == []
-    with pytest.raises(Conflict, match="still going on in process another-machine:1"):
+    with pytest.raises(Conflict, match="still running in process another-machine:1"):
         await ours.claim(run.id, this_process())
     clock.second += 1
     assert not await ours.is_claimed(run.id)
@@ -164,12 +165,12 @@ async def test_whoever_lost_a_run_cannot_write_it_any_more(
     clock.second = 11
     await other.claim(run.id, this_process())
     now = await other.load(run.id)
-    with pytest.raises(RunTakenOver, match="taken over by the process .* silent for longer"):
+    with pytest.raises(TakenOver, match="taken over by process .* missed its heartbeat"):
         await write(paused, replace(run, status="interrupted"))
     assert await other.load(run.id) == now
     assert [each.id for each in await other.list()] == [run.id]
     await other.finish(replace(now, status="answered", answer="Theirs."))
-    with pytest.raises(RunTakenOver):
+    with pytest.raises(TakenOver):
         await paused.save_step(run.id, run.steps[-1])
     assert (await other.load(run.id)).answer == "Theirs."
 
@@ -187,13 +188,13 @@ async def test_an_end_that_could_not_be_written_is_written_later_unless_another_
     for run in (kept, lost):
         await here.begin(run)
         with monkeypatch.context() as away:
-            away.setattr(here, "_charge", fails)
+            away.setattr(run_store, "record_usage", fails)
             with pytest.raises(StoreError, match="away"):
                 await here.finish(replace(run, status="answered"))
     clock.second += LEASE_SECONDS + 1
     await there.claim(lost.id, ELSEWHERE, takeover=True)
     await here.finish(replace(kept, status="answered"))
-    with pytest.raises(RunTakenOver):
+    with pytest.raises(TakenOver):
         await here.finish(replace(lost, status="answered"))
     assert [(await there.load(run.id)).status for run in (kept, lost)] == ["answered", "running"]
     await here.close()
@@ -212,7 +213,7 @@ async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
         raise StoreError("the database is away")
 
     with monkeypatch.context() as away:
-        away.setattr(store, "_charge", fails)
+        away.setattr(run_store, "record_usage", fails)
         with pytest.raises(StoreError, match="away"):
             await store.finish(replace(run, status="answered"))
     clock.second += LEASE_SECONDS + 1
@@ -228,7 +229,7 @@ async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_n
     paused, other, clock = two
     run = make_run(status="running", answer=None)
     request = IdempotentRequest(
-        owner="", name="n", digest="d", run_id=run.id, process=ELSEWHERE, created_at=""
+        owner="", key="n", digest="d", run_id=run.id, process=ELSEWHERE, created_at=""
     )
     await paused.idempotency.register(request)
     clock.second = 11  # a guardrail takes its time over the question, say
@@ -237,7 +238,7 @@ async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_n
     )
     await other.begin(replace(run, process=this_process()))
     now = await other.load(run.id)
-    with pytest.raises(RunTakenOver, match=f"taken over by the process {this_process()}"):
+    with pytest.raises(TakenOver, match=f"taken over by process {this_process()}"):
         await paused.begin(replace(run, process=ELSEWHERE))
     assert await other.load(run.id) == now
     await other.save_step(run.id, run.steps[0])
@@ -259,7 +260,7 @@ async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
     make_run: Callable[..., Run],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sql_claims, "MOST_LOST", 2)
+    monkeypatch.setattr(sql_claims, "MAX_LOST", 2)
     paused, other, clock = two
     runs = [f"run_{number}" for number in range(4)]
     for name in runs:
@@ -268,8 +269,8 @@ async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
     for name in runs:
         await other.claim(name, this_process())
         assert await paused.heartbeat([name]) == [name]
-    assert list(paused._claims._numbers) == runs[-2:]
-    with pytest.raises(RunTakenOver):
+    assert list(paused._claims._claims) == runs[-2:]
+    with pytest.raises(TakenOver):
         await paused.finish(make_run(runs[-1]))
 
 
@@ -281,12 +282,12 @@ async def test_whoever_has_a_run_again_writes_it_again(
     await first.begin(run)
     clock.second = 11
     await second.claim(run.id, ELSEWHERE)
-    with pytest.raises(RunTakenOver):
+    with pytest.raises(TakenOver):
         await first.finish(run)
     clock.second = 22
     await first.claim(run.id, ELSEWHERE)
     await first.save_step(run.id, run.steps[0])
-    with pytest.raises(RunTakenOver):
+    with pytest.raises(TakenOver):
         await second.finish(run)
 
 
@@ -393,14 +394,14 @@ async def test_a_run_that_ends_while_its_beat_is_written_was_taken_up_by_nobody(
     store = await SqlRunStore.open(place)
     run = make_run(status="running")
     await store.begin(run)
-    said = store._claims._said
+    said = store._claims._renew
 
     async def and_ends(connection: AsyncConnection, known: Sequence[str]) -> int:
         await said(connection, known)
         store._claims.drop(known)
         return 0
 
-    monkeypatch.setattr(store._claims, "_said", and_ends)
+    monkeypatch.setattr(store._claims, "_renew", and_ends)
     assert list(await store.heartbeat([run.id])) == []
     await store.close()
 
@@ -447,7 +448,7 @@ async def test_runs_that_were_cut_off_are_found_through_the_index(tmp_path: Path
     ((statement, parameters),) = said
     plan = str(connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall())
     connection.close()
-    assert "USING INDEX runs_going_on" in plan
+    assert "USING INDEX runs_running" in plan
 
 
 async def test_those_who_say_the_same_in_another_order_do_not_wait_for_each_other(

@@ -73,5 +73,5 @@ async def test_a_damaged_run_does_not_cost_the_others(
 
 
 def test_without_a_database_there_is_nothing_to_add_up() -> None:
-    with pytest.raises(ConfigError, match="nothing to add up"):
+    with pytest.raises(ConfigError, match="no database for statistics"):
         statistics_in(NullStore())

@@ -23,9 +23,10 @@ from podium.core.workflow import Step, Workflow
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
-from podium.store.keys import Allowance, Amount, Rules
+from podium.store.keys import Allowance, Rules
+from podium.store.quotas import Amount
 from podium.store.sql.run_store import SqlRunStore
-from podium.store.sql.tables import TABS
+from podium.store.sql.tables import RESERVATIONS
 from podium.workers import ScriptedWorker
 from support.serving import Served, application, serving
 
@@ -86,7 +87,7 @@ class Several:
 
     async def open_tabs(self) -> int:
         async with self.stores[0]._transaction() as connection:
-            return len((await connection.execute(select(TABS))).all())
+            return len((await connection.execute(select(RESERVATIONS))).all())
 
 
 TWICE = FixedConductor(Workflow((Step("solo", "First"), Step("solo", "Second", (0,)))))

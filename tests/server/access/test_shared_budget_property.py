@@ -93,13 +93,13 @@ async def kill_one(replicas: Replicas, truth: Truth, dice: random.Random) -> Non
     killed = dice.choice(at_work or replicas.all)
     replicas.kill(killed)
     rows = [row for row in await replicas.rows() if row["process"] == killed.process]
-    truth.forgiven += sum(float(str(row["taken_usd"])) for row in rows)
+    truth.forgiven += sum(float(str(row["reserved_usd"])) for row in rows)
     truth.forgiven -= sum(float(str(row["used_usd"])) for row in rows)
     await replicas.start()
     await replicas.let_leases_run_out()
     for replica in replicas.all:
-        if replica.access._tabs is not None:
-            await replica.access._tabs.sweep()
+        if replica.access._reservations is not None:
+            await replica.access._reservations.settle_expired()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,7 +7,7 @@ import pytest
 from podium.config import ServerSettings
 from podium.core.pool import WorkerProfile
 from podium.core.request import Image, Message, ToolResult, user
-from podium.server.access import request_checks as pictures
+from podium.server.access import request_checks as request_checks
 from podium.server.access.request_checks import check_image_urls, is_public
 from podium.server.api_error import ApiError
 from podium.server.dialects.anthropic import MESSAGES
@@ -94,14 +94,14 @@ def test_an_address_on_the_internet_is_public(url: str) -> None:
 
 async def test_pictures_that_tools_showed_are_looked_at_as_well() -> None:
     shown = ToolResult("c1", "see", images=(Image(url=METADATA),))
-    with pytest.raises(ApiError, match="169.254.169.254.* is not at a public address"):
+    with pytest.raises(ApiError, match="169.254.169.254.* is not public"):
         await check_image_urls([user("Look."), Message("tool", (shown,))], private=False)
 
 
 async def test_a_picture_in_the_message_itself_is_nowhere_to_be_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pictures, "addresses_of", _nobody_asks)
+    monkeypatch.setattr(request_checks, "resolve", _nobody_asks)
     picture = Image(media_type="image/png", data="aGk=")
     await check_image_urls([Message("user", (picture,))], private=False)
 
@@ -127,9 +127,9 @@ def _nobody_asks(host: str) -> list[str]:
 async def test_a_name_that_leads_into_a_network_is_not_public(
     leads_to: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "addresses_of", {"pictures.example.org": leads_to}.__getitem__)
+    monkeypatch.setattr(request_checks, "resolve", {"pictures.example.org": leads_to}.__getitem__)
     picture = Image(url="https://pictures.example.org/a.png")
-    with pytest.raises(ApiError, match="is not at a public address"):
+    with pytest.raises(ApiError, match="is not public"):
         await check_image_urls([Message("user", (picture,))], private=False)
 
 
@@ -137,7 +137,7 @@ async def test_a_name_that_leads_into_a_network_is_not_public(
 async def test_a_name_that_leads_to_the_internet_or_nowhere_is_handed_on(
     leads_to: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "addresses_of", lambda host: leads_to)
+    monkeypatch.setattr(request_checks, "resolve", lambda host: leads_to)
     picture = Image(url="https://pictures.example.org/a.png")
     await check_image_urls([Message("user", (picture,))], private=False)
 
@@ -146,7 +146,7 @@ async def test_each_name_is_looked_up_once_and_an_address_in_figures_never(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(pictures, "addresses_of", lambda host: asked.append(host) or [])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(request_checks, "resolve", lambda host: asked.append(host) or [])  # type: ignore[func-returns-value]
     urls = ("https://a.example.org/1", "https://a.example.org/2", "https://1.1.1.1/3")
     await check_image_urls([Message("user", tuple(Image(url=u) for u in urls))], private=False)
     assert asked == ["a.example.org"]
@@ -156,27 +156,29 @@ async def test_a_name_that_nobody_answers_for_in_time_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     released = threading.Event()
-    monkeypatch.setattr(pictures, "addresses_of", lambda host: released.wait(10) and [])
-    monkeypatch.setattr(pictures, "LOOK_UP_SECONDS", 0.01)
+    monkeypatch.setattr(request_checks, "resolve", lambda host: released.wait(10) and [])
+    monkeypatch.setattr(request_checks, "RESOLVE_SECONDS", 0.01)
     picture = Image(url="https://slow.example.org/a.png")
     try:
-        with pytest.raises(ApiError, match="could not be looked up"):
+        with pytest.raises(ApiError, match="could not be resolved"):
             await check_image_urls([Message("user", (picture,))], private=False)
     finally:
         released.set()
 
 
 async def test_a_request_has_only_so_many_names_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "addresses_of", _nobody_asks)
-    many = tuple(Image(url=f"https://h{n}.example.org/") for n in range(pictures.MOST_HOSTS + 1))
-    with pytest.raises(ApiError, match="are the most"):
+    monkeypatch.setattr(request_checks, "resolve", _nobody_asks)
+    many = tuple(
+        Image(url=f"https://h{n}.example.org/") for n in range(request_checks.MAX_HOSTS + 1)
+    )
+    with pytest.raises(ApiError, match="images at 21 hosts, more than 20"):
         await check_image_urls([Message("user", many)], private=False)
 
 
 def test_the_systems_resolver_knows_this_machine_and_not_every_name() -> None:
-    assert "127.0.0.1" in pictures.addresses_of("localhost")
-    assert pictures.addresses_of("no such name") == []
-    assert pictures.addresses_of("a" * 300 + ".example") == []
+    assert "127.0.0.1" in request_checks.resolve("localhost")
+    assert request_checks.resolve("no such name") == []
+    assert request_checks.resolve("a" * 300 + ".example") == []
 
 
 @pytest.mark.parametrize(("allowed", "status"), [(False, 400), (True, 200)])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from podium.core.budget import Budget, CallReservation, Ledger
+from podium.core.budget import Budget, Hold, Ledger
 from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
@@ -17,7 +17,8 @@ from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.server.access import Principal
 from podium.server.access.quotas import KeyBudget, Reservation
 from podium.server.api_error import ApiError
-from podium.store.keys import Allowance, Amount, Rules
+from podium.store.keys import Allowance, Rules
+from podium.store.quotas import Amount
 from server.access.support import Server
 
 DAY = 86_400.0
@@ -48,21 +49,21 @@ class InFlight(NamedTuple):
     """A request, and those of its calls that have not ended."""
 
     ledger: Ledger
-    tab: Reservation
-    calls: list[CallReservation]
+    reservation: Reservation
+    calls: list[Hold]
 
 
 @given(rules=_ROOMY_RULES, data=st.data())
 def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
     rules: Rules, data: st.DataObject
 ) -> None:
-    purse = KeyBudget(rules)
+    budget = KeyBudget(rules)
     flying: list[InFlight] = []
     charged, begun = Amount(), 0
     for deed in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
-        if deed == "b" and purse.exhausted() is None:
-            tab = purse.open_tab(Amount(data.draw(st.floats(0, 1)), 0))
-            flying.append(InFlight(Ledger(Budget(), account=tab), tab, []))
+        if deed == "b" and budget.spent_cap() is None:
+            reservation = budget.reserve(Amount(data.draw(st.floats(0, 1)), 0))
+            flying.append(InFlight(Ledger(Budget(), account=reservation), reservation, []))
         elif deed == "c" and flying:
             request = flying[data.draw(st.integers(0, len(flying) - 1))]
             begun += _call(request, data.draw(st.integers(1, 4000)))
@@ -73,7 +74,7 @@ def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
             else:
                 flying.remove(request)
                 spent = Amount(request.ledger.spent.usd, request.ledger.spent.tokens)
-                purse.settle(request.tab, spent)
+                budget.settle(request.reservation, spent)
                 charged += spent
         running = sum((_counted(request) for request in flying), Amount())
         assert is_kept(rules, charged + running)

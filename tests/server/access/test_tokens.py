@@ -72,7 +72,7 @@ def test_the_digest_is_not_that_of_anybody_elses_system() -> None:
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 101])
 def test_a_key_has_a_name_to_know_it_by(name: str) -> None:
-    with pytest.raises(UsageError, match="the name of a key is"):
+    with pytest.raises(UsageError, match="invalid key name"):
         make_key(name, Rules())
 
 

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from podium.core.budget import Budget, Hold, Ledger, Left
+from podium.core.errors import BudgetExhausted
+from podium.core.pool import WorkerProfile
+from podium.core.request import Request, user
+from podium.core.usage import Price, Usage
+from podium.server.access.quotas import KeyBudget, SpentCap
+from podium.store.keys import Allowance, Rules
+from podium.store.quotas import Amount, KeyCharges
+
+ASK = Request((user("a question"),), max_tokens=1000)
+DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))
+A_DOLLAR_A_DAY = Rules(per_day=Allowance(usd=1.0))
+
+
+def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> None:
+    budget = KeyBudget(Rules(per_day=Allowance(usd=1.0, tokens=100)))
+    reservation = budget.reserve(Amount(0.75, 60))
+    assert reservation.expected == Amount(0.75, 60)
+    assert budget.left() == Allowance(usd=0.25, tokens=40)
+    assert budget.left(own=reservation.expected) == Allowance(usd=1.0, tokens=100)
+    assert reservation.left == Left(tokens=100, usd=1.0)
+
+
+def test_a_claim_is_no_more_than_what_is_left() -> None:
+    budget = KeyBudget(A_DOLLAR_A_DAY)
+    budget.reserve(Amount(0.75, 60))
+    assert budget.reserve(Amount(0.75, 60)).expected == Amount(0.25, 60)
+    assert budget.spent_cap() == SpentCap("day", "usd", 1.0, 0.0, is_reserved=True)
+
+
+def test_a_settled_tab_is_replaced_by_what_was_used() -> None:
+    budget = KeyBudget(A_DOLLAR_A_DAY)
+    budget.settle(budget.reserve(Amount(0.75, 60)), Amount(0.5, 10))
+    assert budget.left() == Allowance(usd=0.5)
+
+
+def test_tabs_of_fractions_leave_no_crumbs() -> None:
+    budget = KeyBudget(A_DOLLAR_A_DAY)
+    reservations = [budget.reserve(Amount(share, 1)) for share in (0.1, 0.2, 0.3)]
+    for reservation in reservations:
+        budget.settle(reservation, Amount())
+    assert budget.left() == Allowance(usd=1.0)
+
+
+def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
+    budget = KeyBudget(A_DOLLAR_A_DAY)
+    reservation, other = budget.reserve(Amount(0.25, 0)), budget.reserve(Amount(0.25, 0))
+    reservation.hold(Hold(usd=0.125))
+    assert other.left.usd == 0.75, "within the estimate"
+    reservation.hold(Hold(usd=0.5))
+    assert (reservation.left.usd, other.left.usd) == (0.125, 0.375)
+    assert budget.left() == Allowance(usd=0.5), "what calls hold keeps nobody from beginning"
+    reservation.settle(Hold(usd=0.5), 10, 0.25)
+    reservation.settle(Hold(usd=0.125), 10, 0.125)
+    assert reservation.expected == Amount(0.375, 20)
+    assert other.left.usd == 0.625
+
+
+def test_the_tightest_cap_is_the_one_that_is_named() -> None:
+    budget = KeyBudget(Rules(per_day=Allowance(usd=1.0), per_month=Allowance(usd=10.0)), "Ada")
+    budget.set_charges(KeyCharges(day=Amount(0.25, 0), month=Amount(9.5, 0)))
+    error = budget.reserve(Amount()).exhausted("usd")
+    assert str(error) == (
+        "monthly budget of key 'Ada' ($9.5 used or reserved of $10, resets on the 1st, 00:00 UTC) is spent: "
+        "usd is capped at $10"
+    )
+
+
+async def test_a_run_waits_for_calls_of_others_with_its_key_and_is_told_when_there_are_none() -> (
+    None
+):
+    budget = KeyBudget(A_DOLLAR_A_DAY)
+    first, second = (Ledger(Budget(), account=budget.reserve(Amount())) for _ in range(2))
+    held = first.hold(DEAR, ASK)
+    assert held is not None
+    assert held.usd == 1.0
+    assert second.hold(DEAR, ASK) is None, "some of it may come back"
+    waiting = asyncio.create_task(second.change())
+    await asyncio.sleep(0)
+    first.settle(held, Usage(0, 1000), 1.0)
+    await asyncio.wait_for(waiting, 5)
+    with pytest.raises(BudgetExhausted, match="daily budget of key .* is spent"):
+        second.hold(DEAR, ASK)
+
+
+def test_a_run_whose_own_budget_is_spent_does_not_wait_for_others() -> None:
+    budget = KeyBudget(A_DOLLAR_A_DAY)
+    other = Ledger(Budget(), account=budget.reserve(Amount()))
+    assert other.hold(DEAR, replace(ASK, max_tokens=100)) is not None
+    mine = Ledger(Budget(usd=0.001), account=budget.reserve(Amount()))
+    with pytest.raises(BudgetExhausted, match="the run's budget is spent"):
+        mine.hold(DEAR, ASK)
+
+
+@pytest.mark.parametrize(
+    ("rules", "charges", "spent"),
+    [
+        (
+            Rules(per_day=Allowance(usd=1.0)),
+            KeyCharges(day=Amount(1.0, 0)),
+            SpentCap("day", "usd", 1.0, 1.0, is_reserved=False),
+        ),
+        (
+            Rules(per_day=Allowance(tokens=10)),
+            KeyCharges(day=Amount(0.0, 11)),
+            SpentCap("day", "tokens", 10, 11, is_reserved=False),
+        ),
+        (
+            Rules(per_month=Allowance(usd=1.0)),
+            KeyCharges(month=Amount(2.0, 0)),
+            SpentCap("month", "usd", 1.0, 2.0, is_reserved=False),
+        ),
+        (
+            Rules(in_total=Allowance(tokens=10)),
+            KeyCharges(total=Amount(0.0, 10)),
+            SpentCap("total", "tokens", 10, 10, is_reserved=False),
+        ),
+        (
+            Rules(in_total=Allowance(usd=0.0)),
+            KeyCharges(),
+            SpentCap("total", "usd", 0.0, 0.0, is_reserved=False),
+        ),
+        (Rules(per_day=Allowance(usd=1.0)), KeyCharges(total=Amount(9.0, 9)), None),
+        (Rules(), KeyCharges(total=Amount(1e9, 10**12)), None),
+    ],
+)
+def test_each_cap_is_of_its_own_period(
+    rules: Rules, charges: KeyCharges, spent: SpentCap | None
+) -> None:
+    budget = KeyBudget(rules)
+    budget.set_charges(charges)
+    assert budget.spent_cap() == spent
+
+
+def test_the_tightest_cap_says_what_is_left() -> None:
+    budget = KeyBudget(
+        Rules(
+            per_day=Allowance(usd=1.0), per_month=Allowance(usd=10.0), in_total=Allowance(tokens=50)
+        )
+    )
+    budget.set_charges(
+        KeyCharges(day=Amount(0.25, 5), month=Amount(9.5, 20), total=Amount(30.0, 20)),
+    )
+    assert budget.left() == Allowance(usd=0.5, tokens=30)
+
+
+def test_a_new_standing_leaves_the_claims_alone() -> None:
+    budget = KeyBudget(A_DOLLAR_A_DAY)
+    reservation = budget.reserve(Amount(0.5, 0))
+    budget.set_charges(KeyCharges(day=Amount(0.25, 0)))
+    assert budget.left() == Allowance(usd=0.25)
+    budget.settle(reservation, Amount(0.5, 0))
+    assert budget.left() == Allowance(usd=0.25)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, update
+
+from podium.core.errors import StoreError
+from podium.core.run import Run
+from podium.store.sql.run_store import SqlRunStore
+from podium.store.sql.tables import METADATA, SCHEMA_VERSION, VERSIONS
+
+
+async def with_version(place: str, version: int) -> None:
+    """Make the database one of another schema."""
+    store = await SqlRunStore.open(place)
+    async with store._transaction() as connection:
+        await connection.execute(update(VERSIONS).values(version=version))
+    await store.close()
+
+
+def dump(file: Path) -> list[str]:
+    connection = sqlite3.connect(file)
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
+async def test_a_database_of_another_schema_is_refused(place: str, version: int) -> None:
+    await with_version(place, version)
+    with pytest.raises(StoreError, match=f"has schema .*, expected {SCHEMA_VERSION}; ") as refused:
+        await SqlRunStore.open(place)
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_refused_file_says_how_to_move_it_aside_and_is_unchanged(tmp_path: Path) -> None:
+    file = tmp_path / "podium.db"
+    await with_version(str(file), 12)
+    before = dump(file)
+    message = f"{file} has schema 12, expected 1; move it aside (mv {file} {file}.old)"
+    for to_read in (False, True):
+        with pytest.raises(StoreError) as refused:
+            await SqlRunStore.open(file, to_read=to_read)
+        assert str(refused.value).startswith(message)
+    assert dump(file) == before
+
+
+async def test_tables_of_another_program_are_not_used(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE runs (name TEXT)")
+    connection.close()
+    before = dump(file)
+    with pytest.raises(StoreError, match="has schema unknown, expected 1"):
+        await SqlRunStore.open(file)
+    assert dump(file) == before
+
+
+async def test_an_empty_file_that_can_only_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podium.store.sql.run_store.is_read_only", lambda location: True)
+    file = tmp_path / "empty.db"
+    file.touch()
+    with pytest.raises(StoreError, match="has schema unknown"):
+        await SqlRunStore.open(file, to_read=True)
+    assert file.stat().st_size == 0
+
+
+async def test_a_file_that_can_only_be_read_is_read_as_it_is(
+    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "podium.db"
+    store = await SqlRunStore.open(file)
+    await store.finish(make_run())
+    await store.close()
+    before = dump(file)
+    monkeypatch.setattr("podium.store.sql.run_store.is_read_only", lambda location: True)
+    store = await SqlRunStore.open(file, to_read=True)
+    (summary,) = await store.list()
+    assert (summary.id, summary.workers) == (make_run().id, ("solo",))
+    assert await store.load("last") == make_run()
+    assert await store.feedback.get(summary.id) is None
+    await store.close()
+    assert dump(file) == before
+
+
+async def test_an_open_store_is_not_in_the_way_of_opening_another(
+    place: str, make_run: Callable[..., Run]
+) -> None:
+    first = await SqlRunStore.open(place)
+    second = await SqlRunStore.open(place)
+    await first.begin(make_run())
+    assert await second.load("last") == await first.load("last")
+    await first.close()
+    await second.close()
+
+
+async def test_an_existing_database_opens_without_waiting_for_a_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podium.store.sql.database.BUSY_SECONDS", 0)
+    file = tmp_path / "podium.db"
+    await (await SqlRunStore.open(file)).close()
+    writer = sqlite3.connect(file, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    store = await SqlRunStore.open(file)
+    assert await store.list() == []
+    await store.close()
+    writer.close()
+
+
+async def test_a_new_database_has_every_table_and_index(tmp_path: Path) -> None:
+    file = tmp_path / "podium.db"
+    await (await SqlRunStore.open(file)).close()
+    database = create_engine(f"sqlite:///{file}")
+    found = inspect(database)
+    assert set(found.get_table_names()) == set(METADATA.tables)
+    for name, table in METADATA.tables.items():
+        assert [column["name"] for column in found.get_columns(name)] == table.columns.keys()
+        assert {(index["name"], *index["column_names"]) for index in found.get_indexes(name)} == {
+            (index.name, *index.columns.keys()) for index in table.indexes
+        }
+    database.dispose()
