@@ -74,7 +74,7 @@ def test_a_log_that_was_tampered_with_is_found_out(podium: Podium, home: Path) -
     connection.close()
     changed = podium("audit", "verify")
     assert changed.code == 1
-    assert changed.complaint == "the log was tampered with: entry 1 is not what was entered"
+    assert changed.complaint == "the log was tampered with: entry 1 was changed"
 
 
 def test_the_digest_that_was_noted_may_be_cut_short_and_in_capitals(podium: Podium) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import TCPConnector, web
 
 from podium.core.pool import WorkerProfile
-from podium.server.access import request_checks as pictures
+from podium.server.access import request_checks as request_checks
 from podium.server.operation.startup import DIALECTS
 from podium.workers import Endpoint, Http, connect
 from support.serving import application, serving
@@ -115,7 +115,7 @@ async def test_podium_connects_to_nothing_that_a_client_names(
         return await create(self, request, *rest)
 
     monkeypatch.setattr(TCPConnector, "_create_connection", creating)
-    monkeypatch.setattr(pictures, "addresses_of", lambda host: ["93.184.216.34"])
+    monkeypatch.setattr(request_checks, "resolve", lambda host: ["93.184.216.34"])
     received: list[Any] = []
 
     async def answer(request: web.Request) -> web.Response:

@@ -142,7 +142,7 @@ TOLD: Final = {
     "the name of a model": "a text of 1 to 200 characters",
     "the name of a participant": "a text of 1 to 64 characters",
     "stop sequences": "a list of 0 to 4",
-    "hosts of pictures": "20 are the most",
+    "hosts of pictures": "images at 21 hosts, more than 20",
     "the address of a picture": "an http or https address, got a text of 8204 characters",
     "the depth of a schema": "nests at most 64 deep",
     "the depth of a tool's parameters": "nests at most 64 deep",
