@@ -34,7 +34,7 @@ def stored() -> list[Key]:
 def record(*used: KeyUsage) -> None:
     async def write() -> None:
         store = await open_store()
-        await keys_in(store).record(used)
+        await keys_in(store).quotas.record(used)
         await store.close()
 
     asyncio.run(write())
@@ -117,8 +117,8 @@ def test_a_key_ends_on_a_day(podium: Podium) -> None:
         (("--expires", "soon"), "--expires 'soon' is not a time; give 12h, 30d or 2027-01-31"),
         (("--expires", "2020-01-31"), "is in the past"),
         (("--expires", "0d"), "is in the past"),
-        (("--scope", "write"), "there is no scope 'write'; there is ask"),
-        (("--tier", "huge"), "there is no tier 'huge'; there is mini"),
+        (("--scope", "write"), "unknown scope 'write'; expected one of ask"),
+        (("--tier", "huge"), "unknown tier 'huge'; expected one of mini"),
         (("--usd-per-day", "-1"), "greater than or equal to 0"),
         (("--usd-per-day", "inf"), "expected a finite number"),
         (("--requests-per-minute", "0"), "greater than or equal to 1"),

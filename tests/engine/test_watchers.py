@@ -66,7 +66,7 @@ async def test_a_run_that_another_process_took_over_is_stopped_and_left_to_it(
     async with AsyncPodium([worker], store=here) as podium:
         with (
             caplog.at_level(logging.WARNING),
-            pytest.raises(RunTakenOver, match="by the process another-machine:1"),
+            pytest.raises(RunTakenOver, match="by process another-machine:1"),
         ):
             await podium.run(WORKFLOW, "Why?")
     assert worker.calls <= 2, "what was under way when it was lost is all that is asked"

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.process import this_process
-from podium.core.errors import Conflict, NotFound, StoreError, TakenOver
+from podium.core.errors import Conflict, NotFound, RunTakenOver, StoreError
 from podium.core.run import Run, RunStatus
 from podium.store import IdempotentRequest
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
@@ -69,7 +69,7 @@ async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
     await here.release_claim(await here.claim("last", this_process(), takeover=True))
     assert [len(await store.list_abandoned(9)) for store in two[:2]] == [1, 1]
     assert await here.heartbeat([make_run().id]) == []
-    with pytest.raises(TakenOver):
+    with pytest.raises(RunTakenOver):
         await other.save_step(make_run().id, make_run().steps[0])
 
 
@@ -165,12 +165,12 @@ async def test_whoever_lost_a_run_cannot_write_it_any_more(
     clock.second = 11
     await other.claim(run.id, this_process())
     now = await other.load(run.id)
-    with pytest.raises(TakenOver, match="taken over by process .* missed its heartbeat"):
+    with pytest.raises(RunTakenOver, match="taken over by process .* missed its heartbeat"):
         await write(paused, replace(run, status="interrupted"))
     assert await other.load(run.id) == now
     assert [each.id for each in await other.list()] == [run.id]
     await other.finish(replace(now, status="answered", answer="Theirs."))
-    with pytest.raises(TakenOver):
+    with pytest.raises(RunTakenOver):
         await paused.save_step(run.id, run.steps[-1])
     assert (await other.load(run.id)).answer == "Theirs."
 
@@ -194,7 +194,7 @@ async def test_an_end_that_could_not_be_written_is_written_later_unless_another_
     clock.second += LEASE_SECONDS + 1
     await there.claim(lost.id, ELSEWHERE, takeover=True)
     await here.finish(replace(kept, status="answered"))
-    with pytest.raises(TakenOver):
+    with pytest.raises(RunTakenOver):
         await here.finish(replace(lost, status="answered"))
     assert [(await there.load(run.id)).status for run in (kept, lost)] == ["answered", "running"]
     await here.close()
@@ -238,7 +238,7 @@ async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_n
     )
     await other.begin(replace(run, process=this_process()))
     now = await other.load(run.id)
-    with pytest.raises(TakenOver, match=f"taken over by process {this_process()}"):
+    with pytest.raises(RunTakenOver, match=f"taken over by process {this_process()}"):
         await paused.begin(replace(run, process=ELSEWHERE))
     assert await other.load(run.id) == now
     await other.save_step(run.id, run.steps[0])
@@ -270,7 +270,7 @@ async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
         await other.claim(name, this_process())
         assert await paused.heartbeat([name]) == [name]
     assert list(paused._claims._claims) == runs[-2:]
-    with pytest.raises(TakenOver):
+    with pytest.raises(RunTakenOver):
         await paused.finish(make_run(runs[-1]))
 
 
@@ -282,12 +282,12 @@ async def test_whoever_has_a_run_again_writes_it_again(
     await first.begin(run)
     clock.second = 11
     await second.claim(run.id, ELSEWHERE)
-    with pytest.raises(TakenOver):
+    with pytest.raises(RunTakenOver):
         await first.finish(run)
     clock.second = 22
     await first.claim(run.id, ELSEWHERE)
     await first.save_step(run.id, run.steps[0])
-    with pytest.raises(TakenOver):
+    with pytest.raises(RunTakenOver):
         await second.finish(run)
 
 

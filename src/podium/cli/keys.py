@@ -32,7 +32,7 @@ from podium.config.problems import suggest
 from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
 from podium.core.run import Tier, timestamp
-from podium.server.access.tokens import ID_PREFIX, make_key
+from podium.server.access.tokens import KEY_ID_PREFIX, make_key
 from podium.store import KeyStore, RunStore, audit_in, keys_in
 from podium.store.audit import AuditDetails, local_event
 from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
@@ -344,7 +344,7 @@ def _check_excluded(excluded: frozenset[str], config: Path | None) -> frozenset[
 
 def _find(wanted: str, keys: Sequence[Key]) -> Key:
     """Find one key by its id, its name, or a unique prefix of its id."""
-    starts = (wanted, f"{ID_PREFIX}{wanted}")
+    starts = (wanted, f"{KEY_ID_PREFIX}{wanted}")
     named = [key for key in keys if key.name == wanted]
     for found in (
         [key for key in keys if key.id in starts],

@@ -36,7 +36,14 @@ from podium.engine.guardrails import Guardrail, Hook, as_guardrail
 from podium.engine.guardrails.redaction import restore_events
 from podium.engine.runner import Options
 from podium.engine.sinks import fan_out
-from podium.store import BEATS_PER_LEASE, LEASE_SECONDS, Heartbeat, NullStore, RunStore, open_store
+from podium.store import (
+    HEARTBEATS_PER_LEASE,
+    LEASE_SECONDS,
+    Heartbeat,
+    NullStore,
+    RunStore,
+    open_store,
+)
 from podium.workers import Http
 from podium.workers.mcp import McpToolbox
 
@@ -306,7 +313,7 @@ class AsyncPodium:
             toolbox = opened = McpToolbox(settings.mcp, os.environ)
             self._to_close.push_async_callback(opened.close)
             await opened.open()
-        heartbeat = Heartbeat(store, seconds=lease / BEATS_PER_LEASE)
+        heartbeat = Heartbeat(store, seconds=lease / HEARTBEATS_PER_LEASE)
         self._to_close.push_async_callback(heartbeat.close)
         call_policy = CallPolicy(retry, breaker, hedges)
         return Runtime(assembly, store, options, call_policy, toolbox, heartbeat)

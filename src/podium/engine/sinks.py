@@ -52,7 +52,7 @@ async def journal_events(
             performing.cancel()
 
     is_over = has_begun = False
-    journal = Journal(store, lost=stop, run_id=claimed.id if claimed is not None else None)
+    journal = Journal(store, on_lost=stop, run_id=claimed.id if claimed is not None else None)
     listener = fan_out(emit)
     writes_first = getattr(store, "writes_first", False)  # a store may be anyone's
 
@@ -65,7 +65,7 @@ async def journal_events(
     async def persist() -> None:
         await journal.drain()
         if claimed is None:
-            journal.insist()
+            journal.require_begun()
 
     async def end() -> None:
         await journal.close()

@@ -97,12 +97,12 @@ class RunStore(Protocol):
     """Stores runs.
 
     Methods raise `StoreError` when the store fails. Those that write to a run begun or claimed
-    here raise `TakenOver` when another process has claimed it since.
+    here raise `RunTakenOver` when another process has claimed it since.
     """
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has; raises
-        `TakenOver` if it is new here and another process began it."""
+        `RunTakenOver` if it is new here and another process began it."""
         ...
 
     async def save_round(self, run_id: str, round_: Round) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from podium.core.errors import PodiumError, StoreError, TakenOver, UsageError
+from podium.core.errors import PodiumError, RunTakenOver, StoreError, UsageError
 from podium.core.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
 from podium.store.base import LEASE_SECONDS, RunStore
 
@@ -38,12 +38,12 @@ class Journal:
         store: RunStore,
         *,
         backlog: int = BACKLOG,
-        on_lost: Callable[[TakenOver], None] | None = None,
+        on_lost: Callable[[RunTakenOver], None] | None = None,
         run_id: str | None = None,
     ) -> None:
         self._store = store
         self._on_lost = on_lost
-        self._taken_over: TakenOver | None = None
+        self._taken_over: RunTakenOver | None = None
         self._limit = backlog
         self._backlog: deque[StoredEvent] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -64,7 +64,7 @@ class Journal:
         return self._error
 
     @property
-    def taken_over(self) -> TakenOver | None:
+    def taken_over(self) -> RunTakenOver | None:
         """The error if another process has taken the run over; nothing more is written then."""
         return self._taken_over
 
@@ -74,7 +74,7 @@ class Journal:
             self._closed = True
             raise self._error
 
-    def lose(self, error: TakenOver) -> None:
+    def lose(self, error: RunTakenOver) -> None:
         """Stop writing, because another process has taken the run over."""
         self._closed = True
         self._backlog.clear()
@@ -122,7 +122,7 @@ class Journal:
             event = self._backlog.popleft()
             try:
                 await self._write(event)
-            except TakenOver as error:
+            except RunTakenOver as error:
                 self.lose(error)
             except StoreError as error:
                 self._fall_behind(error)
@@ -204,4 +204,4 @@ class Heartbeat:
             return
         for journal in tuple(self._journals):
             if journal.run_id in lost:
-                journal.lose(TakenOver(f"{journal.run_id} was taken over by another process"))
+                journal.lose(RunTakenOver(f"{journal.run_id} was taken over by another process"))

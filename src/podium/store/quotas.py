@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, final
 
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 from podium.core.run import Run, Tier
 from podium.core.usage import Usage
 from podium.store.keys import KeyUsage, Rules
@@ -28,7 +28,7 @@ MODEL_OF: Final[Mapping[Tier, str]] = MappingProxyType(
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Amount:
     """Money and tokens."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.core.budget import Budget, Hold, Ledger, Left
+from podium.core.budget import Budget, CallReservation, Ledger, Remaining
 from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
@@ -25,7 +25,7 @@ def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> Non
     assert reservation.expected == Amount(0.75, 60)
     assert budget.left() == Allowance(usd=0.25, tokens=40)
     assert budget.left(own=reservation.expected) == Allowance(usd=1.0, tokens=100)
-    assert reservation.left == Left(tokens=100, usd=1.0)
+    assert reservation.left == Remaining(tokens=100, usd=1.0)
 
 
 def test_a_claim_is_no_more_than_what_is_left() -> None:
@@ -52,13 +52,13 @@ def test_tabs_of_fractions_leave_no_crumbs() -> None:
 def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     reservation, other = budget.reserve(Amount(0.25, 0)), budget.reserve(Amount(0.25, 0))
-    reservation.hold(Hold(usd=0.125))
+    reservation.hold(CallReservation(usd=0.125))
     assert other.left.usd == 0.75, "within the estimate"
-    reservation.hold(Hold(usd=0.5))
+    reservation.hold(CallReservation(usd=0.5))
     assert (reservation.left.usd, other.left.usd) == (0.125, 0.375)
     assert budget.left() == Allowance(usd=0.5), "what calls hold keeps nobody from beginning"
-    reservation.settle(Hold(usd=0.5), 10, 0.25)
-    reservation.settle(Hold(usd=0.125), 10, 0.125)
+    reservation.settle(CallReservation(usd=0.5), 10, 0.25)
+    reservation.settle(CallReservation(usd=0.125), 10, 0.125)
     assert reservation.expected == Amount(0.375, 20)
     assert other.left.usd == 0.625
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from podium.core.budget import Budget, Hold, Ledger
+from podium.core.budget import Budget, CallReservation, Ledger
 from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
@@ -50,7 +50,7 @@ class InFlight(NamedTuple):
 
     ledger: Ledger
     reservation: Reservation
-    calls: list[Hold]
+    calls: list[CallReservation]
 
 
 @given(rules=_ROOMY_RULES, data=st.data())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
+from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
 from podium.core.run import Run
 from podium.core.usage import Usage
 from podium.server.access import quotas
@@ -202,7 +202,7 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
         with pytest.raises(ApiError, match="cannot be looked up") as caught:
             await cut_off.access.reserve(second, model="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
-        with pytest.raises(BudgetUnseen, match="cannot look up what this key has left"):
+        with pytest.raises(BudgetUnavailable, match="cannot look up what this key has left"):
             await hold_of(first, 500)
         account = first.quota.account
         assert account is not None
@@ -355,7 +355,7 @@ async def test_what_changes_while_a_till_recovers_is_written_too(
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.05)
         await asyncio.sleep(0.02)  # its time to be written passes meanwhile
         recovered.set()
-        with pytest.raises(BudgetUnseen):
+        with pytest.raises(BudgetUnavailable):
             await refused
         await later
         await replicas.see(0.05)
@@ -399,7 +399,7 @@ async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
         await seen.wait()
         replicas.kill(killed)
         released.set()
-        with pytest.raises(BudgetUnseen):
+        with pytest.raises(BudgetUnavailable):
             await holding
         await replicas.let_leases_run_out()
         other = await living.begin(replicas.made)

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final
 
 from podium.core.budget import Account, Budget
-from podium.core.errors import BudgetUnseen, StoreError
+from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
 from podium.core.run import Run
 from podium.core.usage import Usage
@@ -254,7 +254,7 @@ class KeyAuthenticator:
         else:
             try:
                 granted = await account.shared.open(model, estimate)
-            except BudgetUnseen as error:
+            except BudgetUnavailable as error:
                 raise budget_unavailable() from error
             if granted is None:
                 raise out_of_budget(principal.name, account.budget.spent_cap())

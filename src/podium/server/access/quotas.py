@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar, get_args
 
-from podium.core.budget import Hold, Left
-from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
+from podium.core.budget import CallReservation, Remaining
+from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
 from podium.server.access.usage import BackgroundWriter
 from podium.store.keys import NO_CAP, Allowance, Rules
 from podium.store.quotas import (
@@ -302,10 +302,10 @@ class Reservation:
         return larger_of(self._estimate, self.needed)
 
     @property
-    def left(self) -> Left:
+    def left(self) -> Remaining:
         """What another call of the request may use."""
         allowed, own = self._budget.left_for_calls(self.reserved), self.needed
-        return Left(
+        return Remaining(
             None if allowed.tokens is None else allowed.tokens - own.tokens,
             None if allowed.usd is None else allowed.usd - own.usd,
         )
@@ -324,11 +324,11 @@ class Reservation:
         """Build the error that names the key's tightest budget."""
         return self._budget.exhausted(cap)
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: CallReservation) -> None:
         """Begin a call that may use so much."""
         self._change(Amount(hold.usd, hold.tokens), ZERO, 1)
 
-    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
         """End a call that used so much."""
         self._change(Amount(-hold.usd, -hold.tokens), Amount(usd, tokens), -1)
         if self._budget.shared is not None:
@@ -406,7 +406,7 @@ class SharedBudget:
 
     async def open(self, model: str, estimate: Amount) -> Reservation | None:
         """Reserve the estimate for a request, or what is left; None if nothing is. Raises
-        `BudgetUnseen` if the store cannot be reached."""
+        `BudgetUnavailable` if the store cannot be reached."""
         row = ReservationRow(
             id=secrets.token_hex(16),
             key_id=self._key_id,
@@ -480,7 +480,7 @@ class SharedBudget:
             except StoreError as error:
                 log.warning("cannot look up the budgets of keys: %s", error)
                 self._retry(changed)
-                _fail(answers, BudgetUnseen(f"cannot look up what this key has left: {error}"))
+                _fail(answers, BudgetUnavailable(f"cannot look up what this key has left: {error}"))
                 failed = True
                 continue
             except BaseException as error:  # no caller may wait for ever

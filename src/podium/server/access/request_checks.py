@@ -30,7 +30,7 @@ from podium.core.errors import ConfigError
 from podium.core.request import Image, Message, ToolResult
 from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
-from podium.workers.http import HEADER, come_through
+from podium.workers.http import HEADER, count_hops
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing; a page of another origin cannot read their responses."""
@@ -168,7 +168,7 @@ def enter_hop(headers: Headers) -> AbstractContextManager[None]:
     """Return a block for the calls of a request; raises `ApiError` after too many hops."""
     value = headers.get(HEADER.lower())
     if value is None:
-        return come_through(1)
+        return count_hops(1)
     if not (value.isascii() and value.isdigit() and len(value) < 5):
         raise invalid(HEADER, f"{HEADER}: expected a whole number, got {value[:40]!r}")
     if int(value) > MAX_HOPS:
@@ -178,7 +178,7 @@ def enter_hop(headers: Headers) -> AbstractContextManager[None]:
         )
         LOGGER.warning("refused: %s", problem)  # the operator must act
         raise ApiError("invalid", problem)
-    return come_through(int(value) + 1)
+    return count_hops(int(value) + 1)
 
 
 def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from podium.core.errors import StoreError
-from podium.core.frozen import quick
+from podium.core.frozen import fast_init
 from podium.core.pool import Pool
 from podium.core.usage import Usage
 from podium.store.keys import KeyUsage
@@ -120,7 +120,7 @@ class TokenCounts(NamedTuple):
 
 
 @final
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class RequestUsage:
     """What a request used. Unknown parts are None; `assumed` is charged besides what is known.

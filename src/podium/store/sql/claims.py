@@ -2,7 +2,7 @@
 
 A running run has a claim: a number that grows each time a process claims the run. Each write names
 the number that its process holds; after another process has claimed the run, nothing is written and
-`TakenOver` is raised. A paused process therefore cannot overwrite what was done in its place.
+`RunTakenOver` is raised. A paused process therefore cannot overwrite what was done in its place.
 
 A claim is valid while its process sends heartbeats: one that misses them for the time of a lease
 loses its runs.
@@ -21,7 +21,7 @@ from sqlalchemy import case, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.process import is_gone
-from podium.core.errors import Conflict, TakenOver
+from podium.core.errors import Conflict, RunTakenOver
 from podium.core.run import Run, timestamp
 from podium.store.base import RECENT_HOURS, AbandonedRun
 from podium.store.sql.database import Transaction
@@ -135,7 +135,7 @@ class ClaimTable:
 
     async def begin(self, connection: AsyncConnection, run: Run) -> None:
         """Write the row of a run that begins or resumes here, as the first statement of a
-        transaction; raises `TakenOver` if another process began it."""
+        transaction; raises `RunTakenOver` if another process began it."""
         row, dialect = run_row(run, self._clock()), connection.dialect.name
         if run.id in self._claims:
             await self.fence(connection, [run.id])
@@ -156,8 +156,8 @@ class ClaimTable:
     async def touch(
         self, connection: AsyncConnection, run_id: str, *, progress: bool = False
     ) -> None:
-        """Renew the lease of a run; raises `TakenOver` or `NotFound`. `progress` resets the count
-        of takeovers."""
+        """Renew the lease of a run; raises `RunTakenOver` or `NotFound`. `progress` resets its
+        takeovers."""
         values: dict[str, str | int] = {"updated_at": self._clock()}
         if progress:
             values["takeovers"] = 0
@@ -191,7 +191,7 @@ class ClaimTable:
 
     async def fence(self, connection: AsyncConnection, run_ids: Sequence[str]) -> None:
         """Keep other processes from claiming these runs until the transaction ends, as its first
-        statement; raises `TakenOver` if one has."""
+        statement; raises `RunTakenOver` if one has."""
         known = [run_id for run_id in run_ids if run_id in self._claims]
         if known and await self._renew(connection, known) < len(known):
             await self._check(connection, known)
@@ -265,10 +265,10 @@ class ClaimTable:
         for run_id in await self._find_lost(connection, known):
             raise await self._taken_over(connection, run_id)
 
-    async def _taken_over(self, connection: AsyncConnection, run_id: str) -> TakenOver:
+    async def _taken_over(self, connection: AsyncConnection, run_id: str) -> RunTakenOver:
         query = select(func.max(RUNS.c.process)).where(RUNS.c.id == run_id)
         process = (await connection.execute(query)).scalar_one()
-        return TakenOver(
+        return RunTakenOver(
             f"{run_id} was taken over by process {process or 'unknown'}: this process missed its "
             f"heartbeat for longer than the lease; it writes nothing more of the run"
         )
