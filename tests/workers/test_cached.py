@@ -302,7 +302,7 @@ async def test_a_broken_file_is_told_once_and_the_cache_goes_on_in_memory(
     assert worker.calls == 2
     (told,) = caplog.records
     assert told.levelno == logging.WARNING
-    assert "kept in memory only" in told.getMessage()
+    assert "cached in memory only" in told.getMessage()
     assert str(file) in told.getMessage()
 
 
@@ -359,7 +359,7 @@ def test_a_disk_without_room_stops_nothing(tmp_path: Path) -> None:
         check=True,
     )
     assert ended.stdout.split() == ["300"]
-    assert ended.stderr.count("kept in memory only") == 1
+    assert ended.stderr.count("cached in memory only") == 1
 
 
 MANY = """

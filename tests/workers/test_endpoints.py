@@ -7,7 +7,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.worker import Worker
 from podium.workers import KNOWN_ENDPOINTS, Endpoint, Http, connect
 from podium.workers.anthropic import AnthropicWorker
-from podium.workers.compatible import CompatibleWorker
+from podium.workers.chat import CompatibleWorker
 from podium.workers.google import GoogleWorker
 from podium.workers.hosted import HostedWorker
 from podium.workers.openai import OpenAIWorker, ResponsesWorker

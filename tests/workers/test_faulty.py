@@ -187,7 +187,7 @@ async def test_it_remembers_no_more_requests_than_it_says(monkeypatch: pytest.Mo
     monkeypatch.setattr(faulty, "MOST_REMEMBERED", 3)
     worker = disturbed(Faults())
     await outcomes(worker, [str(number) for number in range(10)])
-    assert len(worker._asked) == 3
+    assert len(worker._call_counts) == 3
 
 
 def test_shares_that_make_no_sense_are_refused() -> None:

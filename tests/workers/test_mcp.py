@@ -29,7 +29,7 @@ from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker, mcp
-from podium.workers.mcp import LONGEST_NAME, McpToolbox, tool_name
+from podium.workers.mcp import LONGEST_NAME, McpServers, tool_name
 from support import mcp_peer
 from support.stage import Actor
 from support.tool_servers import odd_server
@@ -38,8 +38,8 @@ ALONE = FixedConductor(Workflow((Step("a", "do it"),)))
 
 
 @asynccontextmanager
-async def opened(*servers: McpSettings) -> AsyncIterator[McpToolbox]:
-    box = McpToolbox(servers, os.environ)
+async def opened(*servers: McpSettings) -> AsyncIterator[McpServers]:
+    box = McpServers(servers, os.environ)
     try:
         await box.open()
         yield box

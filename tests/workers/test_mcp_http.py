@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from podium.config import McpSettings
 from podium.core.request import ToolCall, ToolResult
-from podium.workers.mcp import McpToolbox
+from podium.workers.mcp import McpServers
 
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -70,7 +70,7 @@ def words(text: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def listening(odd: Odd, **more: Any) -> AsyncIterator[McpToolbox]:
+async def listening(odd: Odd, **more: Any) -> AsyncIterator[McpServers]:
     application = web.Application()
     application.router.add_route("*", "/mcp", odd.answer)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
@@ -79,7 +79,7 @@ async def listening(odd: Odd, **more: Any) -> AsyncIterator[McpToolbox]:
     await site.start()
     port = runner.addresses[0][1]
     settings = McpSettings(name="far", url=f"http://127.0.0.1:{port}/mcp", **more)
-    box = McpToolbox([settings], {"FAR_KEY": KEY})
+    box = McpServers([settings], {"FAR_KEY": KEY})
     try:
         await box.open()
         yield box
@@ -88,7 +88,7 @@ async def listening(odd: Odd, **more: Any) -> AsyncIterator[McpToolbox]:
         await runner.cleanup()
 
 
-async def used(box: McpToolbox) -> ToolResult:
+async def used(box: McpServers) -> ToolResult:
     return await box.call(ToolCall("c", "far__t", "{}"))
 
 
@@ -124,7 +124,7 @@ async def test_tools_of_the_official_server_are_used(json_response: bool) -> Non
         raise ValueError("the disk is full")
 
     async with official(peer, json_response=json_response) as url:
-        box = McpToolbox([McpSettings(name="far", url=url)], {})
+        box = McpServers([McpSettings(name="far", url=url)], {})
         await box.open()
         add_tool, _ = box.tools
         assert (add_tool.name, add_tool.description) == ("far__add", "Adds two whole numbers.")
@@ -241,7 +241,7 @@ async def test_a_server_that_hangs_is_not_waited_for_and_is_told() -> None:
 
 
 async def test_a_server_that_is_not_there_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    box = McpToolbox([McpSettings(name="far", url="http://127.0.0.1:1/mcp")], {})
+    box = McpServers([McpSettings(name="far", url="http://127.0.0.1:1/mcp")], {})
     await box.open()
     assert box.tools == ()
     await box.close()
@@ -250,7 +250,7 @@ async def test_a_server_that_is_not_there_is_left_out(caplog: pytest.LogCaptureF
 
 async def test_a_key_that_is_not_set_is_named(caplog: pytest.LogCaptureFixture) -> None:
     settings = McpSettings(name="far", url="http://127.0.0.1:1/mcp", key_env="NO_SUCH_KEY")
-    box = McpToolbox([settings], {"NO_SUCH_KEY": " "})
+    box = McpServers([settings], {"NO_SUCH_KEY": " "})
     await box.open()
     await box.close()
     assert "far needs NO_SUCH_KEY; set it in the environment" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 from podium.config import McpSettings
 from podium.core.request import ToolCall, ToolResult
 from podium.workers import mcp_connection
-from podium.workers.mcp import McpToolbox
+from podium.workers.mcp import McpServers
 from support.tool_servers import odd_server
 
 
@@ -24,8 +24,8 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(*servers: McpSettings) -> AsyncIterator[McpToolbox]:
-    box = McpToolbox(servers, os.environ)
+async def opened(*servers: McpSettings) -> AsyncIterator[McpServers]:
+    box = McpServers(servers, os.environ)
     try:
         await box.open()
         yield box
@@ -33,7 +33,7 @@ async def opened(*servers: McpSettings) -> AsyncIterator[McpToolbox]:
         await box.close()
 
 
-async def used(box: McpToolbox, name: str = "odd__echo", arguments: str = "{}") -> ToolResult:
+async def used(box: McpServers, name: str = "odd__echo", arguments: str = "{}") -> ToolResult:
     return await box.call(ToolCall("call_1", name, arguments))
 
 

@@ -45,7 +45,7 @@ from podium.store import (
     open_store,
 )
 from podium.workers import Http
-from podium.workers.mcp import McpToolbox
+from podium.workers.mcp import McpServers
 
 Result = TypeVar("Result")
 
@@ -310,7 +310,7 @@ class AsyncPodium:
         self._to_close.push_async_callback(assembly.close)
         toolbox = self._toolbox
         if toolbox is None and settings is not None and settings.mcp:
-            toolbox = opened = McpToolbox(settings.mcp, os.environ)
+            toolbox = opened = McpServers(settings.mcp, os.environ)
             self._to_close.push_async_callback(opened.close)
             await opened.open()
         heartbeat = Heartbeat(store, seconds=lease / HEARTBEATS_PER_LEASE)

@@ -284,7 +284,7 @@ def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path
 def _alpha(config: AdapterConfig) -> float:
     """Alpha as llama.cpp wants it, which always divides it by the rank."""
     for name, none in INEXPRESSIBLE.items():
-        if (value := config.said.get(name, none)) and value != none:
+        if (value := config.raw.get(name, none)) and value != none:
             raise ConfigError(
                 f"{config.path} has {name} = {value!r}, which an adapter of llama.cpp cannot hold; "
                 f"train without it"

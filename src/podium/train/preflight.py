@@ -241,7 +241,7 @@ def check_adapters(recipe: Recipe) -> None:
                 f"{key}: {adapter} has rank {found.rank} and alpha {found.alpha:g}, but the "
                 f"recipe says {lora.rank} and {lora.alpha:g}; let them be the same"
             )
-        targets = found.said.get("target_modules")
+        targets = found.raw.get("target_modules")
         if isinstance(targets, list) and set(targets) != lora.targets:
             raise ConfigError(
                 f"{key}: {adapter} is for {', '.join(sorted(targets))}, but model.lora.targets are "

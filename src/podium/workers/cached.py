@@ -54,9 +54,9 @@ class ReplyCache:
     """Keeps replies by key, in a file or, without a path, in memory.
 
     The least recently used are dropped beyond `max_bytes`; a reply over a quarter of that is not
-    kept. Several processes may share one file; in one process a cache belongs to one event loop at
-    a time. `hits` counts cached replies, `shared` replies that another caller was already waiting
-    for, `misses` calls that were made.
+    cached. Several processes may share one file; in one process a cache belongs to one event
+    loop at a time. `hits` counts cached replies, `shared` replies that another caller was already
+    waiting for, `misses` calls that were made.
     """
 
     def __init__(self, path: Path | None, max_bytes: int) -> None:
@@ -174,8 +174,8 @@ class ReplyCache:
 
     def _drop_file(self, error: Exception) -> None:
         log.warning(
-            "replies are kept in memory only, since the cache %s cannot be used: %s; "
-            "free or mend it, or move it away, before the next run",
+            "the reply cache %s cannot be used: %s; replies are cached in memory only; "
+            "free disk space, or repair or move the file, before the next run",
             self.path,
             error,
         )
@@ -208,11 +208,11 @@ class CachedWorker:
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Stream the cached reply at once, or the worker's, which is then cached."""
         key = self._key(request)
-        kept = self._cache.get(key)
-        if kept is not None:
-            if kept.text:
-                yield Delta(kept.text)
-            yield kept
+        cached = self._cache.get(key)
+        if cached is not None:
+            if cached.text:
+                yield Delta(cached.text)
+            yield cached
             return
         self._cache.misses += 1
         async with aclosing(self._worker.stream(request)) as pieces:

@@ -93,7 +93,7 @@ _FACTORIES: Final[Mapping[str, str]] = MappingProxyType(
         "openai": "podium.workers.openai:openai_worker",
         "anthropic": "podium.workers.anthropic:AnthropicWorker",
         "google": "podium.workers.google:GoogleWorker",
-        "openai-compatible": "podium.workers.compatible:CompatibleWorker",
+        "openai-compatible": "podium.workers.chat:CompatibleWorker",
         "llamacpp": "podium.workers.llamacpp:LlamaCppWorker",
         "transformers": "podium.workers.transformers:TransformersWorker",
         "scripted": "podium.workers.scripted:scripted_worker",

@@ -66,25 +66,25 @@ def error_from_status(
 ) -> WorkerError:
     """Return the error of a response with a bad status."""
     document = _parsed(body)
-    said = _vendor_message(document) or body.decode("utf-8", "replace")
+    detail = _vendor_message(document) or body.decode("utf-8", "replace")
     if 300 <= status < 400:
         target = shown(headers.get("Location", "nowhere"))
-        said = f"redirected to {target}; set base_url to that address"
+        detail = f"redirected to {target}; set base_url to that address"
     wait = _retry_after(headers, document)
     line = f"{worker} answered HTTP {status}"
     if status == 429 and _named_status(_error_in(document)) == _OUT_OF_CREDIT:
         status = _OUT_OF_CREDIT
     names = _names(_error_in(document))
-    return _error(status, line, said, wait, names, billed=status in _MAYBE_BILLED)
+    return _error(status, line, detail, wait, names, billed=status in _MAYBE_BILLED)
 
 
 def error_from_stream(worker: str, error: Any) -> WorkerError:
     """Return the error that a vendor reported inside or instead of a reply."""
     label = next((name for name in _names(error) if isinstance(name, str) and name), "")
-    said = ": ".join(filter(None, (label, _vendor_message({"error": error}))))
+    detail = ": ".join(filter(None, (label, _vendor_message({"error": error}))))
     line = f"{worker} failed in the middle of its reply"
     wait = _retry_after({}, {"error": error})
-    return _error(_named_status(error) or 500, line, said, wait, _names(error), billed=True)
+    return _error(_named_status(error) or 500, line, detail, wait, _names(error), billed=True)
 
 
 def truncated_stream(worker: str) -> WorkerError:
@@ -115,23 +115,23 @@ def redact_key(message: str, key: str) -> str:
 def _error(
     status: int,
     line: str,
-    said: str,
+    detail: str,
     retry_after: float | None,
     names: list[Any],
     *,
     billed: bool,
 ) -> WorkerError:
     """Classify; the remedy comes before the vendor's words, which are cut."""
-    said = f": {said}" if said else ""
+    detail = f": {detail}" if detail else ""
     if status in (401, 403):
-        return AuthenticationFailed(f"{line}, so check its key and what that may use{said}")
+        return AuthenticationFailed(f"{line}, so check its key and what that may use{detail}")
     if status == 429:
-        return RateLimited(f"{line}{said}", retry_after=retry_after, billed=billed)
+        return RateLimited(f"{line}{detail}", retry_after=retry_after, billed=billed)
     if status in (408, 409, 425) or status >= 500:
-        return Unavailable(f"{line}{said}", retry_after=retry_after, billed=billed)
-    if any(_TOO_LONG.search(str(each)) for each in (said, *names)):
-        return PromptTooLong(f"{line}, for the prompt is too long{said}", billed=billed)
-    return RequestRefused(f"{line}{said}", billed=billed)
+        return Unavailable(f"{line}{detail}", retry_after=retry_after, billed=billed)
+    if any(_TOO_LONG.search(str(each)) for each in (detail, *names)):
+        return PromptTooLong(f"{line}, for the prompt is too long{detail}", billed=billed)
+    return RequestRefused(f"{line}{detail}", billed=billed)
 
 
 def _parsed(body: bytes) -> Any:

@@ -134,7 +134,7 @@ class FaultyWorker:
         self.calls = 0
         self._seed = seed
         self._sleep = sleep
-        self._asked: OrderedDict[bytes, int] = OrderedDict()
+        self._call_counts: OrderedDict[bytes, int] = OrderedDict()
 
     async def reply(self, request: Request) -> Reply:
         """Return the worker's reply, or fail."""
@@ -171,12 +171,12 @@ class FaultyWorker:
 
     def _draw(self, request: Request) -> _Draw:
         """Draw this call's fault; a request's limits, which budgets change, play no part."""
-        words = repr(request.messages).encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(words, digest_size=16).digest()
-        before = self._asked.pop(digest, 0)
-        self._asked[digest] = before + 1
-        if len(self._asked) > MOST_REMEMBERED:
-            self._asked.popitem(last=False)
+        text = repr(request.messages).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(text, digest_size=16).digest()
+        before = self._call_counts.pop(digest, 0)
+        self._call_counts[digest] = before + 1
+        if len(self._call_counts) > MOST_REMEMBERED:
+            self._call_counts.popitem(last=False)
         self.calls += 1
         chance = random.Random(  # noqa: S311 -- a rehearsal must be repeatable, not unguessable
             f"{self._seed}:{self.profile.name}:{digest.hex()}:{before}"
@@ -203,15 +203,15 @@ class FaultyWorker:
     def _refusal(self, draw: _Draw) -> WorkerError | None:
         """Return the error of a failed call, worded as the real one."""
         name = self.profile.name
-        said = b'{"error": {"message": "injected"}}'
+        body = b'{"error": {"message": "injected"}}'
         match draw.kind:
             case "rate_limited":
-                return error_from_status(name, 429, {}, said)
+                return error_from_status(name, 429, {}, body)
             case "rate_limited_with_retry_after":
                 wait = {"Retry-After": f"{self.faults.retry_after_seconds:.3f}"}
-                return error_from_status(name, 429, wait, said)
+                return error_from_status(name, 429, wait, body)
             case "server_error":
-                return error_from_status(name, draw.chance.choice(_SERVER_ERRORS), {}, said)
+                return error_from_status(name, draw.chance.choice(_SERVER_ERRORS), {}, body)
             case "reset":
                 return Unavailable(
                     f"{name} broke the connection off: reset by peer (injected)", billed=True

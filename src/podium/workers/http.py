@@ -200,8 +200,10 @@ class Http:
         )
         try:
             if not 200 <= response.status < 300:
-                said = await _read_some(response)
-                raise errors.error_from_status(call.worker, response.status, response.headers, said)
+                error_body = await _read_some(response)
+                raise errors.error_from_status(
+                    call.worker, response.status, response.headers, error_body
+                )
             yield response
         except BaseException:
             response.close()
@@ -279,14 +281,14 @@ def _fault(error: Exception, worker: str) -> WorkerError:
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
     """Read the beginning of an error body, within a time limit."""
-    said = b""
+    error_body = b""
     with suppress(TimeoutError):
         async with asyncio.timeout(ERROR_SECONDS):
             async for piece in response.content.iter_any():
-                said += piece
-                if len(said) >= MAX_ERROR_BYTES:
+                error_body += piece
+                if len(error_body) >= MAX_ERROR_BYTES:
                     break
-    return said[:MAX_ERROR_BYTES]
+    return error_body[:MAX_ERROR_BYTES]
 
 
 class _Body:

@@ -27,9 +27,7 @@ from podium.core.errors import ConfigError, RequestRefused, StoreError
 from podium.core.pool import Capability, WorkerProfile
 from podium.core.request import Delta, Reply, Request
 from podium.core.usage import Number
-from podium.workers.chat import ChatDialect
-from podium.workers.chat_reply import read_reply
-from podium.workers.compatible import CompatibleWorker
+from podium.workers.chat import ChatVariant, CompatibleWorker, read_reply
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document
 from podium.workers.hosted import refuse_owned
@@ -38,7 +36,7 @@ from podium.workers.local import weights
 from podium.workers.local.llama_server import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.workers.translation import with_system
 
-DIALECT: Final = ChatDialect(grammar="grammar", thinking="reasoning_content")
+VARIANT: Final = ChatVariant(grammar="grammar", thinking="reasoning_content")
 
 ONE_CALL_A_CONNECTION: Final = {"Connection": "close"}
 """llama.cpp closes a connection after streaming without announcing it; the next call on it would
@@ -181,13 +179,13 @@ class _ServedWorker(CompatibleWorker):
         self._server = server
 
     @property
-    def dialect(self) -> ChatDialect:
+    def variant(self) -> ChatVariant:
         """llama.cpp's own."""
-        return DIALECT
+        return VARIANT
 
     def parse_reply(self, document: Document, request: Request) -> Reply:
         """Parse a whole completion, which, unlike a streamed one, repeats the prefill."""
-        whole = replace(DIALECT, echoes_prefill=True)
+        whole = replace(VARIANT, echoes_prefill=True)
         return read_reply(document, request, self.profile, whole, self.label)
 
 

@@ -76,7 +76,7 @@ class McpSessionExpired(McpServerError):
     """The server no longer knows the session; the request was not carried out."""
 
 
-class McpToolbox:
+class McpServers:
     """The tools of several MCP servers, each named `SERVER__TOOL`. Open it, and close it."""
 
     def __init__(self, servers: Sequence[McpSettings], environment: Mapping[str, str]) -> None:

@@ -433,7 +433,7 @@ def _without_length(response: httpx2.Response) -> dict[str, str]:
 
 
 def _failure(request: httpx2.Request, message: str, code: int = _HTTP_FAILURE) -> httpx2.Response:
-    """Return a response that carries the failure to whoever sent the request."""
+    """Return a response that carries the failure to the sender of the request."""
     number = _request_id(request.content, is_answer=False)
     if number is None:
         return httpx2.Response(202)

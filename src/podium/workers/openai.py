@@ -24,8 +24,7 @@ from podium.core.request import (
 )
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.workers import errors, fields, translation
-from podium.workers.chat import SCHEMA_NAME
-from podium.workers.compatible import CompatibleWorker
+from podium.workers.chat import SCHEMA_NAME, CompatibleWorker
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document, MalformedReply
 from podium.workers.hosted import HostedWorker
@@ -139,10 +138,10 @@ class ResponsesWorker(HostedWorker):
                 raise translation.unsupported_part(part, message, self.profile)
         for thinking in translation.own_thinking(message, self.profile):
             if thinking.opaque:
-                kept = translation.load_opaque(thinking, dict, self.profile)
-                if kept.get("type") != "reasoning":  # nothing else may be slipped in here
+                opaque_item = translation.load_opaque(thinking, dict, self.profile)
+                if opaque_item.get("type") != "reasoning":  # nothing else may be slipped in here
                     raise translation.thinking_changed_error(self.profile)
-                yield kept
+                yield opaque_item
         if message.text:
             yield {"type": "message", "role": "assistant", "content": message.text}
         for call in translation.parts_of_type(message, ToolCall):
@@ -197,7 +196,7 @@ def read_response(document: Document, asked_model: str, label: str) -> Reply:
     status = fields.get_text(document, "status")
     if status not in ("completed", "incomplete"):
         raise MalformedReply(f"expected a completed response, got status {status!r}")
-    words: list[str] = []
+    texts: list[str] = []
     calls: list[ToolCall] = []
     thinking: list[Thinking] = []
     refused = False
@@ -205,7 +204,7 @@ def read_response(document: Document, asked_model: str, label: str) -> Reply:
         kind = fields.get_text(item, "type")
         if kind == "message":
             for content in fields.get_objects(item, "content"):
-                words.append(fields.get_text(content, "text") + fields.get_text(content, "refusal"))
+                texts.append(fields.get_text(content, "text") + fields.get_text(content, "refusal"))
                 refused = refused or content.get("type") == "refusal"
         elif kind == "function_call":
             name, arguments = fields.get_text(item, "name"), fields.get_text(item, "arguments")
@@ -217,7 +216,7 @@ def read_response(document: Document, asked_model: str, label: str) -> Reply:
         reason = fields.get_text(fields.get_object(document, "incomplete_details"), "reason")
         finish = "refused" if reason == "content_filter" else "length"
     return Reply(
-        text="".join(words),
+        text="".join(texts),
         usage=usage_of(fields.get_object(document, "usage")),
         finish="refused" if refused else finish,
         tool_calls=tuple(calls),
@@ -244,11 +243,13 @@ def usage_of(document: Document) -> Usage:
 
 def _thinking(item: Document, asked_model: str) -> Thinking:
     """Return a reasoning item's text, and the item itself to send back unread."""
-    said = fields.get_objects(item, "summary") + fields.get_objects(item, "content")
-    kept = {key: item[key] for key in ("type", "id", "summary", "encrypted_content") if key in item}
-    opaque = json.dumps(kept) if item.get("encrypted_content") else ""
+    parts = fields.get_objects(item, "summary") + fields.get_objects(item, "content")
+    opaque_item = {
+        key: item[key] for key in ("type", "id", "summary", "encrypted_content") if key in item
+    }
+    opaque = json.dumps(opaque_item) if item.get("encrypted_content") else ""
     return Thinking(
-        "\n\n".join(fields.get_text(part, "text") for part in said), opaque, asked_model
+        "\n\n".join(fields.get_text(part, "text") for part in parts), opaque, asked_model
     )
 
 
@@ -256,8 +257,8 @@ def _tool_result(result: ToolResult) -> str | list[dict[str, str]]:
     text = f"Error: {result.text}" if result.is_error else result.text
     if not result.images:
         return text
-    words = [{"type": "input_text", "text": text}] if text else []
-    return [*words, *map(_image, result.images)]
+    texts = [{"type": "input_text", "text": text}] if text else []
+    return [*texts, *map(_image, result.images)]
 
 
 def _image(image: Image) -> dict[str, str]:

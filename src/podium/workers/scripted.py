@@ -49,8 +49,8 @@ class ToolScript:
         """Return the next line of the conversation."""
         results = [part for part in request.messages[-1].parts if isinstance(part, ToolResult)]
         if results:
-            said = "; ".join(result.text for result in results)
-            return self.tool_reply.replace(RESULT, said)
+            text = "; ".join(result.text for result in results)
+            return self.tool_reply.replace(RESULT, text)
         if not request.tools or request.tool_choice == "none":
             return self.reply
         tool = next((t for t in request.tools if t.name == request.tool_choice), request.tools[0])
@@ -167,8 +167,8 @@ def scripted_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> S
             return ScriptedWorker(profile, line)
         case [str(), *_] as lines, None, _ if all(isinstance(line, str) for line in lines):
             return ScriptedWorker(profile, lines)
-        case str() as line, str() as told, Mapping() as arguments:
-            return ScriptedWorker(profile, ToolScript(line, told, arguments))
+        case str() as line, str() as tool_reply, Mapping() as arguments:
+            return ScriptedWorker(profile, ToolScript(line, tool_reply, arguments))
         case _:
             raise ConfigError(
                 f"worker {profile.name!r} is scripted and needs what it says: "

@@ -53,7 +53,7 @@ def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     Objects allow only their own members; what cannot be enforced goes into the description.
     """
     kept: dict[str, Any] = {}
-    only_said: dict[str, Any] = {}
+    unenforced: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in _NAMED:
             kept[keyword] = {name: _closed(part) for name, part in value.items()}
@@ -64,12 +64,12 @@ def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         elif keyword in _ENFORCED or (keyword == "minItems" and value in (0, 1)):
             kept[keyword] = value
         elif keyword != "additionalProperties":
-            only_said[keyword] = value
+            unenforced[keyword] = value
     if _is_object(kept):
         kept["additionalProperties"] = False
-    if only_said:
-        said = ", ".join(f"{keyword}: {value}" for keyword, value in only_said.items())
-        kept["description"] = f"{kept.get('description', '')}\n({said})".strip()
+    if unenforced:
+        described = ", ".join(f"{keyword}: {value}" for keyword, value in unenforced.items())
+        kept["description"] = f"{kept.get('description', '')}\n({described})".strip()
     return kept
 
 
@@ -99,14 +99,14 @@ def parts_of_type(message: Message, kind: type[Kind]) -> list[Kind]:
     return [part for part in message.parts if isinstance(part, kind)]
 
 
-def with_system(words: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def with_system(prompt: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Put a worker's own system prompt before the messages, as one message."""
-    if not words:
+    if not prompt:
         return messages
     if messages and messages[0].role == "system":
-        first = Message("system", (Text(f"{words}\n\n"), *messages[0].parts))
+        first = Message("system", (Text(f"{prompt}\n\n"), *messages[0].parts))
         return (first, *messages[1:])
-    return (system(words), *messages)
+    return (system(prompt), *messages)
 
 
 def own_thinking(message: Message, profile: WorkerProfile) -> list[Thinking]:

@@ -279,12 +279,12 @@ def test_two_event_loops_ask_the_same_model(name: ModelName) -> None:
     both_there = threading.Barrier(2, timeout=20)
     results: list[list[Completion]] = []
 
-    async def ask() -> None:
+    async def submit() -> None:
         await model.load()
         both_there.wait()
         results.append(list(await asyncio.gather(*(alone(model, [1, p]) for p in range(10)))))
 
-    asking = [threading.Thread(target=lambda: asyncio.run(ask())) for _ in range(2)]
+    asking = [threading.Thread(target=lambda: asyncio.run(submit())) for _ in range(2)]
     for thread in asking:
         thread.start()
     for thread in asking:
@@ -299,7 +299,7 @@ def test_a_loop_that_is_closed_takes_nothing_from_the_others(name: ModelName) ->
     gone = asyncio.new_event_loop()
     future: asyncio.Future[Completion] = gone.create_future()
     gone.close()
-    assert model._running().ask(CompletionRequest([1, 2], SHORT, None, future))
+    assert model._running().submit(CompletionRequest([1, 2], SHORT, None, future))
     assert isinstance(asyncio.run(alone(model, [1, 2])), Completion)
     model.close()
 

@@ -80,11 +80,11 @@ class BatchRequest(Protocol):
         ...
 
 
-Asking = TypeVar("Asking", bound=BatchRequest)
-Asked_contra = TypeVar("Asked_contra", bound=BatchRequest, contravariant=True)
+RequestT = TypeVar("RequestT", bound=BatchRequest)
+RequestT_contra = TypeVar("RequestT_contra", bound=BatchRequest, contravariant=True)
 
 
-class LoadedModel(Protocol[Asked_contra]):
+class LoadedModel(Protocol[RequestT_contra]):
     """A loaded model that answers batches."""
 
     @property
@@ -92,21 +92,23 @@ class LoadedModel(Protocol[Asked_contra]):
         """The model and its tokenizer."""
         ...
 
-    def answer(self, gathered: Sequence[Asked_contra]) -> None:
+    def answer(self, requests: Sequence[RequestT_contra]) -> None:
         """Resolve every request, with an error if it failed; never raise."""
         ...
 
 
-class SharedBatchModel(Generic[Asking]):
+class SharedBatchModel(Generic[RequestT]):
     """One model in memory, shared by this process. Safe across event loops and threads."""
 
-    def __init__(self, model: ModelName, begin: Callable[[ModelName], LoadedModel[Asking]]) -> None:
+    def __init__(
+        self, model: ModelName, begin: Callable[[ModelName], LoadedModel[RequestT]]
+    ) -> None:
         self._model = model
         self._begin = begin
         self._users = 0
         self._changing = threading.Lock()
-        self._thread: _BatchThread[Asking] | None = None
-        self._end: weakref.finalize[Any, SharedBatchModel[Asking]] | None = None
+        self._thread: _BatchThread[RequestT] | None = None
+        self._end: weakref.finalize[Any, SharedBatchModel[RequestT]] | None = None
 
     def hold(self) -> None:
         """Count one more user."""
@@ -139,9 +141,9 @@ class SharedBatchModel(Generic[Asking]):
             await weights.locate(file)
         return await self.load()
 
-    def ask(self, asked: Asking) -> None:
+    def submit(self, request: RequestT) -> None:
         """Submit a request; it joins the current batch."""
-        while not self._running().ask(asked):
+        while not self._running().submit(request):
             pass  # it has just ended: the next one is begun
 
     def close(self) -> None:
@@ -153,7 +155,7 @@ class SharedBatchModel(Generic[Asking]):
             end()
             thread.join()
 
-    def _running(self) -> _BatchThread[Asking]:
+    def _running(self) -> _BatchThread[RequestT]:
         with self._changing:
             if self._thread is None or self._thread.is_over:
                 if self._end is not None:
@@ -165,24 +167,26 @@ class SharedBatchModel(Generic[Asking]):
             return self._thread
 
 
-class _BatchThread(threading.Thread, Generic[Asking]):
+class _BatchThread(threading.Thread, Generic[RequestT]):
     """Loads a model and answers batches until it is stopped."""
 
-    def __init__(self, model: ModelName, begin: Callable[[ModelName], LoadedModel[Asking]]) -> None:
+    def __init__(
+        self, model: ModelName, begin: Callable[[ModelName], LoadedModel[RequestT]]
+    ) -> None:
         super().__init__(name="podium-batches", daemon=True)
         self.loaded: Future[Pretrained] = Future()
-        self.loaded.set_running_or_notify_cancel()  # whoever stops waiting stops for themselves
+        self.loaded.set_running_or_notify_cancel()  # a cancelled caller must not cancel the others
         self.is_over = False
         self._model = model
         self._begin = begin
-        self._asked: queue.SimpleQueue[Asking | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[RequestT | None] = queue.SimpleQueue()
         self._ending = threading.RLock()
 
-    def ask(self, asked: Asking) -> bool:
+    def submit(self, request: RequestT) -> bool:
         """Submit a request; False if the thread is stopping."""
         with self._ending:
             if not self.is_over:
-                self._asked.put(asked)
+                self._queue.put(request)
             return not self.is_over
 
     def end(self) -> None:
@@ -190,7 +194,7 @@ class _BatchThread(threading.Thread, Generic[Asking]):
         with self._ending:
             if not self.is_over:
                 self.is_over = True
-                self._asked.put(None)
+                self._queue.put(None)
 
     def run(self) -> None:
         """Run the thread."""
@@ -199,30 +203,30 @@ class _BatchThread(threading.Thread, Generic[Asking]):
         except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
             self.end()
             self.loaded.set_exception(error)
-            deliver(list(iter(self._asked.get, None)), error)
+            deliver(list(iter(self._queue.get, None)), error)
             return
         self.loaded.set_result(work.pretrained)
         is_last = False
         while not is_last:
-            gathered, is_last = self._gather()
-            work.answer(gathered)
+            requests, is_last = self._next_batch()
+            work.answer(requests)
 
-    def _gather(self) -> tuple[list[Asking], bool]:
+    def _next_batch(self) -> tuple[list[RequestT], bool]:
         """Return the current batch, and whether it is the last."""
-        gathered: list[Asking] = []
-        another = self._asked.get()
+        requests: list[RequestT] = []
+        another = self._queue.get()
         latest = time.monotonic() + LONGEST_WAIT_SECONDS
         while another is not None:
-            gathered.append(another)
-            if len(gathered) == MOST_ROWS or time.monotonic() > latest:
-                return gathered, False
-            if self._asked.empty():
+            requests.append(another)
+            if len(requests) == MOST_ROWS or time.monotonic() > latest:
+                return requests, False
+            if self._queue.empty():
                 _wait_for_turns(another.future.get_loop(), LONGEST_WAIT_SECONDS)
             try:
-                another = self._asked.get_nowait()
+                another = self._queue.get_nowait()
             except queue.Empty:
-                return gathered, False
-        return gathered, True
+                return requests, False
+        return requests, True
 
 
 def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
@@ -238,14 +242,14 @@ def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
     try:
         loop.call_soon_threadsafe(turn, IDLE_TURNS)
     except RuntimeError:
-        return  # the loop is closed: nobody asks there any more
+        return  # the loop is closed
     is_over.wait(longest)
 
 
-def split_batches(asked: Sequence[Asking], most_tokens: int) -> Iterator[list[Asking]]:
+def split_batches(requests: Sequence[RequestT], most_tokens: int) -> Iterator[list[RequestT]]:
     """Group requests of similar length, no more at a time than memory holds."""
-    batch: list[Asking] = []
-    for one in sorted(asked, key=lambda one: one.size):
+    batch: list[RequestT] = []
+    for one in sorted(requests, key=lambda one: one.size):
         if batch and (len(batch) + 1) * one.size > most_tokens:
             yield batch
             batch = []
@@ -257,14 +261,14 @@ def split_batches(asked: Sequence[Asking], most_tokens: int) -> Iterator[list[As
 def deliver(batch: Sequence[BatchRequest], outcome: Sequence[Any] | Exception) -> None:
     """Resolve the futures, grouped by event loop."""
     waiting: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
-    for place, asked in enumerate(batch):
+    for place, request in enumerate(batch):
         own = outcome if isinstance(outcome, Exception) else outcome[place]
-        waiting.setdefault(asked.future.get_loop(), []).append((asked.future, own))
+        waiting.setdefault(request.future.get_loop(), []).append((request.future, own))
     for loop, settled in waiting.items():
         try:
             loop.call_soon_threadsafe(_settle, settled)
         except RuntimeError:
-            continue  # the loop is closed, and nobody waits there any more
+            continue  # the loop is closed
 
 
 def _settle(waiting: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
@@ -311,7 +315,7 @@ class CompletionModel(SharedBatchModel[CompletionRequest]):
     ) -> Completion:
         """Complete the prompt, in a batch with concurrent requests."""
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self.ask(CompletionRequest(prompt, sampling, adapter, future))
+        self.submit(CompletionRequest(prompt, sampling, adapter, future))
         return await future
 
 
@@ -336,10 +340,10 @@ class _LoadedCompletion:
         if self._captured:
             self.pretrained.model.config._attn_implementation = GROUPED_ATTENTION
 
-    def answer(self, gathered: Sequence[CompletionRequest]) -> None:
+    def answer(self, requests: Sequence[CompletionRequest]) -> None:
         """Complete the requests; an error fails only its own batch."""
-        waiting = [asked for asked in gathered if not asked.future.cancelled()]
-        able = [asked for asked in waiting if self._has_adapter(asked)]
+        waiting = [request for request in requests if not request.future.cancelled()]
+        able = [request for request in waiting if self._has_adapter(request)]
         for batch in split_batches(able, self._most_tokens):
             try:
                 deliver(batch, self._completions(batch))
@@ -349,18 +353,18 @@ class _LoadedCompletion:
     def _completions(self, batch: Sequence[CompletionRequest]) -> list[Completion]:
         adapters = self._decoder.adapters
         return self._decoder.complete(
-            [asked.prompt for asked in batch],
-            [asked.sampling for asked in batch],
-            choices=[adapters.index(asked.adapter) for asked in batch] if adapters else None,
+            [request.prompt for request in batch],
+            [request.sampling for request in batch],
+            choices=[adapters.index(request.adapter) for request in batch] if adapters else None,
             captured=self._captured,
         )
 
-    def _has_adapter(self, asked: CompletionRequest) -> bool:
+    def _has_adapter(self, request: CompletionRequest) -> bool:
         """Load the adapter if necessary; True if one is used.
 
         A model without adapters need not support them.
         """
-        if asked.adapter is None:
+        if request.adapter is None:
             return True
         from podium.workers.local.lora import EVERY_LINEAR_LAYER, AdapterStack
 
@@ -370,10 +374,10 @@ class _LoadedCompletion:
                 self._decoder.adapters = AdapterStack(
                     model, targets=EVERY_LINEAR_LAYER, dtype=model.dtype
                 )
-            if asked.adapter not in self._decoder.adapters.names:
-                self._decoder.adapters.add(asked.adapter, Path(asked.adapter))
+            if request.adapter not in self._decoder.adapters.names:
+                self._decoder.adapters.add(request.adapter, Path(request.adapter))
         except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-            deliver([asked], error)
+            deliver([request], error)
             return False
         return True
 

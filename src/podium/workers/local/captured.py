@@ -341,14 +341,14 @@ def grouped_attention(
     batch, heads, length, size = query.shape
     shared = key.shape[1]
     group = heads // shared
-    asked = query.reshape(batch, shared, group * length, size)
+    grouped = query.reshape(batch, shared, group * length, size)
     if attention_mask is None and length > 1:
         causal = torch.ones(length, key.shape[2], dtype=torch.bool, device=query.device)
         attention_mask = causal.tril(key.shape[2] - length)[None, None]
     if attention_mask is not None and length > 1:
         attention_mask = attention_mask.repeat(1, 1, group, 1)
     output = nn.functional.scaled_dot_product_attention(
-        asked, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
+        grouped, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
     )
     return output.reshape(batch, heads, length, size).transpose(1, 2).contiguous(), None
 

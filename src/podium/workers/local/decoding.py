@@ -126,13 +126,13 @@ class Decoder:
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         logits = forward(self, tokens, mask, positions, cache, rows)
         every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
-        asked = [_copied(one, copy) for one in sampling for copy in range(copies)]
+        samplings = [_copied(one, copy) for one in sampling for copy in range(copies)]
         memory: BatchCache
         if captured:
             memory = self._captured.batch(cache, mask, every, longest, self.adapters, rows)
         else:
             memory = GrowingCache(self, cache, mask, rows, every)
-        return _Generation(self, memory, asked).run_to_end(logits[every])
+        return _Generation(self, memory, samplings).run_to_end(logits[every])
 
     def _in_halves(
         self,

@@ -170,7 +170,7 @@ class HiddenReader:
         if len(tokens) > longest:
             tokens = tokens[: longest // 2] + tokens[-(longest // 2) :]
         future: asyncio.Future[Vector] = asyncio.get_running_loop().create_future()
-        self._model.ask(TextRequest(tokens, min(self._place, len(tokens)), scaling, future))
+        self._model.submit(TextRequest(tokens, min(self._place, len(tokens)), scaling, future))
         return await future
 
 

@@ -115,11 +115,11 @@ async def _describe(session: aiohttp.ClientSession, url: str, source: HubFile) -
         url, allow_redirects=True, headers={"Accept-Encoding": "identity"}
     ) as response:
         _check(response, source)
-        said: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for answer in (response, *reversed(response.history)):
-            said.update((name.lower(), value) for name, value in answer.headers.items())
-    tag = said.get("x-linked-etag", said.get("etag", "")).removeprefix("W/").strip('"')
-    size = said.get("x-linked-size", response.headers.get("Content-Length", ""))
+            headers.update((name.lower(), value) for name, value in answer.headers.items())
+    tag = headers.get("x-linked-etag", headers.get("etag", "")).removeprefix("W/").strip('"')
+    size = headers.get("x-linked-size", response.headers.get("Content-Length", ""))
     return _Description(
         bytes=int(size) if size.isdigit() else None,
         sha256=tag if _SHA256.fullmatch(tag) else "",

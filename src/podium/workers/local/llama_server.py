@@ -191,8 +191,8 @@ def _start(
     key = secrets.token_urlsafe(24)
     process = child.start()
     try:
-        told = asdict(settings) | _threads(settings) | {"adapters": adapters, "key": key}
-        answer = _ask(process, told)
+        request = asdict(settings) | _threads(settings) | {"adapters": adapters, "key": key}
+        answer = _ask(process, request)
         child.keep()
     except BaseException:
         _end(process)

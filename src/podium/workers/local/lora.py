@@ -120,8 +120,8 @@ class StackedLinear(nn.Module):
             return output
         down, up = self.down.to(inputs.dtype), self.up.to(inputs.dtype)
         if isinstance(others, Tensor):
-            asked = nn.functional.linear(inputs, down.flatten(0, 1))
-            kept = asked.view(*inputs.shape[:-1], *down.shape[:2])
+            projected = nn.functional.linear(inputs, down.flatten(0, 1))
+            kept = projected.view(*inputs.shape[:-1], *down.shape[:2])
             kept = kept.masked_fill(others[:, None, :, None], 0.0)
             return output + nn.functional.linear(kept.flatten(-2), up.transpose(0, 1).flatten(1))
         parts = inputs.reshape(len(down) - 1, -1, inputs.shape[-1])
@@ -254,7 +254,7 @@ def write_adapter(
 def _read(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Read an adapter's two matrices per layer, the second one scaled."""
     config = read_config(directory)
-    if config.said.get("alpha_pattern"):
+    if config.raw.get("alpha_pattern"):
         raise ConfigError(
             f"{config.path} has an alpha_pattern; train all layers with one lora_alpha"
         )

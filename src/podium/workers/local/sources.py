@@ -36,14 +36,14 @@ MODEL_CONFIG_FILE: Final = "config.json"
 
 @dataclass(frozen=True, slots=True)
 class AdapterConfig:
-    """An adapter's configuration; `said` is all of it, `base` its base model, if named."""
+    """An adapter's configuration; `raw` is all of it, `base` its base model, if named."""
 
     path: Path
     rank: int
     alpha: float
     by_root: bool
     base: str
-    said: Mapping[str, Any]
+    raw: Mapping[str, Any]
 
     def scale(self, rank: int) -> float:
         """The factor of the product of two matrices of that rank."""
@@ -54,22 +54,22 @@ def read_config(directory: Path) -> AdapterConfig:
     """Read the configuration of the adapter in that directory."""
     path = directory / CONFIG_FILE
     try:
-        said = json.loads(path.read_text("utf-8"))
+        raw = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise _no_adapter(directory) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
-    if not isinstance(said, dict) or said.get("peft_type") != "LORA":
-        kind = said.get("peft_type") if isinstance(said, dict) else None
+    if not isinstance(raw, dict) or raw.get("peft_type") != "LORA":
+        kind = raw.get("peft_type") if isinstance(raw, dict) else None
         raise ConfigError(f"{path} is of the type {kind}; only LORA can be used here, train such")
-    rank, alpha, base = (said.get(key) for key in ("r", "lora_alpha", "base_model_name_or_path"))
+    rank, alpha, base = (raw.get(key) for key in ("r", "lora_alpha", "base_model_name_or_path"))
     if not isinstance(rank, int) or not isinstance(alpha, int | float):
         raise ConfigError(
             f"{path} has r = {rank!r} and lora_alpha = {alpha!r}, which should be numbers; save "
             f"the adapter again"
         )
     named = base if isinstance(base, str) else ""
-    return AdapterConfig(path, rank, float(alpha), bool(said.get("use_rslora")), named, said)
+    return AdapterConfig(path, rank, float(alpha), bool(raw.get("use_rslora")), named, raw)
 
 
 def _no_adapter(directory: Path) -> ConfigError:

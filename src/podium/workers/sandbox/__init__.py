@@ -162,7 +162,7 @@ async def isolation_layers() -> tuple[IsolationLayer, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Child:
+class _ChildProcess:
     process: Process
     layers: tuple[IsolationLayer, ...]
 
@@ -175,7 +175,7 @@ async def _child(
     before: str = "",
     limits: ProgramLimits = DEFAULT_LIMITS,
     secret: str | None = None,
-) -> AsyncGenerator[_Child, None]:
+) -> AsyncGenerator[_ChildProcess, None]:
     """Start a child, send it the request and read its layers.
 
     The secret follows the request, because the program's memory is a copy of the request.
@@ -191,7 +191,7 @@ async def _child(
             for block in (json.dumps(full_request), *([] if secret is None else [secret])):
                 data = block.encode("utf-8", "surrogatepass")
                 process.stdin.write(b"%d\n%b" % (len(data), data))
-            yield _Child(process, await _read_layers(process))
+            yield _ChildProcess(process, await _read_layers(process))
         finally:
             await _stop_child(process)
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
@@ -241,7 +241,7 @@ def _warn_missing(layers: Sequence[IsolationLayer]) -> None:
             )
 
 
-async def _next_outcome(child: _Child, limits: ProgramLimits) -> ProgramResult:
+async def _next_outcome(child: _ChildProcess, limits: ProgramLimits) -> ProgramResult:
     message = await _next_line(child.process, limits.wall_seconds + _SPARE_SECONDS)
     if message is None:
         return ProgramResult("", "the sandbox process died")
