@@ -11,7 +11,7 @@ import pytest
 from podium.config import load
 from podium.workers import Endpoint, Http, connect, transformers
 from podium.workers.llamacpp import SETTINGS
-from podium.workers.local import batching as gathering
+from podium.workers.local import batching
 from podium.workers.local.llama_server import ModelSettings
 from podium.workers.local.sources import ShippedAdapter, packaged_models, parse_source
 
@@ -45,8 +45,8 @@ def test_every_option_of_transformers_is_documented() -> None:
     (table,) = re.findall(r"^\| option \|.*?\n\n", PAGE, re.S | re.M)
     first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
     assert re.findall(r"`(\w+)`", " ".join(first_cells)) == list(transformers.SETTINGS)
-    assert gathering.IDLE_TURNS == 8
-    assert "the event loop has turned eight times and nobody has asked" in PAGE
+    assert batching.IDLE_TURNS == 8
+    assert "the event loop has turned eight times without a new request" in PAGE
 
 
 def test_the_documented_names_are_names_of_models() -> None:
