@@ -12,7 +12,7 @@ import pytest
 
 from podium.config import load
 from podium.config.sources import read
-from podium.server.endpoints.health import router
+from podium.server.app import health_router as router
 from podium.store.sql.database import CONNECTIONS
 
 ROOT: Final = Path(__file__).parents[1]

@@ -71,7 +71,7 @@ def judge(said: Said, path: str) -> None:
     """Raise `Unfit` for an answer that a client cannot read."""
     if said.status >= 500 and not (said.status == 502 and said.is_spoiled):
         raise Unfit(f"answered {said.status}: {said.body[:300]!r}")
-    if b"the server failed" in said.body:
+    if b"internal server error" in said.body:
         raise Unfit(f"failed within: {said.body[:300]!r}")
     if said.media_type.startswith("text/event-stream"):
         _judge_stream(said.body, path)

@@ -206,7 +206,7 @@ def test_an_answer_of_its_dialect_is_fit(said: Said) -> None:
         (replace(ERROR, body=b'{"error":{"message":NaN}}'), CHAT),
         (replace(ERROR, body=b'{"error":{"message":"","type":"x"}}'), MESSAGES),
         (replace(ERROR, body=ERROR.body.replace(b'"no"', b'"' + b"x" * 5000 + b'"')), CHAT),
-        (replace(ERROR, body=ERROR.body.replace(b"no", b"the server failed: KeyError")), CHAT),
+        (replace(ERROR, body=ERROR.body.replace(b"no", b"internal server error: KeyError")), CHAT),
         (ERROR, MESSAGES),
         (replace(STREAM, body=b'data: {"a":1}\n\n'), CHAT),
         (replace(STREAM, body=STREAM.body[:-1]), CHAT),
@@ -256,7 +256,7 @@ def test_requests_are_repeatable_and_bounded() -> None:
 
 def test_the_server_is_sent_every_kind_of_item_that_it_reads() -> None:
     with pytest.raises(ApiError) as refused:
-        conversation([{"type": "another"}], "input", goes_on=False)
+        conversation([{"type": "another"}], "input", continues=False)
     read = str(refused.value).partition("expected one of ")[2].partition(";")[0].split(", ")
     sent = [item for body in BODIES["/v1/responses"] for item in body["input"]]
     assert {item.get("type", "message") for item in sent} == set(read)

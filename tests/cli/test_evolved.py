@@ -195,7 +195,7 @@ async def test_a_server_loads_the_model_that_reads_before_it_is_ready(
         return settings
 
     async with serving(create_application(find)) as served:
-        while served.service.loader.is_going_on:
+        while served.service.loader.is_loading:
             await asyncio.sleep(0.01)
         leading: Any = (await served.service.podium.open()).assembly.conductor
         assert leading.reader._reader._model.is_loaded

@@ -58,7 +58,7 @@ async def test_before_the_server_is_ready_a_question_is_refused_in_its_dialect()
         response = await served.ask(model="solo")
         app.state.holder.service = service
     assert response.status_code == 503
-    assert "not ready" in response.text
+    assert "the server is starting" in response.text
 
 
 async def test_a_stream_tells_the_words_as_they_come_and_ends_with_usage() -> None:

@@ -34,4 +34,4 @@ async def test_a_worker_that_is_down_is_refused_with_a_time_and_shown_as_left_al
         assert states == {"down": "open", "spare": "closed"}
         page = (await served.client.get("/metrics")).text
         assert 'podium_breaker_openings_total{worker="down"} 1' in page
-        assert "down has failed too often and is left alone: gone" in caplog.text
+        assert "circuit breaker of down opened after repeated failures: gone" in caplog.text

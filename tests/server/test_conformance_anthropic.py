@@ -438,7 +438,7 @@ def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
         (
             {"messages": [*WHY, {"role": "assistant", "content": "Be"}]},
             anthropic.BadRequestError,
-            "no prefill",
+            "prefilling the answer is not supported",
         ),
     ],
 )

@@ -94,7 +94,7 @@ def test_with_another_body_the_name_is_refused(house: Runtime, sdk: openai.OpenA
     sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_headers={"Idempotency-Key": "bodies"}
     )
-    with pytest.raises(openai.ConflictError, match="'bodies' was sent with another body"):
+    with pytest.raises(openai.ConflictError, match="'bodies' was used with a different body"):
         sdk.chat.completions.create(
             model=ULTRA,
             messages=WHY,

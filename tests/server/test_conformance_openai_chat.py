@@ -237,7 +237,7 @@ def test_results_of_calls_that_nobody_made_are_refused(sdk: openai.OpenAI) -> No
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_x", "content": "12:00"},
     ]
-    with pytest.raises(openai.BadRequestError, match="no run here waits for that"):
+    with pytest.raises(openai.BadRequestError, match="no run waits for the tool results"):
         sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
 
 

@@ -147,5 +147,5 @@ def check(status: int, said: str) -> int:
     """The status, which is no fault of the server's. That a worker does not write JSON that fits
     whatever schema was drawn is the worker's."""
     assert status < 500 or (status == 502 and "twice for JSON" in said), said[:500]
-    assert "the server failed" not in said
+    assert "internal server error" not in said
     return status

@@ -60,15 +60,15 @@ def test_a_request_is_one_line_that_a_person_can_read() -> None:
 
 
 def test_what_was_refused_or_took_long_or_ended_badly_is_said() -> None:
-    refused = request(status=400, refused="invalid", field="messages.2", milliseconds=1540.0)
+    refused = request(status=400, error_reason="invalid", field="messages.2", milliseconds=1540.0)
     assert "400" in refused
-    assert "1.5 s  refused: invalid (messages.2)" in refused
+    assert "1.5 s  error: invalid (messages.2)" in refused
     assert "exhausted" in request(run_status="exhausted")
     assert "answered" not in request(run_status="answered")
 
 
 def test_no_text_of_a_client_commands_a_terminal() -> None:
-    line = request(refused="invalid", field="a\x1b[2Jb\nc\u202e")
+    line = request(error_reason="invalid", field="a\x1b[2Jb\nc\u202e")
     assert line.isprintable()
     assert "a\\x1b[2Jb\\nc" in line
 

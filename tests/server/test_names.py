@@ -5,6 +5,7 @@ from datetime import date
 
 import pytest
 
+from podium.client.assembly import Assembly
 from podium.conductors import Conductor, FixedConductor, ModelConductor, RulesConductor
 from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.core.budget import Budget
@@ -23,7 +24,7 @@ POOL = Pool(tuple(worker.profile for worker in WORKERS))
 
 
 def names() -> ModelCatalog:
-    return ModelCatalog((*WORKERS, ConductorWorker()), POOL, RulesConductor(), Options())
+    return ModelCatalog(Assembly((*WORKERS, ConductorWorker()), POOL, RulesConductor()), Options())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,9 @@ def test_the_fingerprint_changes_with_everything_that_shapes_an_answer() -> None
         conductor: Conductor | None = None,
         options: Options | None = None,
     ) -> str:
-        return tier_fingerprint("ultra", pool, conductor or RulesConductor(), options or Options())
+        return tier_fingerprint(
+            "ultra", Assembly(WORKERS, pool, conductor or RulesConductor()), options or Options()
+        )
 
     def planner(model: str) -> ModelConductor:
         profile = WorkerProfile(name="planner", provider="openai", model=model)
@@ -96,7 +99,7 @@ def test_the_fingerprint_changes_with_everything_that_shapes_an_answer() -> None
         of(conductor=planner("large")),
         of(conductor=fixed("Answer.")),
         of(conductor=fixed("Answer briefly.")),
-        tier_fingerprint("mini", POOL, RulesConductor(), Options()),
+        tier_fingerprint("mini", Assembly(WORKERS, POOL, RulesConductor()), Options()),
     }
     assert len(others) == 13
     assert of() == of()
@@ -111,7 +114,9 @@ CONFIGURED = Settings(
 
 
 def pin(configured: Settings, tier: Tier = "ultra") -> str:
-    return tier_fingerprint(tier, POOL, ModelConductor(WORKERS[0]), Options(), configured)
+    return tier_fingerprint(
+        tier, Assembly(WORKERS, POOL, ModelConductor(WORKERS[0])), Options(), configured
+    )
 
 
 def test_the_fingerprint_changes_with_how_workers_are_called_and_with_the_tools_they_have() -> None:

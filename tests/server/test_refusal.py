@@ -45,7 +45,7 @@ def test_of_a_configuration_a_client_gets_the_fact_and_the_log_the_remedy(
     refusal = told(ConfigError("no price is known for 'one'; set budget.allow_unpriced = true"))
     assert (refusal.status, str(refusal)) == (
         400,
-        "no price is known for 'one'; only who runs this server can change that",
+        "no price is known for 'one'; only the operator of this server can change that",
     )
     assert "allow_unpriced" in caplog.text
 

@@ -131,8 +131,8 @@ def test_every_way_to_start_it_is_one(
     def listen(chosen: ServeOptions, server: ServerSettings, bound: socket.socket) -> None:
         served.append(server)
 
-    monkeypatch.setattr(starting, "listen", listen)
-    monkeypatch.setattr(listening, "bound", lambda server: closing(socket.socket()))
+    monkeypatch.setattr(starting, "serve", listen)
+    monkeypatch.setattr(listening, "bind_socket", lambda server: closing(socket.socket()))
     monkeypatch.setenv("PODIUM_HOME", str(tmp_path))
     monkeypatch.setenv("PODIUM_CONFIG", str(ROOT / "pools" / "scripted.toml"))
     monkeypatch.chdir(ROOT)

@@ -91,7 +91,7 @@ async def test_while_a_shared_store_is_away_no_run_begins_and_clients_are_told_t
         monkeypatch.setattr(store, "_closed", True)
         refused = await server.client.post(path, json=body, headers=headers)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-        assert "cannot use its records at the moment" in refused.json()["error"]["message"]
+        assert "the run store is unavailable" in refused.json()["error"]["message"]
         assert worker.calls == 0
         assert "X-Podium-Run" not in refused.headers, "there is none"
         monkeypatch.setattr(store, "_closed", False)

@@ -88,7 +88,7 @@ class Backstage:
 
 
 def _refused(refusal: ApiError) -> httpx2.Response:
-    return httpx2.Response(refusal.status, json=CHAT.refused(refusal))
+    return httpx2.Response(refusal.status, json=CHAT.format_error(refusal))
 
 
 def _streamed(asked: ApiRequest, answer: ApiResponse | ApiError) -> Iterator[bytes]:

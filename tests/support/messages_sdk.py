@@ -97,10 +97,10 @@ class Desk:
         try:
             if request.url.path.endswith("/count_tokens"):
                 self.asked.append(MESSAGES.read_count(json.loads(request.content)))
-                return httpx2.Response(200, json=MESSAGES.counted(42))
+                return httpx2.Response(200, json=MESSAGES.format_count(42))
             asked = MESSAGES.read(json.loads(request.content))
         except ApiError as refused:
-            return httpx2.Response(refused.status, json=MESSAGES.refused(refused))
+            return httpx2.Response(refused.status, json=MESSAGES.format_error(refused))
         self.asked.append(asked)
         if not asked.stream:
             return httpx2.Response(200, json=MESSAGES.format_response(asked, self.told(asked)))
@@ -113,7 +113,7 @@ class Desk:
     def stream(self, asked: ApiRequest) -> bytes:
         """The whole stream that answers this, checked event by event."""
         told = self.told(asked)
-        writer = MESSAGES.writer(asked, answer())
+        writer = MESSAGES.stream_writer(asked, answer())
         pieces = [writer.begin()]
         pieces += self._play(writer) if self._play else [writer.text(told.text)]
         if not pieces[-1].startswith(b"event: error"):

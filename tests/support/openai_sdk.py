@@ -28,7 +28,7 @@ def streamed(
     dialect: Dialect, asked: ApiRequest, answer: ApiResponse | ApiError, pieces: Iterable[str]
 ) -> Iterator[bytes]:
     """The pieces of a stream that tells the answer, or breaks off with the refusal."""
-    writer = dialect.writer(asked, ApiResponse(id="run_1f", model=asked.model, created=1))
+    writer = dialect.stream_writer(asked, ApiResponse(id="run_1f", model=asked.model, created=1))
     yield writer.begin()
     yield writer.keep_alive()
     if isinstance(answer, ApiError):

@@ -24,7 +24,7 @@ class PlainDialect:
             response_options=ResponseOptions(effort=body.get("effort")),
             stream=body.get("stream", False),
             store=body.get("store", True),
-            previous=body.get("previous"),
+            previous_run=body.get("previous"),
             shows_reasoning=body.get("reasoning", False),
             params=read_podium_params(body.get("podium", {}), "podium"),
             body=body,
@@ -40,10 +40,10 @@ class PlainDialect:
             "output": answer.usage.output_tokens,
         }
 
-    def writer(self, asked: ApiRequest, opening: ApiResponse) -> PlainWriter:
+    def stream_writer(self, asked: ApiRequest, opening: ApiResponse) -> PlainWriter:
         return PlainWriter(opening)
 
-    def refused(self, refusal: ApiError) -> dict[str, Any]:
+    def format_error(self, refusal: ApiError) -> dict[str, Any]:
         return {"refused": refusal.reason, "field": refusal.field, "message": str(refusal)}
 
 

@@ -1,6 +1,7 @@
-"""What the server will not or cannot do, and why: one error, which every dialect words its own
-way. Nothing here knows a wire format. `api_error_boundary` is where what Podium raises becomes
-one."""
+"""The one error of the API. Each dialect writes it in its own format.
+
+`api_error_boundary` turns Podium's exceptions into it; what is for the operator goes to the log.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +45,8 @@ Reason = Literal[
     "upstream",
     "failed",
 ]
-"""`invalid`: the body is at fault. `prompt_too_long`: it fits into no worker's window. `blocked`: a
-guardrail did not let it pass. `out_of_budget`: money or tokens are spent. `overloaded`: this server
-has too much to do, or cannot use its records. `upstream`: no worker could answer. `failed`: our own
-fault."""
+"""`too_long`: the prompt exceeds every context window. `blocked`: by a guardrail. `overloaded`: too
+many requests, or the store is unavailable. `upstream`: no worker could answer. `failed`: a bug."""
 
 STATUS: Final = MappingProxyType[Reason, int](
     {
@@ -68,21 +67,18 @@ STATUS: Final = MappingProxyType[Reason, int](
 )
 
 STORE_UNAVAILABLE: Final = (
-    "this server cannot use its records at the moment; try again later, or tell who runs it"
+    "the run store is unavailable; try again later, or tell the operator of this server"
 )
-"""What a client is told of a store that fails; the log says how."""
-
 
 RETRY_SECONDS: Final = 1.0
-"""When to come back where nobody can know how long it takes."""
+"""`Retry-After` where the wait is unknown."""
 
 
 class ApiError(Exception):
-    """A request is refused, or could not be carried out.
+    """A request is refused or failed.
 
-    `field` names what is at fault in the body, as a path such as `messages.2.content`;
-    `retry_after` is in seconds. `str(refusal)` says what was expected, what came and what to do.
-    By the `request_id` that the client is told, its line is found in the log.
+    `field` is the path of the faulty field, such as `messages.2.content`. `request_id` is sent to
+    the client and logged.
     """
 
     def __init__(
@@ -104,81 +100,96 @@ class ApiError(Exception):
         """The HTTP status."""
         return STATUS[self.reason]
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The response headers of the error."""
+        headers = {"X-Request-Id": self.request_id, "Request-Id": self.request_id}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(1, round(self.retry_after + 0.499)))
+        if self.reason == "unauthenticated":
+            headers["WWW-Authenticate"] = "Bearer"
+        return headers
+
 
 def to_api_error(error: Exception) -> ApiError:
-    """The error as a client may be told of it; of a fault of our own, no more than its kind."""
+    """Convert an unexpected exception; the client learns no more than its type."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, StoreError):
-        return _without_records(error)
-    return ApiError("failed", f"the server failed: {type(error).__name__}")
+        return _convert_store_error(error)
+    return ApiError("failed", f"internal server error: {type(error).__name__}")
 
 
 def invalid(field: str, message: str) -> ApiError:
-    """The body is at fault, in that field."""
+    """Return the error for a faulty field of the body."""
     return ApiError("invalid", message, field=field)
 
 
 def prompt_too_long(why: str) -> ApiError:
-    """The conversation fits into no worker's window."""
-    message = f"the prompt is too long for the workers here, so shorten it: {why}"
+    """Return the error for a conversation that exceeds every worker's context window."""
+    message = f"the prompt is too long for the workers of this server; shorten it: {why}"
     return ApiError("too_long", message, field="messages")
 
 
 def budget_unavailable() -> ApiError:
-    """Nobody can tell what a key has left."""
-    message = "what this key may still spend cannot be looked up now; try again"
+    """Return the error for a key whose budget cannot be looked up."""
+    message = "the remaining budget of this key cannot be looked up; try again"
     return ApiError("overloaded", message, retry_after=RETRY_SECONDS)
 
 
 @contextmanager
 def api_error_boundary() -> Iterator[None]:
-    """The border: what Podium raises, as a `ApiError`."""
+    """Raise Podium's exceptions as `ApiError`."""
     try:
         yield
-    except GuardrailBlocked as error:
-        raise ApiError("blocked", str(error)) from error
-    except BudgetExhausted as error:
-        raise ApiError("out_of_budget", str(error)) from error
-    except NotFound as error:
-        raise ApiError("not_found", str(error)) from error
-    except Conflict as error:
-        raise ApiError("conflict", str(error)) from error
-    except PlanError as error:
-        raise invalid("podium.workflow", str(error)) from error
-    except ConfigError as error:
-        raise _of_the_configuration(error) from error
-    except UsageError as error:
-        raise ApiError("invalid", str(error)) from error
-    except RateLimited as error:
-        raise ApiError("rate_limited", str(error), retry_after=error.retry_after) from error
-    except PromptTooLong as error:
-        raise prompt_too_long(str(error)) from error
-    except RequestRefused as error:
-        raise ApiError("invalid", str(error)) from error
-    except WorkerError as error:
-        raise ApiError("upstream", str(error), retry_after=error.retry_after) from error
-    except StoreError as error:
-        raise _without_records(error) from error
+    except PodiumError as error:
+        converted = _convert(error)
+        if converted is None:
+            raise
+        raise converted from error
 
 
-def _without_records(error: StoreError) -> ApiError:
-    """What a client may know of a store that fails: whether to come back."""
+def _convert(error: PodiumError) -> ApiError | None:
+    match error:
+        case GuardrailBlocked():
+            return ApiError("blocked", str(error))
+        case BudgetExhausted():
+            return ApiError("out_of_budget", str(error))
+        case NotFound():
+            return ApiError("not_found", str(error))
+        case Conflict():
+            return ApiError("conflict", str(error))
+        case PlanError():
+            return invalid("podium.workflow", str(error))
+        case ConfigError():
+            LOGGER.warning("request refused because of the configuration: %s", error)
+            return ApiError("invalid", _without_remedy(error))
+        case UsageError():
+            return ApiError("invalid", str(error))
+        case RateLimited():
+            return ApiError("rate_limited", str(error), retry_after=error.retry_after)
+        case PromptTooLong():
+            return prompt_too_long(str(error))
+        case RequestRefused():
+            return ApiError("invalid", str(error))
+        case WorkerError():
+            return ApiError("upstream", str(error), retry_after=error.retry_after)
+        case StoreError():
+            return _convert_store_error(error)
+        case _:
+            return None
+
+
+def _convert_store_error(error: StoreError) -> ApiError:
     LOGGER.error("%s", error)
     if isinstance(error, UnreadableRun):
-        return ApiError("failed", _of_the_operators(error))
+        return ApiError("failed", _without_remedy(error))
     if isinstance(error, BudgetUnavailable):
         return budget_unavailable()
     return ApiError("overloaded", STORE_UNAVAILABLE, retry_after=RETRY_SECONDS)
 
 
-def _of_the_configuration(error: ConfigError) -> ApiError:
-    """What a client may know of it: the fact, and not the remedy, which is for the log."""
-    LOGGER.warning("refused for what is configured: %s", error)
-    return ApiError("invalid", _of_the_operators(error))
-
-
-def _of_the_operators(error: PodiumError) -> str:
-    """The fact of the matter, without the remedy."""
+def _without_remedy(error: PodiumError) -> str:
+    """Drop the advice after the semicolon: it is for the operator, and is in the log."""
     fact = str(error).partition(";")[0]
-    return f"{fact}; only who runs this server can change that"
+    return f"{fact}; only the operator of this server can change that"

@@ -1,8 +1,6 @@
-"""The application: which address answers what.
+"""The ASGI application: routes, error handlers and health probes.
 
-The endpoints of the dialects are plain ASGI (`endpoints.dialect`), everything else is FastAPI's.
-What the application works with is opened when it starts and closed when it stops; what is going on
-then may end first.
+The dialects' endpoints are plain ASGI (`endpoints.request_handler`); all others are FastAPI's.
 """
 
 from __future__ import annotations
@@ -12,91 +10,146 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from podium._version import __version__
+from podium.core.errors import PodiumError
 from podium.server import pages
+from podium.server.api_error import ApiError, Reason, api_error_boundary, to_api_error
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
-from podium.server.endpoints import accounting, health, learning, models, plan, pool, runs
-from podium.server.endpoints.auth import USUAL, add_error_handlers
-from podium.server.endpoints.http import BodyLimitMiddleware, route_path, send_uncached
+from podium.server.endpoints import accounting, learning, models, plan, pool, runs
+from podium.server.endpoints.auth import PrincipalDep, ServiceDep, is_anthropic_client
+from podium.server.endpoints.http import (
+    CLIENT_CLOSED_REQUEST,
+    BodyLimitMiddleware,
+    ClientDisconnected,
+    ResponseTracker,
+    route_path,
+    send_uncached,
+)
 from podium.server.endpoints.openapi import add_dialect_paths
 from podium.server.endpoints.request_handler import DialectEndpoint
-from podium.server.endpoints.response_stream import ResponseTracker
 from podium.server.logs import LOGGER
 from podium.server.records.maintenance import delete_expired_runs
+from podium.server.records.metrics import MEDIA_TYPE
 from podium.server.service import Service, ServiceHolder
 
-PLAN: Final = "/v1/plan"
+CHAT_PATH: Final = "/v1/chat/completions"
+MESSAGES_PATH: Final = "/v1/messages"
+PLAN_PATH: Final = "/v1/plan"
 
 ServiceOpener = Callable[[AsyncExitStack], Awaitable[Service]]
-"""Opens a service, and leaves with the stack what is to be closed."""
+"""Opens a service, and registers with the stack what must be closed."""
+
+health_router = APIRouter(tags=["operation"])
+
+
+@health_router.get("/healthz")
+async def healthz() -> dict[str, Any]:
+    """Answer as long as the process runs. Requires no API key."""
+    return {"status": "alive", "version": __version__}
+
+
+@health_router.get(
+    "/readyz", responses={503: {"description": "The server starts, loads models or stops."}}
+)
+async def readyz(request: Request) -> Response:
+    """Report whether the server accepts requests. Requires no API key."""
+    service: Service | None = request.app.state.holder.service
+    if service is None:
+        return JSONResponse({"status": "starting"}, 503)
+    if service.limiter.closed:
+        return JSONResponse({"status": "stopping"}, 503)
+    if service.loader.is_loading:
+        return JSONResponse({"status": "loading"}, 503)
+    return JSONResponse({"status": "ready"})
+
+
+@health_router.get("/metrics", response_class=Response)
+async def metrics(service: ServiceDep, principal: PrincipalDep) -> Response:
+    """Return Prometheus metrics of all processes of this server; requests in flight and waiting
+    are those of this process. Requires the scope `metrics`."""
+    principal.require("metrics")
+    limiter = service.limiter
+    page = service.metrics.render(
+        requests_in_flight=limiter.in_flight, requests_waiting=limiter.waiting
+    )
+    return Response(page, media_type=MEDIA_TYPE)
 
 
 class _Application(FastAPI):
-    """FastAPI, with a short way in for requests to the dialects: they need nothing of what the
-    framework puts around an endpoint, which would be a tenth of the cost of a plain call."""
+    """FastAPI with a shortcut for the dialects' requests, whose routing and middleware would
+    take a tenth of a plain call's CPU time."""
 
-    def __init__(self, hot: Mapping[str, DialectEndpoint], usual: Dialect, **settings: Any) -> None:
+    def __init__(
+        self, endpoints: Mapping[str, DialectEndpoint], default_dialect: Dialect, **settings: Any
+    ) -> None:
         super().__init__(**settings)
-        self._hot = hot
-        self._usual = usual
+        self._endpoints = endpoints
+        self._default_dialect = default_dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a connection. Whoever adds middleware gets to see every request."""
-        if scope["type"] == "http" and scope["method"] == "POST" and not self.user_middleware:
-            endpoint = self._hot.get(scope["path"])
-            if endpoint is not None and self.state.holder.service is not None:
-                await endpoint(scope, receive, send)
-                return
+        """Serve a connection. User middleware sees every request."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        answering = ResponseTracker(
+        if scope["method"] == "POST" and not self.user_middleware:
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is not None and self.state.holder.service is not None:
+                await endpoint(scope, receive, send)
+                return
+        tracker = ResponseTracker(
             send_uncached(send) if route_path(scope).startswith("/v1/") else send
         )
         try:
-            await super().__call__(scope, receive, answering.send)
-        except asyncio.CancelledError:  # by the server, which stops
-            await answering.cut_off(scope, receive, self._usual)
+            await super().__call__(scope, receive, tracker.send)
+        except asyncio.CancelledError:  # the server stops
+            await tracker.cut_off(scope, receive, self._default_dialect)
 
 
-def create_app(opening: ServiceOpener, dialects: Mapping[str, Dialect]) -> FastAPI:
-    """The application over the service that `opening` opens. `dialects` are by their addresses."""
+def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> FastAPI:
+    """Create the application; `dialects` are keyed by their paths."""
     holder = ServiceHolder()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            service = holder.service = await opening(stack)
-            tidying = delete_expired_runs(service.store, service.settings.keep_days)
-            stack.push_async_callback(_stopped, asyncio.create_task(tidying))
+            service = holder.service = await open_service(stack)
+            cleanup = delete_expired_runs(service.store, service.settings.keep_days)
+            stack.push_async_callback(_cancel, asyncio.create_task(cleanup))
             try:
                 yield
             finally:
                 if not await service.limiter.close(service.settings.drain_seconds):
-                    LOGGER.warning("%d requests did not end", service.limiter.in_flight)
+                    LOGGER.warning(
+                        "%d requests did not finish before shutdown", service.limiter.in_flight
+                    )
                 holder.service = None
 
-    hot = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}
-    hot[PLAN] = DialectEndpoint(holder, CHAT, PLAN, plan.PlanRequestHandler)
+    endpoints = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}
+    endpoints[PLAN_PATH] = DialectEndpoint(holder, CHAT, PLAN_PATH, plan.PlanRequestHandler)
     app = _Application(
-        hot,
-        dialects[USUAL],
+        endpoints,
+        dialects[CHAT_PATH],
         title="Podium",
         version=__version__,
-        description="An open conductor for language models, behind the APIs that tools speak.",
+        description="An open conductor for language models, behind the OpenAI and Anthropic APIs.",
         lifespan=lifespan,
-        openapi_url=None,  # FastAPI's own pages ask for no key
+        openapi_url=None,  # FastAPI's own pages require no API key
     )
     app.state.holder = holder
-    own = frozenset((*hot, plan.COUNT_TOKENS))
-    app.router.middleware_stack = BodyLimitMiddleware(app.router.middleware_stack, own)
+    app.router.middleware_stack = BodyLimitMiddleware(
+        app.router.middleware_stack, exempt=frozenset((*endpoints, plan.COUNT_TOKENS))
+    )
     app.router.routes[:0] = [
-        Route(path, endpoint, methods=["POST"]) for path, endpoint in hot.items()
+        Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()
     ]
     for router in (
         models.router,
@@ -106,23 +159,82 @@ def create_app(opening: ServiceOpener, dialects: Mapping[str, Dialect]) -> FastA
         pool.router,
         accounting.router,
         learning.router,
-        health.router,
+        health_router,
         pages.router,
     ):
         app.include_router(router)
-    plain_page = app.openapi
+    generate_openapi = app.openapi
 
-    def whole_page() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = add_dialect_paths(plain_page(), list(hot))
+            app.openapi_schema = add_dialect_paths(generate_openapi(), list(endpoints))
         return app.openapi_schema
 
-    app.openapi = whole_page  # type: ignore[method-assign]
-    add_error_handlers(app, dialects, pages.not_found_page)
+    app.openapi = openapi  # type: ignore[method-assign]
+    _add_error_handlers(app, dialects)
     return app
 
 
-async def _stopped(task: asyncio.Task[None]) -> None:
-    """The task is over: what it was doing with the store must not outlive that."""
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel the task and wait for it: it must not outlive the store."""
     task.cancel()
     await asyncio.wait({task})
+
+
+def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
+    """Write every error in the client's dialect; browsers get a page for an unknown path."""
+
+    def respond(
+        request: Request,
+        error: ApiError,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> JSONResponse:
+        path = request.url.path
+        default = MESSAGES_PATH if is_anthropic_client(request) else CHAT_PATH
+        dialect = next((d for p, d in dialects.items() if path.startswith(p)), dialects[default])
+        headers = {**error.headers, **(headers or {})}
+        return JSONResponse(dialect.format_error(error), status or error.status, headers)
+
+    @app.exception_handler(ApiError)
+    async def on_api_error(request: Request, error: ApiError) -> JSONResponse:
+        return respond(request, error)
+
+    @app.exception_handler(ClientDisconnected)
+    async def on_disconnect(request: Request, error: ClientDisconnected) -> Response:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+    @app.exception_handler(PodiumError)
+    async def on_podium_error(request: Request, error: PodiumError) -> JSONResponse:
+        try:
+            with api_error_boundary():
+                raise error
+        except ApiError as converted:
+            return respond(request, converted)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"][1:])  # query or path, never the body
+        return respond(request, ApiError("invalid", f"{field}: {first['msg']}", field=field))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_exception(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and _wants_html(request):
+            return pages.not_found_page(request)
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            # Codex falls back to HTTP at once on 426, and only after six tries on others
+            message = "websockets are not supported; send POST, with stream: true for events"
+            return respond(request, ApiError("invalid", message), 426, {"Upgrade": "HTTP/1.1"})
+        reason: Reason = "not_found" if error.status_code == 404 else "invalid"
+        message = f"{request.method} {request.url.path[:200]}: {error.detail}"
+        return respond(request, ApiError(reason, message), error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def on_exception(request: Request, error: Exception) -> JSONResponse:
+        LOGGER.error("%s failed", request.url.path, exc_info=error)
+        return respond(request, to_api_error(error))
+
+
+def _wants_html(request: Request) -> bool:
+    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")

@@ -1,6 +1,7 @@
-"""The log of a server, on standard error: one line for each request, as JSON for programs or as
-text for a person at a terminal. No words of questions and answers are in it unless the settings say
-so."""
+"""Logging to standard error: one line for each request, as JSON or as text for a terminal.
+
+Text of questions and answers is logged only with `log_prompts`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from podium.config.schema import LogForm
 LOGGER: Final = logging.getLogger("podium.server")
 
 REQUEST_MESSAGE: Final = "request"
-"""The message of the line that each request has; what there is to say of it is added to it."""
+"""The message of a request's log record; its fields are in `extra`."""
 
 _STANDARD: Final = frozenset(
     (*vars(logging.makeLogRecord({})), "message", "asctime", "color_message")
@@ -23,10 +24,10 @@ _STANDARD: Final = frozenset(
 
 
 class JsonLogFormatter(logging.Formatter):
-    """A record as one line of JSON, with what was given as `extra`."""
+    """Formats a record as one line of JSON, with its `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format the record."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": moment,
@@ -34,7 +35,7 @@ class JsonLogFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= _added(record)
+        line |= _extra_fields(record)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = repr(record.exc_info[1])
             line["trace"] = self.formatException(record.exc_info)
@@ -42,83 +43,85 @@ class JsonLogFormatter(logging.Formatter):
 
 
 class TextLogFormatter(logging.Formatter):
-    """A record as one line to read, with the time of day; a fault also says where it was."""
+    """Formats a record as one line for people; exceptions keep their traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format the record."""
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        added = _added(record)
-        if record.msg == REQUEST_MESSAGE and "status" in added:
-            said = _request(added)
+        fields = _extra_fields(record)
+        if record.msg == REQUEST_MESSAGE and "status" in fields:
+            text = _format_request(fields)
         elif record.levelno > logging.INFO:
-            said = f"{record.levelname}  {record.getMessage()}"
+            text = f"{record.levelname}  {record.getMessage()}"
         else:
-            said = record.getMessage()
-        line = f"{moment}  " + "\n".join(map(_printable, said.splitlines()))
+            text = record.getMessage()
+        line = f"{moment}  " + "\n".join(map(_escape, text.splitlines()))
         if record.exc_info and record.exc_info[1] is not None:
             line += f"\n{self.formatException(record.exc_info)}"
         return line
 
 
 def default_log_format() -> LogForm:
-    """The form of the log where nobody has said which: text for a terminal."""
+    """Return text for a terminal, else JSON."""
     return "text" if sys.stderr.isatty() else "json"
 
 
-def configure_logging(form: LogForm, level: int = logging.INFO) -> None:
-    """Have what Podium and the web server log written in that form. For a person the server's
-    own lines say enough, and the web server is heard only where something is wrong."""
+def configure_logging(log_format: LogForm, level: int = logging.INFO) -> None:
+    """Log Podium and uvicorn in that format; as text, uvicorn logs only warnings."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_is_no_echo)
-    handler.setFormatter(TextLogFormatter() if form == "text" else JsonLogFormatter())
+    handler.addFilter(_is_not_startup_traceback)
+    handler.setFormatter(TextLogFormatter() if log_format == "text" else JsonLogFormatter())
     for name in ("podium", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
-    if form == "text":
+    if log_format == "text":
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.access").handlers = []
-    logging.getLogger("uvicorn.access").propagate = False  # each request has its own line here
+    logging.getLogger("uvicorn.access").propagate = False  # Podium logs each request itself
 
 
-def _is_no_echo(record: logging.LogRecord) -> bool:
-    """Whether this is more than the web server's trace of an error that the server itself has
-    told in words as it was starting."""
-    said = record.getMessage() if record.name == "uvicorn.error" else ""
-    return not (said.startswith("Traceback") and "\npodium.core.errors." in said)
+def _is_not_startup_traceback(record: logging.LogRecord) -> bool:
+    """Drop uvicorn's traceback of a startup error that Podium has logged in one line."""
+    text = record.getMessage() if record.name == "uvicorn.error" else ""
+    return not (text.startswith("Traceback") and "\npodium.core.errors." in text)
 
 
-def _added(record: logging.LogRecord) -> dict[str, Any]:
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
-def _request(added: dict[str, Any]) -> str:
-    """What there is to say of a request, in the order in which a person wants to know it."""
-    parts = [str(added["status"]), added["path"], added.get("model", ""), _time(added)]
-    if "refused" in added:
-        where = f" ({added['field']})" if added.get("field") else ""
-        parts.append(f"refused: {added['refused']}{where}")
-    if added.get("input_tokens") is not None and added.get("output_tokens") is not None:
-        parts.append(f"{added['input_tokens']:,} + {added['output_tokens']:,} tokens")
-    if added.get("cost_usd"):
-        parts.append(f"${added['cost_usd']:.4f}")
-    if added.get("gone"):
-        parts.append("the client went away")
-    if added.get("run_status", "answered") != "answered":
-        parts.append(added["run_status"])
-    parts += [added.get("run", ""), f"key {added['key']}" if "key" in added else ""]
-    parts += [f"{name}: {added[name]}" for name in ("question", "answer") if added.get(name)]
-    return _printable("  ".join(part for part in parts if part))
+def _format_request(fields: dict[str, Any]) -> str:
+    parts = [
+        str(fields["status"]),
+        fields["path"],
+        fields.get("model", ""),
+        _format_duration(fields),
+    ]
+    if "error_reason" in fields:
+        field = f" ({fields['field']})" if fields.get("field") else ""
+        parts.append(f"error: {fields['error_reason']}{field}")
+    if fields.get("input_tokens") is not None and fields.get("output_tokens") is not None:
+        parts.append(f"{fields['input_tokens']:,} + {fields['output_tokens']:,} tokens")
+    if fields.get("cost_usd"):
+        parts.append(f"${fields['cost_usd']:.4f}")
+    if fields.get("disconnected"):
+        parts.append("client disconnected")
+    if fields.get("run_status", "answered") != "answered":
+        parts.append(fields["run_status"])
+    parts += [fields.get("run", ""), f"key {fields['key']}" if "key" in fields else ""]
+    parts += [f"{name}: {fields[name]}" for name in ("question", "answer") if fields.get(name)]
+    return _escape("  ".join(part for part in parts if part))
 
 
-def _time(added: dict[str, Any]) -> str:
-    milliseconds: float = added["milliseconds"]
+def _format_duration(fields: dict[str, Any]) -> str:
+    milliseconds: float = fields["milliseconds"]
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
-def _printable(text: str) -> str:
-    """The text with escapes for what a terminal would obey: some of it comes from clients."""
+def _escape(text: str) -> str:
+    """Escape control characters, which clients may send to attack terminals."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )

@@ -1,4 +1,4 @@
-"""What the endpoints of one server share: who may come in, what answers, and what is counted."""
+"""The service behind the endpoints: access, catalog, tiers, gateway, store and metrics."""
 
 from __future__ import annotations
 
@@ -34,57 +34,59 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class LoadableWorker(Protocol):
-    """A worker, or who reads for a conductor, that has to load something before it can answer."""
+    """A worker or reader that loads a model before its first reply."""
 
     profile: WorkerProfile
 
     async def load(self) -> None:
-        """Load it, unless it is loaded; raises `WorkerError`."""
+        """Load the model unless it is loaded; raises `WorkerError`."""
         ...
 
 
 class ModelLoader:
-    """What is loaded once, in the background."""
+    """Loads local models in the background, so that the first request need not wait for them."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def is_going_on(self) -> bool:
-        """Whether something is being loaded."""
+    def is_loading(self) -> bool:
+        """True while models are being loaded; the server is not ready yet."""
         return self._task is not None and not self._task.done()
 
     def begin(self, workers: Iterable[object]) -> None:
-        """Begin to load what these workers need."""
-        loading = [worker for worker in workers if isinstance(worker, LoadableWorker)]
-        if loading:
-            self._task = asyncio.create_task(_load(loading))
+        """Start loading the models of these workers."""
+        loadable = [worker for worker in workers if isinstance(worker, LoadableWorker)]
+        if loadable:
+            self._task = asyncio.create_task(_load(loadable))
 
     async def stop(self) -> None:
-        """Wait for it no longer."""
+        """Cancel loading."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
 
 async def _load(workers: list[LoadableWorker]) -> None:
-    """One after another: most of them share what is loaded."""
+    """Load one after another: most of them share a model."""
     models = ", ".join(dict.fromkeys(worker.profile.model for worker in workers))
-    LOGGER.info("loading %s; ready when that is done", models)
-    began, problems = time.perf_counter(), 0
+    LOGGER.info("loading %s", models)
+    started, failures = time.perf_counter(), 0
     for worker in workers:
         try:
             await worker.load()
         except WorkerError as error:
-            problems += 1
-            LOGGER.warning("%s will be loaded when it is asked: %s", worker.profile.name, error)
-    if not problems:
-        LOGGER.info("loaded %s in %.1f s; ready", models, time.perf_counter() - began)
+            failures += 1
+            LOGGER.warning(
+                "cannot load %s now, retrying on first use: %s", worker.profile.name, error
+            )
+    if not failures:
+        LOGGER.info("loaded %s in %.1f s; ready", models, time.perf_counter() - started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One server at work. Made by `open_service`."""
+    """The parts of one server. Made by `open_service`."""
 
     podium: AsyncPodium
     settings: ServerSettings
@@ -111,14 +113,14 @@ class Service:
         cost: RequestCost,
         sink: StreamSink | None = None,
     ) -> ApiResult:
-        """Answer by a run, or by the worker that was asked for; raises `ApiError`."""
+        """Answer with a run of the tier or a reply of the worker; raises `ApiError`."""
         if target.worker is not None:
             return await self.gateway.answer(request, principal, target.worker, cost, sink)
-        assert target.tier is not None, "what is no worker is a tier"
+        assert target.tier is not None, "a target is a worker or a tier"
         return await self.tiers.answer(request, principal, target.tier, cost, sink)
 
     async def settle(self, principal: Principal, target: ModelTarget, cost: RequestCost) -> None:
-        """Charge whoever asked, also when the request was cut off meanwhile."""
+        """Charge the request, even if it was cut off."""
         await self.access.settle(
             principal,
             model=target.name,
@@ -146,41 +148,27 @@ async def open_service(
     configured: Settings | None = None,
     audit: AuditRecorder | None = None,
 ) -> Service:
-    """The service over a Podium whose store is the store. `configured` is what that Podium was
-    made from, where it was; `audit` is None where administrative acts are not entered."""
+    """Open the service over a Podium that uses this store.
+
+    `configured` are the settings that the Podium was made from, if any. Without `audit`,
+    administrative actions are not recorded.
+    """
     audit = audit or AuditRecorder()
     runtime = await podium.open()
-    assembly, options = runtime.assembly, runtime.options
-    pool, conductor, mini = assembly.pool, assembly.conductor, assembly.router()
+    metrics = Metrics()
+    runtime.call_policy.breakers.on_opening = partial(_report_open_breaker, metrics)
     repository = RunRepository(store, audit)
     repository.broadcast.listener = traces
-    call_policy, metrics = runtime.call_policy, Metrics()
-    call_policy.breakers.on_opening = partial(_left_alone, metrics)
-    tiers = Tiers(
-        podium,
-        repository,
-        pool=pool,
-        conductor=conductor,
-        options=options,
-        excludable=runtime.excludable_names,
-        mini=mini,
-    )
     return Service(
         podium=podium,
         settings=settings,
-        pool=pool,
-        catalog=ModelCatalog(assembly.workers, pool, conductor, options, configured, mini),
+        pool=runtime.assembly.pool,
+        catalog=ModelCatalog(runtime.assembly, runtime.options, configured),
         access=access,
         store=store,
         repository=repository,
-        tiers=tiers,
-        gateway=Gateway(
-            call_policy,
-            options.budget,
-            runtime.excludable_names,
-            guardrails=assembly.guardrails,
-            workers=assembly.workers,
-        ),
+        tiers=Tiers(podium, repository, runtime),
+        gateway=Gateway(runtime),
         limiter=ConcurrencyLimiter(settings.in_flight, settings.queue),
         metrics=metrics,
         started=time.time(),
@@ -189,20 +177,19 @@ async def open_service(
     )
 
 
-def _left_alone(metrics: Metrics, worker: str, error: WorkerError) -> None:
-    """A worker's breaker has opened."""
+def _report_open_breaker(metrics: Metrics, worker: str, error: WorkerError) -> None:
     metrics.openings.labels(worker).inc()
-    LOGGER.warning("%s has failed too often and is left alone: %s", worker, error)
+    LOGGER.warning("circuit breaker of %s opened after repeated failures: %s", worker, error)
 
 
 class ServiceHolder:
-    """Where the service is found. There is none while the server starts, and none at its end."""
+    """Holds the service; None while the server starts and after it has stopped."""
 
     def __init__(self) -> None:
         self.service: Service | None = None
 
     def __call__(self) -> Service:
-        """The service."""
+        """Return the service; raises `ApiError` overloaded if there is none."""
         if self.service is None:
-            raise ApiError("overloaded", "this server is not ready yet; try again", retry_after=1)
+            raise ApiError("overloaded", "the server is starting; try again", retry_after=1)
         return self.service

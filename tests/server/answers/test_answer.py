@@ -52,7 +52,7 @@ def test_a_run_is_told_again_under_the_name_of_its_tier() -> None:
 def test_an_answer_tells_what_its_own_request_came_to() -> None:
     cost = RequestCost(usage=Usage(1, 2, 0, 0, 0))
     told = build_result(ApiRequest(model="podium@pin", messages=()), RUN, cost)
-    assert (told.answer.model, told.answer.usage, told.run) == ("podium@pin", cost.usage, RUN)
+    assert (told.response.model, told.response.usage, told.run) == ("podium@pin", cost.usage, RUN)
 
 
 def test_only_a_run_that_waits_has_calls_to_tell() -> None:

@@ -77,7 +77,7 @@ def test_instructions_beside_results_are_no_part_of_them() -> None:
     turn = parse_turn((system("You are a pirate."), results(ToolResult(SEEN.id, "red"))))
     assert turn.results == (ToolResult("toolu_1", "red"),)
     assert turn.history == (system("You are a pirate."),)
-    assert turn.afresh is None
+    assert turn.fallback is None
 
 
 def test_pictures_of_and_beside_results_reach_the_worker() -> None:
@@ -86,8 +86,8 @@ def test_pictures_of_and_beside_results_reach_the_worker() -> None:
     assert parse_turn((results(shown),)).results == (replace(shown, call_id="toolu_1"),)
     turn = parse_turn((results(shown, beside),))
     assert turn.results == (ToolResult("toolu_1", "red", images=(PICTURE, beside)),)
-    assert turn.afresh is not None
-    assert (turn.afresh.question, turn.afresh.images) == (IMAGE_QUESTION, (beside,))
+    assert turn.fallback is not None
+    assert (turn.fallback.question, turn.fallback.images) == (IMAGE_QUESTION, (beside,))
 
 
 def test_words_beside_results_can_be_asked_afresh() -> None:
@@ -95,14 +95,14 @@ def test_words_beside_results_can_be_asked_afresh() -> None:
     turn = parse_turn(
         (user("Look!"), spoken, results(ToolResult(SEEN.id, "red"), Text("And now?")))
     )
-    assert turn.afresh is not None
-    assert turn.afresh.question == "And now?"
-    assert turn.afresh.history == (
+    assert turn.fallback is not None
+    assert turn.fallback.question == "And now?"
+    assert turn.fallback.history == (
         user("Look!"),
         Message("assistant", (CALL,)),
         results(ToolResult("toolu_1", "red")),
     )
-    assert parse_turn((user("Look!"), spoken, results(ToolResult(SEEN.id, "red")))).afresh is None
+    assert parse_turn((user("Look!"), spoken, results(ToolResult(SEEN.id, "red")))).fallback is None
 
 
 def test_words_beside_results_of_another_servers_calls_are_asked() -> None:
@@ -112,13 +112,15 @@ def test_words_beside_results_of_another_servers_calls_are_asked() -> None:
     )
     assert (turn.question, turn.results, turn.waiting) == ("And now?", (), "")
     assert turn.history == (user("Look!"), called, results(ToolResult("call_1", "red")))
-    with pytest.raises(ApiError, match="no run here waits for that"):  # nobody told of the call
+    with pytest.raises(
+        ApiError, match="no run waits for the tool results"
+    ):  # nobody told of the call
         parse_turn((user("Look!"), results(ToolResult("call_1", "red"), Text("And now?"))))
 
 
 @pytest.mark.parametrize("ids", [["call_of_somebody"], [SEEN.id, "call_ffffffffffffffff_x"]])
 def test_results_that_no_one_run_waits_for_are_refused(ids: list[str]) -> None:
-    with pytest.raises(ApiError, match="no run here waits for") as refused:
+    with pytest.raises(ApiError, match="no run waits for the tool results") as refused:
         parse_turn((results(*(ToolResult(id_, "red") for id_ in ids)),))
     assert refused.value.field == "messages"
 

@@ -37,7 +37,7 @@ async def test_a_server_is_not_ready_while_models_are_loaded_and_answers_neverth
         assert (await served.client.get("/healthz")).status_code == 200
         assert (await served.ask(model="heavy")).json()["text"] == "yes"
         heavy.may_load.set()
-        while loading.is_going_on:
+        while loading.is_loading:
             await asyncio.sleep(0)
         assert (await served.client.get("/readyz")).json() == {"status": "ready"}
     assert heavy.loads == 1
@@ -54,14 +54,14 @@ async def test_what_is_loaded_and_what_cannot_be_is_told(
         loading.begin(workers)
         for heavy in workers:
             heavy.may_load.set()
-        while loading.is_going_on:
+        while loading.is_loading:
             await asyncio.sleep(0)
     said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "loading good; ready when that is done"
+    assert said[0] == "loading good"
     assert said[1].startswith("loaded good in ")
     assert said[2:] == [
-        "loading bad, good; ready when that is done",
-        "bad will be loaded when it is asked: no memory",
+        "loading bad, good",
+        "cannot load bad now, retrying on first use: no memory",
     ]
 
 
@@ -71,10 +71,10 @@ async def test_a_server_that_stops_does_not_wait_for_models() -> None:
     loading.begin([heavy])
     await asyncio.sleep(0)
     await loading.stop()
-    assert not loading.is_going_on
+    assert not loading.is_loading
 
 
 async def test_where_nothing_is_to_be_loaded_nothing_is_waited_for() -> None:
     loading = ModelLoader()
     loading.begin([ScriptedWorker("light", "yes")])
-    assert not loading.is_going_on
+    assert not loading.is_loading

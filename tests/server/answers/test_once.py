@@ -13,7 +13,7 @@ import pytest
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run, timestamp
-from podium.server.answers.tiers import Acts, run_once
+from podium.server.answers.tiers import run_once
 from podium.server.dialects.request import IdempotencyKey
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.repository import RunRepository
@@ -63,15 +63,23 @@ class Runtime:
         await self.store.begin(run)
         return run
 
-    async def go_on(self, run: Run) -> Run:
+    async def resume(self, run: Run) -> Run:
         raise AssertionError("nothing was cut off")
 
     def follow(self, run_id: str) -> None:
         self.followed.set()
 
     def ask(self) -> asyncio.Task[Run]:
-        acts = Acts(begin=self.begin, go_on=self.go_on, follow=self.follow)
-        return asyncio.create_task(run_once(self.archive, NAMED, OWNER, acts))
+        return asyncio.create_task(
+            run_once(
+                self.archive,
+                NAMED,
+                OWNER,
+                begin=self.begin,
+                resume=self.resume,
+                follow=self.follow,
+            )
+        )
 
     async def first(self) -> asyncio.Task[Run]:
         """A request whose question is looked at for longer than a lease."""

@@ -37,8 +37,8 @@ class RunSink:
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []
 
-    def opened(self, run: str, *, kept: bool) -> None:
-        self.said.append(("opened", run, kept))
+    def open(self, run: str, *, stored: bool) -> None:
+        self.said.append(("opened", run, stored))
 
     def progress(self, line: str) -> None:
         self.said.append(("progress", line))
@@ -49,8 +49,8 @@ class RunSink:
     def text(self, text: str) -> None:
         self.said.append(("text", text))
 
-    def anew(self) -> None:
-        self.said.append(("anew",))
+    def restart(self) -> None:
+        self.said.append(("restart",))
 
     def of(self, *kinds: str) -> list[tuple[Any, ...]]:
         return [each for each in self.said if each[0] in kinds]
@@ -119,11 +119,11 @@ def test_words_of_a_nested_run_are_told_when_those_of_the_run_around_it_would_be
 def test_an_answer_begins_anew_where_another_speaks_or_nothing_was_kept() -> None:
     begun = (RunStarted(RUN), Planned("run_1", Round(0, ONE)), StepDelta("run_1", 0, 0, "ye"))
     again = StepDelta("run_1", 0, 0, "s")
-    assert len(told(*begun, retried(kept=2), again).of("anew")) == 1, "the first word is new"
-    assert len(told(*begun, retried(kept=0), again).of("anew")) == 2
+    assert len(told(*begun, retried(kept=2), again).of("restart")) == 1, "the first word is new"
+    assert len(told(*begun, retried(kept=0), again).of("restart")) == 2
     nested = (RunStarted(NESTED, ("run_1", 0)), Planned("run_2", Round(0, ONE)))
     other = StepDelta("run_2", 0, 0, "no")
-    assert len(told(*begun, *nested, other).of("anew")) == 2
+    assert len(told(*begun, *nested, other).of("restart")) == 2
 
 
 def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_marks() -> None:
@@ -145,7 +145,7 @@ def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_mark
         watch(event)
     pieces = [text for _, text in sink.of("text")]
     assert pieces == ["To ", "ada@example.com, see list", "["]
-    assert len(sink.of("anew")) == 1
+    assert len(sink.of("restart")) == 1
     assert watch.run is ended
     assert heard == events
 
@@ -171,8 +171,8 @@ def test_what_is_done_is_reported_in_a_line_each() -> None:
     assert first.endswith(" …")
     assert len(first) < 200
     assert others == [
-        "Step 1: solo is asked.",
-        "Step 1: a call failed; solo is asked again.",
+        "Step 1: calling solo.",
+        "Step 1: a call failed; retrying solo.",
         "Step 1: trio is done.",
         "Step 1: solo ended: failed.",
         "The answer was accepted.",
@@ -191,7 +191,7 @@ def test_the_run_is_there_when_it_has_ended_and_a_nested_one_is_not_it() -> None
 
 def test_whoever_is_to_know_of_a_run_that_begins_is_told_first() -> None:
     begun: list[Run] = []
-    watch = EventFilter(begun=begun.append)
+    watch = EventFilter(on_unstored=begun.append)
     watch(RunStarted(RUN))
     watch(RunStarted(NESTED, ("run_1", 0)))
     assert begun == [RUN]

@@ -19,7 +19,7 @@ from support.readers import refusal
 
 
 def test_a_missing_field_is_named() -> None:
-    with pytest.raises(ApiError, match=r"a\.model is required, and it is missing") as caught:
+    with pytest.raises(ApiError, match=r"a\.model is required, but it is missing") as caught:
         reading.read_object({}, "a").required("model", reading.text)
     assert caught.value.field == "a.model"
 
@@ -60,7 +60,7 @@ def test_a_body_that_is_no_object_is_refused(body: object) -> None:
 
 @pytest.mark.parametrize("value", [None, 1, ["a"], {}])
 def test_a_text_is_nothing_else(value: object) -> None:
-    assert "expected a text" in str(refusal(reading.text, value))
+    assert "expected a string" in str(refusal(reading.text, value))
 
 
 def test_half_a_surrogate_pair_is_no_text() -> None:
@@ -86,7 +86,7 @@ def test_a_number_out_of_its_range_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize("value", [0, 3, 1.5, float("inf"), False, "2", 10**400])
 def test_a_whole_number_out_of_its_range_is_refused(value: object) -> None:
-    assert "expected a whole number from 1 to 2" in str(refusal(reading.integer(1, 2), value))
+    assert "expected an integer from 1 to 2" in str(refusal(reading.integer(1, 2), value))
 
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:

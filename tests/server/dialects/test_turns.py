@@ -23,9 +23,9 @@ def call(call_id: str) -> ToolCall:
     return ToolCall(call_id, "clock", "{}")
 
 
-def answered(*, once: bool = False, goes_on: bool = False) -> ToolCallMatcher:
+def answered(*, unique_ids: bool = False, continues: bool = False) -> ToolCallMatcher:
     """Calls, of which one was made and answered."""
-    calls = ToolCallMatcher("do so", once=once, goes_on=goes_on)
+    calls = ToolCallMatcher("do so", unique_ids=unique_ids, continues=continues)
     calls.call(call("c"), "a")
     calls.answer(ToolResult("c", "noon"), "b")
     return calls
@@ -58,23 +58,25 @@ def test_of_many_open_calls_a_few_are_named_and_none_at_length() -> None:
 def test_an_id_is_free_again_when_its_call_was_answered_unless_it_may_be_used_once() -> None:
     answered().call(call("c"), "d")
     with pytest.raises(ApiError, match="two calls have the id 'c'"):
-        answered(once=True).call(call("c"), "d")
+        answered(unique_ids=True).call(call("c"), "d")
 
 
 def test_two_open_calls_cannot_have_one_id() -> None:
-    calls = ToolCallMatcher("do so", named="uses")
+    calls = ToolCallMatcher("do so", noun="uses")
     calls.call(call("c"), "a")
     with pytest.raises(ApiError, match="two uses have the id 'c'"):
         calls.call(call("c"), "b")
 
 
-@pytest.mark.parametrize(("call_id", "came"), [("c", "was answered before"), ("d", "is not known")])
+@pytest.mark.parametrize(
+    ("call_id", "came"), [("c", "already has a result"), ("d", "does not exist")]
+)
 def test_a_result_needs_an_open_call_unless_it_may_have_been_made_before(
     call_id: str, came: str
 ) -> None:
     with pytest.raises(ApiError, match=f"f: the call '{call_id}' {came}; do so"):
         answered().answer(ToolResult(call_id, "noon"), "f")
-    answered(goes_on=True).answer(ToolResult(call_id, "noon"), "f")
+    answered(continues=True).answer(ToolResult(call_id, "noon"), "f")
 
 
 def test_results_that_follow_each_other_are_one_message_and_others_stay_apart() -> None:

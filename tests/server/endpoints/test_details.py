@@ -147,4 +147,4 @@ async def test_a_run_that_a_newer_podium_wrote_is_told_apart_from_a_store_that_f
         assert (await served.client.get("/v1/runs/last")).status_code == 404
     assert response.status_code == 500
     assert f"this run has version {RUN_VERSION + 1}" in response.text
-    assert "only who runs this server can change that" in response.text
+    assert "only the operator of this server can change that" in response.text

@@ -84,7 +84,7 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_stream_leaves_its_line
         page = (await served.client.get("/metrics")).text
     (record,) = [each for each in caplog.records if each.message == "request"]
     line = vars(record)
-    assert (line["status"], line["gone"], line["run_status"]) == (499, True, "interrupted")
+    assert (line["status"], line["disconnected"], line["run_status"]) == (499, True, "interrupted")
     assert line["run"].startswith("run_")
     assert 'podium_runs_total{status="interrupted"} 1' in page
 

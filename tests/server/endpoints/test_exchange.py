@@ -46,7 +46,7 @@ async def test_a_body_may_come_in_pieces() -> None:
 
 async def test_a_body_that_announces_too_much_is_refused_unread() -> None:
     wire = Wire(headers=[(b"content-length", str(2 * 2**20).encode())])
-    with pytest.raises(ApiError, match="over 1 MB") as refused:
+    with pytest.raises(ApiError, match="the limit is 1 MB") as refused:
         await wire.exchange.json(1)
     assert refused.value.status == 413
 
@@ -113,7 +113,7 @@ async def test_being_stopped_from_outside_is_not_a_client_that_left() -> None:
 
 async def test_notes_are_sent_as_headers() -> None:
     wire = Wire()
-    wire.exchange.notes["X-Podium-Run"] = "run_1"
+    wire.exchange.response_headers["X-Podium-Run"] = "run_1"
     await wire.exchange.respond_json(200, {"a": 1})
     start, whole = wire.got
     assert (b"x-podium-run", b"run_1") in start["headers"]

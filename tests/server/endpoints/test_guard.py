@@ -38,7 +38,7 @@ async def test_no_more_of_a_body_is_read_than_its_limit(path: str) -> None:
         refused = await served.client.post(path, content=body)
     assert refused.status_code == 413
     assert refused.json()["refused"] == "too_large"
-    assert "over 1 MB, the most that is read here; send less" in refused.text
+    assert "request body too large: the limit is 1 MB; send less" in refused.text
     assert body.taken == 17
 
 
@@ -75,7 +75,7 @@ async def test_a_body_within_the_limit_is_read_and_a_key_asked_for(tmp_path: Pat
         await access.close()
     assert (judged.status_code, wrong.status_code) == (401, 401)
     assert lacking.status_code == 400
-    assert "key is required, and it is missing" in lacking.text
+    assert "key is required, but it is missing" in lacking.text
 
 
 @pytest.mark.parametrize("root", ["", "/podium"])

@@ -42,7 +42,7 @@ async def test_a_plan_is_shown_with_what_it_would_cost_and_nothing_is_carried_ou
     }
     estimate = shown["estimate"]
     assert estimate["calls"] == 3
-    assert estimate["output_tokens"] == 3 * estimate["assumed_output_tokens_a_step"]
+    assert estimate["output_tokens"] == 3 * estimate["assumed_output_tokens_per_step"]
     known = (estimate["input_tokens"] * 1.0 + estimate["output_tokens"] * 10.0) / 1e6
     assert estimate["cost_usd"] == pytest.approx(known)
     assert not any(worker.calls for worker in pool)
@@ -158,7 +158,7 @@ async def test_a_client_that_goes_away_stops_the_planning_and_pays_for_what_it_t
     assert stopped.is_set()
     (line,) = (each for each in caplog.records if each.message == "request")
     said = vars(line)
-    assert (said["path"], said["status"], said["gone"]) == ("/v1/plan", 499, True)
+    assert (said["path"], said["status"], said["disconnected"]) == ("/v1/plan", 499, True)
     assert said["cost_usd"] is None, "what the call that was stopped took, nobody said"
     assert 'podium_requests_total{endpoint="/v1/plan",model="podium-ultra",status="499"} 1' in page
 
@@ -194,4 +194,4 @@ async def test_a_plan_waits_for_its_place_and_is_logged_as_everything_else(
         assert served.service.limiter.in_flight == 0
     assert full.status_code == 503
     (line,) = (each for each in caplog.records if each.message == "request")
-    assert vars(line)["refused"] == "overloaded"
+    assert vars(line)["error_reason"] == "overloaded"

@@ -404,10 +404,10 @@ async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path)
         for wrong, field, told in (
             ({"score": 2}, "score", "score: expected a number from 0 to 1, got 2"),
             ({"score": True}, "score", "score: expected a number from 0 to 1, got true"),
-            ({"score": "1"}, "score", "score: expected a number from 0 to 1, got the text '1'"),
-            ({"score": 1, "stars": 5}, "stars", "unknown field stars"),
-            ({"score": 1, "answer": "x" * 2001}, "answer", "a text of 0 to 2000 characters"),
-            ({}, "score", "score is required, and it is missing"),
+            ({"score": "1"}, "score", "score: expected a number from 0 to 1, got '1'"),
+            ({"score": 1, "stars": 5}, "stars", "unexpected option 'stars'"),
+            ({"score": 1, "answer": "x" * 2001}, "answer", "a string of 0 to 2000 characters"),
+            ({}, "score", "score is required, but it is missing"),
         ):
             refused = await served.client.post(path, json=wrong)
             assert (refused.status_code, refused.json()["field"]) == (400, field)
@@ -428,7 +428,7 @@ async def test_what_is_thought_is_read_as_json_whatever_a_client_without_pages_c
         broken = await served.client.post(path, content=b'{"score": ', headers=headers)
     assert (given.status_code, given.json()["score"]) == (200, 1)
     assert broken.status_code == 400
-    assert "the body is not JSON" in broken.json()["message"]
+    assert "the body is not valid JSON" in broken.json()["message"]
     assert not broken.json()["field"]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import Message
 
-from podium.server.endpoints.response_stream import ResponseTracker
+from podium.server.endpoints.http import ResponseTracker
 from support.plain_dialect import PlainDialect
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}

@@ -43,16 +43,16 @@ class Client:
         """Carry what `tell` tells; what it returns is the whole answer in the end."""
 
         async def work() -> ApiResult:
-            self.stream.opened("run_1", kept=True)
+            self.stream.open("run_1", stored=True)
             outcome = tell(self.stream)
             if isinstance(outcome, ApiError):
                 raise outcome
             await asyncio.sleep(0)
             return ApiResult(
-                answer=ApiResponse(id="run_1", model="podium", created=0, text=outcome)
+                response=ApiResponse(id="run_1", model="podium", created=0, text=outcome)
             )
 
-        await self.stream.carry(work())
+        await self.stream.run(work())
 
 
 async def test_pieces_are_sent_and_what_was_not_told_in_pieces_at_the_end() -> None:
@@ -106,7 +106,7 @@ async def test_an_answer_that_begins_again_goes_on_where_the_client_is() -> None
     def tell(stream: ResponseStream) -> str:
         stream.text("for")
         stream.text("ty")
-        stream.anew()
+        stream.restart()
         stream.text("f")
         stream.text("orty tw")
         stream.text("o")
@@ -121,13 +121,13 @@ async def test_an_answer_that_begins_again_goes_on_where_the_client_is() -> None
 async def test_an_answer_that_begins_again_with_other_words_is_an_error() -> None:
     def tell(stream: ResponseStream) -> str:
         stream.text("forty")
-        stream.anew()
+        stream.restart()
         stream.text("four")
         stream.text("teen")
         return "fourteen"
 
     client = Client()
-    with pytest.raises(ApiError, match="does not go on from there"):
+    with pytest.raises(ApiError, match="does not continue it"):
         await client.reads(tell)
     assert client.text == "forty"
     assert client.got[-1] == ["fail", "upstream"]
@@ -164,13 +164,13 @@ async def test_a_silent_stream_shows_that_it_lives() -> None:
     client = Client(keep_alive_seconds=0.001)
 
     async def work() -> ApiResult:
-        client.stream.opened("run_1", kept=False)
+        client.stream.open("run_1", stored=False)
         async with asyncio.timeout(5):
             while len(client.got) < 3:
                 await asyncio.sleep(0.001)
-        return ApiResult(answer=ApiResponse(id="run_1", model="podium", created=0, text="yes"))
+        return ApiResult(response=ApiResponse(id="run_1", model="podium", created=0, text="yes"))
 
-    await client.stream.carry(work())
+    await client.stream.run(work())
     assert client.got[:3] == [["begin", "run_1"], ["alive"], ["alive"]]
     assert client.got[-2:] == [["text", "yes"], ["end", "stop", 0]]
     assert b"x-podium-run" not in client.headers
@@ -181,14 +181,14 @@ async def test_a_reader_who_leaves_stops_the_work() -> None:
     stopped = asyncio.Event()
 
     async def work() -> ApiResult:
-        client.stream.opened("run_1", kept=False)
+        client.stream.open("run_1", stored=False)
         try:
             await asyncio.Event().wait()
         finally:
             stopped.set()
         raise AssertionError("nobody waits")
 
-    carrying = asyncio.create_task(client.stream.carry(work()))
+    carrying = asyncio.create_task(client.stream.run(work()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     carrying.cancel()

@@ -1,5 +1,5 @@
-"""A worker called by its own name: no plan and no run, but the same gates, retries, deadlines,
-budget and guardrails as in any run."""
+"""Requests for a worker by its own name: no plan and no run, but the same limits, retries,
+timeouts, budget and guardrails as in a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from podium.core.budget import Budget, Ledger
+from podium.client.runtime import Runtime
+from podium.core.budget import Ledger
 from podium.core.errors import GuardrailBlocked, WorkerError
 from podium.core.json_schema import check_schema, find_mismatch
 from podium.core.pool import WorkerProfile
@@ -31,7 +32,7 @@ from podium.core.requirements import (
 )
 from podium.core.run import GuardrailCheck, GuardrailStage, new_run_id, total_cost, total_usage
 from podium.core.worker import Worker
-from podium.engine import CallPolicy, Calls
+from podium.engine import Calls
 from podium.engine.guardrails import Guardrail, GuardrailChain
 from podium.engine.guardrails.admission import restore_in_json, restorer
 from podium.engine.guardrails.base import GuardrailInput
@@ -45,111 +46,106 @@ from podium.server.api_error import ApiError, api_error_boundary, invalid
 from podium.server.dialects.request import ApiRequest, ApiResponse, check_exclude
 from podium.server.records.metrics import RequestCost
 
-Look = Callable[[Reply], Awaitable[Reply]]
-"""Gives what is left of a reply once guardrails have looked at it."""
+ReplyCheck = Callable[[Reply], Awaitable[Reply]]
+"""Checks a reply by guardrails and returns what they leave of it."""
 
 
 class Gateway:
-    """Passes requests on to workers."""
+    """Passes requests on to single workers."""
 
-    def __init__(
-        self,
-        call_policy: CallPolicy,
-        budget: Budget,
-        excludable: frozenset[str],
-        *,
-        guardrails: Sequence[Guardrail] = (),
-        workers: Sequence[Worker] = (),
-    ) -> None:
-        self._guardrails = guardrails
-        self._workers = {worker.profile.name: worker for worker in workers}
-        self._call_policy = call_policy
-        self._excludable = excludable
-        self._budget = budget
+    def __init__(self, runtime: Runtime) -> None:
+        assembly = runtime.assembly
+        self._guardrails = assembly.guardrails
+        self._workers = {worker.profile.name: worker for worker in assembly.workers}
+        self._call_policy = runtime.call_policy
+        self._excludable = runtime.excludable_names
+        self._budget = runtime.options.budget
 
     @property
-    def is_guarded(self) -> bool:
-        """Whether guardrails look at what passes here."""
+    def has_guardrails(self) -> bool:
+        """True if guardrails check requests or replies."""
         return bool(self._guardrails)
 
     async def answer(
         self,
-        asked: ApiRequest,
+        request: ApiRequest,
         principal: Principal,
         worker: Worker,
         cost: RequestCost,
         sink: StreamSink | None = None,
     ) -> ApiResult:
-        """The worker's reply; raises `ApiError`. `cost` is filled in however it ends."""
-        check_exclude(asked.params.exclude, self._excludable)
+        """Call the worker; raises `ApiError`. `cost` is filled in whatever happens."""
+        check_exclude(request.params.exclude, self._excludable)
         with api_error_boundary():
-            _check(asked, worker.profile)
-        request = _request(asked, worker.profile)
-        budget = principal.quota.narrow(self._budget.narrowed(asked.params.budget))
-        call_policy = self._call_policy
-        call_policy.bind()
+            _check(request, worker.profile)
+        prompt = _worker_request(request, worker.profile)
+        budget = principal.quota.narrow(self._budget.narrowed(request.params.budget))
+        self._call_policy.bind()
         id_ = new_run_id()
-        ledger = Ledger(budget, account=principal.quota.account)
         calls = Calls(
-            call_policy, ledger, call_policy.clock(), principal.exclude | asked.params.exclude
+            self._call_policy,
+            Ledger(budget, account=principal.quota.account),
+            self._call_policy.clock(),
+            principal.exclude | request.params.exclude,
         )
         if sink is not None:
-            sink.opened(id_, kept=False)
-        watched = _Watched(self._guardrails, self._workers, calls, id_) if self.is_guarded else None
+            sink.open(id_, stored=False)
+        guarded = (
+            _GuardedCall(self._guardrails, self._workers, calls, id_)
+            if self.has_guardrails
+            else None
+        )
         try:
             with api_error_boundary():
                 budget.check((worker.profile,))
-                if watched is None:
-                    reply = await _replied(calls, worker, request, sink)
+                if guarded is None:
+                    reply = await _call(calls, worker, prompt, sink)
                 else:
-                    reply = await watched.replied(worker, request, sink)
+                    reply = await guarded.call(worker, prompt, sink)
         finally:
             cost.usage = total_usage(iter(calls.attempts))
             cost.cost_usd = total_cost(iter(calls.attempts))
-        if not request.parallel_tools:
+        if not prompt.parallel_tools:
             reply = reply.with_first_call()
-        return ApiResult(
-            answer=ApiResponse(
-                id=id_,
-                model=asked.model,
-                created=int(time.time()),
-                text=reply.text,
-                thinking=reply.thinking,
-                tool_calls=reply.tool_calls,
-                finish=reply.finish,
-                stop_sequence=reply.stop_sequence,
-                usage=cost.usage,
-            ),
-            checks=() if watched is None else tuple(watched.checks),
+        response = ApiResponse(
+            id=id_,
+            model=request.model,
+            created=int(time.time()),
+            text=reply.text,
+            thinking=reply.thinking,
+            tool_calls=reply.tool_calls,
+            finish=reply.finish,
+            stop_sequence=reply.stop_sequence,
+            usage=cost.usage,
         )
+        return ApiResult(response=response, checks=() if guarded is None else tuple(guarded.checks))
 
 
-async def _as_it_is(reply: Reply) -> Reply:
-    """What is left of a reply that nobody looks at."""
+async def _no_check(reply: Reply) -> Reply:
     return reply
 
 
-async def _replied(
+async def _call(
     calls: Calls,
     worker: Worker,
-    request: Request,
+    prompt: Request,
     sink: StreamSink | None,
-    words: StreamRestorer | None = None,
-    look: Look = _as_it_is,
+    restored: StreamRestorer | None = None,
+    check: ReplyCheck = _no_check,
 ) -> Reply:
-    """The worker's reply as `look` leaves it, told as it comes where somebody listens."""
-    if request.schema is not None:
-        return await _fitting(calls, worker, request, request.schema, look)
+    """Return the checked reply; stream it where there is a sink."""
+    if prompt.schema is not None:
+        return await _call_with_schema(calls, worker, prompt, prompt.schema, check)
     if sink is None:
-        return await look(await calls.make(worker, request))
-    listener = _Listener(sink, request, words)
-    reply = await calls.make(worker, request, listener.delta, listener.retried)
-    return replace(reply, text=listener.format_response(reply.text))
+        return await check(await calls.make(worker, prompt))
+    streamer = _ReplyStreamer(sink, prompt, restored)
+    reply = await calls.make(worker, prompt, streamer.on_delta, streamer.on_retry)
+    return replace(reply, text=streamer.full_text(reply.text))
 
 
-class _Watched:
-    """One request that guardrails look at. There is no plan that could be made again, so whoever
-    demands one blocks; what is blocked is told as refused."""
+class _GuardedCall:
+    """One call under guardrails. A blocked reply is returned as refused; a guardrail that demands
+    another plan blocks as well, as there is none."""
 
     def __init__(
         self,
@@ -161,23 +157,21 @@ class _Watched:
         self.checks: list[GuardrailCheck] = []
         self._calls = calls
         self._guard = GuardrailChain(guardrails, workers, lambda: calls)
-        self._checked = GuardrailInput(stage="question", text="", run_id=id_, question="")
+        self._input = GuardrailInput(stage="question", text="", run_id=id_, question="")
 
-    async def replied(self, worker: Worker, request: Request, sink: StreamSink | None) -> Reply:
-        """The reply as guardrails let it pass. Where they look at replies or answers, nothing is
-        told before they have."""
+    async def call(self, worker: Worker, prompt: Request, sink: StreamSink | None) -> Reply:
+        """Return the reply that passes; nothing is streamed where replies are checked."""
         guard = self._guard
-        holds = guard.has_stage("reply") or guard.has_stage("answer")
         try:
-            messages = await guard.messages(self._checked, request.messages, self.checks.append)
-            request = replace(request, messages=messages)
-            restore = restorer(guard, ResponseOptions(schema=request.schema))
-            words = StreamRestorer(restore) if restore is not None else None
-            if holds:
-                look = partial(self._looked_at, worker.profile.name, messages[-1].text)
-                reply = await _replied(self._calls, worker, request, None, look=look)
+            messages = await guard.messages(self._input, prompt.messages, self.checks.append)
+            prompt = replace(prompt, messages=messages)
+            restore = restorer(guard, ResponseOptions(schema=prompt.schema))
+            restored = StreamRestorer(restore) if restore is not None else None
+            if guard.has_stage("reply") or guard.has_stage("answer"):
+                check = partial(self._check_reply, worker.profile.name, messages[-1].text)
+                reply = await _call(self._calls, worker, prompt, None, check=check)
             else:
-                reply = await _replied(self._calls, worker, request, sink, words)
+                reply = await _call(self._calls, worker, prompt, sink, restored)
         except GuardrailBlocked:
             return Reply("", finish="refused")
         if restore is None:
@@ -187,13 +181,13 @@ class _Watched:
         ]
         return replace(reply, text=restore(reply.text), tool_calls=tuple(calls))
 
-    async def _looked_at(self, worker: str, question: str, reply: Reply) -> Reply:
-        async def left(text: str, *places: GuardrailStage) -> str:
-            for place in places if text else ():
+    async def _check_reply(self, worker: str, question: str, reply: Reply) -> Reply:
+        async def check(text: str, *stages: GuardrailStage) -> str:
+            for stage in stages if text else ():
                 checked = GuardrailInput(
-                    stage=place,
+                    stage=stage,
                     text=text,
-                    run_id=self._checked.run_id,
+                    run_id=self._input.run_id,
                     question=question,
                     worker=worker,
                 )
@@ -201,87 +195,86 @@ class _Watched:
             return text
 
         calls = [
-            replace(call, arguments=await left(call.arguments, "reply"))
+            replace(call, arguments=await check(call.arguments, "reply"))
             for call in reply.tool_calls
         ]
-        needed = tuple(part for part in reply.thinking if part.opaque) if calls else ()
-        text = await left(reply.text, "reply", "answer")
-        return replace(reply, text=text, tool_calls=tuple(calls), thinking=needed)
+        thinking = tuple(part for part in reply.thinking if part.opaque) if calls else ()
+        text = await check(reply.text, "reply", "answer")
+        return replace(reply, text=text, tool_calls=tuple(calls), thinking=thinking)
 
 
-async def _fitting(
-    calls: Calls, worker: Worker, request: Request, schema: Mapping[str, Any], look: Look
+async def _call_with_schema(
+    calls: Calls, worker: Worker, prompt: Request, schema: Mapping[str, Any], check: ReplyCheck
 ) -> Reply:
-    """A reply of which what `look` leaves fits the schema, asked for once more where it does not.
-    As in any run, nothing of it is told before; a refusal, and a reply that was cut off, say so
-    themselves."""
-    reply = await look(await calls.make(worker, request))
+    """Return a reply that fits the schema, after one retry. Refused and truncated replies pass."""
+    reply = await check(await calls.make(worker, prompt))
     problem = find_mismatch(reply.text, schema) if reply.finish == "stop" else None
     if problem is None:
         return reply
-    again = (*request.messages, *repair_request(reply, problem))
-    reply = await look(await calls.make(worker, replace(request, messages=again)))
+    retry = (*prompt.messages, *repair_request(reply, problem))
+    reply = await check(await calls.make(worker, replace(prompt, messages=retry)))
     if reply.finish == "stop" and find_mismatch(reply.text, schema) is not None:
         raise schema_error(worker.profile.name, reply, schema)
     return reply
 
 
-class _Listener:
-    """Tells what a worker streams. Where a call breaks off, the next is asked to go on from what
-    was told already."""
+class _ReplyStreamer:
+    """Streams a worker's reply. A retried call is asked to continue what was sent."""
 
     def __init__(
-        self, sink: StreamSink, request: Request, restored: StreamRestorer | None = None
+        self, sink: StreamSink, prompt: Request, restored: StreamRestorer | None = None
     ) -> None:
+        self._sink = sink
+        self._prompt = prompt
         self._restored = restored
-        self._teller = sink
-        self._request = request
-        self._words = ResumableText()
+        self._text = ResumableText()
 
-    def delta(self, delta: Delta) -> None:
+    def on_delta(self, delta: Delta) -> None:
         if delta.kind == "thinking":
-            self._teller.thinking(delta.text)
-        elif text := self._words.receive(delta.text):
+            self._sink.thinking(delta.text)
+        elif text := self._text.receive(delta.text):
             if self._restored is not None:
                 text = self._restored.receive(text)
-            self._teller.text(text)
+            self._sink.text(text)
 
-    def retried(self, worker: str, error: WorkerError, wait: float) -> Request:
-        self._words.break_off()
-        if not self._words.kept:
-            return self._request
-        again = (assistant(self._words.kept), user(prompt_text("continue.txt")))
-        return replace(self._request, messages=(*self._request.messages, *again))
+    def on_retry(self, worker: str, error: WorkerError, wait: float) -> Request:
+        self._text.break_off()
+        if not self._text.kept:
+            return self._prompt
+        retry = (assistant(self._text.kept), user(prompt_text("continue.txt")))
+        return replace(self._prompt, messages=(*self._prompt.messages, *retry))
 
-    def format_response(self, text: str) -> str:
-        """The whole reply, where `text` is the last call's."""
-        return self._words.whole(text)
+    def full_text(self, text: str) -> str:
+        """Return the whole text, where `text` is the last call's."""
+        return self._text.whole(text)
 
 
-def _request(asked: ApiRequest, profile: WorkerProfile) -> Request:
-    response_options = asked.response_options
-    messages = strip_call_ids(asked.messages)
+def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
+    options = request.response_options
+    messages = strip_call_ids(request.messages)
+    if "vision" not in profile.capabilities:
+        messages = tuple(map(_describe_tool_images, messages))
     return Request(
-        messages=messages if "vision" in profile.capabilities else tuple(map(_unseen, messages)),
-        max_tokens=response_options.max_tokens,
-        temperature=response_options.temperature,
-        top_p=response_options.top_p,
-        seed=response_options.seed,
-        stop=response_options.stop,
-        tools=response_options.tools,
-        tool_choice=response_options.tool_choice,
-        schema=response_options.schema,
-        effort=response_options.effort,
-        parallel_tools=response_options.parallel_tools,
-        cache_key=response_options.cache_key,
-        cache_time=response_options.cache_time,
-        thinking_tokens=response_options.thinking_tokens,
+        messages=messages,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        seed=options.seed,
+        stop=options.stop,
+        tools=options.tools,
+        tool_choice=options.tool_choice,
+        schema=options.schema,
+        effort=options.effort,
+        parallel_tools=options.parallel_tools,
+        cache_key=options.cache_key,
+        cache_time=options.cache_time,
+        thinking_tokens=options.thinking_tokens,
     )
 
 
-def _unseen(message: Message) -> Message:
-    """The message for a worker that cannot see what tools showed. A picture of the user's own is
-    refused before; one of a tool's must not end a conversation."""
+def _describe_tool_images(message: Message) -> Message:
+    """Replace images in tool results by text: unlike the user's own images, which are refused,
+    they must not end a conversation."""
     if not any(isinstance(part, ToolResult) and part.images for part in message.parts):
         return message
     parts = (
@@ -290,33 +283,34 @@ def _unseen(message: Message) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def _check(asked: ApiRequest, profile: WorkerProfile) -> None:
-    """Refuse what one worker cannot do, rather than let it be lost on the way."""
-    params = asked.params
+def _check(request: ApiRequest, profile: WorkerProfile) -> None:
+    """Refuse options that a single worker cannot honour."""
+    params, options = request.params, request.response_options
     for name in ("workflow", "max_steps", "rounds", "quality_bias"):
         if getattr(params, name) is not None:
             raise invalid(
                 f"podium.{name}",
-                f"podium.{name} is for runs, and {profile.name!r} is a single worker; drop it, or "
-                f"ask for a tier",
+                f"podium.{name} requires a tier, and {profile.name!r} is a single worker; drop it, "
+                f"or choose a tier as model",
             )
-    if asked.previous is not None:
+    if request.previous_run is not None:
         raise invalid(
             "previous_response_id",
-            f"{profile.name!r} is a single worker, whose replies are not kept; send the "
-            f"conversation, or ask for a tier",
+            f"previous_response_id requires a tier: replies of the single worker {profile.name!r} "
+            f"are not stored; send the conversation, or choose a tier as model",
         )
     for name in (profile.name, profile.provider):
         if name and name in params.exclude:
-            raise ApiError("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
-    check_response_options(asked.response_options)
-    if asked.response_options.schema is not None:
-        check_schema(asked.response_options.schema)
-    pictures = (part for turn in asked.messages for part in turn.parts if isinstance(part, Image))
-    missing = (
-        sole_worker_capabilities(asked.response_options, tuple(pictures)) - profile.capabilities
-    )
+            raise ApiError(
+                "invalid", f"{name!r} is both requested and excluded", field="podium.exclude"
+            )
+    check_response_options(options)
+    if options.schema is not None:
+        check_schema(options.schema)
+    images = (part for turn in request.messages for part in turn.parts if isinstance(part, Image))
+    missing = sole_worker_capabilities(options, tuple(images)) - profile.capabilities
     if missing:
         raise ApiError(
-            "invalid", f"{profile.name!r} cannot {describe_capabilities(missing)}; ask another"
+            "invalid",
+            f"{profile.name!r} cannot {describe_capabilities(missing)}; choose another model",
         )

@@ -1,4 +1,4 @@
-"""The wire dialects, one file each: a body in, our own types out, and back again.
+"""The wire dialects: OpenAI Chat Completions and Responses, Anthropic Messages.
 
-A dialect is a pure translation. It knows nothing of HTTP connections, keys, tiers or workers.
+A dialect translates bodies and knows nothing of connections, keys, tiers or workers.
 """

@@ -1,14 +1,8 @@
-"""Anthropic's Messages API, as its SDKs and Claude Code speak it.
+"""Anthropic's Messages API, as its SDKs and Claude Code use it.
 
-    turns      the conversation in a body
-    terms      everything else in a body: what is honoured, and what is refused
-    cache      marks for a prompt cache
-    thinking   thinking that travels through the client and back
-    answer     what whole and streamed messages tell alike
-    stream     the events of a stream
-
-The header `anthropic-beta` needs no reading: a beta only allows fields of the body, and each of
-these is served or refused by its name.
+Every field is honoured, checked as a hint without effect (`cache_control`, `metadata`,
+`service_tier`, `eager_input_streaming`), or refused with what to do instead. The header
+`anthropic-beta` is not read: a beta only allows fields, and each field is checked by its name.
 """
 
 from __future__ import annotations
@@ -84,63 +78,61 @@ MOST_STOPS: Final = 64
 
 IN_CLAUDE_CODE: Final = "in Claude Code, set CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1"
 
-UNSERVED: Final[Mapping[str, str]] = {
-    "top_k": "not every worker knows it; leave it out, or use top_p",
-    "container": "Podium runs no containers and loads no skills; leave it out",
-    "mcp_servers": "Podium reaches only MCP servers that its operator names in podium.toml; "
-    "leave it out",
-    "inference_geo": "Podium cannot promise where a worker runs; leave it out, and keep workers "
-    "or providers away by podium.exclude",
-    "diagnostics": f"Podium does not follow providers' caches; leave it out ({IN_CLAUDE_CODE})",
+NOT_SUPPORTED: Final[Mapping[str, str]] = {
+    "top_k": "not every worker supports it; use top_p",
+    "container": "Podium has no containers or skills",
+    "mcp_servers": "Podium uses only MCP servers configured in podium.toml; leave it out",
+    "inference_geo": "Podium cannot guarantee where a worker runs; use podium.exclude "
+    "to avoid workers or providers",
+    "diagnostics": f"Podium does not report on providers' caches; leave it out ({IN_CLAUDE_CODE})",
     "compaction": "Podium does not compact conversations; send the messages, or a summary of them",
-    "thread": "Podium keeps no threads; send the whole conversation in messages, as the SDK's tool "
-    "runner then does by itself",
+    "thread": "Podium does not store threads; send the whole conversation in messages, "
+    "as the SDK's tool runner then does",
     "fallbacks": "a worker's fallback is named in podium.toml; leave it out",
-    "fallback_credit_token": "Podium knows no such credit; leave it out",
-    "betas": "betas belong into the header anthropic-beta, and Podium needs none; leave it out",
+    "fallback_credit_token": "Podium has no such credit",
+    "betas": "send betas in the header anthropic-beta; Podium needs none",
 }
-"""Fields of Anthropic's API, and of its betas, that Podium does not serve."""
+"""Fields of Anthropic's API and its betas that Podium refuses, and what to do instead."""
 
 SERVER_TOOLS: Final[Mapping[str, str]] = {
-    "web_search": "Podium has no web search of Anthropic's; let the operator name a search server "
-    "under MCP in podium.toml (in Claude Code, deny the tool WebSearch)",
-    "web_fetch": "Podium has no web fetch of Anthropic's; offer a custom tool that fetches",
-    "code_execution": "Podium runs no code of the model's; offer a custom tool that does",
+    "web_search": "Podium does not have Anthropic's web search; configure an MCP search server "
+    "in podium.toml (in Claude Code, deny the tool WebSearch)",
+    "web_fetch": "Podium does not have Anthropic's web fetch; pass a custom tool that fetches",
+    "code_execution": "Podium does not execute code; pass a custom tool that does",
     "tool_search": "Podium has no tool search; send every tool "
     "(in Claude Code, set ENABLE_TOOL_SEARCH=false)",
-    "mcp_toolset": "Podium reaches only MCP servers that its operator names in podium.toml",
+    "mcp_toolset": "Podium uses only MCP servers configured in podium.toml",
 }
-"""By how the type begins."""
+"""Anthropic's own tools by the prefix of their type, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingParams:
-    """What `thinking` comes to: whether it is shown, how much of it there may be, and the effort
-    that it asks for by itself."""
+    """The `thinking` field: whether to show it, its token budget, and the effort it implies."""
 
     shown: bool = False
     tokens: int | None = None
     effort: Effort | None = None
 
 
-def refuse_unserved(body: Fields) -> None:
-    """Nothing that a client sends is ignored; an empty list or object asks for nothing."""
-    for name, instead in UNSERVED.items():
+def refuse_unsupported(body: Fields) -> None:
+    """Raise `ApiError` for refused and unknown fields; an empty one is harmless."""
+    for name, instead in NOT_SUPPORTED.items():
         if body.values.get(name) not in (None, [], {}):
-            raise invalid(name, f"{name} is not served: {instead}")
-    body.only(KNOWN | UNSERVED.keys())
+            raise invalid(name, f"{name} is not supported: {instead}")
+    body.only(KNOWN | NOT_SUPPORTED.keys())
 
 
 def read_hints(body: Fields) -> None:
-    """Fields that change nothing here are still read: what is malformed is refused."""
+    """Check fields without effect."""
     body.optional("cache_control", cache_control)
     body.optional("metadata", _metadata)
     body.optional("service_tier", choice(("auto", "standard_only")))
     body.optional("speed", _speed)
 
 
-def read_terms(body: Fields, *, counting: bool) -> ResponseOptions:
-    """What the answer must be like. Only where tokens are counted, there need be no limit."""
+def read_response_options(body: Fields, *, counting: bool) -> ResponseOptions:
+    """Read the response options. Only counting tokens needs no `max_tokens`."""
     length = integer(1)
     tools = check_unique_names(body.optional("tools", array(_tool, most=MOST_TOOLS)) or (), "tools")
     effort, form = body.optional("output_config", _output_config) or (None, None)
@@ -148,7 +140,7 @@ def read_terms(body: Fields, *, counting: bool) -> ResponseOptions:
     if form is not None and older_form is not None:
         raise invalid(
             "output_format",
-            "output_format and output_config.format are both there; send the latter",
+            "output_format and output_config.format are both set; send the latter",
         )
     return ResponseOptions(
         max_tokens=(body.optional if counting else body.required)("max_tokens", length),
@@ -166,26 +158,25 @@ def read_terms(body: Fields, *, counting: bool) -> ResponseOptions:
 def read_thinking(
     body: Fields, response_options: ResponseOptions
 ) -> tuple[ResponseOptions, ThinkingParams]:
-    """The terms with the effort and the tokens that thinking asks for, and what is to be shown of
-    it. An effort in `output_config` counts for more."""
-    wish = body.optional("thinking", _thinking) or ThinkingParams()
+    """Add effort and tokens of `thinking`; an effort in `output_config` takes precedence."""
+    thinking = body.optional("thinking", _thinking) or ThinkingParams()
     if (
-        wish.tokens is not None
+        thinking.tokens is not None
         and response_options.max_tokens is not None
-        and wish.tokens >= response_options.max_tokens
+        and thinking.tokens >= response_options.max_tokens
     ):
         path = "thinking.budget_tokens"
         raise invalid(
             path,
             f"{path}: expected less than max_tokens, which is {response_options.max_tokens}, "
-            f"got {wish.tokens}",
+            f"got {thinking.tokens}",
         )
-    effort = response_options.effort or wish.effort or thinking_effort(wish.tokens)
-    return replace(response_options, effort=effort, thinking_tokens=wish.tokens), wish
+    effort = response_options.effort or thinking.effort or thinking_effort(thinking.tokens)
+    return replace(response_options, effort=effort, thinking_tokens=thinking.tokens), thinking
 
 
-def turns_of_thinking(body: Fields) -> int | None:
-    """How many turns keep their thinking, by `context_management`; None for all of them."""
+def read_kept_thinking(body: Fields) -> int | None:
+    """Return how many turns keep their thinking, by `context_management`; None for all."""
     edits = body.optional("context_management", _edits) or ()
     return min((turns for turns in edits if turns is not None), default=None)
 
@@ -208,12 +199,10 @@ def _thinking(value: object, path: str) -> ThinkingParams:
     display = fields.optional("display", choice(("summarized", "omitted", "updates")))
     if fields.values.get("block_binding"):
         path = fields.at("block_binding")
-        raise invalid(path, f"{path} is not served; leave it out ({IN_CLAUDE_CODE})")
-    if kind != "enabled" and fields.given("budget_tokens"):
+        raise invalid(path, f"{path} is not supported; leave it out ({IN_CLAUDE_CODE})")
+    if kind != "enabled" and fields.has("budget_tokens"):
         path = fields.at("budget_tokens")
-        raise invalid(
-            path, f"{path}: only thinking of the type 'enabled' has a budget, not {kind!r}"
-        )
+        raise invalid(path, f"{path}: only thinking of type 'enabled' has a budget, not {kind!r}")
     match kind:
         case "disabled":
             return ThinkingParams(effort="none")
@@ -226,10 +215,10 @@ def _thinking(value: object, path: str) -> ThinkingParams:
 
 def _output_config(value: object, path: str) -> tuple[Effort | None, dict[str, Any] | None]:
     fields = read_object(value, path).only(("effort", "format", "task_budget"))
-    if fields.given("task_budget"):
+    if fields.has("task_budget"):
         path = fields.at("task_budget")
         raise invalid(
-            path, f"{path} is not served; cap a request by podium.budget ({IN_CLAUDE_CODE})"
+            path, f"{path} is not supported; cap a request by podium.budget ({IN_CLAUDE_CODE})"
         )
     effort = fields.optional("effort", choice(("low", "medium", "high", "xhigh", "max")))
     return EFFORTS[effort] if effort else None, fields.optional("format", _format)
@@ -245,7 +234,7 @@ def _tool(value: object, path: str) -> Tool:
     fields = read_object(value, path)
     kind = fields.optional("type", text) or "custom"
     if kind != "custom":
-        raise _unserved_tool(kind, fields.at("type"))
+        raise _unsupported_tool(kind, fields.at("type"))
     fields.only(
         (
             "type",
@@ -275,25 +264,25 @@ def _tool(value: object, path: str) -> Tool:
 
 
 def _description(fields: Fields) -> str:
-    """What the tool does; examples of its input are told in words, which every model reads."""
+    """Return the description, with input examples as text that every model reads."""
     words = fields.optional("description", text) or ""
     examples = fields.optional("input_examples", array(json_object, most=100)) or ()
     return "\n".join([words, *(f"Example input: {json.dumps(example)}" for example in examples)])
 
 
-def _unserved_tool(kind: str, path: str) -> ApiError:
+def _unsupported_tool(kind: str, path: str) -> ApiError:
     for beginning, instead in SERVER_TOOLS.items():
         if kind.startswith(beginning):
-            return invalid(path, f"{path}: the tool {kind[:60]!r} is not served: {instead}")
+            return invalid(path, f"{path}: the tool {kind[:60]!r} is not supported: {instead}")
     return invalid(
         path,
-        f"{path}: expected 'custom', got {kind[:60]!r}; Anthropic's own tools are not served: "
-        f"declare one of your own with a name, a description and an input_schema",
+        f"{path}: expected 'custom', got {kind[:60]!r}; Anthropic's own tools are not supported: "
+        f"define a custom tool with name, description and input_schema",
     )
 
 
 def _tool_choice(body: Fields, tools: tuple[Tool, ...]) -> str:
-    """In our words: a tool's name, or one of `TOOL_CHOICES`."""
+    """Return a tool's name or one of `TOOL_CHOICES`."""
     chosen = body.optional("tool_choice", read_object)
     if chosen is None:
         return ""
@@ -310,7 +299,7 @@ def _tool_choice(body: Fields, tools: tuple[Tool, ...]) -> str:
 
 
 def _one_at_a_time(body: Fields) -> bool:
-    """Whether a worker is to call one tool at a time; steps that run at once may call one each."""
+    """True if each worker is to call one tool at a time."""
     chosen = body.optional("tool_choice", read_object) or Fields({})
     return chosen.optional("disable_parallel_tool_use", flag) or False
 
@@ -321,18 +310,18 @@ def _edits(value: object, path: str) -> tuple[int | None, ...]:
 
 
 def _edit(value: object, path: str) -> int | None:
-    """How many turns keep their thinking, by this edit."""
+    """Return how many turns keep their thinking, by this edit."""
     fields = read_object(value, path)
     kind = fields.required("type", text)
     if kind != "clear_thinking_20251015":
         path = fields.at("type")
         raise invalid(
             path,
-            f"{path}: of context_management, only clear_thinking_20251015 is served, "
+            f"{path}: only clear_thinking_20251015 is supported, "
             f"got {kind[:60]!r}; leave it out ({IN_CLAUDE_CODE})",
         )
     fields.only(("type", "keep"))
-    return fields.optional("keep", _kept_turns) if fields.given("keep") else 1
+    return fields.optional("keep", _kept_turns) if fields.has("keep") else 1
 
 
 def _kept_turns(value: object, path: str) -> int | None:
@@ -345,8 +334,7 @@ def _kept_turns(value: object, path: str) -> int | None:
 
 
 def cache_time(body: Json) -> CacheTime:
-    """How long the prompt is to be kept. Of several times it is the shortest, which never costs
-    more than the client has agreed to. The body has been read before."""
+    """Return how long the prompt is cached: the shortest of the marks, which never costs more."""
     times = {mark.get("ttl") for mark in _marks(body)}
     if not times:
         return ""
@@ -374,22 +362,22 @@ def _mark(holder: Json) -> Iterator[Json]:
 
 
 class AnthropicDialect:
-    """Reads and writes the bodies of `/v1/messages` and of `/v1/messages/count_tokens`."""
+    """The dialect of `/v1/messages` and `/v1/messages/count_tokens`."""
 
     def read(self, body: Json) -> ApiRequest:
         """Read a body; raises `ApiError`."""
         return _read(body, counting=False)
 
     def read_count(self, body: Json) -> ApiRequest:
-        """Read a body whose tokens are to be counted; it needs no `max_tokens`."""
+        """Read a body whose tokens are counted; it needs no `max_tokens`."""
         return _read(body, counting=True)
 
-    def counted(self, tokens: int) -> dict[str, Any]:
-        """The body of a count."""
+    def format_count(self, tokens: int) -> dict[str, Any]:
+        """Return the body of a count."""
         return {"input_tokens": tokens}
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-        """The body of a response that is not streamed."""
+        """Return a message."""
         content: list[dict[str, Any]] = []
         if answer.thinking and told.keeps_thinking(request):
             block = thinking_block(answer.thinking, in_words=request.shows_reasoning)
@@ -400,12 +388,12 @@ class AnthropicDialect:
         content.extend(told.tool_use(call) for call in answer.tool_calls)
         return told.message_start(request, answer) | {"content": content} | told.stop_fields(answer)
 
-    def writer(self, request: ApiRequest, opening: ApiResponse) -> AnthropicWriter:
-        """A stream."""
+    def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> AnthropicWriter:
+        """Return a writer of message events."""
         return AnthropicWriter(request, opening)
 
-    def refused(self, error: ApiError) -> dict[str, Any]:
-        """The body of an error."""
+    def format_error(self, error: ApiError) -> dict[str, Any]:
+        """Return the body of an error."""
         return told.anthropic_error(error)
 
 
@@ -414,13 +402,13 @@ MESSAGES: Final = AnthropicDialect()
 
 def _read(value: object, *, counting: bool) -> ApiRequest:
     body = read_object(value)
-    refuse_unserved(body)
+    refuse_unsupported(body)
     read_hints(body)
-    find_tool, thinking = read_thinking(body, read_terms(body, counting=counting))
+    find_tool, thinking = read_thinking(body, read_response_options(body, counting=counting))
     messages = conversation(body)
     if not counting:
         _check_last(messages)
-    turns = turns_of_thinking(body)
+    turns = read_kept_thinking(body)
     return ApiRequest(
         model=body.required("model", bounded_text(1, 256)),
         messages=messages if turns is None else strip_old_thinking(messages, turns),
@@ -433,11 +421,11 @@ def _read(value: object, *, counting: bool) -> ApiRequest:
 
 
 def _check_last(messages: tuple[Message, ...]) -> None:
-    """What a system message at the end adds to the user's turn is still that turn."""
+    """Check that the last message, apart from system messages, is the user's."""
     said = [message.role for message in messages if message.role != "system"]
     if not said or said[-1] == "assistant":
         raise invalid(
             "messages",
-            "messages: expected the last one to be the user's, with something in it; Podium does "
-            "not go on with an answer that was begun (no prefill)",
+            "messages: the last message must be from the user and not empty; prefilling the "
+            "answer is not supported",
         )

@@ -1,14 +1,11 @@
-"""The conversation in a Messages body: Anthropic's content blocks, read into our parts.
+"""Read the messages of an Anthropic Messages body.
 
-Taken: text, images (base64 or an address), thinking that is handed back, tool calls and their
-results, and the documents that tools show, in a result or beside it, as Claude Code has them: what
-they say where that is text, else that there was one (see `documents`). Every other block is
-refused, and the refusal says what to send instead. `cache_control` is taken as the hint that it is,
-and citations as notes on words that are kept; neither changes the answer.
+Accepted: text, images, thinking that is handed back, tool calls and results, and documents that
+tools return, in a result or beside it as Claude Code sends them. Other blocks are refused with what
+to send instead. `cache_control` and citations have no effect.
 
-Claude Code's first system block is a note to Anthropic's billing, with a checksum that changes
-with each request. It is left out: no worker is meant to read it, and no prompt cache would
-survive it.
+Claude Code's first system block is a billing note with a changing checksum. It is dropped, as it
+would defeat prompt caches.
 """
 
 from __future__ import annotations
@@ -52,23 +49,23 @@ _ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
 
 _identifier: Final = bounded_text(1, 256)
 
-_INSTEAD: Final = {
-    "document": "Podium takes no documents; send the text, or the pages as images",
-    "search_result": "Podium takes no search results; send their words as text",
-    "container_upload": "Podium keeps no containers; send what the file says as text",
+_HINTS: Final = {
+    "document": "documents are not supported; send the text, or the pages as images",
+    "search_result": "search results are not supported; send them as text",
+    "container_upload": "containers are not supported; send the file's text",
     "tool_reference": (
-        "Podium has no tool search; send every tool in `tools` "
+        "tool search is not supported; send every tool in `tools` "
         "(in Claude Code, set ENABLE_TOOL_SEARCH=false)"
     ),
-    "compaction": "Podium does not compact conversations; send the messages, or a summary as text",
+    "compaction": "compaction is not supported; send the messages, or a summary as text",
 }
-_ELSEWHERE: Final = (
-    "Podium takes no such block; leave out what Anthropic's own tools did, or tell it as text"
+_DEFAULT_HINT: Final = (
+    "this block is not supported; leave out what Anthropic's own tools did, or send it as text"
 )
 
 
 def conversation(body: Fields) -> tuple[Message, ...]:
-    """The system prompt and the turns, as the client tells them."""
+    """Read the system prompt and all messages."""
     words = body.optional("system", _system)
     turns = _Turns()
     body.required("messages", array(turns.take, most=MOST_MESSAGES, least=1))
@@ -77,8 +74,10 @@ def conversation(body: Fields) -> tuple[Message, ...]:
 
 
 def strip_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Message, ...]:
-    """The conversation with the thinking of its latest turns alone. A turn is all that the
-    assistant did between two messages of the user, calls of tools included."""
+    """Keep the thinking of the latest turns only.
+
+    A turn is all that the assistant did between two user messages, tool calls included.
+    """
     kept: list[Message] = []
     turn, seen = 0, False
     for message in reversed(messages):
@@ -94,19 +93,19 @@ def strip_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Messa
 
 
 class _Turns:
-    """Takes one message after the other, and watches that calls and results match."""
+    """Reads one message after the other, and matches tool calls with results."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.calls = ToolCallMatcher(
-            "answer each tool_use once, in the user message that follows it",
-            named="tool_use blocks",
-            once=True,
+            "send one tool_result for each tool_use, in the next user message",
+            noun="tool_use blocks",
+            unique_ids=True,
         )
         self._last_role: Role | None = None
 
     def take(self, value: object, path: str) -> None:
-        """The next message. One with nothing in it says nothing, and is left out."""
+        """Read the next message; an empty one is skipped."""
         fields = read_object(value, path).only(("role", "content"))
         role = fields.required("role", choice(_ROLES))
         if role == "assistant" and self._last_role == "user":
@@ -124,8 +123,7 @@ class _Turns:
 
 
 def _message(role: Role, parts: tuple[Part, ...]) -> Message:
-    """One turn. Thinking comes first, as the model that did it will want it; and what a user
-    adds to the results of tools comes after these."""
+    """Make a message: thinking first, as its model expects, and tool results before other parts."""
     if role == "assistant":
         first: type[Part] = Thinking
     elif any(isinstance(part, ToolResult) for part in parts):
@@ -137,18 +135,18 @@ def _message(role: Role, parts: tuple[Part, ...]) -> Message:
 
 
 def _system(value: object, path: str) -> str:
-    """The system prompt, as one text."""
+    """Read the system prompt as one text."""
     if isinstance(value, str):
         return text(value, path)
     blocks = array(_text_block, most=MOST_BLOCKS)(value, path)
     return "\n\n".join(words for words in blocks if not words.startswith(_BILLING_NOTE))
 
 
-Placed = tuple[Part, str]
-"""A part, and the path of the block that it was read from."""
+PartAt = tuple[Part, str]
+"""A part and the path of its block."""
 
 
-def _user_content(value: object, path: str) -> Iterator[Placed]:
+def _user_content(value: object, path: str) -> Iterator[PartAt]:
     return _content(value, path, _block_beside_results if _has_results(value) else _user_block)
 
 
@@ -158,30 +156,30 @@ def _has_results(value: object) -> bool:
     )
 
 
-def _assistant_content(value: object, path: str) -> Iterator[Placed]:
+def _assistant_content(value: object, path: str) -> Iterator[PartAt]:
     return _content(value, path, _assistant_block)
 
 
-def _system_content(value: object, path: str) -> Iterator[Placed]:
+def _system_content(value: object, path: str) -> Iterator[PartAt]:
     words = _system(value, path)
     if words:
         yield Text(words), path
 
 
-def _content(value: object, path: str, block: Reader[tuple[Part, ...]]) -> Iterator[Placed]:
+def _content(value: object, path: str, block: Reader[tuple[Part, ...]]) -> Iterator[PartAt]:
     if isinstance(value, str):
         if words := text(value, path):
             yield Text(words), path
         return
 
-    def placed(item: object, at: str) -> tuple[Placed, ...]:
+    def located(item: object, at: str) -> tuple[PartAt, ...]:
         return tuple((part, at) for part in block(item, at))
 
-    for parts in array(placed, most=MOST_BLOCKS)(value, path):
+    for parts in array(located, most=MOST_BLOCKS)(value, path):
         yield from parts
 
 
-_READERS: Final[dict[Role, Reader[Iterator[Placed]]]] = {
+_READERS: Final[dict[Role, Reader[Iterator[PartAt]]]] = {
     "user": _user_content,
     "assistant": _assistant_content,
     "system": _system_content,
@@ -192,13 +190,13 @@ def _user_block(value: object, path: str) -> tuple[Part, ...]:
     block = read_object(value, path)
     match block.required("type", text):
         case "text":
-            return _words(block)
+            return _text_parts(block)
         case "image":
             return (_image(block),)
         case "tool_result":
             return (_tool_result(block),)
         case kind:
-            raise _refused(block, kind, "text, image or tool_result in a user message")
+            raise _unsupported_block(block, kind, "text, image or tool_result in a user message")
 
 
 def _block_beside_results(value: object, path: str) -> tuple[Part, ...]:
@@ -212,24 +210,24 @@ def _assistant_block(value: object, path: str) -> tuple[Part, ...]:
     block = read_object(value, path)
     match block.required("type", text):
         case "text":
-            return _words(block)
+            return _text_parts(block)
         case "thinking" | "redacted_thinking":
             return read_thinking_block(block)
         case "tool_use":
             return (_tool_use(block),)
         case kind:
-            raise _refused(
+            raise _unsupported_block(
                 block, kind, "text, thinking, redacted_thinking or tool_use in an assistant message"
             )
 
 
-def _refused(block: Fields, kind: str, expected: str) -> ApiError:
+def _unsupported_block(block: Fields, kind: str, expected: str) -> ApiError:
     known = ("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking")
     path = block.at("type")
     error = unexpected(path, expected, kind)
     if kind in known:
         return error
-    return invalid(path, f"{error}; {_INSTEAD.get(kind, _ELSEWHERE)}")
+    return invalid(path, f"{error}; {_HINTS.get(kind, _DEFAULT_HINT)}")
 
 
 def _text_block(value: object, path: str) -> str:
@@ -239,7 +237,7 @@ def _text_block(value: object, path: str) -> str:
     return block.required("text", text)
 
 
-def _words(block: Fields) -> tuple[Part, ...]:
+def _text_parts(block: Fields) -> tuple[Part, ...]:
     words = _text_block(block.values, block.path)
     return (Text(words),) if words else ()
 
@@ -251,7 +249,7 @@ def _image(block: Fields) -> Image:
     source = block.required("source", read_object)
     if source.values.get("type") == "file":
         path = source.at("type")
-        raise invalid(path, f"{path}: Podium keeps no files; send the image as base64 or url")
+        raise invalid(path, f"{path}: files are not supported; send the image as base64 or url")
     if source.required("type", choice(("base64", "url"))) == "url":
         return Image(url=source.only(("type", "url")).required("url", http_url))
     source.only(("type", "media_type", "data"))
@@ -260,7 +258,7 @@ def _image(block: Fields) -> Image:
 
 
 def _transformations(value: object, path: str) -> None:
-    """Workers' providers scale what is too large; nothing else can be promised."""
+    """Check the hint; providers scale oversized images themselves."""
     read_object(value, path).only(("oversized_image",)).optional(
         "oversized_image", choice(("downsize",))
     )
@@ -282,33 +280,33 @@ def _direct_caller(value: object, path: str) -> None:
 
 
 def _refuse_toolset(block: Fields) -> None:
-    if block.given("toolset_name"):
+    if block.has("toolset_name"):
         path = block.at("toolset_name")
-        raise invalid(path, f"{path}: Podium has no toolsets of Anthropic's; leave it out")
+        raise invalid(path, f"{path}: Anthropic's toolsets are not supported; leave it out")
 
 
 def _tool_result(block: Fields) -> ToolResult:
     block.only(("type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"))
     block.optional("cache_control", cache_control)
     _refuse_toolset(block)
-    words, pictures = _apart(block.optional("content", _result_content) or ())
+    words, images = _split_parts(block.optional("content", _result_content) or ())
     return ToolResult(
         block.required("tool_use_id", _identifier),
         words,
         block.optional("is_error", flag) or False,
-        pictures,
+        images,
     )
 
 
 def _result_content(value: object, path: str) -> tuple[Part, ...]:
-    return _seen(value, path, _result_block)
+    return _read_parts(value, path, _result_block)
 
 
 def _document_content(value: object, path: str) -> tuple[Part, ...]:
-    return _seen(value, path, _document_block)
+    return _read_parts(value, path, _document_block)
 
 
-def _seen(value: object, path: str, block: Reader[tuple[Part, ...]]) -> tuple[Part, ...]:
+def _read_parts(value: object, path: str, block: Reader[tuple[Part, ...]]) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
     blocks = array(block, most=MOST_BLOCKS)(value, path)
@@ -319,56 +317,55 @@ def _result_block(value: object, path: str) -> tuple[Part, ...]:
     block = read_object(value, path)
     if block.values.get("type") == "document":
         return _document(block)
-    return _words_or_image(block, "text, image or document in a tool_result")
+    return _text_or_image(block, "text, image or document in a tool_result")
 
 
 def _document_block(value: object, path: str) -> tuple[Part, ...]:
-    return _words_or_image(read_object(value, path), "text or image in a document")
+    return _text_or_image(read_object(value, path), "text or image in a document")
 
 
-def _words_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
+def _text_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
     match block.required("type", text):
         case "text":
-            return _words(block)
+            return _text_parts(block)
         case "image":
             return (_image(block),)
         case kind:
-            raise _refused(block, kind, expected)
+            raise _unsupported_block(block, kind, expected)
 
 
 def _document(block: Fields) -> tuple[Part, ...]:
-    """What a tool showed: its words and pictures, or that there was something else."""
+    """Read a document of a tool: its text and images, or a note about it."""
     block.only(("type", "source", "title", "context", "citations", "cache_control"))
     block.optional("cache_control", cache_control)
     title = block.optional("title", bounded_text(0, 1000))
     context = block.optional("context", text)
     source = block.required("source", read_object)
     kind = source.optional("media_type", _identifier) or ""
-    pictures: tuple[Image, ...] = ()
+    images: tuple[Image, ...] = ()
     match source.required("type", text):
         case "text":
             words: str | None = source.required("data", text)
         case "content":
-            words, pictures = _apart(source.required("content", _document_content))
+            words, images = _split_parts(source.required("content", _document_content))
         case "base64":
             words = decode_base64_text(kind, source.required("data", text))
         case _:
             words = None
-    told = (
+    text_part = (
         unreadable_document(title, kind, context)
         if words is None
         else document_text(title, context, words)
     )
-    return (told, *pictures) if told.text else pictures
+    return (text_part, *images) if text_part.text else images
 
 
-def _apart(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:
-    """The words of what was shown, and the pictures."""
+def _split_parts(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:
+    """Separate text and images."""
     words = "\n".join(part.text for part in content if isinstance(part, Text))
     return words, tuple(part for part in content if isinstance(part, Image))
 
 
 def cache_control(value: object, path: str) -> None:
-    """A `cache_control`: where a prompt cache might end. What stands in it is the provider's
-    business."""
+    """Check a `cache_control`; its content is the provider's business."""
     read_object(value, path)

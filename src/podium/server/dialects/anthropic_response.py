@@ -1,7 +1,6 @@
-"""What a whole message and a streamed one tell alike: ids, blocks, why it ended, usage, errors.
+"""Write Anthropic messages, whole or streamed.
 
-Counts that are not known are left out where Anthropic's format allows it, and are 0 where it
-demands a number; the run itself keeps unknown and none apart.
+Unknown counts are left out where the format allows it, and 0 where it requires a number.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from podium.server.dialects.fields import Fields, text
 from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem
 
 SHOWN: Final = "podium.shown"
-"""Signs a block with nothing sealed in it: some clients drop thinking without a signature."""
+"""Signature of a block without opaque state: some clients drop thinking without a signature."""
 
 LOW_THINKING: Final = 4_096
 HIGH_THINKING: Final = 16_384
-"""Tokens: a budget for thinking below the first is low effort, from the second on high."""
+"""Tokens: a thinking budget below the first is low effort, from the second on high."""
 
 
 def thinking_block(thinking: tuple[Thinking, ...], *, in_words: bool) -> dict[str, Any]:
-    """A block that shows the thinking, or only keeps it."""
+    """Return a thinking block; without `in_words` it only keeps the opaque state."""
     words = "\n\n".join(part.text for part in thinking if part.text) if in_words else ""
     return {"type": "thinking", "thinking": words, "signature": encode_thinking(thinking) or SHOWN}
 
 
 def redacted_block(sealed: str) -> dict[str, Any]:
-    """A block that holds a seal and shows nothing."""
+    """Return a block of opaque thinking without text."""
     return {"type": "redacted_thinking", "data": sealed}
 
 
 def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
-    """What a `thinking` or `redacted_thinking` block holds for the model that thought it."""
+    """Read a `thinking` or `redacted_thinking` block."""
     if block.values.get("type") == "thinking":
         block.only(("type", "thinking", "signature"))
         block.required("thinking", text)
@@ -49,7 +48,7 @@ def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
 
 
 def thinking_effort(tokens: int | None) -> Effort | None:
-    """The effort that a budget for thinking stands for."""
+    """Return the effort of a thinking budget."""
     if tokens is None:
         return None
     if tokens < LOW_THINKING:
@@ -85,12 +84,12 @@ _ERROR_TYPE: Final[Mapping[Reason, str]] = MappingProxyType(
 )
 
 UNREADABLE: Final = "arguments"
-"""Where a worker wrote arguments that are no JSON object, they are handed on as text under this
-name: the client's tool will object, and the worker can correct itself."""
+"""Arguments that are not a JSON object are passed on as text under this name: the client's tool
+objects, and the worker can correct itself."""
 
 
 def message_start(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-    """A message before anything of it is known."""
+    """Return the message before its content is known."""
     return {
         "id": f"msg_{id_stem(request, answer.id)}",
         "type": "message",
@@ -104,7 +103,7 @@ def message_start(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
 
 
 def stop_fields(answer: ApiResponse) -> dict[str, Any]:
-    """Why the message ended."""
+    """Return `stop_reason` and `stop_sequence`."""
     if answer.tool_calls:
         return {"stop_reason": "tool_use", "stop_sequence": None}
     if answer.finish == "stop" and answer.stop_sequence:
@@ -113,7 +112,7 @@ def stop_fields(answer: ApiResponse) -> dict[str, Any]:
 
 
 def tool_use(call: ToolCall) -> dict[str, Any]:
-    """A block that asks for a tool."""
+    """Return a `tool_use` block."""
     return {
         "type": "tool_use",
         "id": call.id,
@@ -123,7 +122,7 @@ def tool_use(call: ToolCall) -> dict[str, Any]:
 
 
 def tool_input(call: ToolCall) -> dict[str, Any]:
-    """The arguments as the object that Anthropic's format demands."""
+    """Return the arguments as an object."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -132,7 +131,7 @@ def tool_input(call: ToolCall) -> dict[str, Any]:
 
 
 def keeps_thinking(request: ApiRequest) -> bool:
-    """Whether the client wants thinking back at all, be it without words."""
+    """True if the client wants thinking back, even without text."""
     if request.shows_reasoning:
         return True
     thinking = request.body.get("thinking")
@@ -140,16 +139,16 @@ def keeps_thinking(request: ApiRequest) -> bool:
 
 
 def usage(total: Usage, orchestration: Usage) -> dict[str, Any]:
-    """Tokens over every call. Here, `input_tokens` is without what the cache read and wrote.
+    """Return the tokens of all calls; `input_tokens` excludes what the cache read and wrote.
 
-    The conductor's part is told by the names that Fugu has for it, as details of the counts and
-    only where a conductor took part: a plain answer has Anthropic's fields alone."""
-    cached, written = total.cached_input_tokens, total.cache_write_tokens
+    The conductor's share has Fugu's names, and is left out if there was none.
+    """
+    cached, cache_writes = total.cached_input_tokens, total.cache_write_tokens
     counts: dict[str, Any] = {
-        "input_tokens": max((total.input_tokens or 0) - (cached or 0) - (written or 0), 0),
+        "input_tokens": max((total.input_tokens or 0) - (cached or 0) - (cache_writes or 0), 0),
         "output_tokens": total.output_tokens or 0,
         "cache_read_input_tokens": cached,
-        "cache_creation_input_tokens": written,
+        "cache_creation_input_tokens": cache_writes,
     }
     if total.reasoning_tokens is not None or orchestration.total_tokens:
         counts["output_tokens_details"] = {"thinking_tokens": total.reasoning_tokens or 0}
@@ -165,16 +164,16 @@ def usage(total: Usage, orchestration: Usage) -> dict[str, Any]:
 
 
 def anthropic_error(error: ApiError) -> dict[str, Any]:
-    """An error, as a body or as an event."""
-    words = str(error)
-    if error.field and error.field not in words:
-        words = f"{error.field}: {words}"
-    told = {"type": _ERROR_TYPE[error.reason], "message": words}
-    return {"type": "error", "error": told | _details(error), "request_id": error.request_id}
+    """Return an error, as a body or an event."""
+    message = str(error)
+    if error.field and error.field not in message:
+        message = f"{error.field}: {message}"
+    fields = {"type": _ERROR_TYPE[error.reason], "message": message}
+    return {"type": "error", "error": fields | _details(error), "request_id": error.request_id}
 
 
 def _details(error: ApiError) -> dict[str, Any]:
-    """The code by which SDKs know to go on without a thread, where one was asked for."""
+    """Return the code by which SDKs continue without a thread."""
     if error.field != "thread":
         return {}
     return {"details": {"error_code": "thread_unsupported_request", "unsupported": []}}
@@ -199,60 +198,60 @@ class AnthropicWriter:
         self._last_thought: Literal["progress", "thinking"] | None = None
 
     def begin(self) -> bytes:
-        """The stream opens. What it will have used is not known yet."""
+        """Write `message_start`; usage is not known yet."""
         return _event("message_start", message=self._message)
 
     def progress(self, text: str) -> bytes:
-        """A line on what is being done."""
+        """Write a line of progress."""
         return self._think("progress", f"{text}\n")
 
     def thinking(self, text: str) -> bytes:
-        """A piece of the final worker's thinking."""
+        """Write a piece of thinking."""
         return self._think("thinking", text)
 
     def text(self, text: str) -> bytes:
-        """A piece of the answer."""
+        """Write a piece of the answer."""
         if not text:
             return b""
-        return self._within("text") + self._delta("text_delta", text=text)
+        return self._open_block("text") + self._delta("text_delta", text=text)
 
     def keep_alive(self) -> bytes:
-        """Nothing new, but the connection lives."""
+        """Write a `ping`."""
         return _event("ping")
 
     def end(self, answer: ApiResponse, rest: str = "") -> bytes:
-        """The rest of the words, what has to be handed back, tool calls, why it ended, usage."""
+        """Write the rest of the text, opaque thinking, tool calls, stop reason and usage."""
         sealed = encode_thinking(answer.thinking) if self._keeps_thinking else ""
-        written = [self.text(rest)]
+        events = [self.text(rest)]
         if self._open == "thinking":
-            written.append(self._close(sealed or SHOWN))
+            events.append(self._close(sealed or SHOWN))
         else:
-            written.append(self._close())
+            events.append(self._close())
             if sealed:
-                written.append(self._block(redacted_block(sealed)))
+                events.append(self._block(redacted_block(sealed)))
         if not answer.text and not answer.tool_calls:
-            written.append(self._block(_EMPTY["text"]))
-        written.extend(self._tool_use(call) for call in answer.tool_calls)
+            events.append(self._block(_EMPTY["text"]))
+        events.extend(self._tool_use(call) for call in answer.tool_calls)
         counts = usage(answer.usage, answer.orchestration)
-        written.append(_event("message_delta", delta=stop_fields(answer), usage=counts))
-        written.append(_event("message_stop"))
-        return b"".join(written)
+        events.append(_event("message_delta", delta=stop_fields(answer), usage=counts))
+        events.append(_event("message_stop"))
+        return b"".join(events)
 
     def fail(self, error: ApiError) -> bytes:
-        """The error event, after which nothing comes."""
-        return _written(anthropic_error(error))
+        """Write the error event."""
+        return _encode_event(anthropic_error(error))
 
     def _think(self, kind: Literal["progress", "thinking"], text: str) -> bytes:
         if not text:
             return b""
-        opened = self._within("thinking")
+        opened = self._open_block("thinking")
         if self._last_thought not in (None, kind):
             text = f"\n{text}"  # so that the lines on progress stand apart from the thinking
         self._last_thought = kind
         return opened + self._delta("thinking_delta", thinking=text)
 
-    def _within(self, kind: Block) -> bytes:
-        """Whatever it takes for the block that is open to be of this kind."""
+    def _open_block(self, kind: Block) -> bytes:
+        """Return the events that make this kind of block the open one."""
         if self._open == kind:
             return b""
         closed = self._close()
@@ -260,16 +259,16 @@ class AnthropicWriter:
         return closed + self._start(_EMPTY[kind])
 
     def _close(self, signature: str = SHOWN) -> bytes:
-        """End the block that is open, if there is one; thinking is signed."""
+        """Close the open block, if any; thinking is signed."""
         if self._open is None:
             return b""
         signed = self._open == "thinking"
-        written = self._delta("signature_delta", signature=signature) if signed else b""
+        events = self._delta("signature_delta", signature=signature) if signed else b""
         self._open = None
-        return written + self._stop()
+        return events + self._stop()
 
     def _block(self, block: dict[str, Any]) -> bytes:
-        """A block that comes as a whole."""
+        """Write a block as a whole."""
         return self._start(block) + self._stop()
 
     def _tool_use(self, call: ToolCall) -> bytes:
@@ -285,16 +284,16 @@ class AnthropicWriter:
         return _event("content_block_delta", index=self._index, delta={"type": kind, **piece})
 
     def _stop(self) -> bytes:
-        written = _event("content_block_stop", index=self._index)
+        events = _event("content_block_stop", index=self._index)
         self._index += 1
-        return written
+        return events
 
 
 def _event(kind: str, **members: Any) -> bytes:
-    return _written({"type": kind, **members})
+    return _encode_event({"type": kind, **members})
 
 
-def _written(event: dict[str, Any]) -> bytes:
-    """An event. Its JSON is ASCII, since some clients take any line end of Unicode for its own."""
+def _encode_event(event: dict[str, Any]) -> bytes:
+    """Encode as ASCII: some clients take Unicode line separators for line ends."""
     data = json.dumps(event, separators=(",", ":"))
     return f"event: {event['type']}\ndata: {data}\n\n".encode()

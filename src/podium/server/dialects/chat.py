@@ -1,4 +1,15 @@
-"""OpenAI's Chat Completions."""
+"""OpenAI's Chat Completions.
+
+- Honoured: messages, model, tools, tool_choice, parallel_tool_calls (per worker), response_format,
+  stop, max_completion_tokens or max_tokens, temperature, top_p, seed, reasoning_effort, verbosity
+  (as an instruction), stream, stream_options, store, prompt_cache_key and `podium`.
+- Checked without effect: user, safety_identifier, metadata, prompt_cache_options and
+  prompt_cache_retention, and a function's `strict`.
+- Accepted at their default only: `_ONLY_DEFAULT`. Refused: `_NOT_SUPPORTED` and unknown fields.
+
+`reasoning_effort` other than `none` makes progress and thinking visible as `reasoning_content`.
+`usage` is null if a provider did not report all tokens; an unknown detail is left out.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +69,12 @@ FINISH_REASONS: Final[Mapping[Finish, str]] = {
 
 
 def completion_id(request: ApiRequest, answer: ApiResponse) -> str:
-    """The id of a completion, with the beginning of OpenAI's."""
+    """Return the id of a completion."""
     return f"chatcmpl-{id_stem(request, answer.id)}"
 
 
 def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-    """A `chat.completion`."""
+    """Return a `chat.completion`."""
     message: dict[str, Any] = {
         "role": "assistant",
         "content": answer.text if answer.text or not answer.tool_calls else None,
@@ -92,18 +103,18 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
 
 
 def echoed_fields(request: ApiRequest) -> dict[str, Any]:
-    """What of the request the response says again."""
+    """Return the request's fields that the response repeats."""
     body = request.body
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if body.get("metadata") is not None:
-        told["metadata"] = body["metadata"]
+        fields["metadata"] = body["metadata"]
     if body.get("service_tier") is not None:
-        told["service_tier"] = "default"
-    return told
+        fields["service_tier"] = "default"
+    return fields
 
 
 def tool_call(call: ToolCall) -> dict[str, Any]:
-    """A call of one of the client's tools."""
+    """Return a call of a client's tool."""
     return {
         "id": call.id,
         "type": "function",
@@ -112,12 +123,12 @@ def tool_call(call: ToolCall) -> dict[str, Any]:
 
 
 def finish_reason(answer: ApiResponse) -> str:
-    """Why it ended, in OpenAI's words."""
+    """Return OpenAI's finish reason."""
     return "tool_calls" if answer.tool_calls else FINISH_REASONS[answer.finish]
 
 
 def usage(answer: ApiResponse) -> dict[str, Any] | None:
-    """The tokens of everything that was done, or None where they are not all known."""
+    """Return the usage of all calls; None if a count is unknown."""
     total = answer.usage
     if total.input_tokens is None or total.output_tokens is None:
         return None
@@ -126,27 +137,27 @@ def usage(answer: ApiResponse) -> dict[str, Any] | None:
         "prompt_tokens": total.input_tokens,
         "completion_tokens": total.output_tokens,
         "total_tokens": total.input_tokens + total.output_tokens,
-        "prompt_tokens_details": details.read,
-        "completion_tokens_details": details.written,
+        "prompt_tokens_details": details.input,
+        "completion_tokens_details": details.output,
     }
 
 
 DONE: Final = b"data: [DONE]\n\n"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
-"""A comment of the event stream: clients read over it."""
+"""A comment of the event stream, which clients skip."""
 
-_GOES_ON: Final = b',"logprobs":null,"finish_reason":null}]'
+_NOT_FINISHED: Final = b',"logprobs":null,"finish_reason":null}]'
 
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _encoded(value: object) -> bytes:
+def _encode_bytes(value: object) -> bytes:
     return _encode(value).encode()
 
 
 class ChatWriter:
-    """One stream of `chat.completion.chunk`."""
+    """Writes one stream of `chat.completion.chunk`."""
 
     def __init__(self, request: ApiRequest, opening: ApiResponse) -> None:
         self._shows_usage = request.shows_usage
@@ -159,56 +170,55 @@ class ChatWriter:
         tier = echoed_fields(request).get("service_tier")
         if tier is not None:
             self._common["service_tier"] = tier
-        head = _encoded(self._common)[:-1]
+        head = _encode_bytes(self._common)[:-1]
         self._before = b"data: " + head + b',"choices":[{"index":0,"delta":'
         self._after = (b',"usage":null}' if request.shows_usage else b"}") + b"\n\n"
 
     def begin(self) -> bytes:
-        """Who speaks."""
+        """Write the assistant's role."""
         return self._delta({"role": "assistant", "content": ""})
 
     def progress(self, text: str) -> bytes:
-        """A line on what is being done."""
+        """Write a line of progress."""
         return self._delta({"reasoning_content": f"{text}\n"})
 
     def thinking(self, text: str) -> bytes:
-        """A piece of the final worker's thinking."""
+        """Write a piece of thinking."""
         return self._delta({"reasoning_content": text})
 
     def text(self, text: str) -> bytes:
-        """A piece of the answer."""
+        """Write a piece of the answer."""
         return self._delta({"content": text})
 
     def keep_alive(self) -> bytes:
-        """A comment, which is no chunk."""
+        """Write a comment."""
         return KEEP_ALIVE
 
     def end(self, answer: ApiResponse, rest: str = "") -> bytes:
-        """The rest of the words; tool calls whole, each in a chunk of its own; why it ended; usage,
-        if asked for."""
-        told = self.text(rest) if rest else b""
+        """Write the rest of the text, tool calls, finish reason and usage."""
+        text = self.text(rest) if rest else b""
         calls = b"".join(
             self._delta({"tool_calls": [{"index": index} | tool_call(call)]})
             for index, call in enumerate(answer.tool_calls)
         )
-        return told + calls + self._finished(answer) + self._used(answer) + DONE
+        return text + calls + self._finish(answer) + self._usage(answer) + DONE
 
     def fail(self, error: ApiError) -> bytes:
-        """The error in place of a chunk: SDKs raise it."""
-        return b"data: " + _encoded({"error": openai_error(error)}) + b"\n\n" + DONE
+        """Write the error in place of a chunk: SDKs raise it."""
+        return b"data: " + _encode_bytes({"error": openai_error(error)}) + b"\n\n" + DONE
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
-        return self._before + _encoded(delta) + _GOES_ON + self._after
+        return self._before + _encode_bytes(delta) + _NOT_FINISHED + self._after
 
-    def _finished(self, answer: ApiResponse) -> bytes:
-        ending = _encoded(finish_reason(answer))
+    def _finish(self, answer: ApiResponse) -> bytes:
+        ending = _encode_bytes(finish_reason(answer))
         return self._before + b'{},"logprobs":null,"finish_reason":' + ending + b"}]" + self._after
 
-    def _used(self, answer: ApiResponse) -> bytes:
+    def _usage(self, answer: ApiResponse) -> bytes:
         if not self._shows_usage:
             return b""
         chunk = self._common | {"choices": [], "usage": usage(answer)}
-        return b"data: " + _encoded(chunk) + b"\n\n"
+        return b"data: " + _encode_bytes(chunk) + b"\n\n"
 
 
 MOST_STOPS: Final = 4
@@ -217,38 +227,36 @@ _name: Final = bounded_text(1, 200)
 _hint: Final = bounded_text(0, 1024)
 _stop: Final = bounded_text(1, 1024)
 _count: Final = integer(1)
-_warmth: Final = number(0, 2)
-_share: Final = number(0, 1)
+_temperature: Final = number(0, 2)
+_top_p: Final = number(0, 1)
 _seed: Final = integer(-(2**63), 2**63 - 1)
 _format: Final = response_format(nested=True)
 _cache_options: Final = cache_options("30m")
 
 
 class _Default(NamedTuple):
-    """The values that demand nothing, and why others cannot be served."""
-
     values: tuple[object, ...]
     why: str
 
 
 _ONLY_DEFAULT: Final[Mapping[str, _Default]] = {
-    "n": _Default((1,), "a request gets one answer; ask again for another"),
-    "logprobs": _Default((False,), "not every worker tells how likely its words were"),
-    "top_logprobs": _Default((0,), "not every worker tells how likely its words were"),
-    "frequency_penalty": _Default((0,), "not every worker can be told to avoid its own words"),
-    "presence_penalty": _Default((0,), "not every worker can be told to avoid its own words"),
-    "logit_bias": _Default(({},), "workers have different tokens, so a bias on one has no meaning"),
+    "n": _Default((1,), "each request gets one answer"),
+    "logprobs": _Default((False,), "not every worker reports log probabilities"),
+    "top_logprobs": _Default((0,), "not every worker reports log probabilities"),
+    "frequency_penalty": _Default((0,), "not every worker supports penalties"),
+    "presence_penalty": _Default((0,), "not every worker supports penalties"),
+    "logit_bias": _Default(({},), "workers have different tokenizers"),
     "modalities": _Default((["text"],), "answers are text"),
-    "service_tier": _Default(("auto", "default"), "there is one way to be served"),
+    "service_tier": _Default(("auto", "default"), "there is one service tier"),
 }
 
-_NOT_SERVED: Final[Mapping[str, str]] = {
+_NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "audio": "answers are text",
-    "prediction": "workers cannot be handed a predicted answer; leave it out",
-    "web_search_options": "name a search among the tools, or have the server's own configured",
-    "moderation": "nothing is moderated here; leave it out",
-    "functions": "functions are no longer; use tools",
-    "function_call": "function_call is no longer; use tool_choice",
+    "prediction": "workers do not support predicted output",
+    "web_search_options": "pass a search tool in tools, or configure an MCP server",
+    "moderation": "there is no moderation",
+    "functions": "deprecated; use tools",
+    "function_call": "deprecated; use tool_choice",
 }
 
 _KNOWN: Final = frozenset(
@@ -258,59 +266,59 @@ _KNOWN: Final = frozenset(
     | {"safety_identifier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
     | {"podium"}
     | _ONLY_DEFAULT.keys()
-    | _NOT_SERVED.keys()
+    | _NOT_SUPPORTED.keys()
 )
 
 
 class ChatDialect:
-    """The dialect. It has no state: `CHAT` is the one there is."""
+    """The dialect; `CHAT` is its only instance."""
 
     def read(self, body: Json) -> ApiRequest:
         """Read a body; raises `ApiError`."""
         fields = read_object(body).only(_KNOWN)
-        _check_what_demands_nothing(fields)
+        _check_fields_without_effect(fields)
         stream = fields.optional("stream", flag) or False
-        asked_effort = fields.optional("reasoning_effort", effort)
+        requested_effort = fields.optional("reasoning_effort", effort)
         return ApiRequest(
             model=fields.required("model", _name),
             messages=_messages(fields),
             response_options=_response_options(fields),
             stream=stream,
             store=fields.optional("store", flag) is not False,
-            shows_reasoning=asked_effort not in (None, "none"),
+            shows_reasoning=requested_effort not in (None, "none"),
             shows_usage=_shows_usage(fields, stream),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-        """A `chat.completion`."""
+        """Return a `chat.completion`."""
         return completion(request, answer)
 
-    def writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
-        """A stream of `chat.completion.chunk`."""
+    def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
+        """Return a writer of `chat.completion.chunk`."""
         return ChatWriter(request, opening)
 
-    def refused(self, error: ApiError) -> dict[str, Any]:
-        """The body of an error."""
+    def format_error(self, error: ApiError) -> dict[str, Any]:
+        """Return the body of an error."""
         return {"error": openai_error(error)}
 
 
 CHAT: Final[Dialect] = ChatDialect()
 
 
-def _check_what_demands_nothing(fields: Fields) -> None:
+def _check_fields_without_effect(fields: Fields) -> None:
     for name in fields.values:
-        if not fields.given(name):
+        if not fields.has(name):
             continue
-        if name in _NOT_SERVED:
-            raise invalid(name, f"{name} is not served: {_NOT_SERVED[name]}")
+        if name in _NOT_SUPPORTED:
+            raise invalid(name, f"{name} is not supported: {_NOT_SUPPORTED[name]}")
         if default := _ONLY_DEFAULT.get(name):
             value = fields.values[name]
-            if not any(_same(value, harmless) for harmless in default.values):
-                only = " or ".join(json.dumps(harmless) for harmless in default.values)
+            if not any(_equals(value, allowed) for allowed in default.values):
+                only = " or ".join(json.dumps(allowed) for allowed in default.values)
                 raise invalid(
-                    name, f"{name}: only {only} is served ({default.why}), got {describe(value)}"
+                    name, f"{name}: only {only} is supported ({default.why}), got {describe(value)}"
                 )
     fields.optional("user", _hint)
     fields.optional("safety_identifier", _hint)
@@ -319,9 +327,9 @@ def _check_what_demands_nothing(fields: Fields) -> None:
     fields.optional("metadata", metadata)
 
 
-def _same(value: object, harmless: object) -> bool:
-    """Equal, and `true` is not 1."""
-    return isinstance(value, bool) == isinstance(harmless, bool) and value == harmless
+def _equals(value: object, allowed: object) -> bool:
+    """Compare, without taking `true` for 1."""
+    return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
 
 
 def _messages(fields: Fields) -> tuple[Message, ...]:
@@ -338,12 +346,12 @@ def _shows_usage(fields: Fields, stream: bool) -> bool:
 
 def _response_options(fields: Fields) -> ResponseOptions:
     tools = fields.optional("tools", array(_tool, most=MOST_TOOLS)) or ()
-    tools, tool_choice = _choice_among(check_unique_names(tools, "tools"), fields)
+    tools, tool_choice = _read_tool_choice(check_unique_names(tools, "tools"), fields)
     parallel = fields.optional("parallel_tool_calls", flag)
     return ResponseOptions(
         max_tokens=_max_tokens(fields),
-        temperature=fields.optional("temperature", _warmth),
-        top_p=fields.optional("top_p", _share),
+        temperature=fields.optional("temperature", _temperature),
+        top_p=fields.optional("top_p", _top_p),
         seed=fields.optional("seed", _seed),
         stop=fields.optional("stop", _stops) or (),
         tools=tools,
@@ -375,7 +383,7 @@ def _stops(value: object, path: str) -> tuple[str, ...]:
 def _tool(value: object, path: str) -> Tool:
     fields = read_object(value, path)
     if fields.values.get("type") == "custom":
-        raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are served")
+        raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are supported")
     fields.only(("type", "function")).required("type", choice(("function",)))
     return fields.required("function", _function)
 
@@ -389,8 +397,8 @@ def _function(value: object, path: str) -> Tool:
     )
 
 
-def _choice_among(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[Tool, ...], str]:
-    """The tools that may be called, and which of them must be."""
+def _read_tool_choice(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[Tool, ...], str]:
+    """Return the tools that may be called, and the tool choice."""
     value = fields.values.get("tool_choice")
     path = "tool_choice"
     if value is None:
@@ -398,7 +406,7 @@ def _choice_among(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[Tool, 
     if isinstance(value, str):
         chosen = choice(("auto", "none", "required"))(value, path)
         if chosen == "required" and not tools:
-            raise invalid(path, "tool_choice is 'required', but there are no tools")
+            raise invalid(path, "tool_choice: 'required' needs tools, and there are none")
         return tools, chosen if tools else ""
     named = read_object(value, path)
     kind = named.required("type", choice(("function", "allowed_tools")))

@@ -1,6 +1,10 @@
-"""The client's tools in a body, and the JSON Schemas of their parameters and of answers.
+"""Parts of bodies that dialects share: tools and their calls, images, documents, thinking.
 
-How a tool is written down, and how one is named, is each dialect's own.
+Documents that tools return become text where they are text, otherwise a note that there was one, so
+that a conversation does not end because an agent read a PDF. A user's own document is refused.
+
+A worker's thinking may hold opaque provider state that only the same model may read. It travels
+through the client, with the name of its model, in a field that clients hand back unchanged.
 """
 
 from __future__ import annotations
@@ -31,118 +35,117 @@ from podium.core.request import (
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import choice, describe, join_path, json_object, text, unexpected
 
-_SEAL: Final = "podium.seal."
+_PREFIX: Final = "podium.seal."
 
 
 def encode_thinking(thinking: Iterable[Thinking]) -> str:
-    """The thinking, for a client to hand back as it is; empty where no model's name is known."""
+    """Encode thinking for a client to hand back; empty if its model is unknown."""
     kept = [[part.text, part.opaque, part.model] for part in thinking if part.model]
     if not kept:
         return ""
     json_object = json.dumps(kept, separators=(",", ":"))
-    return _SEAL + base64.b64encode(json_object.encode()).decode()
+    return _PREFIX + base64.b64encode(json_object.encode()).decode()
 
 
-def decode_thinking(words: str, path: str) -> tuple[Thinking, ...]:
-    """What is in a seal. What was sealed elsewhere holds nothing: there is no knowing which
-    model it could be handed to."""
-    if not words.startswith(_SEAL):
+def decode_thinking(encoded: str, path: str) -> tuple[Thinking, ...]:
+    """Decode thinking; another server's is dropped, as its model is unknown."""
+    if not encoded.startswith(_PREFIX):
         return ()
     try:
-        kept = json.loads(base64.b64decode(words.removeprefix(_SEAL), validate=True))
+        kept = json.loads(base64.b64decode(encoded.removeprefix(_PREFIX), validate=True))
         return tuple(_thinking(*entry, path=path) for entry in kept)
     except (ValueError, TypeError, RecursionError):
-        raise _changed(path) from None
+        raise _changed_error(path) from None
 
 
-def _thinking(words: object, opaque: object, model: object, *, path: str) -> Thinking:
+def _thinking(thought: object, opaque: object, model: object, *, path: str) -> Thinking:
     if not isinstance(model, str) or not model:
-        raise _changed(path)
-    return Thinking(text(words, path), text(opaque, path), text(model, path))
+        raise _changed_error(path)
+    return Thinking(text(thought, path), text(opaque, path), text(model, path))
 
 
-def _changed(path: str) -> ApiError:
+def _changed_error(path: str) -> ApiError:
     return invalid(
-        path, f"{path}: this is not as Podium gave it; hand it back unchanged, or leave it out"
+        path, f"{path}: opaque thinking was changed; send it back unchanged, or leave it out"
     )
 
 
 BIGGEST_IMAGE: Final = 20 * 1024 * 1024
-"""In bytes, when decoded."""
+"""In bytes, decoded."""
 
-LONGEST_ADDRESS: Final = 8192
+MAX_URL: Final = 8192
 
 ImageType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
 IMAGE_TYPES: Final[tuple[ImageType, ...]] = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
-_ADDRESS: Final = re.compile(r"[!-~]+")
+_URL_CHARACTERS: Final = re.compile(r"[!-~]+")
 
 
 def http_url(value: object, path: str) -> str:
-    """An http or https address."""
-    words = text(value, path)
+    """Read an http or https URL."""
+    url = text(value, path)
     try:
-        parts = urlsplit(words) if len(words) <= LONGEST_ADDRESS else None
+        parts = urlsplit(url) if len(url) <= MAX_URL else None
     except ValueError:
         parts = None
-    sound = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
-    if not sound or not _ADDRESS.fullmatch(words):
-        raise unexpected(path, "an http or https address", value)
-    return words
+    is_valid = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
+    if not is_valid or not _URL_CHARACTERS.fullmatch(url):
+        raise unexpected(path, "an http or https URL", value)
+    return url
 
 
 def image_url(value: object, path: str) -> Image:
-    """A picture by its address: `https://…`, or `data:image/png;base64,…`."""
-    words = text(value, path)
-    if words[:5].lower() != "data:":
-        return Image(url=http_url(words, path))
-    head, comma, data = words[5:].partition(",")
+    """Read an image URL: `https://…` or `data:image/png;base64,…`."""
+    url = text(value, path)
+    if url[:5].lower() != "data:":
+        return Image(url=http_url(url, path))
+    head, comma, data = url[5:].partition(",")
     media_type, *parameters = head[:256].lower().split(";")
     if not comma or "base64" not in parameters:
-        raise invalid(path, f"{path}: expected data:image/png;base64,… or an https address")
+        raise invalid(path, f"{path}: expected data:image/png;base64,… or an https URL")
     return base64_image(media_type, data, path)
 
 
 def base64_image(media_type: object, data: object, path: str) -> Image:
-    """A picture by its bytes in base64."""
+    """Read an image in base64."""
     kind = choice(IMAGE_TYPES)(media_type, path)
     if not isinstance(data, str):
-        raise unexpected(path, "a picture in base64", data)
+        raise unexpected(path, "an image in base64", data)
     if len(data) * 3 // 4 > BIGGEST_IMAGE + 2:
         raise ApiError(
             "too_large",
-            f"{path}: the picture is over {BIGGEST_IMAGE // 2**20} MiB; send a smaller one",
+            f"{path}: the image is larger than {BIGGEST_IMAGE // 2**20} MiB; send a smaller image",
             field=path,
         )
     try:
-        whole_picture = binascii.a2b_base64(data, strict_mode=True)
+        decoded = binascii.a2b_base64(data, strict_mode=True)
     except ValueError as error:
-        raise invalid(path, f"{path}: the picture is not in base64: {error}") from None
-    if not whole_picture:
-        raise invalid(path, f"{path}: the picture is empty")
+        raise invalid(path, f"{path}: the image is not valid base64: {error}") from None
+    if not decoded:
+        raise invalid(path, f"{path}: the image is empty")
     return Image(media_type=kind, data=data)
 
 
 UNREAD: Final = "a document that you cannot read"
 
 _UTF_8: Final = ("", "utf-8", "utf8", "us-ascii")
-"""The charsets that UTF-8 reads, and that of a text which names none."""
+"""Charsets that UTF-8 decodes, and no charset."""
 
 
-def document_text(title: str | None, *words: str | None) -> Text:
-    """What a document says, under its title, where it has one."""
+def document_text(title: str | None, *texts: str | None) -> Text:
+    """Return a document's text under its title."""
     heading = f"[document: {title}]" if title else None
-    return Text("\n".join(each for each in (heading, *words) if each))
+    return Text("\n".join(each for each in (heading, *texts) if each))
 
 
 def unreadable_document(*known: str | None) -> Text:
-    """That there was a document, with what is known of it, such as its title."""
-    told = ", ".join(each for each in known if each)
-    return Text(f"[{UNREAD}: {told}]" if told else f"[{UNREAD}]")
+    """Return a note about a document that workers cannot read."""
+    details = ", ".join(each for each in known if each)
+    return Text(f"[{UNREAD}: {details}]" if details else f"[{UNREAD}]")
 
 
 def decode_data_url(http_url: str) -> str | None:
-    """What an address `data:text/plain;base64,…` says; None where it is not one, or not of text."""
+    """Return the text of a `data:text/…` URL; None for others."""
     scheme, _, rest = http_url.partition(":")
     media_type, comma, data = rest.partition(",")
     if scheme.lower() != "data" or not comma:
@@ -151,12 +154,12 @@ def decode_data_url(http_url: str) -> str | None:
         media_type = f"text/plain{media_type}"
     if "base64" in media_type.lower().split(";"):
         return decode_base64_text(media_type, data)
-    return _decoded(data, unquote_to_bytes) if _is_text(media_type) else None
+    return _decode(data, unquote_to_bytes) if _is_text(media_type) else None
 
 
 def decode_base64_text(media_type: str, data: str) -> str | None:
-    """What a text in base64 says; None where it is something else, or no text after all."""
-    return _decoded(data, _from_base64) if _is_text(media_type) else None
+    """Return a text in base64; None if it is not text."""
+    return _decode(data, _from_base64) if _is_text(media_type) else None
 
 
 def _from_base64(data: str) -> bytes:
@@ -164,15 +167,15 @@ def _from_base64(data: str) -> bytes:
 
 
 def _is_text(media_type: str) -> bool:
-    """Whether it is `text/…`, in UTF-8 as far as it says."""
+    """True for `text/…` in UTF-8."""
     kind, *parameters = media_type.lower().replace(" ", "").split(";")
     charset = next((each[8:] for each in parameters if each.startswith("charset=")), "")
     return kind.startswith("text/") and charset.strip('"') in _UTF_8
 
 
-def _decoded(data: str, unpacked: Callable[[str], bytes]) -> str | None:
+def _decode(data: str, unpack: Callable[[str], bytes]) -> str | None:
     try:
-        return unpacked(data).decode()
+        return unpack(data).decode()
     except ValueError:  # neither base64 nor UTF-8, whatever it says
         return None
 
@@ -183,42 +186,41 @@ MOST_CALLS_SHOWN: Final = 5
 
 @dataclass(slots=True)
 class ToolCallMatcher:
-    """Takes calls and results in their order, each with its path in the body, and refuses what
-    does not match. `instead` says in the dialect's words what to send, and `named` what it calls
-    calls. `once` says that no two calls of the conversation may have one id; else an id is free
-    again when its call is answered. `goes_on` says that calls may have been made before all that
-    is told here."""
+    """Matches tool calls with their results, and refuses a body in which they do not match.
 
-    instead: str
-    named: str = "calls"
-    once: bool = False
-    goes_on: bool = False
+    `hint` says what to send, `noun` what the dialect calls the calls. With `unique_ids`, an id is
+    not free again once its call has a result. With `continues`, calls may be in earlier turns.
+    """
+
+    hint: str
+    noun: str = "calls"
+    unique_ids: bool = False
+    continues: bool = False
     _waiting: dict[str, str] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
 
     def call(self, call: ToolCall, path: str) -> None:
-        """The assistant calls a tool."""
-        if call.id in self._waiting or (self.once and call.id in self._answered):
-            raise invalid(path, f"{path}: two {self.named} have the id {_shown(call.id)}")
+        """Take a tool call."""
+        if call.id in self._waiting or (self.unique_ids and call.id in self._answered):
+            raise invalid(path, f"{path}: two {self.noun} have the id {_shown(call.id)}")
         self._waiting[call.id] = path
 
     def answer(self, result: ToolResult, path: str) -> None:
-        """A tool has answered; `path` is that of the call's id beside the result."""
+        """Take a tool result; `path` is that of its call id."""
         called = self._waiting.pop(result.call_id, None) is not None
-        if not called and not self.goes_on:
-            came = "was answered before" if result.call_id in self._answered else "is not known"
-            raise invalid(path, f"{path}: the call {_shown(result.call_id)} {came}; {self.instead}")
+        if not called and not self.continues:
+            came = "already has a result" if result.call_id in self._answered else "does not exist"
+            raise invalid(path, f"{path}: the call {_shown(result.call_id)} {came}; {self.hint}")
         self._answered.add(result.call_id)
 
     def settle(self, path: str | None = None) -> None:
-        """Every call must have its result by now. `path` is where it is missed, if that is not
-        where the call stands."""
+        """Raise `ApiError` if a call has no result; `path` overrides the call's path."""
         if not self._waiting:
             return
         at = path or next(iter(self._waiting.values()))
         calls = ", ".join(_shown(call) for call in list(self._waiting)[:MOST_CALLS_SHOWN])
         whose = f"the call {calls} has" if len(self._waiting) == 1 else f"the calls {calls} have"
-        raise invalid(at, f"{at}: {whose} no result; {self.instead}")
+        raise invalid(at, f"{at}: {whose} no result; {self.hint}")
 
 
 def _shown(call_id: str) -> str:
@@ -226,7 +228,7 @@ def _shown(call_id: str) -> str:
 
 
 def merge_tool_results(messages: Iterable[Message]) -> list[Message]:
-    """Results that follow each other as one message: they answer one turn."""
+    """Merge consecutive tool results into one message: they answer one turn."""
     together: list[Message] = []
     for role, run in groupby(messages, key=lambda message: message.role):
         if role == "tool":
@@ -239,12 +241,12 @@ def merge_tool_results(messages: Iterable[Message]) -> list[Message]:
 def prepend_instructions(
     messages: tuple[Message, ...], *instructions: str | None
 ) -> tuple[Message, ...]:
-    """The messages after what the system says first, if it says anything."""
-    return (*(system(words) for words in instructions if words), *messages)
+    """Put system messages before the messages."""
+    return (*(system(text) for text in instructions if text), *messages)
 
 
 def find_turn_end(messages: Sequence[Message]) -> int:
-    """Where the last turn ends: after it there are only words of the system."""
+    """Return the end of the last turn, before trailing system messages."""
     end = len(messages)
     while end and messages[end - 1].role == "system":
         end -= 1
@@ -252,19 +254,18 @@ def find_turn_end(messages: Sequence[Message]) -> int:
 
 
 def move_turn_last(messages: Sequence[Message], begins: int) -> tuple[Message, ...]:
-    """The messages with what the system says last put before the turn that begins there, so that
-    this turn ends the conversation."""
+    """Move trailing system messages before the turn that starts at `begins`."""
     end = find_turn_end(messages)
     return (*messages[:begins], *messages[end:], *messages[begins:end])
 
 
 def is_empty_message(message: Message) -> bool:
-    """Whether it is without words, pictures and results of tools."""
+    """True if the message has no text, images or tool results."""
     return all(isinstance(part, Text) and not part.text.strip() for part in message.parts)
 
 
 def strip_thinking(message: Message) -> Message:
-    """What was said and done alone."""
+    """Return the message without thinking."""
     return Message(message.role, tuple(p for p in message.parts if not isinstance(p, Thinking)))
 
 
@@ -275,7 +276,7 @@ _TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
 
 
 def output_schema(value: object, path: str) -> dict[str, Any]:
-    """The JSON Schema of an answer, which must be one that replies can be held against."""
+    """Read the JSON Schema of an answer; replies must be checkable against it."""
     document_text = json_object(value, path)
     try:
         check_schema(document_text)
@@ -288,8 +289,7 @@ def output_schema(value: object, path: str) -> dict[str, Any]:
 
 
 def _parameters(value: object, path: str) -> dict[str, Any]:
-    """The JSON Schema of a tool's parameters. Nothing is held against it here, so it need only
-    have the form of one: what more it asks is for the provider and the client."""
+    """Read the JSON Schema of a tool's parameters; providers and clients enforce it."""
     document_text = json_object(value, path)
     if found := find_schema_error(document_text):
         at = join_path(path, found.path) if found.path else path
@@ -304,19 +304,18 @@ def make_tool(
     path: str,
     called: str = "parameters",
 ) -> Tool:
-    """A client's tool; without parameters, one that takes none. `path` is that of the tool, and
-    `called` what the dialect calls the parameters."""
-    words = text(name, join_path(path, "name"))
-    if not _TOOL_NAME.fullmatch(words):
+    """Make a client's tool; `called` is the dialect's name of the parameters."""
+    tool_name = text(name, join_path(path, "name"))
+    if not _TOOL_NAME.fullmatch(tool_name):
         expected = f"1 to {LONGEST_TOOL_NAME} letters, digits, '_' or '-'"
         raise unexpected(join_path(path, "name"), expected, name)
     none = {"type": "object", "properties": {}}
     form = none if parameters is None else _parameters(parameters, join_path(path, called))
-    return Tool(words, description or "", form)
+    return Tool(tool_name, description or "", form)
 
 
 def check_unique_names(tools: tuple[Tool, ...], path: str) -> tuple[Tool, ...]:
-    """The tools, refused if two have one name."""
+    """Return the tools; raises `ApiError` if two have one name."""
     seen: set[str] = set()
     for index, one in enumerate(tools):
         if one.name in seen:
@@ -326,10 +325,9 @@ def check_unique_names(tools: tuple[Tool, ...], path: str) -> tuple[Tool, ...]:
 
 
 def find_tool(tools: tuple[Tool, ...], name: str, path: str) -> Tool:
-    """The tool of that name, which is to be called. A name that is a word for a choice among tools
-    would be taken for that choice."""
+    """Return the tool that must be called. A name like `auto` would be taken for a tool choice."""
     if name in TOOL_CHOICES:
-        raise invalid(path, f"{path}: a tool named {name!r} cannot be demanded; rename the tool")
+        raise invalid(path, f"{path}: a tool named {name!r} cannot be required; rename it")
     for one in tools:
         if one.name == name:
             return one

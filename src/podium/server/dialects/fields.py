@@ -1,16 +1,13 @@
-"""Reading bodies that nobody vouches for: every value is checked, and what is wrong is named.
+"""Readers of request bodies: every value is checked, and errors name its path.
 
-A reader takes a value and its path in the body, and returns what it means or raises a `ApiError`
-with that path. Readers are small and combine:
+A reader takes a value and its path, and returns the value's meaning or raises `ApiError`:
 
-    body = opened(value).only(KNOWN)                     an object, and no other keys in it
+    body = read_object(value).only(KNOWN)                     no other keys allowed
     model = body.required("model", text)
-    warmth = body.optional("temperature", number(0, 2))  None where absent or null
-    stops = body.optional("stop", listed(text, most=4))
+    temperature = body.optional("temperature", number(0, 2))  None if absent or null
+    stop = body.optional("stop", array(text, most=4))
 
-All of them run in time linear in the body, raise nothing but `ApiError`, and never repeat a long
-text in a message. Pictures are read in `pictures`, tools and schemas in `tools`, what OpenAI's two
-dialects share in `openai`, and what only one dialect has in its own folder.
+Readers run in linear time and never repeat a long text in a message.
 """
 
 from __future__ import annotations
@@ -27,19 +24,19 @@ Json = Mapping[str, Any]
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=str)
 Reader = Callable[[object, str], Value]
-"""A value and its path -> what it means. Raises `ApiError`."""
+"""Reads a value at a path; raises `ApiError`."""
 
 LONGEST_SHOWN: Final = 40
-"""A longer text might be private, so a message tells its length alone."""
+"""A longer text might be private: messages give only its length."""
 
 DEEPEST: Final = 64
-"""How deep free JSON (schemas, plans) may nest."""
+"""Maximum nesting of free JSON (schemas, plans)."""
 
 MOST_VALUES: Final = 20_000
-"""How many values free JSON may hold."""
+"""Maximum number of values in free JSON."""
 
 BIGGEST_NUMBER: Final = 2**64
-"""Beyond it, JSON readers disagree on what a whole number is."""
+"""JSON parsers disagree on larger integers."""
 
 EFFORTS: Final[Mapping[str, Effort]] = {
     "none": "none",
@@ -50,21 +47,21 @@ EFFORTS: Final[Mapping[str, Effort]] = {
     "xhigh": "high",
     "max": "high",
 }
-"""What clients write, and what it comes to: `high` is the most that there is here."""
+"""Efforts that clients send, mapped to ours; `high` is the maximum."""
 
 
 def join_path(path: str, name: str | int) -> str:
-    """The path of a field within the object or list at `path`."""
+    """Return the path of a field or item."""
     return f"{path}.{name}" if path else str(name)
 
 
 def unexpected(path: str, expected: str, value: object) -> ApiError:
-    """What was expected there, and what came."""
+    """Return the error for a value of the wrong type or range."""
     return invalid(path, f"{path or 'the body'}: expected {expected}, got {describe(value)}")
 
 
 def describe(value: object) -> str:
-    """A value as a message may tell it."""
+    """Describe a value in an error message."""
     match value:
         case None:
             return "null"
@@ -73,13 +70,13 @@ def describe(value: object) -> str:
         case int() | float() if abs(value) < BIGGEST_NUMBER:
             return repr(value)
         case int() | float():
-            return "a number out of all range"
+            return "a number out of range"
         case str() if len(value) <= LONGEST_SHOWN:
-            return f"the text {value!r}"
+            return repr(value)
         case str():
-            return f"a text of {len(value)} characters"
+            return f"a string of {len(value)} characters"
         case list():
-            return f"a list of {len(value)}"
+            return f"a list of {len(value)} items"
         case Mapping():
             return "an object"
         case _:
@@ -88,115 +85,115 @@ def describe(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """An object of a body, and where in the body it stands."""
+    """An object of a body and its path."""
 
     values: Json
     path: str = ""
 
     def only(self, known: Collection[str]) -> Fields:
-        """The same object, refused if it has a key that is not among these."""
+        """Return self; raises `ApiError` for an unknown key."""
         for key in self.values:
             if key not in known:
                 name = key if len(key) <= LONGEST_SHOWN else f"{key[:LONGEST_SHOWN]}…"
                 name = name.encode("utf-8", "backslashreplace").decode()
                 path = join_path(self.path, name)
-                raise invalid(path, f"unknown field {path}; {suggest(name, known)}")
+                raise invalid(path, f"unexpected option {path!r}; {suggest(name, known)}")
         return self
 
     def at(self, name: str) -> str:
-        """The path of a field."""
+        """Return the path of a field."""
         return join_path(self.path, name)
 
-    def given(self, name: str) -> bool:
-        """Whether the field is there, and not null."""
+    def has(self, name: str) -> bool:
+        """True if the field is present and not null."""
         return self.values.get(name) is not None
 
     def required(self, name: str, reader: Reader[Value]) -> Value:
-        """A field that must be there."""
+        """Read a required field."""
         value = self.values.get(name)
         if value is None:
             path = self.at(name)
             came = "it is null" if name in self.values else "it is missing"
-            raise invalid(path, f"{path} is required, and {came}")
+            raise invalid(path, f"{path} is required, but {came}")
         return reader(value, self.at(name))
 
     def optional(self, name: str, reader: Reader[Value]) -> Value | None:
-        """A field that may be absent or null."""
+        """Read a field that may be absent or null."""
         value = self.values.get(name)
         return None if value is None else reader(value, self.at(name))
 
 
 def read_object(value: object, path: str = "") -> Fields:
-    """An object."""
+    """Read an object."""
     if not isinstance(value, Mapping):
         raise unexpected(path, "an object", value)
     return Fields(value, path)
 
 
 def text(value: object, path: str) -> str:
-    """Any text that can be written down: half of a surrogate pair cannot."""
+    """Read a text without lone surrogates."""
     if not isinstance(value, str):
-        raise unexpected(path, "a text", value)
+        raise unexpected(path, "a string", value)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
             raise invalid(
-                path, f"{path}: the text has half of a surrogate pair in it; send whole characters"
+                path, f"{path}: the string has a lone surrogate; send valid Unicode"
             ) from None
     return value
 
 
 def bounded_text(least: int = 0, most: int = 1_000_000) -> Reader[str]:
-    """A text of so many characters."""
+    """Return a reader of texts of so many characters."""
 
     def read(value: object, path: str) -> str:
-        words = text(value, path)
-        if not least <= len(words) <= most:
-            raise unexpected(path, f"a text of {least} to {most} characters", value)
-        return words
+        read_value = text(value, path)
+        if not least <= len(read_value) <= most:
+            raise unexpected(path, f"a string of {least} to {most} characters", value)
+        return read_value
 
     return read
 
 
 def flag(value: object, path: str) -> bool:
-    """True or false."""
+    """Read true or false."""
     if not isinstance(value, bool):
         raise unexpected(path, "true or false", value)
     return value
 
 
 def number(low: float, high: float) -> Reader[float]:
-    """A number from `low` to `high`, both included."""
+    """Return a reader of numbers from `low` to `high`, inclusive."""
 
     def read(value: object, path: str) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not low <= value <= high:  # type: ignore[operator]
-            raise unexpected(path, f"a number {_between(low, high)}", value)
+            raise unexpected(path, f"a number {_format_range(low, high)}", value)
         return float(value)  # type: ignore[arg-type]
 
     return read
 
 
 def integer(low: int, high: int = 2**53) -> Reader[int]:
-    """A whole number from `low` to `high`, both included; 5.0 is one, as JSON has it."""
+    """Return a reader of integers from `low` to `high`, inclusive; 5.0 is one, as in JSON."""
 
     def read(value: object, path: str) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise unexpected(path, f"a whole number {_between(low, high)}", value)
+            raise unexpected(path, f"an integer {_format_range(low, high)}", value)
         return value
 
     return read
 
 
-def _between(low: float, high: float) -> str:
-    return f"from {low} up" if high >= 2**53 else f"from {low} to {high}"
+def _format_range(low: float, high: float) -> str:
+    return f"of at least {low}" if high >= 2**53 else f"from {low} to {high}"
 
 
 def choice(options: tuple[Choice, ...]) -> Reader[Choice]:
-    """One of these words."""
+    """Return a reader of one of these strings."""
 
     def read(value: object, path: str) -> Choice:
         for option in options:
@@ -208,18 +205,18 @@ def choice(options: tuple[Choice, ...]) -> Reader[Choice]:
 
 
 def array(reader: Reader[Value], most: int, least: int = 0) -> Reader[tuple[Value, ...]]:
-    """A list of so many items, each as the reader reads it."""
+    """Return a reader of lists of so many items."""
 
     def read(value: object, path: str) -> tuple[Value, ...]:
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            raise unexpected(path, f"a list of {least} to {most}", value)
+            raise unexpected(path, f"a list of {least} to {most} items", value)
         return tuple(reader(item, join_path(path, index)) for index, item in enumerate(value))
 
     return read
 
 
 def json_object(value: object, path: str) -> dict[str, Any]:
-    """Any JSON object, as long as it is not too deep or too large to pass on."""
+    """Read any JSON object that is not too deep or too large to pass on."""
     if not isinstance(value, Mapping):
         raise unexpected(path, "an object", value)
     layer: list[Any] = [value]
@@ -230,12 +227,12 @@ def json_object(value: object, path: str) -> dict[str, Any]:
         count += len(layer)
         if count > MOST_VALUES:
             raise invalid(path, f"{path}: expected at most {MOST_VALUES} values in the object")
-        layer = [inner for item in layer for inner in _inside(item, path)]
+        layer = [inner for item in layer for inner in _nested_values(item, path)]
     raise invalid(path, f"{path}: expected an object that nests at most {DEEPEST} deep")
 
 
-def _inside(value: object, path: str) -> Collection[Any]:
-    """What stands one level deeper; a single value is checked."""
+def _nested_values(value: object, path: str) -> Collection[Any]:
+    """Return the values one level deeper; check a single value."""
     match value:
         case Mapping():
             for key in value:
@@ -255,5 +252,5 @@ def _inside(value: object, path: str) -> Collection[Any]:
 
 
 def effort(value: object, path: str) -> Effort:
-    """How hard to think, in OpenAI's words."""
+    """Read a reasoning effort."""
     return EFFORTS[choice(tuple(EFFORTS))(value, path)]

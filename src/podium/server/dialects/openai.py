@@ -1,6 +1,4 @@
-"""What OpenAI's two dialects, Chat Completions and Responses, have in common: fields of a body that
-mean the same in both, the details of usage, and errors.
-"""
+"""Fields, usage details and errors that OpenAI's two dialects share."""
 
 from __future__ import annotations
 
@@ -29,59 +27,59 @@ VERBOSITY: Final[Mapping[str, str]] = {
     "medium": "",
     "high": "Answer at length and in detail.",
 }
-"""How long an answer should be, as OpenAI's clients say it, in words that any worker follows."""
+"""OpenAI's verbosity as an instruction to workers."""
 
-_FORM: Final = ("name", "description", "schema", "strict")
+_SCHEMA_FIELDS: Final = ("name", "description", "schema", "strict")
 
 
-class _Kind(NamedTuple):
-    """How OpenAI calls a fault."""
-
+class _ErrorType(NamedTuple):
     type: str
     code: str | None
 
 
-_KINDS: Final[Mapping[Reason, _Kind]] = {
-    "invalid": _Kind("invalid_request_error", None),
-    "unauthenticated": _Kind("authentication_error", "invalid_api_key"),
-    "forbidden": _Kind("permission_error", "permission_denied"),
-    "not_found": _Kind("invalid_request_error", "not_found"),
-    "conflict": _Kind("invalid_request_error", "conflict"),
-    "too_large": _Kind("invalid_request_error", "request_too_large"),
-    "too_long": _Kind("invalid_request_error", "context_length_exceeded"),
-    "blocked": _Kind("invalid_request_error", "content_filter"),
-    "out_of_budget": _Kind("insufficient_quota", "insufficient_quota"),
-    "rate_limited": _Kind("rate_limit_error", "rate_limit_exceeded"),
-    "overloaded": _Kind("server_error", "server_overloaded"),
-    "upstream": _Kind("server_error", "upstream_error"),
-    "failed": _Kind("server_error", "internal_error"),
+_ERROR_TYPES: Final[Mapping[Reason, _ErrorType]] = {
+    "invalid": _ErrorType("invalid_request_error", None),
+    "unauthenticated": _ErrorType("authentication_error", "invalid_api_key"),
+    "forbidden": _ErrorType("permission_error", "permission_denied"),
+    "not_found": _ErrorType("invalid_request_error", "not_found"),
+    "conflict": _ErrorType("invalid_request_error", "conflict"),
+    "too_large": _ErrorType("invalid_request_error", "request_too_large"),
+    "too_long": _ErrorType("invalid_request_error", "context_length_exceeded"),
+    "blocked": _ErrorType("invalid_request_error", "content_filter"),
+    "out_of_budget": _ErrorType("insufficient_quota", "insufficient_quota"),
+    "rate_limited": _ErrorType("rate_limit_error", "rate_limit_exceeded"),
+    "overloaded": _ErrorType("server_error", "server_overloaded"),
+    "upstream": _ErrorType("server_error", "upstream_error"),
+    "failed": _ErrorType("server_error", "internal_error"),
 }
 
 
 def image_detail(value: object, path: str) -> Detail:
-    """How closely to look at a picture, in OpenAI's words."""
+    """Read an image's level of detail."""
     return choice(DETAILS)(value, path)
 
 
 def verbosity(value: object, path: str) -> str:
-    """How long the answer should be, in words for the workers; empty where it is as usual."""
+    """Read a verbosity as an instruction; empty for the default."""
     return VERBOSITY[choice(tuple(VERBOSITY))(value, path)]
 
 
 def metadata(value: object, path: str) -> dict[str, str]:
-    """OpenAI's notes of the client's own: at most 16 pairs of texts."""
+    """Read metadata: at most 16 pairs of strings."""
     pairs = read_object(value, path).values
     if len(pairs) > 16:
-        raise invalid(path, f"{path}: expected at most 16 pairs, got {len(pairs)}")
+        raise invalid(path, f"{path}: expected at most 16 entries, got {len(pairs)}")
     for key in pairs:
         bounded_text(1, 64)(key, path)
     return {key: bounded_text(0, 512)(pairs[key], join_path(path, key)) for key in pairs}
 
 
 def response_format(*, nested: bool) -> Reader[dict[str, Any] | None]:
-    """The schema that the answer must fit; plain text has none. Its name and description tell
-    the workers what it is for, as its title and description do. `nested` says that all of this
-    stands in an object of its own, as in Chat Completions."""
+    """Return a reader of the answer's JSON Schema; None for plain text.
+
+    The schema's name and description become its title and description. `nested`: the schema is in
+    an object of its own, as in Chat Completions.
+    """
 
     def read(value: object, path: str) -> dict[str, Any] | None:
         fields = read_object(value, path)
@@ -90,21 +88,20 @@ def response_format(*, nested: bool) -> Reader[dict[str, Any] | None]:
             fields.only(("type",))
             return {"type": "object"} if kind == "json_object" else None
         if nested:
-            form = fields.only(("type", kind)).required(kind, read_object).only(_FORM)
+            form = fields.only(("type", kind)).required(kind, read_object).only(_SCHEMA_FIELDS)
         else:
-            form = fields.only(("type", *_FORM))
+            form = fields.only(("type", *_SCHEMA_FIELDS))
         form.optional("strict", flag)
-        told = {"title": form.required("name", bounded_text(1, 64))}
+        titled = {"title": form.required("name", bounded_text(1, 64))}
         if (description := form.optional("description", text)) is not None:
-            told["description"] = description
-        return told | form.required("schema", output_schema)
+            titled["description"] = description
+        return titled | form.required("schema", output_schema)
 
     return read
 
 
 def cache_options(*lifetimes: str) -> Reader[None]:
-    """Hints at what a provider's cache should keep, and for how long: the lifetimes differ between
-    the two APIs. No answer changes by them."""
+    """Return a reader of prompt cache hints, which change no answer."""
 
     def read(value: object, path: str) -> None:
         fields = read_object(value, path).only(("mode", "ttl"))
@@ -115,39 +112,38 @@ def cache_options(*lifetimes: str) -> Reader[None]:
 
 
 def stream_options(fields: Fields, own: str, *, stream: bool) -> Fields | None:
-    """What is said of the stream; `own` is what only one of the dialects can say of it."""
+    """Read `stream_options`; `own` is the dialect's own option."""
     options = fields.optional("stream_options", read_object)
     if options is None:
         return None
     if not stream:
-        raise invalid(options.path, "stream_options goes with stream: true; leave one out")
+        raise invalid(options.path, "stream_options requires stream: true")
     if options.only((own, "include_obfuscation")).optional("include_obfuscation", flag):
         at = options.at("include_obfuscation")
-        raise invalid(at, f"{at}: streams are not padded here; send false, or leave it out")
+        raise invalid(at, f"{at}: obfuscation is not supported; send false, or leave it out")
     return options
 
 
 class UsageDetails(NamedTuple):
-    """Of the tokens that were read and written, what is known."""
+    """Details of input and output tokens, as far as known."""
 
-    read: dict[str, int]
-    written: dict[str, int]
+    input: dict[str, int]
+    output: dict[str, int]
 
 
-def usage_details(total: Usage, conducting: Usage) -> UsageDetails:
-    """What is known beyond the totals. What planning took of them stands there under the names
-    that Fugu gave it, and is left out where there was none."""
-    read = _known(
+def usage_details(total: Usage, orchestration: Usage) -> UsageDetails:
+    """Return details of usage; the conductor's share has Fugu's names and is left out if zero."""
+    input_details = _known(
         cached_tokens=total.cached_input_tokens, cache_write_tokens=total.cache_write_tokens
     )
-    written = _known(reasoning_tokens=total.reasoning_tokens)
-    if conducting.total_tokens:
-        read |= _known(
-            orchestration_input_tokens=conducting.input_tokens,
-            orchestration_input_cached_tokens=conducting.cached_input_tokens,
+    output_details = _known(reasoning_tokens=total.reasoning_tokens)
+    if orchestration.total_tokens:
+        input_details |= _known(
+            orchestration_input_tokens=orchestration.input_tokens,
+            orchestration_input_cached_tokens=orchestration.cached_input_tokens,
         )
-        written |= _known(orchestration_output_tokens=conducting.output_tokens)
-    return UsageDetails(read, written)
+        output_details |= _known(orchestration_output_tokens=orchestration.output_tokens)
+    return UsageDetails(input_details, output_details)
 
 
 def _known(**counts: int | None) -> dict[str, int]:
@@ -155,8 +151,8 @@ def _known(**counts: int | None) -> dict[str, int]:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """The `openai_error` object of a body, or of a stream's last event."""
-    kind = _KINDS[error.reason]
+    """Return the `error` object of a body or stream."""
+    kind = _ERROR_TYPES[error.reason]
     unknown_model = error.reason == "not_found" and error.field == "model"
     return {
         "message": str(error),

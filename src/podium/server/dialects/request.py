@@ -1,9 +1,13 @@
-"""The seam between the dialects and the server: what a body comes to, and what is told in the end.
+"""What dialects and server exchange: `ApiRequest`, `ApiResponse` and the `podium` object.
 
-Asked     a body, read
-Answer    what the client gets to know
-Dialect   reads bodies; writes answers, streams and refusals
-Writer    one stream being written, event by event
+The `podium` object may also come in headers, for clients that cannot change the body:
+
+    X-Podium-Budget: usd=0.50, calls=12
+    X-Podium-Exclude: deepseek, gpt-5
+    X-Podium-Max-Steps: 3
+    X-Podium-Rounds: 2
+    X-Podium-Quality-Bias: 0.2
+    X-Podium-Workflow: {"steps": [...]}
 """
 
 from __future__ import annotations
@@ -59,8 +63,7 @@ class PodiumParams:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """What a client calls its request, so that it can be sent again; `digest` tells its body from
-    others."""
+    """The client's name of a request that it may send again, and a digest of the body."""
 
     name: str
     digest: str
@@ -70,11 +73,9 @@ class IdempotencyKey:
 class ApiRequest:
     """A body, read.
 
-    `messages` is the whole conversation as the client tells it; the last one is the user's, or
-    holds the results of tools. `previous` is the response to go on from, where the server keeps
-    the conversation. `shows_reasoning` says that the client wants to see progress and thinking;
-    `shows_usage` that a stream is to end with usage, where that is the client's choice. A request
-    that is `named` begins one run, however often it is sent.
+    `messages` is the whole conversation; the last message is the user's or holds tool results.
+    `previous_run` is the stored run to continue. `shows_reasoning`: the client wants progress and
+    thinking. `shows_usage`: a stream ends with usage. `body` holds fields that the response echoes.
     """
 
     model: str
@@ -82,21 +83,22 @@ class ApiRequest:
     response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     stream: bool = False
     store: bool = True
-    previous: str | None = None
+    previous_run: str | None = None
     shows_reasoning: bool = False
     shows_usage: bool = True
     params: PodiumParams = PodiumParams()
-    named: IdempotencyKey | None = None
+    idempotency_key: IdempotencyKey | None = None
     body: Json = field(default_factory=dict)
-    """The body itself, for what is only echoed in the response (metadata, instructions, …)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResponse:
-    """What the client gets to know. `id` is the run's, `model` the name that was asked for,
-    `created` in seconds since 1970. `stop_sequence` is the client's own one that ended the text,
-    where the worker said so. `usage` sums every call; `orchestration` is the conductor's part of
-    it. An unknown count is None."""
+    """The response, before a dialect formats it.
+
+    `id` is the run's, `model` the requested name, `created` in seconds since 1970. `stop_sequence`
+    ended the text, if the worker said so. `usage` sums every call, `orchestration` the conductor's.
+    An unknown count is None.
+    """
 
     id: str
     model: str
@@ -111,76 +113,70 @@ class ApiResponse:
 
 
 class StreamWriter(Protocol):
-    """One stream. Every method returns the bytes to send now, in the order of the calls: `begin`
-    first, then any of the others, and `end` or `fail` last."""
+    """Writes one stream. Each method returns bytes to send: `begin` first, `end` or `fail` last.
+
+    `progress` and `thinking` are called only if the request `shows_reasoning`.
+    """
 
     def begin(self) -> bytes:
-        """The stream opens."""
+        """Write the opening event."""
         ...
 
     def progress(self, text: str) -> bytes:
-        """A line on what is being done; asked for only where `shows_reasoning`."""
+        """Write a line of progress."""
         ...
 
     def thinking(self, text: str) -> bytes:
-        """A piece of the final worker's thinking; asked for only where `shows_reasoning`."""
+        """Write a piece of the final worker's thinking."""
         ...
 
     def text(self, text: str) -> bytes:
-        """A piece of the answer."""
+        """Write a piece of the answer."""
         ...
 
     def keep_alive(self) -> bytes:
-        """Nothing new, but the connection lives."""
+        """Write an event without content."""
         ...
 
-    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
-        """The rest of the words, tool calls, why it ended, usage. `answer.text` is what the pieces
-        and that rest come to; a dialect may tell a refusal, of which nothing was told, in a way of
-        its own."""
+    def end(self, response: ApiResponse, rest: str = "") -> bytes:
+        """Write the rest of the text, tool calls, the reason for ending and usage."""
         ...
 
-    def fail(self, refusal: ApiError) -> bytes:
-        """The dialect's own error event."""
+    def fail(self, error: ApiError) -> bytes:
+        """Write the error event."""
         ...
 
 
 class Dialect(Protocol):
-    """One wire format."""
+    """One wire format: a pure translation without I/O."""
 
     def read(self, body: Json) -> ApiRequest:
-        """Read a body; raises `ApiError` for what is wrong, unknown or contradictory in it.
-        Nothing that a client sends is ignored silently."""
+        """Read a body; raises `ApiError` for every unknown, wrong or contradictory field."""
         ...
 
-    def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-        """The body of a response that is not streamed."""
+    def format_response(self, request: ApiRequest, response: ApiResponse) -> dict[str, Any]:
+        """Return the body of a response that is not streamed."""
         ...
 
-    def writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
-        """A stream; of `opening`, id, model and created are known."""
+    def stream_writer(self, request: ApiRequest, start: ApiResponse) -> StreamWriter:
+        """Return a writer; only id, model and created of `start` are known."""
         ...
 
-    def refused(self, refusal: ApiError) -> dict[str, Any]:
-        """The body of an error."""
+    def format_error(self, error: ApiError) -> dict[str, Any]:
+        """Return the body of an error."""
         ...
 
 
-_RUN: Final = "run_"
-
-
-def id_stem(request: ApiRequest, answer_id: str) -> str:
-    """What the ids of an answer, and of what is in it, begin with: the run, and the results of
-    tools that it answers."""
-    stem = answer_id.removeprefix(_RUN)
+def id_stem(request: ApiRequest, response_id: str) -> str:
+    """Return the stem of the ids in a response: the run, and the tool results that it answers."""
+    stem = response_id.removeprefix("run_")
     turn = takewhile(lambda message: message.role != "assistant", reversed(request.messages))
     results = [
         part.call_id for message in turn for part in message.parts if isinstance(part, ToolResult)
     ]
     if not results:
         return stem
-    told = hashlib.blake2s(json.dumps(results).encode(), digest_size=4).hexdigest()
-    return f"{stem}_{told}"
+    return f"{stem}_{hashlib.blake2s(json.dumps(results).encode(), digest_size=4).hexdigest()}"
 
 
 FIELD: Final = "podium"
@@ -191,16 +187,16 @@ PARAM_NAMES: Final = frozenset(
 )
 
 
-class Headers(Protocol):
+class RequestHeaders(Protocol):
     """The headers of a request."""
 
     def get(self, name: str, /) -> str | None:
-        """One of them; `name` in lower case."""
+        """Return a header; `name` in lower case."""
         ...
 
 
 def read_podium_params(value: object, path: str) -> PodiumParams:
-    """The `podium` object, read."""
+    """Read the `podium` object."""
     fields = read_object(value, path).only(PARAM_NAMES)
     exclude = fields.optional("exclude", array(bounded_text(1, 200), most=1000))
     return PodiumParams(
@@ -223,28 +219,29 @@ def _budget(value: object, path: str) -> dict[str, float]:
     return caps
 
 
-def merge_podium_headers(body: dict[str, Any], headers: Headers) -> dict[str, Any]:
-    """The body with what the headers wish for in its `podium` object."""
-    said: dict[str, Any] = {}
+def merge_podium_headers(body: dict[str, Any], headers: RequestHeaders) -> dict[str, Any]:
+    """Add the `X-Podium-` headers to the `podium` object of the body."""
+    given: dict[str, Any] = {}
     for name, read in _READERS.items():
         value = headers.get(f"x-podium-{name.replace('_', '-')}")
         if value is not None:
-            said[name] = read(value, name)
-    if not said:
+            given[name] = read(value, name)
+    if not given:
         return body
     own = body.get(FIELD) or {}
     if not isinstance(own, dict):
-        return body  # the dialect says what is wrong with it
-    for name in said:
+        return body  # the dialect reports the error
+    for name in given:
         if own.get(name) is not None:
             raise invalid(
-                f"{FIELD}.{name}", f"{FIELD}.{name} is in the body and in a header; send one"
+                f"{FIELD}.{name}",
+                f"{FIELD}.{name} is set in the body and in a header; send one of them",
             )
-    return {**body, FIELD: {**own, **said}}
+    return {**body, FIELD: {**own, **given}}
 
 
 def check_exclude(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
-    """The names that a client excludes; refused where nobody has one."""
+    """Return the excluded names; raises `ApiError` for an unknown one."""
     try:
         return check_excluded(names, known)
     except ConfigError as error:

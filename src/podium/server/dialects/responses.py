@@ -1,4 +1,11 @@
-"""OpenAI's Responses."""
+"""OpenAI's Responses API, as its SDKs and coding agents such as Codex use it.
+
+Every field is honoured or refused by name. `text.verbosity` becomes an instruction to the workers,
+`parallel_tool_calls` applies to each worker, and `truncation` is always "auto". Accepted without
+effect: user, safety_identifier, metadata, prompt_cache_retention, prompt_cache_options,
+client_metadata, service_tier "auto" or "default", `include` of results of OpenAI's own tools, and
+stream_options.reasoning_summary_delivery.
+"""
 
 from __future__ import annotations
 
@@ -59,21 +66,21 @@ from podium.server.dialects.responses_tools import client_tool_names, read_tool_
 
 _HINTS: Final = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
 
-_NOT_SERVED: Final[Mapping[str, str]] = {
-    "conversation": "conversations are not kept here; send previous_response_id, or all items",
-    "prompt": "prompt templates are not kept here; send instructions and input as text",
+_NOT_SUPPORTED: Final[Mapping[str, str]] = {
+    "conversation": "conversations are not stored; send previous_response_id, or all items",
+    "prompt": "prompt templates are not stored; send instructions and input",
     "max_tool_calls": (
-        "it caps tools of OpenAI's own, which are not here; podium.budget.calls caps the calls "
-        "of a run"
+        "it limits OpenAI's own tools, which are not supported; podium.budget.calls limits the "
+        "calls of a run"
     ),
-    "moderation": "there is no moderation here; leave it out",
-    "context_management": "history is fitted to each worker's window by itself; leave it out",
-    "access_programs": "there are no access programs here; leave it out",
-    "image": "pictures go to workers as they are; leave it out",
+    "moderation": "there is no moderation",
+    "context_management": "history is truncated to each worker's context window automatically",
+    "access_programs": "there are no access programs",
+    "image": "images are passed to workers unchanged",
 }
-"""Fields of the API that are refused whatever they hold, and what to do."""
+"""Fields that are refused, and what to do instead."""
 
-_NO_LOGPROBS: Final = "not every worker tells how likely its words were; leave it out"
+_NO_LOGPROBS: Final = "not every worker reports log probabilities; leave it out"
 
 _KNOWN: Final = frozenset(
     {
@@ -83,7 +90,7 @@ _KNOWN: Final = frozenset(
         *("tools", "tool_choice", "parallel_tool_calls"),
         *("client_metadata", "prompt_cache_options", "podium"),
         *_HINTS,
-        *_NOT_SERVED,
+        *_NOT_SUPPORTED,
     }
 )
 
@@ -99,12 +106,12 @@ _INCLUDABLE: Final = (
 
 
 class ResponsesDialect:
-    """The dialect. It has no state: `RESPONSES` is the one there is."""
+    """The dialect; `RESPONSES` is its only instance."""
 
     def read(self, body: Json) -> ApiRequest:
-        """Read a body; raises `ApiError`. `previous` is a run's id."""
+        """Read a body; raises `ApiError`."""
         fields = read_object(body).only(_KNOWN)
-        _refuse_what_is_not_served(fields)
+        _refuse_unsupported(fields)
         _read_hints(fields)
         previous = fields.optional("previous_response_id", text)
         reasoning = fields.optional("reasoning", _reasoning) or Fields({})
@@ -113,68 +120,70 @@ class ResponsesDialect:
         _check_stream_options(fields, stream=stream)
         return ApiRequest(
             model=fields.required("model", bounded_text(1, 200)),
-            messages=_messages(fields, form, reasoning, goes_on=previous is not None),
+            messages=_messages(fields, form, reasoning, continues=previous is not None),
             response_options=_response_options(fields, form, reasoning),
             stream=stream,
             store=fields.optional("store", flag) is not False,
-            previous=run_id(previous, "previous_response_id") if previous is not None else None,
-            shows_reasoning=reasoning.given("summary") or reasoning.given("generate_summary"),
+            previous_run=run_id(previous, "previous_response_id") if previous is not None else None,
+            shows_reasoning=reasoning.has("summary") or reasoning.has("generate_summary"),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
-        """The response object."""
-        refused_in_words = answer.finish == "refused" and bool(answer.text)
-        status, reason = response_status(answer, refused_in_words=refused_in_words)
-        output = self._output(request, answer, status, refused_in_words=refused_in_words)
-        return response_object(request, answer, status=status, output=output, incomplete=reason)
+        """Return the response object."""
+        is_text_refusal = answer.finish == "refused" and bool(answer.text)
+        status, reason = response_status(answer, is_text_refusal=is_text_refusal)
+        output = self._output(request, answer, status, is_text_refusal=is_text_refusal)
+        return response_object(
+            request, answer, status=status, output=output, incomplete_reason=reason
+        )
 
-    def unfinished(
+    def format_unfinished(
         self,
         request: ApiRequest,
         answer: ApiResponse,
         status: Status,
         error: ApiError | None = None,
     ) -> dict[str, Any]:
-        """A response that has not ended well, or not yet, with what there is of it."""
-        output = self._output(request, answer, "incomplete", refused_in_words=False)
+        """Return a response that is in progress, incomplete or failed."""
+        output = self._output(request, answer, "incomplete", is_text_refusal=False)
         return response_object(request, answer, status=status, output=output, error=error)
 
     def _output(
-        self, request: ApiRequest, answer: ApiResponse, status: Status, *, refused_in_words: bool
+        self, request: ApiRequest, answer: ApiResponse, status: Status, *, is_text_refusal: bool
     ) -> list[Item]:
         ids = ItemIds(request, answer.id)
         output: list[Item] = []
         summary = [part.text for part in answer.thinking if part.text and request.shows_reasoning]
-        sealed = encrypted_content(request, answer.thinking)
-        if summary or sealed:
-            output.append(reasoning_item(ids.new("rs"), summary, sealed))
+        opaque = encrypted_content(request, answer.thinking)
+        if summary or opaque:
+            output.append(reasoning_item(ids.new("rs"), summary, opaque))
         if answer.text:
-            part = refusal_part(answer.text) if refused_in_words else output_text(answer.text)
+            part = refusal_part(answer.text) if is_text_refusal else output_text(answer.text)
             output.append(message_item(ids.new("msg"), status, part))
-        spoken = client_tool_names(request.body)
-        output += [call_item(call, spoken) for call in answer.tool_calls]
+        client_names = client_tool_names(request.body)
+        output += [call_item(call, client_names) for call in answer.tool_calls]
         return output
 
-    def writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
-        """A stream of events."""
+    def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
+        """Return a writer of response events."""
         return ResponsesWriter(request, opening)
 
-    def refused(self, error: ApiError) -> dict[str, Any]:
-        """The body of an error."""
+    def format_error(self, error: ApiError) -> dict[str, Any]:
+        """Return the body of an error."""
         return {"error": responses_error(error)}
 
 
 RESPONSES: Final = ResponsesDialect()
 
 
-def _refuse_what_is_not_served(fields: Fields) -> None:
-    for name, instead in _NOT_SERVED.items():
-        if fields.given(name):
-            raise invalid(name, f"{name} is not served: {instead}")
+def _refuse_unsupported(fields: Fields) -> None:
+    for name, instead in _NOT_SUPPORTED.items():
+        if fields.has(name):
+            raise invalid(name, f"{name} is not supported: {instead}")
     if fields.optional("background", flag):
-        raise invalid("background", "background: true is not served; use stream, or wait")
+        raise invalid("background", "background: true is not supported; use stream")
     if fields.optional("top_logprobs", integer(0, 20)):
         raise invalid("top_logprobs", f"top_logprobs: {_NO_LOGPROBS}")
     fields.optional("truncation", _truncation)
@@ -185,7 +194,7 @@ def _refuse_what_is_not_served(fields: Fields) -> None:
 def _truncation(value: object, path: str) -> None:
     if choice(("auto", "disabled"))(value, path) == "disabled":
         raise invalid(
-            path, f"{path}: history is fitted to each worker's window here; send 'auto' or nothing"
+            path, f"{path}: history is truncated to each worker's context window; send 'auto'"
         )
 
 
@@ -193,8 +202,8 @@ def _service_tier(value: object, path: str) -> None:
     if text(value, path) not in ("auto", "default"):
         raise invalid(
             path,
-            f"{path}: expected 'auto' or 'default', got {describe(value)}; there is one tier of "
-            f"service here (in Codex: take service_tier out of config.toml)",
+            f"{path}: expected 'auto' or 'default', got {describe(value)}; there is one "
+            f"service tier (in Codex: remove service_tier from config.toml)",
         )
 
 
@@ -205,7 +214,7 @@ def _includable(value: object, path: str) -> None:
 
 
 def _read_hints(fields: Fields) -> None:
-    """What demands nothing must still be what it says."""
+    """Check fields without effect."""
     for name in _HINTS:
         fields.optional(name, bounded_text(0, 1024))
     fields.optional("prompt_cache_retention", choice(("in_memory", "24h")))
@@ -236,20 +245,20 @@ def _text(value: object, path: str) -> Fields:
 
 
 def _messages(
-    fields: Fields, form: Fields, reasoning: Fields, *, goes_on: bool
+    fields: Fields, form: Fields, reasoning: Fields, *, continues: bool
 ) -> tuple[Message, ...]:
-    def told(value: object, path: str) -> tuple[Message, ...]:
-        return conversation(value, path, goes_on=goes_on)
+    def read_input(value: object, path: str) -> tuple[Message, ...]:
+        return conversation(value, path, continues=continues)
 
     instructions = fields.optional("instructions", text)
     length = form.optional("verbosity", verbosity)
-    messages = fields.required("input", told)
+    messages = fields.required("input", read_input)
     if reasoning.values.get("context") == "current_turn":
-        messages = _with_thinking_of_this_turn_alone(messages)
+        messages = _strip_earlier_thinking(messages)
     return prepend_instructions(messages, instructions, length)
 
 
-def _with_thinking_of_this_turn_alone(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _strip_earlier_thinking(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     turn = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
     earlier = map(strip_thinking, messages[:turn])
     return (*(message for message in earlier if message.parts), *messages[turn:])
@@ -259,7 +268,7 @@ def _response_options(fields: Fields, form: Fields, reasoning: Fields) -> Respon
     tools = read_tools(fields)
     parallel = fields.optional("parallel_tool_calls", flag)
     demanded = ""
-    if fields.given("tool_choice"):
+    if fields.has("tool_choice"):
         demanded, tools = read_tool_choice(fields.values["tool_choice"], "tool_choice", tools)
     return ResponseOptions(
         max_tokens=fields.optional("max_output_tokens", integer(1)),

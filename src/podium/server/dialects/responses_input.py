@@ -1,15 +1,10 @@
-"""The input of the Responses dialect: text, or items that tell a conversation.
+"""Read the input of a Responses body: text, or items that form a conversation.
 
-What the assistant did in one go (it thought, spoke, called tools) comes as several items and is
-one message here; results that follow each other are one message too. Every call must have its
-result, and every result its call, unless the call was made in an earlier response.
-
-Two kinds of items are Codex's own: tools that it adds within the input (see `tools`), and what its
-agents say to each other, which is a turn of the user's.
-
-Accepted without effect, as they demand nothing: the ids, `status` and `phase` of items, cache
-breakpoints, what the SDK itself adds to items that it has parsed, notes of
-Codex's own, and the reasoning of models that are not behind this server.
+Consecutive items of the assistant (thinking, text, calls) become one message, and so do consecutive
+results. Calls and results must match, unless the call is in an earlier response. Codex's own items
+are tools within the input (`responses_tools`) and messages between its agents. Ids, `status`,
+`phase`, cache breakpoints, fields that the SDK adds, Codex's notes and reasoning of other servers
+have no effect.
 """
 
 from __future__ import annotations
@@ -69,11 +64,11 @@ _ROLES: Final[Mapping[str, Role]] = {
     "developer": "system",
 }
 
-_ELSEWHERE: Final = "What tools of another server did cannot be told here: begin a new conversation"
-_COMPACTING: Final = (
-    "Conversations are not compacted here: send the messages, or a summary of them (Codex makes "
-    "one itself for a provider of one's own: name this server under [model_providers] in "
-    "config.toml, instead of openai_base_url)"
+_OTHER_SERVER: Final = "Items of another server's tools are not supported: begin a new conversation"
+_COMPACTION: Final = (
+    "Compaction is not supported: send the messages, or a summary (Codex summarizes by itself "
+    "for a custom provider: configure this server under [model_providers] in config.toml "
+    "instead of openai_base_url)"
 )
 
 _CALL_ID: Final = bounded_text(1, 256)
@@ -95,14 +90,14 @@ _CALL_FIELDS: Final = (
 _RESULT_FIELDS: Final = (*_ITEM_FIELDS, "call_id", "name", "namespace", "output", "caller")
 
 
-def conversation(value: object, path: str, *, goes_on: bool) -> tuple[Message, ...]:
-    """The messages that an input tells; the last is the user's or holds results of tools.
-    `goes_on` says that an earlier response stands before it."""
+def conversation(value: object, path: str, *, continues: bool) -> tuple[Message, ...]:
+    """Read the messages; the last is the user's or holds tool results. `continues`: an earlier
+    response comes before them."""
     if isinstance(value, str):
         return (user(bounded_text(1)(value, path)),)
-    told = array(_item, most=MOST_ITEMS, least=1)(value, path)
-    _check_calls(told, path, goes_on=goes_on)
-    return _with_the_turn_last(_merged(told), path)
+    items = array(_item, most=MOST_ITEMS, least=1)(value, path)
+    _check_calls(items, path, continues=continues)
+    return _move_last_turn(_merge_items(items), path)
 
 
 def _item(value: object, path: str) -> Message:
@@ -113,11 +108,10 @@ def _item(value: object, path: str) -> Message:
     if kind == "item_reference" or (not kind and "id" in fields.values):
         raise invalid(
             path,
-            f"{path}: items are not kept one by one here; send the item itself, or "
-            f"previous_response_id",
+            f"{path}: single items are not stored; send the item itself, or previous_response_id",
         )
     at = fields.at("type")
-    instead = _COMPACTING if kind.startswith("compaction") else _ELSEWHERE
+    instead = _COMPACTION if kind.startswith("compaction") else _OTHER_SERVER
     raise invalid(
         at, f"{at}: expected one of {', '.join(_ITEMS)}; got {describe(kind or None)}. {instead}"
     )
@@ -130,7 +124,7 @@ def _message(fields: Fields) -> Message:
     for index, part in enumerate(content):
         if isinstance(part, Image) and role != "user":
             at = join_path(fields.at("content"), index)
-            raise invalid(at, f"{at}: pictures are the user's; this message is the {role}'s")
+            raise invalid(at, f"{at}: only user messages can have images, not {role} messages")
     return Message(role, content)
 
 
@@ -138,8 +132,8 @@ def _content(value: object, path: str) -> tuple[Part, ...]:
     return _parts(value, path, _part)
 
 
-def _shown(value: object, path: str) -> tuple[Part, ...]:
-    return _parts(value, path, _shown_part)
+def _tool_result_content(value: object, path: str) -> tuple[Part, ...]:
+    return _parts(value, path, _tool_result_part)
 
 
 def _parts(value: object, path: str, part: Reader[Part]) -> tuple[Part, ...]:
@@ -148,8 +142,8 @@ def _parts(value: object, path: str, part: Reader[Part]) -> tuple[Part, ...]:
     return array(part, most=MOST_PARTS)(value, path)
 
 
-def _shown_part(value: object, path: str) -> Text | Image:
-    """A part of what a tool showed, which may be a document."""
+def _tool_result_part(value: object, path: str) -> Text | Image:
+    """Read a part of a tool result, which may be a document."""
     fields = read_object(value, path)
     if fields.values.get("type") != "input_file":
         return _part(value, path)
@@ -169,29 +163,29 @@ def _part(value: object, path: str) -> Text | Image:
         return Text(fields.only(("type", "refusal")).required("refusal", text))
     if kind == "input_image":
         fields.only(("type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"))
-        closely = fields.optional("detail", image_detail) or ""
-        if fields.given("file_id"):
+        detail = fields.optional("detail", image_detail) or ""
+        if fields.has("file_id"):
             at = fields.at("file_id")
-            raise invalid(at, f"{at}: files are not kept here; send the picture as image_url")
-        return replace(fields.required("image_url", image_url), detail=closely)
+            raise invalid(at, f"{at}: files are not stored; send the image as image_url")
+        return replace(fields.required("image_url", image_url), detail=detail)
     at = fields.at("type")
-    told = f"{at}: expected input_text, input_image or output_text, got {describe(kind)}"
+    message = f"{at}: expected input_text, input_image or output_text, got {describe(kind)}"
     if kind == "input_file":
-        told += "; send what the file says as text, or its pages as pictures"
-    raise invalid(at, told)
+        message += "; send the file's text, or its pages as images"
+    raise invalid(at, message)
 
 
 def _function_call(fields: Fields) -> Message:
     fields.only((*_CALL_FIELDS, "arguments"))
-    return _called(fields, fields.required("arguments", text))
+    return _call_message(fields, fields.required("arguments", text))
 
 
 def _custom_call(fields: Fields) -> Message:
     fields.only((*_CALL_FIELDS, "input"))
-    return _called(fields, json.dumps({INPUT: fields.required("input", text)}))
+    return _call_message(fields, json.dumps({INPUT: fields.required("input", text)}))
 
 
-def _called(fields: Fields, arguments: str) -> Message:
+def _call_message(fields: Fields, arguments: str) -> Message:
     name = flat_name(
         fields.optional("namespace", bounded_text(0, 128)),
         fields.required("name", bounded_text(1, 128)),
@@ -200,18 +194,17 @@ def _called(fields: Fields, arguments: str) -> Message:
 
 
 def _result(fields: Fields) -> Message:
-    """What a tool gave."""
+    """Read a tool result."""
     fields.only(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
-    parts = fields.required("output", _shown)
-    words = "\n".join(part.text for part in parts if isinstance(part, Text))
-    pictures = tuple(part for part in parts if isinstance(part, Image))
-    return Message("tool", (ToolResult(call_id, words, images=pictures),))
+    parts = fields.required("output", _tool_result_content)
+    content = "\n".join(part.text for part in parts if isinstance(part, Text))
+    images = tuple(part for part in parts if isinstance(part, Image))
+    return Message("tool", (ToolResult(call_id, content, images=images),))
 
 
 def _reasoning(fields: Fields) -> Message:
-    """The thinking that was sealed here. Its summary is for people, and may tell of Podium's
-    progress as well; it is not read again."""
+    """Decode opaque thinking; the summary is for people and is not read again."""
     fields.only((*_ITEM_FIELDS, "summary", "content", "encrypted_content"))
     for name in ("summary", "content"):
         fields.optional(name, array(json_object, most=MOST_PARTS))
@@ -220,20 +213,19 @@ def _reasoning(fields: Fields) -> Message:
 
 
 def _agent_message(fields: Fields) -> Message:
-    """What another of Codex's agents says, in a turn of the user's."""
+    """Read a message of another Codex agent as the user's."""
     fields.only((*_ITEM_FIELDS, "author", "recipient", "content"))
     for name in ("author", "recipient"):
         fields.optional(name, text)
-    return Message("user", fields.required("content", _said_by_an_agent))
+    return Message("user", fields.required("content", _agent_content))
 
 
-def _said_by_an_agent(value: object, path: str) -> tuple[Part, ...]:
-    return _parts(value, path, _part_by_an_agent)
+def _agent_content(value: object, path: str) -> tuple[Part, ...]:
+    return _parts(value, path, _agent_part)
 
 
-def _part_by_an_agent(value: object, path: str) -> Text | Image:
-    """A part that is called encrypted was an argument of a tool that Codex wants encrypted; a
-    worker here wrote it in plain words, and so it comes back."""
+def _agent_part(value: object, path: str) -> Text | Image:
+    """Read a part; `encrypted_content` is plain text that a worker here wrote."""
     fields = read_object(value, path)
     if fields.values.get("type") != "encrypted_content":
         return _part(value, path)
@@ -241,7 +233,7 @@ def _part_by_an_agent(value: object, path: str) -> Text | Image:
 
 
 def _additional_tools(fields: Fields) -> Message:
-    """Tools, which are read in `tools`; nothing is said by them."""
+    """Check the item; its tools are read in `responses_tools`."""
     fields.only((*_ITEM_FIELDS, "role", "tools"))
     return Message(_ROLES[fields.required("role", choice(tuple(_ROLES)))], ())
 
@@ -258,10 +250,10 @@ _ITEMS: Final[Mapping[str, Callable[[Fields], Message]]] = {
 }
 
 
-def _check_calls(told: tuple[Message, ...], path: str, *, goes_on: bool) -> None:
-    instead = "send every call with its output after it, or previous_response_id"
-    calls = ToolCallMatcher(instead, goes_on=goes_on)
-    for index, message in enumerate(told):
+def _check_calls(items: tuple[Message, ...], path: str, *, continues: bool) -> None:
+    hint = "send every call with its output after it, or previous_response_id"
+    calls = ToolCallMatcher(hint, continues=continues)
+    for index, message in enumerate(items):
         at = join_path(join_path(path, index), "call_id")
         for part in message.parts:
             if isinstance(part, ToolCall):
@@ -271,43 +263,42 @@ def _check_calls(told: tuple[Message, ...], path: str, *, goes_on: bool) -> None
     calls.settle()
 
 
-def _merged(told: tuple[Message, ...]) -> list[Message]:
-    """Items that belong together as one message each."""
+def _merge_items(items: tuple[Message, ...]) -> list[Message]:
+    """Merge items that belong to one message."""
     merged: list[Message] = []
-    said = (message for message in told if message.parts)
-    for role, run in groupby(merge_tool_results(said), key=lambda message: message.role):
+    spoken = (message for message in items if message.parts)
+    for role, run in groupby(merge_tool_results(spoken), key=lambda message: message.role):
         if role == "assistant":
-            merged.append(Message(role, _one_go(run)))
+            merged.append(Message(role, _join_assistant_items(run)))
         else:
             merged += run
     return merged
 
 
-def _one_go(items: Iterable[Message]) -> tuple[Part, ...]:
-    """What the assistant did between two turns of others: thinking comes first, and the words of
-    two messages are parted by a blank line."""
+def _join_assistant_items(items: Iterable[Message]) -> tuple[Part, ...]:
+    """Join the assistant's items: thinking first, texts separated by a blank line."""
     thinking: list[Part] = []
     rest: list[Part] = []
-    has_spoken = False
+    has_text_before = False
     for item in items:
-        speaks = any(isinstance(part, Text) for part in item.parts)
-        if speaks and has_spoken:
+        has_text = any(isinstance(part, Text) for part in item.parts)
+        if has_text and has_text_before:
             rest.append(Text("\n\n"))
-        has_spoken = has_spoken or speaks
+        has_text_before = has_text_before or has_text
         for part in item.parts:
             (thinking if isinstance(part, Thinking) else rest).append(part)
     return (*thinking, *rest)
 
 
-def _with_the_turn_last(messages: list[Message], path: str) -> tuple[Message, ...]:
-    """A turn is all since the user spoke."""
+def _move_last_turn(messages: list[Message], path: str) -> tuple[Message, ...]:
+    """Move the last turn to the end. A turn begins with the user's last message."""
     end = find_turn_end(messages)
     if not end or messages[end - 1].role == "assistant":
         raise invalid(
             path,
-            f"{path}: expected a message of the user, or the outputs of tools, as the last item",
+            f"{path}: the last item must be from the user, or a tool output",
         )
     if is_empty_message(messages[end - 1]):
-        raise invalid(path, f"{path}: the last message is empty; expected a question")
+        raise invalid(path, f"{path}: the last message is empty")
     turn = next((at for at in reversed(range(end)) if messages[at].role == "user"), 0)
     return move_turn_last(messages, turn)

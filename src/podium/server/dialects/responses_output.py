@@ -1,13 +1,10 @@
-"""What the Responses dialect says: the response object and the items in it.
+"""Write responses of the Responses API, whole or streamed.
 
-    response_id("run_1f") == "resp_1f"      and run_id("resp_1f") == "run_1f"
-    reasoning_item, message_item, call_item  one item of `output` each
-    response                                 the object around them
+Ids derive from the run and the request, so that a repeated response is the same. Usage without
+a count of input or output is null; details that a provider did not report are 0.
 
-Everything is derived from the run and the request, so that the same answer is told in the same
-words, whole or streamed. Two places where the dialect cannot say what we know: usage without a
-count of input or output is null, and details that a provider did not give count 0 there; the run
-itself keeps unknown apart from zero.
+In a stream, items follow one another: reasoning, the message, a call for each tool. Opaque thinking
+that only the end brings is a reasoning item of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ Item = dict[str, Any]
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 ENCRYPTED: Final = "reasoning.encrypted_content"
-"""In `include`: reasoning items carry what the model needs to go on from its own thinking."""
+"""A value of `include`: reasoning items carry the model's opaque thinking."""
 
 CONTENT_FILTER: Final = "content_filter"
 
@@ -46,7 +43,7 @@ _ECHOED: Final = (
     "top_p",
     "user",
 )
-"""What a response repeats of its request as it came; null where nothing came."""
+"""Request fields that the response repeats; null if absent."""
 
 _ERROR_CODES: Final[Mapping[Reason, str]] = {
     "invalid": "invalid_prompt",
@@ -54,50 +51,47 @@ _ERROR_CODES: Final[Mapping[Reason, str]] = {
     "blocked": "invalid_prompt",
     "rate_limited": "rate_limit_exceeded",
 }
-"""The dialect has few codes for a response that failed; all others are `server_error`."""
+"""Codes of failed responses; all others are `server_error`."""
 
 
 def response_id(run_id: str) -> str:
-    """The response's id for a run's."""
+    """Return the response id of a run."""
     return f"resp_{run_id.removeprefix('run_')}"
 
 
 def run_id(response_id: str, field: str = "response_id") -> str:
-    """The run's id for a response's; raises `ApiError` where it cannot be one."""
+    """Return the run id of a response; raises `ApiError` if it is not an id."""
     matched = _RESPONSE_ID.fullmatch(response_id)
     if matched is None:
-        raise invalid(
-            field, f"{field}: expected the id of a response, such as resp_0123456789abcdef"
-        )
+        raise invalid(field, f"{field}: expected a response id such as resp_0123456789abcdef")
     return f"run_{matched[1]}"
 
 
 class ItemIds:
-    """Ids of the items of one response: the same for the same run and request. Clients collect
-    the items of all turns by id."""
+    """Ids of the items of one response. Clients collect the items of all turns by id."""
 
     def __init__(self, request: ApiRequest, answer_id: str) -> None:
         self._stem = id_stem(request, answer_id)
         self._made: dict[str, int] = {}
 
     def new(self, kind: Literal["msg", "rs"]) -> str:
-        """The id of the next message or reasoning item."""
+        """Return the next id of a message or reasoning item."""
         count = self._made[kind] = self._made.get(kind, 0) + 1
         return f"{kind}_{self._stem}" + (f"_{count}" if count > 1 else "")
 
 
 def output_text(text: str) -> Item:
-    """The words of an answer, as a part of a message."""
+    """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def refusal_part(text: str) -> Item:
-    """The words in which a worker refused, as a part of a message."""
+    """Return a refusal part."""
     return {"type": "refusal", "refusal": text}
 
 
 def message_item(item_id: str, status: Status, *content: Item) -> Item:
-    """A message of the assistant."""
+    """Return a message of the assistant."""
     return {
         "type": "message",
         "id": item_id,
@@ -107,36 +101,36 @@ def message_item(item_id: str, status: Status, *content: Item) -> Item:
     }
 
 
-def reasoning_item(item_id: str, summary: Iterable[str] = (), sealed: str = "") -> Item:
-    """Progress and thinking, in words for people; sealed, what the model that thought needs."""
+def reasoning_item(item_id: str, summary: Iterable[str] = (), opaque: str = "") -> Item:
+    """Return a reasoning item: a summary for people and opaque thinking for the model."""
     item: Item = {
         "type": "reasoning",
         "id": item_id,
         "summary": [{"type": "summary_text", "text": text} for text in summary],
     }
-    return item | ({"encrypted_content": sealed} if sealed else {})
+    return item | ({"encrypted_content": opaque} if opaque else {})
 
 
-def call_item(call: ToolCall, spoken: Mapping[str, ClientToolName], *, begun: bool = False) -> Item:
-    """A call of a client's tool, under the name that the client gave it; `begun` leaves out what
-    it is called with."""
-    named = spoken.get(call.name, ClientToolName(call.name))
+def call_item(
+    call: ToolCall, client_names: Mapping[str, ClientToolName], *, begun: bool = False
+) -> Item:
+    """Return a tool call under the client's name of the tool; `begun` leaves out its input."""
+    tool = client_names.get(call.name, ClientToolName(call.name))
     rest = call.id.removeprefix("call_")
     item: Item = {"type": "function_call", "id": f"fc_{rest}", "call_id": call.id}
-    if named.is_custom:
+    if tool.is_custom:
         given = "" if begun else _free_input(call.arguments)
-        item |= {"type": "custom_tool_call", "id": f"ctc_{rest}", "name": named.name}
+        item |= {"type": "custom_tool_call", "id": f"ctc_{rest}", "name": tool.name}
         item |= {"input": given}
     else:
         given = "" if begun else call.arguments
         status: Status = "in_progress" if begun else "completed"
-        item |= {"name": named.name, "arguments": given, "status": status}
-    return item | ({"namespace": named.namespace} if named.namespace else {})
+        item |= {"name": tool.name, "arguments": given, "status": status}
+    return item | ({"namespace": tool.namespace} if tool.namespace else {})
 
 
 def _free_input(arguments: str) -> str:
-    """The text that a custom tool is called with. Workers are asked for it as the one argument
-    of a function; what one wrote instead is passed on as it is."""
+    """Return the input of a custom tool, which workers pass as the one argument of a function."""
     try:
         given = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -146,17 +140,17 @@ def _free_input(arguments: str) -> str:
 
 
 def encrypted_content(request: ApiRequest, thinking: tuple[Thinking, ...]) -> str:
-    """The state of the models that thought, where the client asked to keep it; else empty."""
+    """Return the opaque thinking if the client asked for it, else an empty string."""
     if ENCRYPTED not in (request.body.get("include") or ()):
         return ""
     return encode_thinking(part for part in thinking if part.opaque)
 
 
-def response_status(answer: ApiResponse, *, refused_in_words: bool) -> tuple[Status, str | None]:
-    """How a response ended, and why it is incomplete if it is."""
+def response_status(answer: ApiResponse, *, is_text_refusal: bool) -> tuple[Status, str | None]:
+    """Return the status, and why the response is incomplete."""
     if answer.finish == "length":
         return "incomplete", "max_output_tokens"
-    if answer.finish == "refused" and not refused_in_words:
+    if answer.finish == "refused" and not is_text_refusal:
         return "incomplete", CONTENT_FILTER
     return "completed", None
 
@@ -167,10 +161,10 @@ def response_object(
     *,
     status: Status,
     output: list[Item],
-    incomplete: str | None = None,
+    incomplete_reason: str | None = None,
     error: ApiError | None = None,
 ) -> Item:
-    """The response object; usage is told when it has ended well."""
+    """Return the response object; usage only once it has ended."""
     body = request.body
     text, reasoning = body.get("text") or {}, body.get("reasoning") or {}
     summary = reasoning.get("summary") or reasoning.get("generate_summary")
@@ -181,7 +175,7 @@ def response_object(
         "created_at": answer.created,
         "status": status,
         "error": _failure(error),
-        "incomplete_details": {"reason": incomplete} if incomplete else None,
+        "incomplete_details": {"reason": incomplete_reason} if incomplete_reason else None,
         "model": answer.model,
         "output": output,
         "usage": response_usage(answer.usage, answer.orchestration) if ended else None,
@@ -203,39 +197,39 @@ def response_object(
     }
 
 
-def response_usage(used: Usage, conducting: Usage) -> Item | None:
-    """The sum over every call."""
+def response_usage(used: Usage, orchestration: Usage) -> Item | None:
+    """Return the usage of all calls; None if a count is unknown."""
     if used.input_tokens is None or used.output_tokens is None:
         return None
-    details = usage_details(used, conducting)
+    details = usage_details(used, orchestration)
     return {
         "input_tokens": used.input_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0} | details.read,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0} | details.input,
         "output_tokens": used.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0} | details.written,
+        "output_tokens_details": {"reasoning_tokens": 0} | details.output,
         "total_tokens": used.input_tokens + used.output_tokens,
     }
 
 
 def responses_error(error: ApiError) -> Item:
-    """Write the `error` object, with `messages` called `input` as in this dialect."""
-    told = openai_error(error)
+    """Return the `error` object; what the server calls messages is `input` in this dialect."""
+    body = openai_error(error)
     if error.field == "messages":
-        told["param"] = "input"
+        body["param"] = "input"
     if error.field == "previous_response_id" and error.reason == "not_found":
-        told["code"] = "previous_response_not_found"
-    return told
+        body["code"] = "previous_response_not_found"
+    return body
 
 
 def _failure(error: ApiError | None) -> Item | None:
-    """The `openai_error` of a response that failed."""
+    """Return the `error` of a failed response."""
     if error is None:
         return None
     return {"code": _ERROR_CODES.get(error.reason, "server_error"), "message": str(error)}
 
 
 class ResponsesWriter:
-    """Writes one response; of its items, at most one is open."""
+    """Writes one response; at most one item is open."""
 
     def __init__(self, request: ApiRequest, opening: ApiResponse) -> None:
         self._asked = request
@@ -244,59 +238,59 @@ class ResponsesWriter:
         self._sequence = 0
         self._done: list[Item] = []
         self._open: _Reasoning | _Message | None = None
-        self._has_spoken = False
+        self._has_text = False
 
     def begin(self) -> bytes:
-        """The response is made, and goes on."""
-        return self._event("response.created", response=self._so_far()) + self.keep_alive()
+        """Write `response.created` and `response.in_progress`."""
+        return self._event("response.created", response=self._unfinished()) + self.keep_alive()
 
     def progress(self, text: str) -> bytes:
-        """A part of the reasoning's summary by itself."""
+        """Write a part of the reasoning summary."""
         reasoning, opened = self._reasoning()
         shown = self._end_part(reasoning) + self._begin_part(reasoning)
         return opened + shown + self._summary_delta(reasoning, text) + self._end_part(reasoning)
 
     def thinking(self, text: str) -> bytes:
-        """One more piece of a part of the summary."""
+        """Write a piece of a part of the reasoning summary."""
         reasoning, opened = self._reasoning()
         began = b"" if reasoning.pieces is not None else self._begin_part(reasoning)
         return opened + began + self._summary_delta(reasoning, text)
 
     def text(self, text: str) -> bytes:
-        """A piece of the message."""
+        """Write a piece of the message."""
         if not text:
             return b""
         message, opened = self._message()
         message.pieces.append(text)
-        delta = self._event("response.output_text.delta", **message.place, delta=text, logprobs=[])
+        delta = self._event(
+            "response.output_text.delta", **message.position, delta=text, logprobs=[]
+        )
         return opened + delta
 
     def keep_alive(self) -> bytes:
-        """The response goes on. Clients such as Codex end a stream that brings no event for some
-        minutes, and to them a comment is none."""
-        return self._event("response.in_progress", response=self._so_far())
+        """Write `response.in_progress`: Codex ends streams without events, and skips comments."""
+        return self._event("response.in_progress", response=self._unfinished())
 
     def end(self, answer: ApiResponse, rest: str = "") -> bytes:
-        """The rest of the words, unless all of them refuse; what is open is closed; then the tools
-        to call, and the whole response."""
-        refused_in_words = answer.finish == "refused" and bool(answer.text) and not self._has_spoken
-        status, reason = response_status(answer, refused_in_words=refused_in_words)
-        told = b"" if refused_in_words else self.text(rest)
-        sent = [told, self._keep_thinking(answer, status), self._close(status)]
-        if refused_in_words:
+        """Close the open item, then write tool calls and the whole response."""
+        is_text_refusal = answer.finish == "refused" and bool(answer.text) and not self._has_text
+        status, reason = response_status(answer, is_text_refusal=is_text_refusal)
+        text = b"" if is_text_refusal else self.text(rest)
+        sent = [text, self._keep_thinking(answer, status), self._close(status)]
+        if is_text_refusal:
             sent.append(self._refuse(answer.text))
-        spoken = client_tool_names(self._asked.body)
-        sent += [self._call(call, spoken) for call in answer.tool_calls]
+        client_names = client_tool_names(self._asked.body)
+        sent += [self._call(call, client_names) for call in answer.tool_calls]
         whole = response_object(
-            self._asked, answer, status=status, output=self._done, incomplete=reason
+            self._asked, answer, status=status, output=self._done, incomplete_reason=reason
         )
         return b"".join(sent) + self._event(f"response.{status}", response=whole)
 
     def fail(self, error: ApiError) -> bytes:
-        """The error, and the response that failed, with what there is of it."""
-        told = responses_error(error)
+        """Write the error and the failed response."""
+        body = responses_error(error)
         event = self._event(
-            "error", code=told["code"], message=told["message"], param=told["param"]
+            "error", code=body["code"], message=body["message"], param=body["param"]
         )
         unfinished = [self._open.item("incomplete")] if self._open else []
         failed = response_object(
@@ -313,7 +307,7 @@ class ResponsesWriter:
         self._sequence += 1
         return f"event: {kind}\ndata: {json.dumps(document, separators=(',', ':'))}\n\n".encode()
 
-    def _so_far(self) -> Item:
+    def _unfinished(self) -> Item:
         return response_object(
             self._asked, self._opening, status="in_progress", output=list(self._done)
         )
@@ -327,7 +321,7 @@ class ResponsesWriter:
         return done
 
     def _reasoning(self) -> tuple[_Reasoning, bytes]:
-        """The reasoning that is open, and what opened it."""
+        """Return the open reasoning item, and the events that opened it."""
         if isinstance(self._open, _Reasoning):
             return self._open, b""
         closed = self._close("completed")
@@ -337,97 +331,100 @@ class ResponsesWriter:
     def _begin_part(self, reasoning: _Reasoning) -> bytes:
         reasoning.pieces = []
         part = {"type": "summary_text", "text": ""}
-        return self._event("response.reasoning_summary_part.added", **reasoning.place, part=part)
+        return self._event("response.reasoning_summary_part.added", **reasoning.position, part=part)
 
     def _summary_delta(self, reasoning: _Reasoning, text: str) -> bytes:
         assert reasoning.pieces is not None, "a part has begun"
         reasoning.pieces.append(text)
-        return self._event("response.reasoning_summary_text.delta", **reasoning.place, delta=text)
+        return self._event(
+            "response.reasoning_summary_text.delta", **reasoning.position, delta=text
+        )
 
     def _end_part(self, reasoning: _Reasoning) -> bytes:
         if reasoning.pieces is None:
             return b""
         text = "".join(reasoning.pieces)
-        place = reasoning.place
+        position = reasoning.position
         reasoning.parts.append(text)
         reasoning.pieces = None
         part = {"type": "summary_text", "text": text}
-        done = self._event("response.reasoning_summary_text.done", **place, text=text)
-        return done + self._event("response.reasoning_summary_part.done", **place, part=part)
+        done = self._event("response.reasoning_summary_text.done", **position, text=text)
+        return done + self._event("response.reasoning_summary_part.done", **position, part=part)
 
     def _message(self) -> tuple[_Message, bytes]:
-        """The message that is open, and what opened it."""
+        """Return the open message, and the events that opened it."""
         if isinstance(self._open, _Message):
             return self._open, b""
         closed = self._close("completed")
-        self._has_spoken = True
+        self._has_text = True
         self._open = message = _Message(self._ids.new("msg"), len(self._done))
         added = self._add(message_item(message.id, "in_progress"))
-        part = self._event("response.content_part.added", **message.place, part=output_text(""))
+        part = self._event("response.content_part.added", **message.position, part=output_text(""))
         return message, closed + added + part
 
-    def _close(self, status: Status, sealed: str = "") -> bytes:
-        """End the item that is open; only a message can be incomplete."""
+    def _close(self, status: Status, opaque: str = "") -> bytes:
+        """Close the open item; only a message can be incomplete."""
         item, self._open = self._open, None
         match item:
             case _Reasoning():
-                return self._end_part(item) + self._finish(item.item(status, sealed))
+                return self._end_part(item) + self._finish(item.item(status, opaque))
             case _Message():
                 text = "".join(item.pieces)
                 done = self._event(
-                    "response.output_text.done", **item.place, text=text, logprobs=[]
+                    "response.output_text.done", **item.position, text=text, logprobs=[]
                 )
                 part = self._event(
-                    "response.content_part.done", **item.place, part=output_text(text)
+                    "response.content_part.done", **item.position, part=output_text(text)
                 )
                 return done + part + self._finish(item.item(status))
             case None:
                 return b""
 
     def _keep_thinking(self, answer: ApiResponse, status: Status) -> bytes:
-        """The sealed state goes into the reasoning that is open, else into one of its own."""
-        sealed = encrypted_content(self._asked, answer.thinking)
-        if not sealed:
+        """Write opaque thinking into the open reasoning item, or into a new one."""
+        opaque = encrypted_content(self._asked, answer.thinking)
+        if not opaque:
             return b""
         if isinstance(self._open, _Reasoning):
-            return self._close("completed", sealed)
+            return self._close("completed", opaque)
         closed = self._close(status)
         item_id = self._ids.new("rs")
         added = self._add(reasoning_item(item_id))
-        return closed + added + self._finish(reasoning_item(item_id, sealed=sealed))
+        return closed + added + self._finish(reasoning_item(item_id, opaque=opaque))
 
     def _refuse(self, text: str) -> bytes:
-        """A message that refuses, of which nothing was streamed as an answer."""
+        """Write a refusal, of which nothing was streamed."""
         message = _Message(self._ids.new("msg"), len(self._done))
         part = refusal_part(text)
         return b"".join(
             (
                 self._add(message_item(message.id, "in_progress")),
-                self._event("response.content_part.added", **message.place, part=refusal_part("")),
-                self._event("response.refusal.delta", **message.place, delta=text),
-                self._event("response.refusal.done", **message.place, refusal=text),
-                self._event("response.content_part.done", **message.place, part=part),
+                self._event(
+                    "response.content_part.added", **message.position, part=refusal_part("")
+                ),
+                self._event("response.refusal.delta", **message.position, delta=text),
+                self._event("response.refusal.done", **message.position, refusal=text),
+                self._event("response.content_part.done", **message.position, part=part),
                 self._finish(message_item(message.id, "completed", part)),
             )
         )
 
-    def _call(self, call: ToolCall, spoken: dict[str, ClientToolName]) -> bytes:
-        item = call_item(call, spoken)
+    def _call(self, call: ToolCall, client_names: dict[str, ClientToolName]) -> bytes:
+        item = call_item(call, client_names)
         is_custom = item["type"] == "custom_tool_call"
         kind = "custom_tool_call_input" if is_custom else "function_call_arguments"
         given = "input" if is_custom else "arguments"
-        place = {"item_id": item["id"], "output_index": len(self._done)}
-        added = self._add(call_item(call, spoken, begun=True))
+        position = {"item_id": item["id"], "output_index": len(self._done)}
+        added = self._add(call_item(call, client_names, begun=True))
         delta = b""
         if item[given]:
-            delta = self._event(f"response.{kind}.delta", **place, delta=item[given])
-        done = self._event(f"response.{kind}.done", **place, **{given: item[given]})
+            delta = self._event(f"response.{kind}.delta", **position, delta=item[given])
+        done = self._event(f"response.{kind}.done", **position, **{given: item[given]})
         return added + delta + done + self._finish(item)
 
 
 class _Reasoning:
-    """A reasoning item that is open: the parts that are done, and the pieces of the next one,
-    None while there is none."""
+    """An open reasoning item: finished parts, and the pieces of the open part, if any."""
 
     def __init__(self, item_id: str, index: int) -> None:
         self.id = item_id
@@ -436,28 +433,25 @@ class _Reasoning:
         self.pieces: list[str] | None = None
 
     @property
-    def place(self) -> Item:
-        """Where the part that is written stands."""
+    def position(self) -> Item:
         return {
             "item_id": self.id,
             "output_index": self.index,
             "summary_index": len(self.parts),
         }
 
-    def item(self, status: Status, sealed: str = "") -> Item:
-        """The item as far as it has come; reasoning has no status."""
+    def item(self, status: Status, opaque: str = "") -> Item:
         unfinished = ["".join(self.pieces)] if self.pieces is not None else []
-        return reasoning_item(self.id, self.parts + unfinished, sealed)
+        return reasoning_item(self.id, self.parts + unfinished, opaque)
 
 
 class _Message:
-    """A message that is open."""
+    """An open message."""
 
     def __init__(self, item_id: str, index: int) -> None:
         self.id = item_id
         self.pieces: list[str] = []
-        self.place = {"item_id": item_id, "output_index": index, "content_index": 0}
+        self.position = {"item_id": item_id, "output_index": index, "content_index": 0}
 
     def item(self, status: Status) -> Item:
-        """The item as far as it has come."""
         return message_item(self.id, status, output_text("".join(self.pieces)))

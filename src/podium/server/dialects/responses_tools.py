@@ -31,10 +31,10 @@ from podium.server.dialects.fields import (
 )
 
 ADDITIONAL: Final = "additional_tools"
-"""The type of an item that adds tools."""
+"""Type of an item that adds tools."""
 
 INPUT: Final = "input"
-"""The one argument of the function that a custom tool is to workers."""
+"""The one argument of the function that stands for a custom tool."""
 
 _FREE_TEXT: Final[Json] = {
     "type": "object",
@@ -48,12 +48,12 @@ _FUNCTION: Final = (*_NAMED, "parameters", "strict", "output_schema")
 _CUSTOM: Final = (*_NAMED, "format")
 _NAMESPACE: Final = ("type", "name", "description", "tools")
 
-_UNKNOWN_TO_CODEX: Final = (
-    "(Codex does so for any model that it does not know: set model to a name of this server's own, "
-    "such as podium)"
+_CODEX_MODEL_HINT: Final = (
+    "(Codex does so for models it does not know: set model to a name of this server, such as "
+    "podium)"
 )
 _SEARCH: Final = 'take it out of tools (in Codex: web_search = "disabled" in config.toml)'
-_ELSEWHERE: Final[Mapping[str, str]] = {
+_UNSUPPORTED: Final[Mapping[str, str]] = {
     "web_search": _SEARCH,
     "web_search_2025_08_26": _SEARCH,
     "web_search_preview": _SEARCH,
@@ -61,18 +61,18 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "image_generation": (
         "take it out of tools (in Codex: image_generation = false under [features] in config.toml)"
     ),
-    "tool_search": f"name all tools in the request {_UNKNOWN_TO_CODEX}",
-    "local_shell": f"offer a function that runs commands {_UNKNOWN_TO_CODEX}",
-    "shell": "offer a function that runs commands",
-    "apply_patch": "offer a function or a custom tool that applies patches",
-    "mcp": "connect to the MCP server yourself, or have it named in this server's podium.toml",
+    "tool_search": f"send all tools in the request {_CODEX_MODEL_HINT}",
+    "local_shell": f"pass a function that runs commands {_CODEX_MODEL_HINT}",
+    "shell": "pass a function that runs commands",
+    "apply_patch": "pass a function or a custom tool that applies patches",
+    "mcp": "connect to the MCP server yourself, or configure it in podium.toml",
 }
-"""Tools of OpenAI's own that people meet, and what to do instead."""
+"""OpenAI's own tools, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientToolName:
-    """What the client calls a tool."""
+    """The client's name of a tool."""
 
     name: str
     namespace: str = ""
@@ -80,8 +80,7 @@ class ClientToolName:
 
 
 def read_tools(fields: Fields) -> tuple[Tool, ...]:
-    """The client's tools, as workers know them: those of the body, and those that items of its
-    input add, of which the last of a name counts."""
+    """Read the tools of the body and of its input items; the last one of a name counts."""
     every = {make_tool.name: make_tool for make_tool in fields.optional("tools", _tools) or ()}
     for index, item in _additions(fields.values):
         added = read_object(item, join_path("input", index))
@@ -92,7 +91,7 @@ def read_tools(fields: Fields) -> tuple[Tool, ...]:
 
 
 def _additions(body: Json) -> Iterator[tuple[int, Json]]:
-    """The items that add tools, and where they stand in the input."""
+    """Yield the items that add tools, with their indices."""
     items = body.get("input")
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, Mapping) and item.get("type") == ADDITIONAL:
@@ -108,26 +107,24 @@ def _tools(value: object, path: str) -> tuple[Tool, ...]:
 
 
 def client_tool_names(body: Json) -> dict[str, ClientToolName]:
-    """The names that workers know -> what the client calls the tool; plain functions are called
-    alike, and are left out. As in `read_tools`, the last of a name counts. The body has been read
-    before."""
-    spoken: dict[str, ClientToolName] = {}
+    """Map workers' tool names to the client's, except for plain functions, which are the same."""
+    names: dict[str, ClientToolName] = {}
     added = [entry for _, item in _additions(body) for entry in item["tools"]]
     for entry in [*(body.get("tools") or ()), *added]:
         if entry["type"] == "namespace":
             for inner in entry["tools"]:
                 is_custom = inner["type"] == "custom"
                 name = flat_name(entry["name"], inner["name"])
-                spoken[name] = ClientToolName(inner["name"], entry["name"], is_custom)
+                names[name] = ClientToolName(inner["name"], entry["name"], is_custom)
         elif entry["type"] == "custom":
-            spoken[entry["name"]] = ClientToolName(entry["name"], is_custom=True)
+            names[entry["name"]] = ClientToolName(entry["name"], is_custom=True)
         else:
-            spoken.pop(entry["name"], None)
-    return spoken
+            names.pop(entry["name"], None)
+    return names
 
 
 def flat_name(namespace: str | None, name: str) -> str:
-    """The one name by which workers know a tool of a namespace."""
+    """Return the name by which workers know a tool of a namespace."""
     if not namespace:
         return name
     return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
@@ -136,7 +133,7 @@ def flat_name(namespace: str | None, name: str) -> str:
 def read_tool_choice(
     value: object, path: str, read_tools: tuple[Tool, ...]
 ) -> tuple[str, tuple[Tool, ...]]:
-    """Whether a tool must be called, as in a `Request`, and the tools that may be."""
+    """Return the tool choice and the tools that may be called."""
     if isinstance(value, Mapping):
         fields = read_object(value, path)
         kind = fields.required("type", text)
@@ -151,7 +148,7 @@ def read_tool_choice(
         )
     word = choice(("auto", "none", "required"))(value, path)
     if word == "required" and not read_tools:
-        raise invalid(path, f"{path}: 'required' demands that tools has some, and it has none")
+        raise invalid(path, f"{path}: 'required' needs tools, and there are none")
     return word, read_tools
 
 
@@ -179,7 +176,7 @@ def _entry(value: object, path: str) -> tuple[Tool, ...]:
     if kind == "custom":
         return (_custom(fields),)
     if kind != "namespace":
-        raise _not_here(kind, fields.at("type"))
+        raise _unsupported_tool(kind, fields.at("type"))
     fields.only(_NAMESPACE)
     namespace = fields.required("name", bounded_text(1, 128))
     fields.optional("description", text)
@@ -192,11 +189,9 @@ def _entry(value: object, path: str) -> tuple[Tool, ...]:
     return fields.required("tools", array(inner, most=MOST_TOOLS))
 
 
-def _not_here(kind: str, path: str) -> ApiError:
-    instead = _ELSEWHERE.get(kind, "expected 'function', 'custom' or 'namespace'")
-    return invalid(
-        path, f"{path}: {describe(kind)} is a tool that this server does not have; {instead}"
-    )
+def _unsupported_tool(kind: str, path: str) -> ApiError:
+    instead = _UNSUPPORTED.get(kind, "expected 'function', 'custom' or 'namespace'")
+    return invalid(path, f"{path}: {describe(kind)} is not supported; {instead}")
 
 
 def _function(fields: Fields, namespace: str = "") -> Tool:
@@ -224,13 +219,13 @@ def _tool(fields: Fields, namespace: str, parameters: Any) -> Tool:
     for name in ("async", "defer_loading"):
         if fields.optional(name, flag):
             at = fields.at(name)
-            raise invalid(at, f"{at}: true is not served here; leave it out")
+            raise invalid(at, f"{at}: true is not supported; leave it out")
     if callers := fields.optional("allowed_callers", array(text, most=8)):
-        _only_direct(callers, fields.at("allowed_callers"))
+        _check_callers(callers, fields.at("allowed_callers"))
     name = fields.required("name", bounded_text(1, 128))
     return make_tool(flat_name(namespace, name), description, parameters, fields.path)
 
 
-def _only_direct(callers: tuple[str, ...], path: str) -> None:
+def _check_callers(callers: tuple[str, ...], path: str) -> None:
     for index, caller in enumerate(callers):
         choice(("direct",))(caller, join_path(path, index))

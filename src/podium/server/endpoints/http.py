@@ -1,8 +1,7 @@
-"""One request and its response on the wire: headers, a body within its limit, JSON or a stream
-out, and a client that goes away. What is asked and answered is nothing to this module.
+"""HTTP at the level of ASGI: one exchange, body limits, disconnects and shutdown.
 
-The hot endpoints use it in the place of the framework's own request and response, which cost as
-much as the rest of a plain call.
+The dialects' endpoints use `HttpExchange` instead of the framework's request and response, which
+take as much CPU time as the rest of a plain call.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from typing import Any, Final, TypeVar
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from podium.server.access.concurrency import RETRY_AFTER_SECONDS
 from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.request import Dialect
 
 Result = TypeVar("Result")
 
@@ -23,30 +24,48 @@ JSON: Final = b"application/json"
 EVENTS: Final = b"text/event-stream; charset=utf-8"
 
 NO_STORE: Final = "no-store"
-"""What `Cache-Control` says of answers: they hold what somebody asked, and others may use the same
-browser."""
+"""`Cache-Control` of responses: they hold private text, and browsers are shared."""
 
 CLIENT_CLOSED_REQUEST: Final = 499
-"""The status that is logged where the client went away before it had its answer, whether or not
-a stream had begun with another."""
+"""The logged status of a request whose client disconnected, even after a stream began."""
 
 SESSION_COOKIE: Final = "podium_session"
 
 MEGABYTE: Final = 1024 * 1024
 
 BODY_SECONDS: Final = 60.0
-"""How long a client may take to send a body: it has a place meanwhile that others wait for."""
+"""Time to send a body; a slow client occupies a slot that others wait for."""
+
+SMALL_BODY_MEGABYTES: Final = 1
+"""Limit of bodies that are not a dialect's, such as feedback."""
 
 
 class ClientDisconnected(Exception):
-    """Nobody waits for the answer any more."""
+    """The client closed the connection before it had the response."""
+
+
+def server_stopped_error(run: str | None = None) -> ApiError:
+    """Return the error for a response cut off by shutdown; `run` is the id of its stored run."""
+    stored = f"; the work done is stored as {run}" if run else ""
+    return ApiError(
+        "overloaded",
+        f"the server stopped before the response was complete{stored}; send the request again",
+        retry_after=RETRY_AFTER_SECONDS,
+    )
 
 
 class HttpExchange:
-    """One request, and the one response to it. `status` is what was sent, once something was;
-    `notes` are headers to be sent with it."""
+    """One request and its response. `status` is what was sent; `response_headers` are added."""
 
-    __slots__ = ("_headers", "_receive", "_scope", "_send", "notes", "started", "status")
+    __slots__ = (
+        "_headers",
+        "_receive",
+        "_scope",
+        "_send",
+        "response_headers",
+        "started",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
@@ -55,51 +74,46 @@ class HttpExchange:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self.started = False
         self.status = CLIENT_CLOSED_REQUEST
-        self.notes: dict[str, str] = {}
+        self.response_headers: dict[str, str] = {}
 
     def get(self, name: str) -> str | None:
-        """A header of the request; `name` in lower case."""
+        """Return a request header; `name` in lower case."""
         value = self._headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
     @property
     def address(self) -> str:
-        """Where the client is."""
+        """The client's address."""
         return client_address(self._scope)
 
     async def json(self, megabytes: int) -> dict[str, Any]:
-        """The body as a JSON object."""
+        """Read the body as a JSON object."""
         return parse_json_object(
             await read_body(megabytes, self.get("content-length"), self._receive)
         )
 
-    async def respond(
-        self, status: int, body: bytes, *, media_type: bytes = JSON, headers: Mapping[str, str] = {}
-    ) -> None:
-        """Send a whole response."""
-        await self._start(status, media_type, headers, len(body))
-        await self._send({"type": "http.response.body", "body": body})
-
     async def respond_json(
         self, status: int, document: Any, headers: Mapping[str, str] = {}
     ) -> None:
-        """Send a JSON document."""
-        await self.respond(status, encode_json(document), headers=headers)
+        """Send a JSON response."""
+        body = encode_json(document)
+        await self._start(status, JSON, headers, len(body))
+        await self._send({"type": "http.response.body", "body": body})
 
     async def begin_stream(self) -> None:
-        """Open a stream of events."""
+        """Start a stream of server-sent events."""
         await self._start(200, EVENTS, {"X-Accel-Buffering": "no"})
 
-    async def piece(self, piece: bytes) -> None:
-        """Send a piece of the stream."""
-        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+    async def send_chunk(self, chunk: bytes) -> None:
+        """Send a part of the stream."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end_stream(self) -> None:
         """Close the stream."""
         await self._send({"type": "http.response.body", "body": b""})
 
     async def run_until_disconnect(self, work: Awaitable[Result]) -> Result:
-        """Do the work in this task, and stop it should the client go away meanwhile."""
+        """Run the work in this task, and cancel it if the client disconnects."""
         return await run_until_disconnect(work, self._receive)
 
     async def _start(
@@ -108,7 +122,7 @@ class HttpExchange:
         raw = [(b"content-type", media_type), (b"cache-control", NO_STORE.encode())]
         if length is not None:
             raw.append((b"content-length", str(length).encode()))
-        for name, value in (*self.notes.items(), *headers.items()):
+        for name, value in (*self.response_headers.items(), *headers.items()):
             raw.append((name.lower().encode(), value.encode("latin-1", "replace")))
         self.started = True
         self.status = status
@@ -116,78 +130,81 @@ class HttpExchange:
 
 
 async def run_until_disconnect(work: Awaitable[Result], receive: Receive) -> Result:
-    """Do the work in this task. Should the client go away meanwhile, the work is cancelled and
-    `ClientDisconnected` raised. The body must have been read before."""
+    """Run the work in this task; if the client disconnects, cancel it and raise
+    `ClientDisconnected`. The body must have been read."""
     task = asyncio.current_task()
     assert task is not None, "a request is served by a task"
-    going_on = True
+    is_running = True
 
-    def gone(watch: asyncio.Task[None]) -> None:
-        if going_on and not watch.cancelled():
+    def cancel_work(watcher: asyncio.Task[None]) -> None:
+        if is_running and not watcher.cancelled():
             task.cancel()
 
-    watch = asyncio.create_task(_until_gone(receive))
-    watch.add_done_callback(gone)
+    watcher = asyncio.create_task(_wait_for_disconnect(receive))
+    watcher.add_done_callback(cancel_work)
     try:
         return await work
     except asyncio.CancelledError:
-        if watch.done() and not watch.cancelled() and task.uncancel() <= 0:
+        if watcher.done() and not watcher.cancelled() and task.uncancel() <= 0:
             raise ClientDisconnected from None
         raise
     finally:
-        going_on = False
-        watch.cancel()
+        is_running = False
+        watcher.cancel()
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def read_body(megabytes: int, announced: str | None, receive: Receive) -> bytes:
-    """The body of a request; one that is too large is refused before it is read whole."""
+async def read_body(megabytes: int, content_length: str | None, receive: Receive) -> bytes:
+    """Read a body; one that is too large is refused before it is read whole."""
     limit = megabytes * MEGABYTE
-    if announced is not None and announced.isdigit() and int(announced) > limit:
+    if content_length is not None and content_length.isdigit() and int(content_length) > limit:
         raise _too_large(megabytes)
+    chunks: list[bytes] = []
+    length, more = 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _body(limit, megabytes, receive)
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnected
+                chunks.append(message.get("body", b""))
+                length += len(chunks[-1])
+                if length > limit:
+                    raise _too_large(megabytes)
+                more = message.get("more_body", False)
     except TimeoutError:
         raise ApiError(
-            "invalid", f"the body was not there after {BODY_SECONDS:g} s; send it faster"
+            "invalid", f"timed out reading the body after {BODY_SECONDS:g} s; send it faster"
         ) from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def _body(limit: int, megabytes: int, receive: Receive) -> bytes:
-    pieces: list[bytes] = []
-    length, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnected
-        piece: bytes = message.get("body", b"")
-        pieces.append(piece)
-        length += len(piece)
-        if length > limit:
-            raise _too_large(megabytes)
-        more = message.get("more_body", False)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+def _too_large(megabytes: int) -> ApiError:
+    return ApiError(
+        "too_large",
+        f"request body too large: the limit is {megabytes} MB; send less, or have the operator "
+        f"raise server.body_megabytes",
+    )
 
 
 def client_address(scope: Scope) -> str:
-    """Where the client of a connection is; behind a proxy that is trusted, where that says."""
+    """Return the client's address; behind a trusted proxy, the forwarded one."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def read_token(authorization: str | None, x_api_key: str | None) -> str | None:
-    """The key that is in these headers."""
+    """Return the API key in these headers."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else x_api_key
 
 
 def read_session_cookie(cookie: str | None) -> str | None:
-    """The session that is in this header, of a browser that signed in."""
+    """Return the session token in this header."""
     for pair in (cookie or "").split(";"):
         name, _, value = pair.strip().partition("=")
         if name == SESSION_COOKIE:
@@ -196,18 +213,18 @@ def read_session_cookie(cookie: str | None) -> str | None:
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:
-    """A body as a JSON object."""
+    """Parse a body; raises `ApiError` unless it is a JSON object."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise invalid("", f"the body is not JSON: {error}; send a JSON object") from None
+        raise invalid("", f"the body is not valid JSON: {error}; send a JSON object") from None
     if not isinstance(document, dict):
         raise invalid("", f"the body is a JSON {type(document).__name__}; send a JSON object")
     return document
 
 
 def encode_json(document: Any) -> bytes:
-    """A document as JSON; half of a surrogate pair, which UTF-8 cannot hold, as an escape."""
+    """Encode compactly; lone surrogates, which UTF-8 cannot hold, become escapes."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
         return text.encode()
@@ -215,78 +232,93 @@ def encode_json(document: Any) -> bytes:
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _too_large(megabytes: int) -> ApiError:
-    return ApiError(
-        "too_large",
-        f"the body is over {megabytes} MB, the most that is read here; send less, or have "
-        f"server.body_megabytes raised",
-    )
-
-
-MEGABYTES: Final = 1
-"""The most that is read: a key or a comment is far less."""
-
-_WITHOUT_BODY: Final = ("GET", "HEAD")
-
-
 def route_path(scope: Scope) -> str:
-    """The address as the application knows it, wherever it is mounted."""
+    """Return the path as the application routes it, wherever it is mounted."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
 
 class BodyLimitMiddleware:
-    """Reads the body before anybody else does. The framework would read all of it, however much
-    that is and however long it takes, before it asks who sends it. `own` are the addresses that
-    read theirs within a limit of their own."""
+    """Reads bodies within a size and time limit before FastAPI does, which has neither.
 
-    def __init__(self, app: ASGIApp, own: Container[str]) -> None:
+    Paths in `exempt` read their own bodies.
+    """
+
+    def __init__(self, app: ASGIApp, exempt: Container[str]) -> None:
         self._app = app
-        self._own = own
+        self._exempt = exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a connection."""
         if (
             scope["type"] == "http"
-            and scope["method"] not in _WITHOUT_BODY
-            and route_path(scope) not in self._own
+            and scope["method"] not in ("GET", "HEAD")
+            and route_path(scope) not in self._exempt
         ):
-            receive = _again(await _read(scope, receive), receive)
+            receive = _replay(await self._read(scope, receive), receive)
         await self._app(scope, receive, send)
 
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        content_length = Headers(scope=scope).get("content-length")
+        try:
+            return await read_body(SMALL_BODY_MEGABYTES, content_length, receive)
+        except ApiError as error:
+            if error.reason != "too_large":
+                raise
+            raise ApiError(  # no setting raises this limit
+                "too_large",
+                f"request body too large: the limit is {SMALL_BODY_MEGABYTES} MB; send less",
+            ) from None
 
-async def _read(scope: Scope, receive: Receive) -> bytes:
-    announced = Headers(scope=scope).get("content-length")
-    try:
-        return await read_body(MEGABYTES, announced, receive)
-    except ApiError as refusal:
-        if refusal.reason != "too_large":
-            raise
-        raise ApiError(  # no setting raises this limit
-            "too_large", f"the body is over {MEGABYTES} MB, the most that is read here; send less"
-        ) from None
 
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body, then what follows it."""
+    is_sent = False
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Gives the body that was read, and then what comes after it."""
-    is_given = False
-
-    async def again() -> Message:
-        nonlocal is_given
-        if is_given:
+    async def replay() -> Message:
+        nonlocal is_sent
+        if is_sent:
             return await receive()
-        is_given = True
+        is_sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return replay
 
 
 def send_uncached(send: Send) -> Send:
-    """Sends responses as ones that nobody is to keep, unless they say themselves who may."""
+    """Add `Cache-Control: no-store` to responses without a `Cache-Control` of their own."""
 
-    async def sending(message: Message) -> None:
+    async def send_with_header(message: Message) -> None:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message).setdefault("Cache-Control", NO_STORE)
         await send(message)
 
-    return sending
+    return send_with_header
+
+
+class ResponseTracker:
+    """Sends a response and can end it properly when the server stops."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._started = False
+        self._is_complete = False
+
+    async def send(self, message: Message) -> None:
+        """Send the next message."""
+        if message["type"] == "http.response.start":
+            self._started = True
+        elif message["type"] == "http.response.body":
+            self._is_complete = not message.get("more_body", False)
+        await self._send(message)
+
+    async def cut_off(self, scope: Scope, receive: Receive, dialect: Dialect) -> None:
+        """End the response: a started one as it stands, otherwise with an error."""
+        if self._is_complete:
+            return
+        if self._started:
+            await self._send({"type": "http.response.body", "body": b""})
+            return
+        error = server_stopped_error()
+        exchange = HttpExchange(scope, receive, self._send)
+        await exchange.respond_json(error.status, dialect.format_error(error), error.headers)

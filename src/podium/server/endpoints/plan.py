@@ -1,5 +1,4 @@
-"""Looking before leaping: the workflow that a conductor would have carried out, and what that
-would cost, with nothing of it carried out; and how long a conversation is."""
+"""Preview a workflow and its cost without executing it; count tokens."""
 
 from __future__ import annotations
 
@@ -28,90 +27,82 @@ from podium.server.endpoints.openapi import COUNT, request_body
 from podium.server.endpoints.request_handler import RequestHandler
 from podium.server.model_catalog import ModelTarget
 from podium.server.records.metrics import RequestCost
-from podium.server.service import Service
 
 router = APIRouter()
 
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 
 ASSUMED_OUTPUT_TOKENS: Final = 600
-"""What a step is taken to write where nothing caps it: nobody can know before."""
+"""Estimated output of a step without `max_tokens`."""
 
 
 class PlanRequestHandler(RequestHandler):
-    """A request for a plan: a `question`, or what `/v1/chat/completions` takes. Planning itself
-    may cost something, and counts; what it cost is told."""
+    """Serves `/v1/plan`: a `question`, or a body of `/v1/chat/completions`. Planning may cost."""
 
     scope = "plan"
 
     def read(self, body: dict[str, Any]) -> ApiRequest:
-        """What is to be planned."""
-        asked = CHAT.read(_as_chat(body))
-        if asked.stream:
-            raise invalid("stream", "a plan comes as a whole; drop stream")
-        if asked.params.workflow is not None:
-            raise invalid("podium.workflow", "a workflow of your own is there already; drop it")
-        return asked
+        """Read the body."""
+        request = CHAT.read(_to_chat_body(body))
+        if request.stream:
+            raise invalid("stream", "a plan cannot be streamed; drop stream")
+        if request.params.workflow is not None:
+            raise invalid("podium.workflow", "podium.workflow is already a plan; drop it")
+        return request
 
-    async def answer(self, asked: ApiRequest, principal: Principal, target: ModelTarget) -> None:
-        """Plan, and tell what that took and what carrying it out would."""
+    async def answer(self, request: ApiRequest, principal: Principal, target: ModelTarget) -> None:
+        """Send the workflow with the cost of planning and an estimate of executing it."""
         service, cost = self.service, self.cost
         if target.tier is None:
-            raise invalid(
-                "model", f"{target.name!r} is a single worker, for which nothing is planned"
-            )
-        turn, wishes = await service.tiers.to_plan(asked, principal, target.tier)
+            raise invalid("model", f"{target.name!r} is a single worker; choose a tier to plan for")
+        turn, options = await service.tiers.prepare_plan(request, principal, target.tier)
 
-        def told(event: Event) -> None:
+        def record_cost(event: Event) -> None:
             if isinstance(event, Planned):
                 cost.usage = cost.orchestration = total_usage(iter(event.round.planning))
                 cost.cost_usd = total_cost(iter(event.round.planning))
 
-        wishes["emit"] = told
+        options["emit"] = record_cost
         with api_error_boundary():
-            round_ = await service.podium.plan(turn.question, **wishes)
-        document = _preview(asked, turn, round_, service.pool, cost)
+            round_ = await service.podium.plan(turn.question, **options)
+        document = _preview(request, turn, round_, service.pool, cost)
         await self.exchange.respond_json(200, document)
 
 
 @router.post(COUNT_TOKENS, tags=["messages"], openapi_extra=request_body(COUNT))
 async def count_tokens(
-    request: HttpRequest, service: ServiceDep, principal: PrincipalDep
+    http_request: HttpRequest, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
-    """How many tokens a conversation is: Podium's own estimate, on the high side (three bytes a
-    token), for workers of different vendors count differently."""
-    body = await _body(request, service)
-    asked = MESSAGES.read_count(body)
-    service.catalog.find(asked.model)
-    tokens = estimate_input_tokens(Request(asked.messages, tools=asked.response_options.tools))
-    return MESSAGES.counted(tokens)
+    """Estimate the tokens of a conversation, on the high side (three bytes a token), as workers of
+    different vendors count differently."""
+    content_length = http_request.headers.get("content-length")
+    body = await read_body(service.settings.body_megabytes, content_length, http_request.receive)
+    request = MESSAGES.read_count(
+        merge_podium_headers(parse_json_object(body), http_request.headers)
+    )
+    service.catalog.find(request.model)
+    prompt = Request(request.messages, tools=request.response_options.tools)
+    return MESSAGES.format_count(estimate_input_tokens(prompt))
 
 
-async def _body(request: HttpRequest, service: Service) -> dict[str, Any]:
-    """The body, with what the headers wish for."""
-    announced = request.headers.get("content-length")
-    body = await read_body(service.settings.body_megabytes, announced, request.receive)
-    return merge_podium_headers(parse_json_object(body), request.headers)
-
-
-def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """A body with a `question` as one with messages."""
+def _to_chat_body(body: dict[str, Any]) -> dict[str, Any]:
+    """Turn a `question` into `messages`."""
     if "question" not in body:
         return body
     if "messages" in body:
-        raise invalid("question", "there is a question, and there are messages; send one of them")
+        raise invalid("question", "send either question or messages, not both")
     rest = {name: value for name, value in body.items() if name != "question"}
     messages = [{"role": "user", "content": body["question"]}]
     return {"model": "podium-ultra", **rest, "messages": messages}
 
 
 def _preview(
-    asked: ApiRequest, turn: Turn, round_: Round, pool: Pool, cost: RequestCost
+    request: ApiRequest, turn: Turn, round_: Round, pool: Pool, cost: RequestCost
 ) -> dict[str, Any]:
     assert round_.workflow is not None, "the first round always has a workflow"
     return {
         "object": "plan",
-        "model": asked.model,
+        "model": request.model,
         "question": turn.question,
         "workflow": workflow_document(round_.workflow),
         "shape": round_.workflow.shape.value,
@@ -123,29 +114,29 @@ def _preview(
             "output_tokens": cost.usage.output_tokens,
             "cost_usd": cost.cost_usd,
         },
-        "estimate": _estimate(asked, turn, round_, pool),
+        "estimate": _estimate(request, turn, round_, pool),
     }
 
 
-def _estimate(asked: ApiRequest, turn: Turn, round_: Round, pool: Pool) -> dict[str, Any]:
-    """What carrying the workflow out would come to, once, if all goes well."""
+def _estimate(request: ApiRequest, turn: Turn, round_: Round, pool: Pool) -> dict[str, Any]:
+    """Estimate one execution without retries."""
     workflow = round_.workflow
     assert workflow is not None, "the first round always has a workflow"
-    written = asked.response_options.max_tokens or ASSUMED_OUTPUT_TOKENS
+    output_tokens = request.response_options.max_tokens or ASSUMED_OUTPUT_TOKENS
     history = estimate_input_tokens(Request((*turn.history, user(turn.question))))
     total = NO_USAGE
-    cost: float | None = 0.0
+    cost_usd: float | None = 0.0
     for index, step in enumerate(workflow.steps):
         subtask = estimate_input_tokens(Request((user(step.subtask),)))
-        read = history + subtask + len(workflow.reads(index)) * ASSUMED_OUTPUT_TOKENS
-        usage = Usage(read, written, 0, 0, 0)
+        input_tokens = history + subtask + len(workflow.reads(index)) * ASSUMED_OUTPUT_TOKENS
+        usage = Usage(input_tokens, output_tokens, 0, 0, 0)
         price = pool[step.worker].price
         total += usage
-        cost = add(cost, price.cost(usage) if price is not None else None)
+        cost_usd = add(cost_usd, price.cost(usage) if price is not None else None)
     return {
         "calls": len(workflow),
         "input_tokens": total.input_tokens,
         "output_tokens": total.output_tokens,
-        "cost_usd": cost,
-        "assumed_output_tokens_a_step": written,
+        "cost_usd": cost_usd,
+        "assumed_output_tokens_per_step": output_tokens,
     }

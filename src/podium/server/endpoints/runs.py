@@ -172,12 +172,12 @@ async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dic
     run = await load_run(run_of(id, "response_id"), service, principal)
     asked, answer = reconstruct_exchange(run)
     if run.status == "running":
-        return RESPONSES.unfinished(asked, answer, "in_progress")
+        return RESPONSES.format_unfinished(asked, answer, "in_progress")
     if run.status == "interrupted":
-        return RESPONSES.unfinished(asked, answer, "incomplete")
+        return RESPONSES.format_unfinished(asked, answer, "incomplete")
     failure = find_failure(run)
     if failure is not None:
-        return RESPONSES.unfinished(asked, answer, "failed", failure)
+        return RESPONSES.format_unfinished(asked, answer, "failed", failure)
     return RESPONSES.format_response(asked, answer)  # one that waits for tools has told its calls
 
 

@@ -156,7 +156,7 @@ def test_every_answer_fits_the_sdks_type(said: ApiResponse, fields: dict[str, An
 @pytest.mark.parametrize("reason", sorted(STATUS))
 def test_every_refusal_is_an_error_object(reason: Reason) -> None:
     refusal = ApiError(reason, "What happened; what to do", field="model", retry_after=3)
-    document = CHAT.refused(refusal)
+    document = CHAT.format_error(refusal)
     assert document.keys() == {"error"}
     found = ErrorObject.model_validate(document["error"], strict=True)
     assert not found.model_extra
@@ -176,16 +176,16 @@ def test_every_refusal_is_an_error_object(reason: Reason) -> None:
     ],
 )
 def test_a_fault_has_openais_names(reason: Reason, kind: str, code: str | None) -> None:
-    found = CHAT.refused(ApiError(reason, "no"))["error"]
+    found = CHAT.format_error(ApiError(reason, "no"))["error"]
     assert found == {"message": "no", "type": kind, "param": None, "code": code}
 
 
 def test_an_unknown_model_has_a_code_of_its_own() -> None:
-    assert CHAT.refused(ApiError("not_found", "no", field="model"))["error"]["code"] == (
+    assert CHAT.format_error(ApiError("not_found", "no", field="model"))["error"]["code"] == (
         "model_not_found"
     )
-    assert CHAT.refused(ApiError("not_found", "no"))["error"]["code"] == "not_found"
+    assert CHAT.format_error(ApiError("not_found", "no"))["error"]["code"] == "not_found"
 
 
 def test_a_fault_of_the_whole_body_has_no_parameter() -> None:
-    assert CHAT.refused(invalid("", "not JSON"))["error"]["param"] is None
+    assert CHAT.format_error(invalid("", "not JSON"))["error"]["param"] is None

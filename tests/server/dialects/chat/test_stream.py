@@ -22,7 +22,7 @@ CALLS = (ToolCall("call_1", "clock", "{}"), ToolCall("call_2", "weather", '{"cit
 
 def writer(**fields: Any) -> StreamWriter:
     body = {"model": "podium", "messages": [{"role": "user", "content": "Why?"}], "stream": True}
-    return CHAT.writer(CHAT.read(body | fields), OPENING)
+    return CHAT.stream_writer(CHAT.read(body | fields), OPENING)
 
 
 def counted() -> StreamWriter:

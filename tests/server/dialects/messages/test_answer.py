@@ -163,7 +163,7 @@ def test_without_a_conductor_the_usage_has_anthropics_fields_alone() -> None:
 )
 def test_errors_have_anthropics_types(reason: Reason, kind: str, status: int) -> None:
     refusal = ApiError(reason, "no")
-    error = ErrorResponse.model_validate(MESSAGES.refused(refusal))
+    error = ErrorResponse.model_validate(MESSAGES.format_error(refusal))
     assert (error.error.type, error.error.message, refusal.status) == (kind, "no", status)
 
 
@@ -173,10 +173,10 @@ def test_errors_have_anthropics_types(reason: Reason, kind: str, status: int) ->
 def test_errors_that_the_sdk_knows_by_status_have_the_documented_types(
     reason: Reason, kind: str
 ) -> None:
-    assert MESSAGES.refused(ApiError(reason, "no"))["error"]["type"] == kind
+    assert MESSAGES.format_error(ApiError(reason, "no"))["error"]["type"] == kind
 
 
 def test_an_error_names_its_field_once() -> None:
-    unnamed = MESSAGES.refused(invalid("max_tokens", "too many"))["error"]["message"]
-    named = MESSAGES.refused(invalid("max_tokens", "max_tokens: too many"))["error"]["message"]
+    unnamed = MESSAGES.format_error(invalid("max_tokens", "too many"))["error"]["message"]
+    named = MESSAGES.format_error(invalid("max_tokens", "max_tokens: too many"))["error"]["message"]
     assert unnamed == named == "max_tokens: too many"

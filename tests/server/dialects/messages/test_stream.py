@@ -62,7 +62,7 @@ def test_events_come_in_anthropics_order() -> None:
 
 
 def test_a_message_starts_with_its_id_its_model_and_no_usage_yet() -> None:
-    start = events_of(MESSAGES.writer(asked(), answer(model="podium-ultra")).begin())[0]
+    start = events_of(MESSAGES.stream_writer(asked(), answer(model="podium-ultra")).begin())[0]
     message = Message.model_validate(start["message"])
     assert (message.id, message.model) == ("msg_0123456789abcdef", "podium-ultra")
     assert message.stop_reason is None
@@ -201,7 +201,7 @@ def test_an_empty_answer_has_an_empty_text() -> None:
 
 
 def test_an_empty_piece_writes_nothing() -> None:
-    writer = MESSAGES.writer(asked(), answer())
+    writer = MESSAGES.stream_writer(asked(), answer())
     assert writer.text("") == writer.thinking("") == b""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podium.core.request import Effort, Tool
-from podium.server.dialects.anthropic import UNSERVED
+from podium.server.dialects.anthropic import NOT_SUPPORTED
 from support.messages_sdk import asked, refusal
 
 FORM = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -81,14 +81,14 @@ def test_what_anthropic_requires_is_required(field: str) -> None:
     assert "required" in str(refused)
 
 
-@pytest.mark.parametrize("field", sorted(UNSERVED))
+@pytest.mark.parametrize("field", sorted(NOT_SUPPORTED))
 def test_what_is_not_served_is_refused_in_words(field: str) -> None:
     refused = refusal(**{field: {"some": "thing"}})
     assert refused.field == field
-    assert str(refused).startswith(f"{field} is not served: ")
+    assert str(refused).startswith(f"{field} is not supported: ")
 
 
-@pytest.mark.parametrize("field", sorted(UNSERVED))
+@pytest.mark.parametrize("field", sorted(NOT_SUPPORTED))
 @pytest.mark.parametrize("nothing", [[], {}])
 def test_what_asks_for_nothing_is_taken(field: str, nothing: Any) -> None:
     assert asked(**{field: nothing}).model == "podium"

@@ -116,7 +116,7 @@ def test_an_image_must_not_be_demanded_at_its_own_size() -> None:
     [
         ("document", "pages as images"),
         ("search_result", "as text"),
-        ("container_upload", "as text"),
+        ("container_upload", "send the file's text"),
         ("web_search_tool_result", "Anthropic's own tools"),
         ("server_tool_use", "Anthropic's own tools"),
         ("compaction", "send the messages"),
@@ -304,13 +304,13 @@ def test_results_of_parallel_calls_may_come_in_any_order_and_in_two_messages() -
 def test_a_result_for_an_unknown_call_is_refused() -> None:
     refused = refusal(**said([RESULT]))
     assert refused.field == "messages.0.content.0.tool_use_id"
-    assert "not known" in str(refused)
+    assert "does not exist" in str(refused)
 
 
 def test_a_call_is_answered_once() -> None:
     refused = refusal(**after_call(RESULT, RESULT))
     assert refused.field == "messages.2.content.1.tool_use_id"
-    assert "answered before" in str(refused)
+    assert "already has a result" in str(refused)
 
 
 def test_a_call_without_a_result_is_refused_at_the_end() -> None:

@@ -152,7 +152,7 @@ def test_words_of_a_document_that_a_tool_gave_are_handed_on(data: str) -> None:
 
 def test_a_document_of_the_users_is_refused_with_what_to_send_instead() -> None:
     file = {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;,"}
-    assert "as text" in str(refused([{"role": "user", "content": [file]}]))
+    assert "send the file's text" in str(refused([{"role": "user", "content": [file]}]))
 
 
 def test_custom_tool_calls_and_their_outputs_are_read() -> None:
@@ -214,7 +214,7 @@ def test_instructions_that_come_last_stand_before_the_turn_they_are_for() -> Non
 
 def test_a_result_may_answer_a_call_of_an_earlier_response() -> None:
     asked = RESPONSES.read({"model": "podium", "input": [RESULT], "previous_response_id": "resp_1"})
-    assert asked.previous == "run_1"
+    assert asked.previous_run == "run_1"
     assert asked.messages == (Message("tool", (ToolResult("call_1", "sunny"),)),)
 
 

@@ -35,7 +35,7 @@ def test_a_response_has_the_id_of_its_run_and_back() -> None:
     "odd", ["", "run_1f", "resp_", "resp_../x", "resp_1 ", "resp_" + "f" * 200]
 )
 def test_what_cannot_be_the_id_of_a_response_is_refused(odd: str) -> None:
-    with pytest.raises(ApiError, match="expected the id of a response"):
+    with pytest.raises(ApiError, match="expected a response id"):
         run_id(odd)
 
 
@@ -203,19 +203,19 @@ def test_the_same_answer_has_the_same_ids() -> None:
 
 @pytest.mark.parametrize("reason", STATUS)
 def test_every_refusal_has_a_body_in_openais_shape(reason: Any) -> None:
-    body = RESPONSES.refused(ApiError(reason, "not like this", field="input"))
+    body = RESPONSES.format_error(ApiError(reason, "not like this", field="input"))
     assert set(body["error"]) == {"message", "type", "param", "code"}
     assert (body["error"]["message"], body["error"]["param"]) == ("not like this", "input")
 
 
 def test_what_the_server_calls_messages_is_input_here() -> None:
     refusal = ApiError("invalid", "ask something", field="messages")
-    assert RESPONSES.refused(refusal)["error"]["param"] == "input"
+    assert RESPONSES.format_error(refusal)["error"]["param"] == "input"
 
 
 def test_a_response_to_go_on_from_that_is_not_there_has_a_code_of_its_own() -> None:
     refusal = ApiError("not_found", "it was deleted", field="previous_response_id")
-    assert RESPONSES.refused(refusal)["error"]["code"] == "previous_response_not_found"
+    assert RESPONSES.format_error(refusal)["error"]["code"] == "previous_response_not_found"
 
 
 def test_a_response_can_be_told_again_without_its_request() -> None:

@@ -25,7 +25,7 @@ class Verdict(BaseModel):
 
 def writer(**wishes: Any) -> StreamWriter:
     body = {"model": "podium", "input": "hello", "stream": True, **wishes}
-    return RESPONSES.writer(RESPONSES.read(body), OPENING)
+    return RESPONSES.stream_writer(RESPONSES.read(body), OPENING)
 
 
 def answer(**parts: Any) -> ApiResponse:
@@ -88,7 +88,7 @@ def test_the_last_event_is_the_same_as_the_whole_response() -> None:
     body = {"model": "podium", "input": "hello", "stream": True, "tools": [WEATHER]}
     asked = RESPONSES.read(body)
     ended = answer(text="Hello", tool_calls=(ToolCall("call_1", "weather", "{}"),), finish="tool")
-    stream = RESPONSES.writer(asked, OPENING)
+    stream = RESPONSES.stream_writer(asked, OPENING)
     events = events_of(stream.begin() + stream.text("Hello") + stream.end(ended))
     assert events[-1]["response"] == RESPONSES.format_response(asked, ended)
 

@@ -161,7 +161,7 @@ export class Version {
     this.status('planned, not carried out');
     const assumed =
       'An estimate, if all goes well: each step is taken to write ' +
-      `${estimate.assumed_output_tokens_a_step} tokens. Planning itself cost `;
+      `${estimate.assumed_output_tokens_per_step} tokens. Planning itself cost `;
     const tokens = estimate.input_tokens + estimate.output_tokens;
     replace(
       this.#figures,
