@@ -1,8 +1,6 @@
-"""Runs, plans and lists of runs as JSON objects: what commands print with `--json`, and what the
-server sends.
+"""Runs, plans and feedback as JSON objects, as `--json` prints them and the server sends them.
 
-They are for programs, and stay as they are: keys are added, never renamed. A whole run, for
-keeping, is what `podium runs export` writes.
+`podium runs export` writes whole runs instead.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from podium.store import Feedback, RunSummary
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """A run as `ask`, `run`, `runs show` and `runs resume` print it."""
+    """Return a run as `ask`, `run`, `runs show` and `runs resume` print it."""
     orchestration = run.orchestration
     return {
         "run_id": run.id,
@@ -44,14 +42,14 @@ def run_document(run: Run) -> dict[str, Any]:
     }
 
 
-def feedback_document(given: Feedback) -> dict[str, Any]:
-    """What was thought, but for the task that a grader had: its answers are not for everyone."""
-    told = {name: value for name, value in asdict(given).items() if name != "task"}
-    return {"object": "feedback", **told, "answer": given.answer}
+def feedback_document(feedback: Feedback) -> dict[str, Any]:
+    """Return the feedback without the grader's task, whose answers stay private."""
+    fields = {name: value for name, value in asdict(feedback).items() if name != "task"}
+    return {"object": "feedback", **fields, "answer": feedback.answer}
 
 
 def check_document(check: GuardrailCheck) -> dict[str, Any]:
-    """What a guardrail did."""
+    """Return one check of a guardrail."""
     return {
         "guardrail": check.guardrail,
         "stage": check.stage,
@@ -66,7 +64,7 @@ def check_document(check: GuardrailCheck) -> dict[str, Any]:
 
 
 def step_document(step: StepRecord) -> dict[str, Any]:
-    """One step of a run."""
+    """Return one step of a run."""
     return {
         "round": step.round,
         "index": step.index,
@@ -84,8 +82,7 @@ def step_document(step: StepRecord) -> dict[str, Any]:
 
 
 def plan_document(question: str, round_: Round) -> dict[str, Any]:
-    """A plan as `plan` prints it and `run` reads it: a workflow, the question it is for, and what a
-    learned router decided, where one was asked."""
+    """Return a plan as `plan` prints it and `run` reads it."""
     assert round_.workflow is not None, "the first round always has a workflow"
     routed = routed_document(round_)
     decision = {} if routed is None else {"routed": routed}
@@ -93,7 +90,7 @@ def plan_document(question: str, round_: Round) -> dict[str, Any]:
 
 
 def summary_document(summary: RunSummary) -> dict[str, Any]:
-    """One line of `runs list`."""
+    """Return one line of `runs list`."""
     return {"run_id": summary.id, **{k: v for k, v in asdict(summary).items() if k != "id"}}
 
 
@@ -113,7 +110,7 @@ def _round(round_: Round) -> dict[str, Any]:
 
 
 def routed_document(round_: Round) -> dict[str, Any] | None:
-    """What a learned router decided in that round, where one was asked."""
+    """Return the decision of a learned router in that round, if any."""
     routed = round_.routed
     return None if routed is None else {**asdict(routed), "sentence": routed.sentence}
 

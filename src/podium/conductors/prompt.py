@@ -422,8 +422,8 @@ def _images(context: PlanningContext) -> str:
         for index, worker in enumerate(context.pool)
         if is_capable(worker, frozenset({"vision"}), context.pool)
     ]
-    told = filled("images.txt", count=str(len(context.images)), models=", ".join(seeing) or "none")
-    return f"\n\n{told}"
+    note = filled("images.txt", count=str(len(context.images)), models=", ".join(seeing) or "none")
+    return f"\n\n{note}"
 
 
 def _objection(context: PlanningContext, mark: str) -> str:

@@ -30,7 +30,10 @@ def test_the_size_is_that_of_the_scales_and_of_the_head() -> None:
     [
         ({"workers": ()}, "name one worker or more, each once"),
         ({"workers": ("a", "a")}, "name one worker or more, each once"),
-        ({"roles": ("thinker", "verifier")}, "without `worker` among them, nobody would ever"),
+        (
+            {"roles": ("thinker", "verifier")},
+            "without `worker` among them, no run would have an answer",
+        ),
         ({"matrices": ("m",)}, "each matrix has a rank"),
         ({"models": ("one",)}, "each worker a model or none"),
         ({"width": 0}, "width is 0; it must be 1 or more"),

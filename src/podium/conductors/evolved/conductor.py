@@ -101,7 +101,7 @@ class EvolvedConductor(Conductor):
         if not roles:
             return "worker", "there are no roles"
         if not has_answer and context.rounds_left <= 1:
-            return "worker", "this is the last turn, and nobody has answered yet"
+            return "worker", "this is the last turn, and there is no answer yet"
         allowed = np.array([has_answer or role != "verifier" for role in roles])
         wanted = suggested(turns)
         if wanted in roles and allowed[roles.index(wanted)]:

@@ -69,7 +69,7 @@ class Description:
         if self.roles and "worker" not in self.roles:
             raise ConfigError(
                 f"a coordinator gives the roles {', '.join(self.roles)}; without `worker` among "
-                f"them, nobody would ever answer"
+                f"them, no run would have an answer"
             )
         if len(self.matrices) != len(self.ranks) or len(self.models) not in (0, len(self.workers)):
             raise ConfigError(

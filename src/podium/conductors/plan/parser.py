@@ -392,10 +392,10 @@ def _check_lengths(lists: Mapping[str, Sequence[object]], max_steps: int) -> Non
     if len(set(lengths.values())) > 1:
         counts = list(lengths.values())
         odd = [label for label, length in lengths.items() if counts.count(length) == 1]
-        told = ", ".join(f"{label} has {length}" for label, length in lengths.items())
+        counts_text = ", ".join(f"{label} has {length}" for label, length in lengths.items())
         raise MalformedPlan(
             odd[0] if len(odd) == 1 else PLAN,
-            f"the lists differ in length: {told}; give each of them one entry for each step",
+            f"the lists differ in length: {counts_text}; give each of them one entry for each step",
         )
     steps = max(lengths.values())
     if steps > max_steps:

@@ -108,8 +108,8 @@ def _plan_of_lists(steps: int) -> str:
     }
     comma = f" {_quoted(', ')} "
     parts = [comma.join(["id"] * steps)]
-    for label, told in entries.items():
-        parts += (_quoted(f"]\n{label} = ["), comma.join(told))
+    for label, rules in entries.items():
+        parts += (_quoted(f"]\n{label} = ["), comma.join(rules))
     return f"plan{steps} ::= {' '.join(parts)} {_quoted(']')}"
 
 
@@ -118,9 +118,9 @@ def _plan_of_steps(steps: int) -> str:
     begin, worker, access = (
         _quoted(text) for text in ('{"subtask": ', ', "worker": ', ', "access": ')
     )
-    told = [f"{begin} text {worker} id {access} access{index}" for index in range(steps)]
+    rules = [f"{begin} text {worker} id {access} access{index}" for index in range(steps)]
     between = _quoted("}, ")
-    return f"plan{steps} ::= {f' {between} '.join(told)} {_quoted('}]}')}"
+    return f"plan{steps} ::= {f' {between} '.join(rules)} {_quoted('}]}')}"
 
 
 _RULES: Final[Mapping[Order, Callable[[int], str]]] = MappingProxyType(
@@ -165,7 +165,7 @@ def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict
                     "question": {"type": "string", "description": "What the workflow answers."},
                     "routed": {
                         "type": "object",
-                        "description": "What a learned router decided; nobody executes it.",
+                        "description": "What a learned router decided; it is not executed.",
                     },
                 },
                 worker={
