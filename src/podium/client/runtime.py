@@ -241,7 +241,7 @@ class Runtime:
                 raise
         if run.id in self.resuming or (run.status == "running" and is_alive(run.process)):
             raise Conflict(
-                f"{run.id} is still going on in process {run.process}; wait for it or stop it"
+                f"{run.id} is still running in process {run.process}; wait for it or stop it"
             )
         return run
 
