@@ -11,7 +11,7 @@ import pytest
 
 from podium.cli import main
 from podium.config import Settings, discover_settings
-from podium.tasks import suite
+from podium.tasks import load_suite
 from podium.train.recipe import read_recipe
 from support.recipes import POOL
 from support.tiny_model import tiny_model
@@ -38,7 +38,7 @@ def train(*arguments: str) -> int:
 
 
 async def test_every_own_task_takes_its_answer_and_no_other() -> None:
-    tasks = suite(str(OWN_TASKS / "tasks.jsonl"))
+    tasks = load_suite(str(OWN_TASKS / "tasks.jsonl"))
     assert len(tasks) == 12
     right = [await task.grader(RIGHT.get(task.id, task.answer)) for task in tasks]
     wrong = [await task.grader("I do not know.") for task in tasks]

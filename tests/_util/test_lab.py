@@ -6,7 +6,7 @@ import pytest
 
 from podium._util.lab import lab_extra
 from podium.core.errors import ConfigError
-from podium.tasks import suite
+from podium.tasks import load_suite
 
 
 def test_a_suite_of_the_lab_names_the_extra_if_the_lab_is_missing(
@@ -16,7 +16,7 @@ def test_a_suite_of_the_lab_names_the_extra_if_the_lab_is_missing(
     monkeypatch.delitem(sys.modules, "podium_lab.etudes", raising=False)
     monkeypatch.delitem(sys.modules, "podium_lab.etudes.tasks", raising=False)
     with pytest.raises(ConfigError, match=r"need the extra 'lab' .*pip install .*\[lab\]"):
-        suite("etudes", limit=1)
+        load_suite("etudes", limit=1)
 
 
 def test_a_broken_import_of_podium_itself_is_not_taken_for_a_missing_extra() -> None:

@@ -84,7 +84,7 @@ def test_everyday_questions_are_graded_by_their_plans_and_nobody_answers_them(
     ended = podium("eval", "run", "everyday", "--pool", pool, "--json", "--output", output)
     assert ended.code == 0, ended.err
     (row,) = ended.json["rows"]
-    assert (row["n"], row["faults"]) == (100, 0)
+    assert (row["n"], row["errors"]) == (100, 0)
     assert list(row["by_kind"]) == ["everyday"]
     lines = (output / "conductor.jsonl").read_text("utf-8").splitlines()
     runs = [json.loads(line)["run"] for line in lines]
@@ -113,7 +113,7 @@ def test_a_task_that_grades_plans_needs_a_strategy_that_plans(
     [
         (("etude",), "suite not found: 'etude'"),
         (("etudes", "--strategy", "idael"), "did you mean 'ideal'?"),
-        (("etudes", "--strategy", ","), "no strategy is named"),
+        (("etudes", "--strategy", ","), "no strategy given"),
         (("etudes", "--shapes", "circle"), "no étude has the shape 'circle'"),
         (("etudes", "--baseline-conductor", "nobody"), "unknown conductor 'nobody'"),
     ],

@@ -17,10 +17,10 @@ from podium.cli import eval_session
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import PoolOptions
 from podium.evals import cluster
-from podium.evals.cluster import Opening
-from podium.evals.ensemble import Ensemble, opened
-from podium.evals.evaluation import Performer
-from podium.tasks.cluster import Replies
+from podium.evals.cluster import SetupSpec
+from podium.evals.evaluation import SampleRunner
+from podium.evals.setup import EvalSetup, open_setup
+from podium.tasks.cluster import ReplyCacheSpec
 from podium_lab.etudes import ROLES
 
 
@@ -154,20 +154,22 @@ def test_a_cluster_is_given_everything_that_the_table_depends_on(
 ) -> None:
     addresses: list[str] = []
 
-    class Elsewhere(Performer):
+    class Elsewhere(SampleRunner):
         seats = 2
 
-        def __init__(self, ensemble: Ensemble, seed: int) -> None:
+        def __init__(self, ensemble: EvalSetup, seed: int) -> None:
             super().__init__(ensemble, seed=seed)
-            self.asked = ensemble.asked
+            self.asked = ensemble.calls
 
     @asynccontextmanager
-    async def spread(address: str, opening: Opening, replies: Replies) -> AsyncIterator[Elsewhere]:
+    async def spread(
+        address: str, opening: SetupSpec, replies: ReplyCacheSpec
+    ) -> AsyncIterator[Elsewhere]:
         addresses.append(address)
-        async with opened(opening.settings, {}, oracle=opening.oracle) as ensemble:
-            yield Elsewhere(ensemble.made_flaky(opening.flaky, opening.seed), opening.seed)
+        async with open_setup(opening.settings, {}, oracle=opening.oracle) as ensemble:
+            yield Elsewhere(ensemble.with_flaky_workers(opening.flaky, opening.seed), opening.seed)
 
-    monkeypatch.setattr(cluster, "spread", spread)
+    monkeypatch.setattr(cluster, "open_cluster", spread)
     command = (
         *("eval", "run", "etudes", "--oracle", "--limit", "6", "--seed", "3", "--flaky", "0.4"),
         *("--strategy", "ideal,random", "--json"),

@@ -14,8 +14,8 @@ from podium.cli.eval_tables import read_coordinators, shortest_tail
 from podium.conductors.evolved.description import ROLES as TURN_ROLES
 from podium.conductors.evolved.description import Description
 from podium.core.errors import UsageError
-from podium.evals.tables.training import read_trainings
 from podium_lab.etudes import ROLES
+from podium_lab.evals.training_cost import read_training_cost
 from support.tiny_model import HIDDEN, one_thread, tiny_model
 
 pytest.importorskip("numpy")
@@ -134,7 +134,7 @@ def test_a_training_that_is_named_twice_is_refused(
 ) -> None:
     run = trained(tmp_path / "run", base)
     monkeypatch.chdir(tmp_path)
-    for read in (read_coordinators, read_trainings):
+    for read in (read_coordinators, read_training_cost):
         with pytest.raises(UsageError, match=r"run is named 2 times; name each training once"):
             read([run, Path("run")])
 

@@ -13,8 +13,8 @@ from podium.core.run import Attempt, Round, Run, StepRecord
 from podium.core.task import Task
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Access, Step, Workflow
-from podium.evals.sample import Case, Sample, graded
-from podium.evals.written import SUMMARY, SampleFiles, write_json
+from podium.evals.log import SUMMARY, EvalLogWriter, write_json
+from podium.evals.sample import Case, Sample, grade_run
 
 WORKERS = {
     "gpt-5": Price(input=1.25, output=10),
@@ -116,7 +116,7 @@ def run_of(item: Item, answer: str, *plans: Planned, strategy: str = "conductor"
 
 
 async def sample_of(item: Item, run: Run, **changed: Any) -> Sample:
-    sample = await graded(item.case, run)
+    sample = await grade_run(item.case, run)
     seconds = max(step.finished_ms for step in run.steps) / 1000
     return replace(sample, seconds=seconds, **changed)
 
@@ -139,11 +139,11 @@ def plans_for(strategy: str, item: Item) -> tuple[Planned, ...]:
 
 async def write_evaluation(directory: Path, answers: Answers, **summary: Any) -> Path:
     """An evaluation of these answers; with `rows` and the like in a summary, a finished one."""
-    with SampleFiles(directory) as files:
+    with EvalLogWriter(directory) as files:
         for strategy, answered in answers.items():
             for item, answer in answered:
                 run = run_of(item, answer, *plans_for(strategy, item), strategy=strategy)
-                files.keep(strategy, await sample_of(item, run), run)
+                files.write_sample(strategy, await sample_of(item, run), run)
     if summary:
         write_json(directory / SUMMARY, summary)
     return directory

@@ -14,24 +14,27 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
 from podium.evals.context import EvalContext
-from podium.evals.ensemble import Ensemble
-from podium.evals.sample import Case, Variant, etude_cases
+from podium.evals.sample import Case, EtudeVariant
+from podium.evals.setup import EvalSetup
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import UNSURE
 from podium_lab.etudes.workers import oracle_workers
+from podium_lab.evals.cases import make_etude_cases
 
 
 def pool_of(workers: Sequence[Worker]) -> Pool:
     return Pool(tuple(worker.profile for worker in workers))
 
 
-def oracle_cases(n: int = 12, seed: int = 7, variant: Variant | None = None) -> tuple[Case, ...]:
+def oracle_cases(
+    n: int = 12, seed: int = 7, variant: EtudeVariant | None = None
+) -> tuple[Case, ...]:
     """Études over perfect workers."""
-    return etude_cases(n, seed, pool_of(oracle_workers()), variant)
+    return make_etude_cases(n, seed, pool_of(oracle_workers()), variant)
 
 
-def ensemble_of(workers: Sequence[Worker], conductor: Conductor | None = None) -> Ensemble:
-    return Ensemble(
+def setup_of(workers: Sequence[Worker], conductor: Conductor | None = None) -> EvalSetup:
+    return EvalSetup(
         workers={worker.profile.name: worker for worker in workers},
         pool=pool_of(workers),
         conductor=conductor or RulesConductor(),

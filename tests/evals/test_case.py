@@ -4,11 +4,12 @@ import pytest
 
 from evals.support import oracle_cases, pool_of
 from podium.core.errors import UsageError
-from podium.evals.report import shapes_of
-from podium.evals.sample import Variant, etude_cases, suite_cases
+from podium.evals.report import parse_shapes
+from podium.evals.sample import EtudeVariant, make_cases
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import ROLES, TEST_ONLY, USUAL, EtudeShape, descriptions
 from podium_lab.etudes.workers import oracle_workers
+from podium_lab.evals.cases import make_etude_cases
 
 
 def test_the_same_seed_gives_the_same_cases_and_a_larger_set_begins_with_the_smaller() -> None:
@@ -31,7 +32,7 @@ def test_pools_are_described_in_words_of_the_test_split_and_hide_names_and_quest
 
 
 def test_a_shuffled_pool_has_the_same_workers_in_the_same_words() -> None:
-    drawn, shuffled = oracle_cases(), oracle_cases(variant=Variant(shuffled=True))
+    drawn, shuffled = oracle_cases(), oracle_cases(variant=EtudeVariant(shuffled=True))
     assert [case.task.id for case in drawn] == [case.task.id for case in shuffled]
     for one, other in zip(drawn, shuffled, strict=True):
         assert set(one.pool) == set(other.pool)
@@ -40,7 +41,7 @@ def test_a_shuffled_pool_has_the_same_workers_in_the_same_words() -> None:
 
 def test_a_pool_less_one_lacks_a_worker_that_the_etude_does_not_need() -> None:
     for one, other in zip(
-        oracle_cases(), oracle_cases(variant=Variant(drop_one=True)), strict=True
+        oracle_cases(), oracle_cases(variant=EtudeVariant(drop_one=True)), strict=True
     ):
         (missing,) = set(one.pool.names) - set(other.pool.names)
         assert other.ideal is not None
@@ -49,14 +50,14 @@ def test_a_pool_less_one_lacks_a_worker_that_the_etude_does_not_need() -> None:
 
 
 def test_only_the_shapes_that_are_asked_for_are_drawn() -> None:
-    cases = oracle_cases(variant=Variant(shapes=shapes_of(["one", "chain-5"])))
+    cases = oracle_cases(variant=EtudeVariant(shapes=parse_shapes(["one", "chain-5"])))
     assert {case.task.kind for case in cases} == {"one", "chain-5"}
     assert {case.skills for case in cases} == {1, 5}
 
 
 def test_a_shape_is_as_frequent_as_usual_and_one_for_tests_alone_as_the_most_frequent() -> None:
     (longest,) = TEST_ONLY
-    assert shapes_of([longest.value, "chain-4"]) == {
+    assert parse_shapes([longest.value, "chain-4"]) == {
         longest: max(USUAL.values()),
         EtudeShape.CHAIN_4: USUAL[EtudeShape.CHAIN_4],
     }
@@ -64,24 +65,24 @@ def test_a_shape_is_as_frequent_as_usual_and_one_for_tests_alone_as_the_most_fre
 
 def test_a_shape_that_there_is_not_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"'chain6'; did you mean 'chain-"):
-        shapes_of(["chain6"])
+        parse_shapes(["chain6"])
 
 
 def test_a_pool_without_a_specialist_is_refused_by_the_role_that_is_missing() -> None:
     pool = pool_of([worker for worker in oracle_workers() if worker.profile.name != "words"])
     with pytest.raises(UsageError, match="needs a worker named 'words', and the pool has arith"):
-        etude_cases(1, 0, pool)
+        make_etude_cases(1, 0, pool)
 
 
 def test_workers_without_a_role_take_no_part() -> None:
     pool = pool_of([ScriptedWorker("stranger", "hello"), *oracle_workers()])
-    (case,) = etude_cases(1, 0, pool)
+    (case,) = make_etude_cases(1, 0, pool)
     assert "stranger" not in case.pool.names
 
 
 def test_other_suites_are_asked_over_the_pool_as_it_is() -> None:
     pool = pool_of(oracle_workers())
     tasks = [case.task for case in oracle_cases(3)]
-    cases = suite_cases(tasks, pool)
+    cases = make_cases(tasks, pool)
     assert [case.task for case in cases] == tasks
     assert all(case.pool is pool and case.ideal is None and case.skills is None for case in cases)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from evals.support import ensemble_of, oracle_cases
+from evals.support import oracle_cases, setup_of
 from podium.config import Settings, load
-from podium.evals.cluster import HandedOver, Opening, SpreadPerformer, spread
-from podium.evals.ensemble import opened
-from podium.evals.evaluation import Performer
-from podium.evals.report import EvalSpec, reported
-from podium.tasks.cluster import Replies, Seats
+from podium.evals.cluster import ActorResult, ClusterSampleRunner, SetupSpec, open_cluster
+from podium.evals.evaluation import SampleRunner
+from podium.evals.report import EvalSpec, run_eval
+from podium.evals.setup import open_setup
+from podium.tasks.cluster import ActorPool, ReplyCacheSpec
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.workers import oracle_workers
 from support.ray_cluster import EXCEPTIONS, SeatHere, ray_cluster
@@ -48,7 +48,7 @@ async def test_a_cluster_gives_the_same_table_and_a_node_that_dies_half_way_lose
 ) -> None:
     second = two_nodes.add_node(num_cpus=1)
     wanted = EvalSpec(strategies=("ideal", "best-single", "majority"), limit=20, seed=7)
-    opening = Opening(settings=settings, seed=7, oracle=True)
+    opening = SetupSpec(settings=settings, seed=7, oracle=True)
     done = 0
 
     def watch(strategy: str, so_far: int, total: int) -> None:
@@ -58,14 +58,14 @@ async def test_a_cluster_gives_the_same_table_and_a_node_that_dies_half_way_lose
             two_nodes.remove_node(second)
 
     async with (
-        opened(settings, {}, oracle=True) as ensemble,
-        spread(two_nodes.address, opening, Replies(None, 1_000_000)) as cluster,
+        open_setup(settings, {}, oracle=True) as setup,
+        open_cluster(two_nodes.address, opening, ReplyCacheSpec(None, 1_000_000)) as cluster,
     ):
-        here = (await reported(ensemble, wanted)).document()
-        assert cluster.seats == 2
-        there = (await reported(ensemble, wanted, perform=cluster, watch=watch)).document()
-        assert cluster.seats == 1
-        assert cluster.asked.total() >= 20 * len(ROLES)
+        here = (await run_eval(setup, wanted)).document()
+        assert cluster.actors == 2
+        there = (await run_eval(setup, wanted, run_sample=cluster, on_progress=watch)).document()
+        assert cluster.actors == 1
+        assert cluster.calls.total() >= 20 * len(ROLES)
     for row in (*here["rows"], *there["rows"]):
         del row["seconds"]
     assert there == here
@@ -73,8 +73,8 @@ async def test_a_cluster_gives_the_same_table_and_a_node_that_dies_half_way_lose
 
 async def test_the_calls_that_all_seats_made_are_summed() -> None:
     (case,) = oracle_cases(1)
-    performed = await Performer(ensemble_of(oracle_workers()), seed=0)("ideal", case, 0)
-    done = HandedOver(performed, Counter(words=2))
-    perform = SpreadPerformer(Seats([SeatHere(lambda *_: done)], EXCEPTIONS, lost=""))
+    performed = await SampleRunner(setup_of(oracle_workers()), seed=0)("ideal", case, 0)
+    done = ActorResult(performed, Counter(words=2))
+    perform = ClusterSampleRunner(ActorPool([SeatHere(lambda *_: done)], EXCEPTIONS, hint=""))
     assert await asyncio.gather(*(perform("ideal", case, 0) for _ in range(9))) == [performed] * 9
-    assert perform.asked == {"words": 18}
+    assert perform.calls == {"words": 18}

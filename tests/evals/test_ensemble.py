@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from evals.support import ensemble_of, oracle_cases
+from evals.support import oracle_cases, setup_of
 from podium.conductors import ModelConductor
 from podium.config import Settings, WorkerSettings, load
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
-from podium.evals.ensemble import fingerprint, opened, without_adapter
 from podium.evals.evaluation import Evaluation
+from podium.evals.setup import open_setup, remove_adapter, worker_fingerprint
 from podium.workers.cached import ReplyCache
 from podium_lab.etudes import ROLES, UNSURE
 from podium_lab.etudes.workers import OracleWorker, oracle_workers
@@ -40,22 +40,22 @@ def settings(tmp_path: Path) -> Settings:
 
 
 async def test_the_workers_and_the_conductor_are_those_of_the_settings(settings: Settings) -> None:
-    async with opened(settings, {}) as ensemble:
-        assert set(ensemble.workers) == {*ROLES, "planner"}
-        assert ensemble.pool == settings.pool
-        assert ensemble.conductor.name == "model(planner)"
-        assert ensemble.options.max_steps == settings.conductor.max_steps
-        reply = await ensemble.workers["words"].reply(Request((user("Who?"),)))
+    async with open_setup(settings, {}) as setup:
+        assert set(setup.workers) == {*ROLES, "planner"}
+        assert setup.pool == settings.pool
+        assert setup.conductor.name == "model(planner)"
+        assert setup.options.max_steps == settings.conductor.max_steps
+        reply = await setup.workers["words"].reply(Request((user("Who?"),)))
         assert reply.text == "words"
 
 
 async def test_perfect_workers_take_the_place_of_the_pool_but_not_of_the_conductor(
     settings: Settings,
 ) -> None:
-    async with opened(settings, {}, oracle=True) as ensemble:
-        assert ensemble.pool.names == ROLES
-        assert {profile.provider for profile in ensemble.pool} == {"oracle"}
-        assert ensemble.conductor.name == "model(planner)"
+    async with open_setup(settings, {}, oracle=True) as setup:
+        assert setup.pool.names == ROLES
+        assert {profile.provider for profile in setup.pool} == {"oracle"}
+        assert setup.conductor.name == "model(planner)"
 
 
 async def test_with_a_cache_neither_workers_nor_planner_are_asked_the_same_twice(
@@ -64,8 +64,8 @@ async def test_with_a_cache_neither_workers_nor_planner_are_asked_the_same_twice
     cases = oracle_cases(3)
     cache = ReplyCache(None, 1_000_000)
     for _ in range(2):
-        async with opened(settings, {}, cache=cache) as ensemble:
-            evaluation = Evaluation(ensemble, cases, seed=0, concurrency=2)
+        async with open_setup(settings, {}, cache=cache) as setup:
+            evaluation = Evaluation(setup, cases, seed=0, concurrency=2)
             await evaluation.row("conductor")
             await evaluation.row("single:words")
         asked, cache.misses = cache.misses, 0
@@ -76,8 +76,8 @@ async def test_with_a_cache_neither_workers_nor_planner_are_asked_the_same_twice
 async def test_a_vote_is_served_by_what_single_workers_have_replied(settings: Settings) -> None:
     cases = oracle_cases(3)
     cache = ReplyCache(None, 1_000_000)
-    async with opened(settings, {}, cache=cache) as ensemble:
-        evaluation = Evaluation(ensemble, cases, seed=0, concurrency=2)
+    async with open_setup(settings, {}, cache=cache) as setup:
+        evaluation = Evaluation(setup, cases, seed=0, concurrency=2)
         await evaluation.row("best-single")
         before = cache.misses
         await evaluation.row("majority")
@@ -87,13 +87,13 @@ async def test_a_vote_is_served_by_what_single_workers_have_replied(settings: Se
 async def test_the_untrained_model_is_asked_in_two_ways_of_which_the_better_counts(
     settings: Settings,
 ) -> None:
-    async with opened(settings, {}) as ensemble:
-        assert set(ensemble.untrained) == {"compact", "full"}
-        for prompt, conductor in ensemble.untrained.items():
+    async with open_setup(settings, {}) as setup:
+        assert set(setup.untrained) == {"compact", "full"}
+        for prompt, conductor in setup.untrained.items():
             assert isinstance(conductor, ModelConductor)
             assert conductor.name == f"untrained:{prompt}"
             assert conductor.worker.profile.name == "planner-untrained"
-        row = await Evaluation(ensemble, oracle_cases(2), seed=0, concurrency=1).row("untrained")
+        row = await Evaluation(setup, oracle_cases(2), seed=0, concurrency=1).row("untrained")
     assert set(row.candidates or ()) == {"untrained:compact", "untrained:full"}
 
 
@@ -102,7 +102,7 @@ def test_an_untrained_model_is_the_trained_one_less_its_adapter() -> None:
         profile=WorkerProfile(name="conductor", provider="llamacpp", model="small"),
         options={"adapter": "trained.gguf", "adapter_scale": 1.0, "temperature": 0.0},
     )
-    bare = without_adapter(trained)
+    bare = remove_adapter(trained)
     assert bare is not None
     assert bare.options == {"temperature": 0.0}
     assert (bare.profile.model, bare.profile.name) == ("small", "conductor-untrained")
@@ -116,8 +116,8 @@ async def test_an_untrained_model_on_the_processor_is_asked_a_few_things_at_a_ti
     local = WorkerSettings(
         profile=WorkerProfile(name="small", provider="llamacpp", model=str(weights))
     )
-    async with opened(settings, {}, untrained=local) as ensemble:
-        conductor = ensemble.untrained["full"]
+    async with open_setup(settings, {}, untrained=local) as setup:
+        conductor = setup.untrained["full"]
         assert isinstance(conductor, ModelConductor)
         assert conductor.worker.profile.limits.concurrency == 4
 
@@ -128,8 +128,8 @@ async def test_a_pool_that_is_led_by_rules_has_no_model_to_be_untrained(
     path = tmp_path / "rules.toml"
     worker = '[[worker]]\nname = "solver"\nprovider = "scripted"\noptions = { reply = "42" }\n'
     path.write_text('[conductor]\nkind = "rules"\n' + worker, "utf-8")
-    async with opened(load(path), {}) as ensemble:
-        assert ensemble.untrained == {}
+    async with open_setup(load(path), {}) as setup:
+        assert setup.untrained == {}
 
 
 def test_workers_that_differ_only_in_what_their_adapter_holds_are_told_apart(
@@ -142,15 +142,15 @@ def test_workers_that_differ_only_in_what_their_adapter_holds_are_told_apart(
         profile=WorkerProfile(name="words", provider="transformers"),
         options={"adapter": str(adapter)},
     )
-    first = fingerprint(worker)
-    assert fingerprint(worker) == first
+    first = worker_fingerprint(worker)
+    assert worker_fingerprint(worker) == first
     (adapter / "weights").write_text("second", "utf-8")
-    assert fingerprint(worker) != first
+    assert worker_fingerprint(worker) != first
 
 
 def test_workers_that_differ_only_in_their_options_are_told_apart() -> None:
     def of(**options: object) -> str:
-        return fingerprint(
+        return worker_fingerprint(
             WorkerSettings(profile=WorkerProfile(name="a", provider="scripted"), options=options)
         )
 
@@ -159,7 +159,7 @@ def test_workers_that_differ_only_in_their_options_are_told_apart() -> None:
 
 
 async def test_only_specialists_are_made_flaky_and_each_in_its_share() -> None:
-    flaky = ensemble_of(oracle_workers()).made_flaky(0.3, seed=1)
+    flaky = setup_of(oracle_workers()).with_flaky_workers(0.3, seed=1)
     cases = [case for case in oracle_cases(300) if case.skills == 1]
     declined = 0
     for case in cases:
@@ -177,9 +177,9 @@ async def test_calls_that_were_really_made_are_counted_by_worker(settings: Setti
     cache = ReplyCache(None, 1_000_000)
     counts = []
     for _ in range(2):
-        async with opened(settings, {}, cache=cache) as ensemble:
-            await Evaluation(ensemble, cases, seed=0, concurrency=2).row("single:words")
-            counts.append(dict(ensemble.asked))
+        async with open_setup(settings, {}, cache=cache) as setup:
+            await Evaluation(setup, cases, seed=0, concurrency=2).row("single:words")
+            counts.append(dict(setup.calls))
     assert counts == [{"words": 3}, {}]
 
 
@@ -187,11 +187,11 @@ SAYS_WHO_IT_IS = """
 import asyncio, sys
 from pathlib import Path
 from podium.config import load
-from podium.evals.ensemble import opened
+from podium.evals.setup import open_setup
 
 async def main():
-    async with opened(load(Path(sys.argv[1])), {}) as ensemble:
-        print(ensemble.identity)
+    async with open_setup(load(Path(sys.argv[1])), {}) as setup:
+        print(setup.fingerprint)
 
 asyncio.run(main())
 """
@@ -226,8 +226,8 @@ async def test_another_workflow_in_the_same_file_makes_another_ensemble(
     for subtask in ("one thing", "another"):
         step = {"worker": worker, "subtask": subtask, "access": list[int]()}
         file.write_text(json.dumps({"steps": [step]}), "utf-8")
-        async with opened(replace(settings, conductor=conductor), {}) as ensemble:
-            identities.append(ensemble.identity)
+        async with open_setup(replace(settings, conductor=conductor), {}) as setup:
+            identities.append(setup.fingerprint)
     assert identities[0] != identities[1]
 
 
@@ -243,9 +243,9 @@ async def test_other_workers_and_other_conductors_make_another_ensemble(
         replace(settings, workers=(told, *others)),
         replace(settings, conductor=replace(settings.conductor, temperature=0.9)),
     ):
-        async with opened(changed, {}) as ensemble:
-            identities.append(ensemble.identity)
-    async with opened(settings, {}, oracle=True) as ensemble:
-        identities.append(ensemble.identity)
+        async with open_setup(changed, {}) as setup:
+            identities.append(setup.fingerprint)
+    async with open_setup(settings, {}, oracle=True) as setup:
+        identities.append(setup.fingerprint)
     assert identities[0] == identities[1]
     assert len(set(identities)) == 4

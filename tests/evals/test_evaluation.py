@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from evals.support import Knowing, case_of, ensemble_of, oracle_cases
+from evals.support import Knowing, case_of, oracle_cases, setup_of
 from podium.core.errors import BudgetExhausted, StoreError, UsageError
 from podium.core.request import Reply, Request
 from podium.core.run import Run
 from podium.core.usage import Price
-from podium.evals.context import CountedWorker, EvalBudget, RepeatingWorker
+from podium.evals.context import CountedWorker, EvalBudget, RepeatCachedWorker
 from podium.evals.evaluation import Evaluation
-from podium.evals.sample import Sample
+from podium.evals.sample import Sample, SampleKey
 from podium.evals.strategies import STRATEGIES
-from podium.evals.written import Try
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
@@ -25,7 +24,7 @@ from support.stage import Actor
 def measuring(*workers: ScriptedWorker, answers: str = "abcd", concurrency: int = 3) -> Evaluation:
     """An evaluation of four tasks, each with its own right answer, over these workers."""
     cases = [case_of(f"{letter}?", letter, workers) for letter in answers]
-    return Evaluation(ensemble_of(workers), cases, seed=0, concurrency=concurrency)
+    return Evaluation(setup_of(workers), cases, seed=0, concurrency=concurrency)
 
 
 def knows(name: str, letters: str) -> ScriptedWorker:
@@ -46,7 +45,7 @@ async def test_samples_come_in_the_order_of_the_tasks_whatever_ends_first() -> N
 async def test_no_more_tasks_are_under_way_than_allowed() -> None:
     actor = Actor("ann")
     cases = [case_of(f"{n}?", "ok", [actor]) for n in range(20)]
-    evaluation = Evaluation(ensemble_of([actor]), cases, seed=0, concurrency=5)
+    evaluation = Evaluation(setup_of([actor]), cases, seed=0, concurrency=5)
     await evaluation.row("single:ann")
     assert actor.most_in_flight == 5
     assert len(actor.asked) == 20
@@ -98,7 +97,7 @@ async def test_a_mixture_is_shown_in_the_form_and_with_the_aggregator_that_suit_
 async def test_every_strategy_can_be_measured_over_perfect_workers() -> None:
     cases = oracle_cases(10)
     evaluation = Evaluation(
-        ensemble_of(oracle_workers(), Knowing(cases)), cases, seed=7, concurrency=4
+        setup_of(oracle_workers(), Knowing(cases)), cases, seed=7, concurrency=4
     )
     accuracy = {
         name: (await evaluation.row(name)).accuracy.value
@@ -115,12 +114,12 @@ async def test_who_watches_sees_each_task_end_and_who_keeps_gets_its_run() -> No
     kept: list[tuple[str, str, str | None]] = []
     worker = knows("ann", "ab")
     evaluation = Evaluation(
-        ensemble_of([worker]),
+        setup_of([worker]),
         [case_of("a?", "a", [worker]), case_of("c?", "c", [worker])],
         seed=0,
         concurrency=1,
-        watch=lambda *told: seen.append(told),
-        keep=lambda name, sample, run: kept.append((name, sample.task, run.answer)),
+        on_progress=lambda *told: seen.append(told),
+        on_sample=lambda name, sample, run: kept.append((name, sample.task, run.answer)),
     )
     await evaluation.row("single:ann")
     assert seen == [("single:ann", done, 2) for done in range(3)]
@@ -133,7 +132,7 @@ async def test_what_goes_wrong_outside_a_run_ends_the_evaluation_as_it_is() -> N
 
     worker = knows("ann", "a")
     cases = [case_of(f"{n}?", "a", [worker]) for n in range(5)]
-    evaluation = Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=3, keep=full)
+    evaluation = Evaluation(setup_of([worker]), cases, seed=0, concurrency=3, on_sample=full)
     with pytest.raises(StoreError, match="no room"):
         await evaluation.row("single:ann")
 
@@ -141,11 +140,11 @@ async def test_what_goes_wrong_outside_a_run_ends_the_evaluation_as_it_is() -> N
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("conducter", "there is no strategy 'conducter'; did you mean 'conductor'?"),
+        ("conducter", "unknown strategy 'conducter'; did you mean 'conductor'?"),
         ("single:an", "names no worker of this pool; did you mean 'ann'?"),
         ("reflection:nobody", "names no worker of this pool; use one of ann"),
         ("untrained", "needs a conductor that is a model"),
-        ("conductor:x", "there is no strategy 'conductor:x'"),
+        ("conductor:x", "unknown strategy 'conductor:x'"),
         ("ideal", "needs ideal plans, which only the études have"),
     ],
 )
@@ -161,7 +160,7 @@ async def test_a_strategy_that_there_is_not_is_refused_before_anyone_is_asked(
 async def test_with_repeats_every_task_is_put_so_often_repeat_by_repeat() -> None:
     worker = ScriptedWorker("ann", ["a", "no", "no", "b"])
     cases = [case_of("a?", "a", [worker]), case_of("b?", "b", [worker])]
-    evaluation = Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=1, repeats=2)
+    evaluation = Evaluation(setup_of([worker]), cases, seed=0, concurrency=1, repeats=2)
     row = await evaluation.row("single:ann")
     assert [(sample.task, sample.repeat, sample.right) for sample in row.samples] == [
         ("a?", 0, True),
@@ -175,16 +174,16 @@ async def test_with_repeats_every_task_is_put_so_often_repeat_by_repeat() -> Non
 async def test_what_an_earlier_sitting_measured_is_not_measured_again() -> None:
     worker = knows("ann", "ab")
     cases = [case_of(f"{letter}?", letter, [worker]) for letter in "abc"]
-    first = await Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=2).row("single:ann")
-    known = {Try(sample.task, 0): sample for sample in first.samples if sample.task != "b?"}
+    first = await Evaluation(setup_of([worker]), cases, seed=0, concurrency=2).row("single:ann")
+    known = {SampleKey(sample.task, 0): sample for sample in first.samples if sample.task != "b?"}
     seen: list[tuple[str, int, int]] = []
     again = await Evaluation(
-        ensemble_of([worker]),
+        setup_of([worker]),
         cases,
         seed=0,
         concurrency=2,
         known=lambda name: known,
-        watch=lambda *told: seen.append(told),
+        on_progress=lambda *told: seen.append(told),
     ).row("single:ann")
     assert worker.calls == 4
     assert [sample.right for sample in again.samples] == [True, True, False]
@@ -195,13 +194,13 @@ async def test_at_the_cap_it_stops_between_two_tasks_and_says_how_far_it_came() 
     price = Price(input=0, output=1_000_000)  # a dollar a word
     worker = ScriptedWorker("ann", "a", price=price)
     cases = [case_of(f"{n}?", "a", [worker]) for n in range(9)]
-    ensemble = replace(ensemble_of([worker]), workers={"ann": CountedWorker(worker, Counter())})
-    purse = EvalBudget(4.0)
-    evaluation = Evaluation(ensemble, cases, seed=0, concurrency=1, purse=purse)
+    setup = replace(setup_of([worker]), workers={"ann": CountedWorker(worker, Counter())})
+    budget = EvalBudget(4.0)
+    evaluation = Evaluation(setup, cases, seed=0, concurrency=1, budget=budget)
     with pytest.raises(BudgetExhausted, match=r"usd is capped at \$4"):
         await evaluation.row("single:ann")
     assert evaluation.unfinished == {"single:ann": 4}
-    assert (worker.calls, purse.spent) == (4, 4.0)
+    assert (worker.calls, budget.spent) == (4, 4.0)
 
 
 class Unhurried(ScriptedWorker):
@@ -220,15 +219,15 @@ async def test_the_cap_holds_although_many_tasks_may_be_under_way() -> None:
         Unhurried("ben", "a b c", price=Price(input=0, output=1_000_000)),
     ]
     cases = [case_of(f"{n}?", "a", workers) for n in range(6)]
-    ensemble = replace(
-        ensemble_of(workers),
+    setup = replace(
+        setup_of(workers),
         workers={worker.profile.name: CountedWorker(worker, Counter()) for worker in workers},
     )
-    purse = EvalBudget(17.0)
-    evaluation = Evaluation(ensemble, cases, seed=0, concurrency=6, purse=purse)
+    budget = EvalBudget(17.0)
+    evaluation = Evaluation(setup, cases, seed=0, concurrency=6, budget=budget)
     with pytest.raises(BudgetExhausted):
         await evaluation.row("best-single")
-    assert purse.spent == 15.0
+    assert budget.spent == 15.0
     assert evaluation.unfinished == {"single:ben": 3}
 
 
@@ -236,14 +235,14 @@ async def test_the_cap_holds_although_the_first_task_was_answered_by_a_kept_repl
     """It cost nothing, which says nothing of those whose replies are not kept."""
     worker = Unhurried("ann", "a", price=Price(input=0, output=1_000_000))
     cases = [case_of(f"{n}?", "a", [worker]) for n in range(9)]
-    kept = RepeatingWorker(CountedWorker(worker, Counter()), ReplyCache(None, 1_000_000))
-    ensemble = replace(ensemble_of([worker]), workers={"ann": kept})
-    await Evaluation(ensemble, cases[:1], seed=0, concurrency=1).row("single:ann")
-    purse = EvalBudget(4.0)
-    evaluation = Evaluation(ensemble, cases, seed=0, concurrency=8, purse=purse)
+    kept = RepeatCachedWorker(CountedWorker(worker, Counter()), ReplyCache(None, 1_000_000))
+    setup = replace(setup_of([worker]), workers={"ann": kept})
+    await Evaluation(setup, cases[:1], seed=0, concurrency=1).row("single:ann")
+    budget = EvalBudget(4.0)
+    evaluation = Evaluation(setup, cases, seed=0, concurrency=8, budget=budget)
     with pytest.raises(BudgetExhausted):
         await evaluation.row("single:ann")
-    assert purse.spent == 4.0
+    assert budget.spent == 4.0
     assert evaluation.unfinished == {"single:ann": 5}
 
 
@@ -251,4 +250,4 @@ async def test_two_tasks_of_one_id_are_refused() -> None:
     worker = knows("ann", "a")
     cases = [case_of("a?", "a", [worker])] * 2
     with pytest.raises(UsageError, match="two tasks have the id 'a\\?'"):
-        Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=1)
+        Evaluation(setup_of([worker]), cases, seed=0, concurrency=1)

@@ -8,12 +8,12 @@ import pytest
 from podium.core.errors import UsageError
 from podium.core.run import Run
 from podium.core.task import worker_outcome
+from podium.evals.log import FAILED_SAMPLE, EvalLogWriter, read_judged_runs
 from podium.evals.sample import Sample
-from podium.evals.written import FAULTY, SampleFiles, judged_samples
 from support.runs_on_record import kept_run
 
 
-def sample(task: str, *, right: bool, fault: str | None = None) -> Sample:
+def sample(task: str, *, right: bool, error: str | None = None) -> Sample:
     return Sample(
         task=task,
         kind="",
@@ -25,15 +25,15 @@ def sample(task: str, *, right: bool, fault: str | None = None) -> Sample:
         worker_tokens=None,
         orchestration_tokens=None,
         seconds=1.0,
-        fault=fault,
+        error=error,
     )
 
 
 def written(directory: Path, *samples: tuple[Sample, Run]) -> Path:
-    with SampleFiles(directory) as files:
+    with EvalLogWriter(directory) as files:
         files.resume({"suite": "mine"})
         for each, run in samples:
-            files.keep("single:solver", each, run)
+            files.write_sample("single:solver", each, run)
     return directory
 
 
@@ -42,13 +42,13 @@ def test_every_sample_is_a_run_with_its_reward_but_those_that_failed(tmp_path: P
         tmp_path / "mine",
         (sample("a", right=True), kept_run(0)),
         (sample("b", right=False), kept_run(1)),
-        (sample("c", right=False, fault="solver is away"), kept_run(2)),
+        (sample("c", right=False, error="solver is away"), kept_run(2)),
         (sample("d", right=False), kept_run(3, status="exhausted", answer=None)),
     )
-    left_out = Counter[str]()
-    judged = list(judged_samples(directory, left_out))
+    skipped = Counter[str]()
+    judged = list(read_judged_runs(directory, skipped))
     assert [(each.reward, each.run) for each in judged] == [(1.0, kept_run(0)), (0.0, kept_run(1))]
-    assert left_out == {FAULTY: 2}
+    assert skipped == {FAILED_SAMPLE: 2}
     outcome = worker_outcome(judged[0])
     assert outcome is not None
     assert outcome.source == "evaluation:mine/single:solver"
@@ -61,16 +61,16 @@ def test_a_line_that_was_cut_off_is_none_and_one_that_is_no_sample_is_an_error(
     file = directory / "single-solver.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole + whole[:50])
-    assert len(list(judged_samples(directory, Counter()))) == 1
+    assert len(list(read_judged_runs(directory, Counter()))) == 1
     for wrong, complaint in (
         (b"{}\n", "line 2: expected a sample"),
-        (whole.replace(b'"run": ', b'"ran": '), "line 2: the sample has no run"),
+        (whole.replace(b'"run": ', b'"ran": '), "line 2: the sample's run cannot be read"),
     ):
         file.write_bytes(whole + wrong)
         with pytest.raises(UsageError, match=complaint):
-            list(judged_samples(directory, Counter()))
+            list(read_judged_runs(directory, Counter()))
 
 
 def test_a_directory_without_an_evaluation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no evaluation"):
-        list(judged_samples(tmp_path, Counter()))
+        list(read_judged_runs(tmp_path, Counter()))

@@ -9,11 +9,11 @@ from podium.core.errors import RequestRefused, Unavailable
 from podium.core.request import Request, user
 from podium.core.usage import Price
 from podium.evals.context import (
-    SILENT_CALLS,
-    SILENT_SECONDS,
+    MAX_UNANSWERED_CALLS,
+    MAX_UNANSWERED_SECONDS,
     CountedWorker,
-    RepeatingWorker,
-    occasion,
+    RepeatCachedWorker,
+    sample_context,
 )
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
@@ -21,16 +21,16 @@ from podium.workers.scripted import ScriptedWorker
 ASKED = Request((user("Why?"),))
 
 
-def remembered(worker: ScriptedWorker) -> RepeatingWorker:
+def remembered(worker: ScriptedWorker) -> RepeatCachedWorker:
     counted = CountedWorker(worker, Counter())
-    return RepeatingWorker(counted, ReplyCache(None, 1_000_000))
+    return RepeatCachedWorker(counted, ReplyCache(None, 1_000_000))
 
 
 async def test_every_repeat_is_a_draw_of_its_own_and_stays_the_same() -> None:
     worker = remembered(ScriptedWorker("ann", ["first", "second", "third"]))
     replies = []
     for repeat in (0, 1, 0, 1):
-        with occasion(repeat):
+        with sample_context(repeat):
             replies.append((await worker.reply(ASKED)).text)
     assert replies == ["first", "second", "first", "second"]
 
@@ -40,9 +40,9 @@ async def test_a_kept_reply_is_recalled_and_costs_nothing() -> None:
     worker = remembered(ScriptedWorker("ann", "Because of that.", price=price))
     seen = []
     for _ in range(2):
-        with occasion() as now:
+        with sample_context() as now:
             await worker.reply(ASKED)
-        seen.append((now.recalled, now.paid_usd))
+        seen.append((now.cached_calls, now.paid_usd))
     assert seen == [(0, 4.0), (1, 0.0)]
 
 
@@ -53,7 +53,7 @@ async def test_what_is_begun_inside_an_occasion_belongs_to_it() -> None:
     )
 
     async def measured(times: int) -> float:
-        with occasion() as now:
+        with sample_context() as now:
             await asyncio.gather(*(worker.reply(ASKED) for _ in range(times)))
         return now.paid_usd
 
@@ -62,22 +62,22 @@ async def test_what_is_begun_inside_an_occasion_belongs_to_it() -> None:
 
 async def test_a_worker_that_stops_answering_is_not_asked_for_ever() -> None:
     now = [0.0]
-    silent = ScriptedWorker("ann", [Unavailable("gone")] * SILENT_CALLS + ["back"])
+    silent = ScriptedWorker("ann", [Unavailable("gone")] * MAX_UNANSWERED_CALLS + ["back"])
     asked = Counter[str]()
     worker = CountedWorker(silent, asked, clock=lambda: now[0])
-    for _ in range(SILENT_CALLS):
+    for _ in range(MAX_UNANSWERED_CALLS):
         with pytest.raises(Unavailable):
             await worker.reply(ASKED)
-    now[0] = SILENT_SECONDS
+    now[0] = MAX_UNANSWERED_SECONDS
     with pytest.raises(RequestRefused, match="ann left 20 calls in a row unanswered"):
         await worker.reply(ASKED)
-    assert asked["ann"] == silent.calls == SILENT_CALLS
+    assert asked["ann"] == silent.calls == MAX_UNANSWERED_CALLS
 
 
 async def test_a_worker_that_is_down_for_a_moment_is_asked_on() -> None:
-    silent = ScriptedWorker("ann", [Unavailable("gone")] * SILENT_CALLS + ["back"])
+    silent = ScriptedWorker("ann", [Unavailable("gone")] * MAX_UNANSWERED_CALLS + ["back"])
     worker = CountedWorker(silent, Counter(), clock=lambda: 0.0)
-    for _ in range(SILENT_CALLS):
+    for _ in range(MAX_UNANSWERED_CALLS):
         with pytest.raises(Unavailable):
             await worker.reply(ASKED)
     assert (await worker.reply(ASKED)).text == "back"

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from evals.support import ensemble_of
+from evals.support import setup_of
 from podium.conductors import ModelConductor
 from podium.core.errors import ConfigError, UsageError
 from podium.core.usage import Price
 from podium.evals.context import CountedWorker
-from podium.evals.report import EvalSpec, Report, reported
-from podium.evals.sample import Variant
-from podium.evals.tables.text_table import notes, rows_table
-from podium.evals.written import SampleFiles, write_json
+from podium.evals.log import EvalLogWriter, write_json
+from podium.evals.report import EvalReport, EvalSpec, run_eval
+from podium.evals.sample import EtudeVariant
+from podium.evals.text_table import notes, rows_table
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
 
 
 async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None:
     wanted = EvalSpec(strategies=("random", "best-single", "ideal"), limit=8, seed=3)
-    report = await reported(ensemble_of(oracle_workers()), wanted)
+    report = await run_eval(setup_of(oracle_workers()), wanted)
     document = json.loads(json.dumps(report.document()))
     assert (document["suite"], document["n"], document["seed"]) == ("etudes", 8, 3)
     assert [row["strategy"] for row in document["rows"]] == ["random", "best-single", "ideal"]
@@ -40,8 +40,8 @@ async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None
 async def test_the_same_seed_gives_the_same_report_whatever_the_concurrency() -> None:
     documents = [
         (
-            await reported(
-                ensemble_of(oracle_workers()),
+            await run_eval(
+                setup_of(oracle_workers()),
                 EvalSpec(strategies=("random", "moa"), limit=10, seed=5, concurrency=concurrency),
             )
         ).document()
@@ -54,8 +54,8 @@ async def test_the_same_seed_gives_the_same_report_whatever_the_concurrency() ->
 
 
 async def test_a_flaky_pool_lowers_the_ceiling() -> None:
-    wanted = EvalSpec(strategies=("ideal",), limit=20, variant=Variant(flaky=0.5))
-    (row,) = (await reported(ensemble_of(oracle_workers()), wanted)).rows
+    wanted = EvalSpec(strategies=("ideal",), limit=20, variant=EtudeVariant(flaky=0.5))
+    (row,) = (await run_eval(setup_of(oracle_workers()), wanted)).rows
     assert row.accuracy.value < 0.8
 
 
@@ -68,30 +68,30 @@ async def test_a_file_of_ones_own_is_a_suite_over_the_pool_as_it_is(tmp_path: Pa
     file.write_text("\n".join(map(json.dumps, tasks)), "utf-8")
     workers = [ScriptedWorker("four", "4"), ScriptedWorker("five", "5")]
     wanted = EvalSpec(suite=str(file), strategies=("best-single", "majority"), limit=9)
-    report = await reported(ensemble_of(workers), wanted)
+    report = await run_eval(setup_of(workers), wanted)
     best, _ = report.rows
     assert best.note.startswith("single:four")
     assert best.accuracy.value == 0.5
 
 
 async def test_what_changes_the_etudes_is_refused_for_other_suites() -> None:
-    with pytest.raises(UsageError, match="are for the suite 'etudes' alone, not for 'mmlu'"):
-        EvalSpec(suite="mmlu", variant=Variant(drop_one=True))
+    with pytest.raises(UsageError, match="are only for the suite 'etudes', not for 'mmlu'"):
+        EvalSpec(suite="mmlu", variant=EtudeVariant(drop_one=True))
 
 
 async def test_a_suite_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no suite 'etude'"):
-        await reported(ensemble_of(oracle_workers()), EvalSpec(suite="etude"))
+        await run_eval(setup_of(oracle_workers()), EvalSpec(suite="etude"))
 
 
 def test_no_strategy_at_all_is_refused() -> None:
-    with pytest.raises(UsageError, match="no strategy is named"):
+    with pytest.raises(UsageError, match="no strategy given"):
         EvalSpec(strategies=())
 
 
 async def test_a_report_can_be_read_as_text() -> None:
     wanted = EvalSpec(strategies=("ideal", "best-single"), limit=4)
-    rows = [(r.strategy, r) for r in (await reported(ensemble_of(oracle_workers()), wanted)).rows]
+    rows = [(r.strategy, r) for r in (await run_eval(setup_of(oracle_workers()), wanted)).rows]
     header, _, ideal, _ = rows_table(rows).splitlines()
     columns, cells = (
         [cell.strip() for cell in line.strip("|").split("|")] for line in (header, ideal)
@@ -112,16 +112,16 @@ async def test_samples_that_were_graded_otherwise_are_not_gone_on_from(tmp_path:
         file.write_text(json.dumps({"question": "6?", "answer": "7.0", "grader": grader}), "utf-8")
 
     async def measured(wanted: EvalSpec) -> float:
-        with SampleFiles(tmp_path / "samples") as files:
-            report = await reported(ensemble_of(workers), wanted, files=files)
+        with EvalLogWriter(tmp_path / "samples") as files:
+            report = await run_eval(setup_of(workers), wanted, log=files)
         return report.rows[0].accuracy.value
 
     written("exact")
     assert await measured(wanted) == await measured(wanted) == 0.0
-    with pytest.raises(UsageError, match="its judge is ann, and this one's is ben; name a new"):
+    with pytest.raises(UsageError, match="its judge is ann, expected ben; name a new"):
         await measured(replace(wanted, judge="ben"))
     written("number")
-    with pytest.raises(UsageError, match="has another evaluation: its file is"):
+    with pytest.raises(UsageError, match="holds another evaluation: its file is"):
         await measured(wanted)
 
 
@@ -130,13 +130,13 @@ async def test_a_cap_needs_the_price_of_a_planner_that_was_not_trained_too(tmp_p
     file.write_text(json.dumps({"question": "6?", "answer": "7", "grader": "exact"}), "utf-8")
     free = Price(input=0, output=0)
     untrained = ModelConductor(ScriptedWorker("planner", "no plan"))
-    ensemble = replace(
-        ensemble_of([ScriptedWorker("ann", "7", price=free)]), untrained={"full": untrained}
+    setup = replace(
+        setup_of([ScriptedWorker("ann", "7", price=free)]), untrained={"full": untrained}
     )
     wanted = EvalSpec(suite=str(file), strategies=("single:ann",), limit=None, cap_usd=1.0)
-    assert (await reported(ensemble, wanted)).rows[0].accuracy.value == 1.0
+    assert (await run_eval(setup, wanted)).rows[0].accuracy.value == 1.0
     with pytest.raises(UsageError, match="planner"):
-        await reported(ensemble, replace(wanted, strategies=("untrained",)))
+        await run_eval(setup, replace(wanted, strategies=("untrained",)))
 
 
 DOLLAR = Price(input=0, output=1_000_000)
@@ -153,8 +153,8 @@ class Sittings:
         self._file.write_text("".join(f"{json.dumps(task)}\n" for task in tasks), "utf-8")
 
     async def sit(
-        self, strategies: str, cap_usd: float | None, *, retry_faults: bool = False
-    ) -> Report:
+        self, strategies: str, cap_usd: float | None, *, retry_errors: bool = False
+    ) -> EvalReport:
         workers = [ScriptedWorker(name, "a", price=DOLLAR) for name in ("ann", "ben")]
         counted = {each.profile.name: CountedWorker(each, Counter()) for each in workers}
         wanted = EvalSpec(
@@ -163,18 +163,18 @@ class Sittings:
             limit=None,
             concurrency=2,
             cap_usd=cap_usd,
-            retry_faults=retry_faults,
+            retry_errors=retry_errors,
         )
-        with SampleFiles(self.output) as files:
-            ensemble = replace(ensemble_of(workers), workers=counted)
-            return await reported(ensemble, wanted, files=files)
+        with EvalLogWriter(self.output) as files:
+            setup = replace(setup_of(workers), workers=counted)
+            return await run_eval(setup, wanted, log=files)
 
     def spoil(self, strategy: str) -> None:
         """As if the grader had failed on each sample, which was paid for."""
         path = self.output / f"{strategy.replace(':', '-')}.jsonl"
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         failed = [
-            {**line, "fault": "the grader raised", "at_fault": "the grader"} for line in lines
+            {**line, "error": "the grader raised", "error_source": "the grader"} for line in lines
         ]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in failed), "utf-8")
 
@@ -200,12 +200,12 @@ async def test_a_cap_covers_samples_that_are_measured_again(tmp_path: Path) -> N
     sittings = Sittings(tmp_path)
     await sittings.sit("single:ben", 5.0)
     sittings.spoil("single:ben")
-    stops = [(await sittings.sit("single:ben", 5.0, retry_faults=True)).stop for _ in range(2)]
+    stops = [(await sittings.sit("single:ben", 5.0, retry_errors=True)).stop for _ in range(2)]
     assert [stop and stop.spent_usd for stop in stops] == [5.0, 5.0]
     begun = json.loads((sittings.output / "evaluation.json").read_text("utf-8"))
     assert begun["dropped_usd"] == 4.0
     assert (await sittings.sit("single:ben", 8.0)).stop is None
-    assert (await sittings.sit("single:ben", 8.0, retry_faults=True)).stop is None
+    assert (await sittings.sit("single:ben", 8.0, retry_errors=True)).stop is None
 
 
 async def test_what_was_dropped_must_be_a_number(tmp_path: Path) -> None:

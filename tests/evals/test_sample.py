@@ -13,9 +13,9 @@ from podium.core.run import load
 from podium.core.usage import Price, Usage
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.evals.sample import Case, Sample, graded
-from podium.evals.strategies.baselines import single
-from podium.evals.strategies.conducting import conducted, ideal
+from podium.evals.sample import Case, Sample, grade_run
+from podium.evals.strategies.baselines import single_worker
+from podium.evals.strategies.conducting import conductor_strategy, ideal_plan
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.tasks import everyday_task
 from podium_lab.etudes.workers import oracle_workers
@@ -23,10 +23,10 @@ from podium_lab.etudes.workers import oracle_workers
 
 async def test_planning_and_work_are_counted_apart() -> None:
     (case,) = oracle_cases(1)
-    stage = stage_of(oracle_workers())
-    conducted_run = await conducted(Knowing([case]), rounds=1)(case, stage)
-    sample = await graded(case, conducted_run)
-    alone = await graded(case, await ideal(case, stage))
+    context = stage_of(oracle_workers())
+    conducted_run = await conductor_strategy(Knowing([case]), rounds=1)(case, context)
+    sample = await grade_run(case, conducted_run)
+    alone = await grade_run(case, await ideal_plan(case, context))
     assert alone.orchestration_tokens == 0
     assert sample.orchestration_tokens == len(case.task.question.split()) + len(["two", "words"])
     assert sample.worker_tokens == alone.worker_tokens
@@ -35,9 +35,9 @@ async def test_planning_and_work_are_counted_apart() -> None:
 
 async def test_a_sample_says_what_was_planned_and_whether_it_was_right() -> None:
     case = next(case for case in oracle_cases(30) if case.task.kind == "join-2")
-    sample = await graded(case, await ideal(case, stage_of(oracle_workers())))
+    sample = await grade_run(case, await ideal_plan(case, stage_of(oracle_workers())))
     assert case.ideal is not None
-    assert (sample.right, sample.valid, sample.fault) == (True, True, None)
+    assert (sample.right, sample.valid, sample.error) == (True, True, None)
     assert (sample.kind, sample.skills, sample.steps) == ("join-2", 3, 3)
     assert sample.topology == "fan-out/join"
     assert sample.workers == tuple(step.worker for step in case.ideal.steps)
@@ -47,7 +47,7 @@ async def test_a_sample_says_what_was_planned_and_whether_it_was_right() -> None
 async def test_unknown_tokens_stay_unknown() -> None:
     worker = ScriptedWorker("vague", "42", usage=Usage(None, 1))
     case = case_of("Why?", "42", [worker])
-    sample = await graded(case, await single("vague")(case, stage_of([worker])))
+    sample = await grade_run(case, await single_worker("vague")(case, stage_of([worker])))
     assert sample.worker_tokens is None
     assert sample.orchestration_tokens == 0
 
@@ -58,8 +58,9 @@ async def test_a_plan_that_had_to_be_replaced_is_not_valid() -> None:
     good = ScriptedWorker("planner", 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]')
     bad = ScriptedWorker("planner", "I would rather not plan")
     samples = [
-        await graded(
-            case, await conducted(ModelConductor(planner), rounds=1)(case, stage_of(workers))
+        await grade_run(
+            case,
+            await conductor_strategy(ModelConductor(planner), rounds=1)(case, stage_of(workers)),
         )
         for planner in (good, bad)
     ]
@@ -71,10 +72,10 @@ async def test_a_planner_that_cannot_be_reached_leaves_no_valid_plan_and_is_at_f
     workers = [ScriptedWorker("solver", "42")]
     case = case_of("Why?", "42", workers)
     planner = ScriptedWorker("planner", Unavailable("gone"))
-    run = await conducted(ModelConductor(planner), rounds=1)(case, stage_of(workers))
-    sample = await graded(case, run)
+    run = await conductor_strategy(ModelConductor(planner), rounds=1)(case, stage_of(workers))
+    sample = await grade_run(case, run)
     assert (sample.valid, sample.right) == (False, True)
-    assert (sample.fault, sample.at_fault) == ("gone", "the conductor")
+    assert (sample.error, sample.error_source) == ("gone", "the conductor")
 
 
 async def test_a_planner_that_is_reached_in_the_end_is_not_at_fault() -> None:
@@ -83,46 +84,46 @@ async def test_a_planner_that_is_reached_in_the_end_is_not_at_fault() -> None:
     text = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
     planner = ScriptedWorker("planner", [Unavailable("busy", retry_after=0), text])
     patient = replace(stage_of(workers), call_policy=CallPolicy(RetryPolicy(attempts=2)))
-    run = await conducted(ModelConductor(planner), rounds=1)(case, patient)
-    sample = await graded(case, run)
-    assert (sample.valid, sample.fault, sample.at_fault) == (True, None, "")
+    run = await conductor_strategy(ModelConductor(planner), rounds=1)(case, patient)
+    sample = await grade_run(case, run)
+    assert (sample.valid, sample.error, sample.error_source) == (True, None, "")
     assert sample.calls == 3
 
 
 async def test_a_fault_is_kept_and_counts_as_wrong() -> None:
     worker = ScriptedWorker("solver", Unavailable("gone fishing"))
     case = case_of("Why?", "42", [worker])
-    sample = await graded(case, await single("solver")(case, stage_of([worker])))
-    assert (sample.right, sample.fault) == (False, "gone fishing")
+    sample = await grade_run(case, await single_worker("solver")(case, stage_of([worker])))
+    assert (sample.right, sample.error) == (False, "gone fishing")
 
 
 async def test_an_answer_that_was_cut_off_is_no_fault() -> None:
     workers = [ScriptedWorker("solver", Reply("42", finish="length"))]
     case = case_of("Why?", "42", workers)
-    run = await conducted(RulesConductor(), rounds=1)(case, stage_of(workers))
+    run = await conductor_strategy(RulesConductor(), rounds=1)(case, stage_of(workers))
     assert run.error is not None
-    assert (await graded(case, run)).fault is None
+    assert (await grade_run(case, run)).error is None
 
 
 async def test_of_two_rounds_the_first_answer_is_graded_too() -> None:
     case = next(case for case in oracle_cases(30) if case.task.kind == "one")
-    conductor = conducted(Knowing([case]), rounds=2)
-    accepted = await graded(case, await conductor(case, stage_of(oracle_workers())))
+    conductor = conductor_strategy(Knowing([case]), rounds=2)
+    accepted = await grade_run(case, await conductor(case, stage_of(oracle_workers())))
     assert (accepted.right, accepted.first_right, accepted.accepted) == (True, True, True)
 
     assert case.ideal is not None
     needed = case.ideal.steps[0].worker
     declining = ScriptedWorker(needed, ["I do not know.", case.task.answer])
     others = [worker for worker in oracle_workers() if worker.profile.name != needed]
-    replanned = await graded(case, await conductor(case, stage_of([declining, *others])))
+    replanned = await grade_run(case, await conductor(case, stage_of([declining, *others])))
     assert (replanned.right, replanned.first_right, replanned.accepted) == (True, False, False)
     assert replanned.steps == 2
 
 
 async def test_a_line_of_a_file_holds_the_whole_run() -> None:
     (case,) = oracle_cases(1)
-    run = await ideal(case, stage_of(oracle_workers()))
-    line = json.loads(json.dumps((await graded(case, run)).document(run)))
+    run = await ideal_plan(case, stage_of(oracle_workers()))
+    line = json.loads(json.dumps((await grade_run(case, run)).document(run)))
     assert load(line["run"]) == run
     assert (line["task"], line["right"]) == (case.task.id, True)
 
@@ -134,8 +135,8 @@ async def test_an_answer_that_stands_for_want_of_a_plan_was_not_accepted() -> No
     accepting = ["model_id = []\nsubtasks = []\naccess_list = []"]
     for second, accepted in ((accepting, True), (["Well.", "Hm."], False)):
         conductor = ModelConductor(ScriptedWorker("planner", [first, *second]))
-        run = await conducted(conductor, rounds=2)(case, stage_of(workers))
-        sample = await graded(case, run)
+        run = await conductor_strategy(conductor, rounds=2)(case, stage_of(workers))
+        sample = await grade_run(case, run)
         assert run.rounds[-1].accepted
         assert (sample.first_right, sample.accepted) == (True, accepted)
 
@@ -152,8 +153,8 @@ async def test_a_plan_that_is_graded_must_be_the_conductors_own() -> None:
         ("no plan", False, False),
     ):
         conductor = ModelConductor(ScriptedWorker("planner", text), fallback="generalist")
-        run = await conducted(conductor, rounds=1)(case, stage_of(workers))
-        sample = await graded(case, run)
+        run = await conductor_strategy(conductor, rounds=1)(case, stage_of(workers))
+        sample = await grade_run(case, run)
         assert (sample.right, sample.valid, sample.worker_tokens) == (right, valid, 0)
         assert sample.orchestration_tokens
     assert workers[0].calls == 0
@@ -164,10 +165,10 @@ async def test_a_plan_that_could_not_be_made_is_a_fault() -> None:
     case = Case(everyday_task("Why do we dream?"), pool_of(workers))
     tight = replace(stage_of(workers), options=Options(budget=Budget(calls=0)))
     conductor = ModelConductor(ScriptedWorker("planner", "no plan"))
-    sample = await graded(case, await conducted(conductor, rounds=1)(case, tight))
+    sample = await grade_run(case, await conductor_strategy(conductor, rounds=1)(case, tight))
     assert (sample.right, sample.steps) == (False, 0)
-    assert sample.fault is not None
-    assert "calls is capped at 0" in sample.fault
+    assert sample.error is not None
+    assert "calls is capped at 0" in sample.error
 
 
 async def test_a_sample_counts_every_call_and_what_it_cost_and_says_what_steps_are_for() -> None:
@@ -178,9 +179,9 @@ async def test_a_sample_counts_every_call_and_what_it_cost_and_says_what_steps_a
         case_of("Why?", "42", [worker]),
         task=replace(case_of("Why?", "42", [worker]).task, answer="42", difficulty="hard"),
     )
-    alone = await graded(case, await single("solver")(case, stage_of([worker])))
-    run = await conducted(ModelConductor(planner), rounds=1)(case, stage_of([worker]))
-    planned = await graded(case, run)
+    alone = await grade_run(case, await single_worker("solver")(case, stage_of([worker])))
+    run = await conductor_strategy(ModelConductor(planner), rounds=1)(case, stage_of([worker]))
+    planned = await grade_run(case, run)
     assert (alone.calls, alone.cost_usd) == (1, 1.0)
     assert (planned.calls, planned.cost_usd) == (2, run.cost_usd)
     assert planned.roles == (Role.SOLVE,)
@@ -194,25 +195,25 @@ async def test_a_grader_that_throws_is_named_and_the_answer_counts_as_wrong() ->
     worker = ScriptedWorker("solver", "42")
     case = case_of("Why?", "42", [worker])
     case = replace(case, task=replace(case.task, grader=grader))
-    sample = await graded(case, await single("solver")(case, stage_of([worker])))
-    assert (sample.right, sample.at_fault) == (False, "the grader")
-    assert sample.fault == "the grader raised ZeroDivisionError: no tests"
+    sample = await grade_run(case, await single_worker("solver")(case, stage_of([worker])))
+    assert (sample.right, sample.error_source) == (False, "the grader")
+    assert sample.error == "the grader raised ZeroDivisionError: no tests"
 
 
 async def test_a_worker_that_fails_is_named() -> None:
     workers = [ScriptedWorker("solver", Unavailable("gone fishing")), ScriptedWorker("other", "1")]
     case = case_of("Why?", "42", workers)
     samples = [
-        await graded(case, await single(worker.profile.name)(case, stage_of(workers)))
+        await grade_run(case, await single_worker(worker.profile.name)(case, stage_of(workers)))
         for worker in workers
     ]
-    assert [sample.at_fault for sample in samples] == ["solver", ""]
+    assert [sample.error_source for sample in samples] == ["solver", ""]
 
 
 async def test_a_sample_can_be_read_again_as_it_was_written() -> None:
     (case,) = oracle_cases(1)
-    run = await ideal(case, stage_of(oracle_workers()))
-    sample = replace(await graded(case, run), repeat=2, paid_usd=0.5)
+    run = await ideal_plan(case, stage_of(oracle_workers()))
+    sample = replace(await grade_run(case, run), repeat=2, paid_usd=0.5)
     line = json.loads(json.dumps(sample.document(run)))
     assert Sample.from_document(line) == sample
     assert Sample.from_document({**line, "from": "a later Podium"}) == sample

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.evals.suite_file import SuiteFile, VariantTable, file_for, overruled
+from podium.evals.suite_file import SuiteFile, VariantTable, override, suite_file_for
 
 
 def written(path: Path, text: str) -> Path:
@@ -15,12 +15,12 @@ def written(path: Path, text: str) -> Path:
 
 def test_paths_are_as_seen_from_the_file(tmp_path: Path) -> None:
     file = written(tmp_path / "mine.toml", 'suite = "tasks.jsonl"\npool = "../pool.toml"\n')
-    read = file_for(str(file))
+    read = suite_file_for(str(file))
     assert read.suite == str(tmp_path / "tasks.jsonl")
     assert read.pool == str(tmp_path / "../pool.toml")
     named = written(tmp_path / "named.toml", 'suite = "gsm8k:train"\n[etudes]\nflaky = 0.5\n')
-    assert file_for(str(named)).suite == "gsm8k:train"
-    assert file_for(str(named)).etudes.flaky == 0.5
+    assert suite_file_for(str(named)).suite == "gsm8k:train"
+    assert suite_file_for(str(named)).etudes.flaky == 0.5
 
 
 def test_strategies_that_are_in_files_are_as_seen_from_the_file(tmp_path: Path) -> None:
@@ -29,26 +29,26 @@ def test_strategies_that_are_in_files_are_as_seen_from_the_file(tmp_path: Path) 
         'suite = "etudes"\nconductor = "evolved:best"\n'
         'strategies = ["moa", "single:a.py", "routerdc:r.json", "evolved:best", "m.py:answer"]\n',
     )
-    assert file_for(str(file)).strategies == (
+    assert suite_file_for(str(file)).strategies == (
         "moa",
         "single:a.py",
         f"routerdc:{tmp_path}/r.json",
         f"evolved:{tmp_path}/best",
         f"{tmp_path}/m.py:answer",
     )
-    assert file_for(str(file)).conductor == f"evolved:{tmp_path}/best"
+    assert suite_file_for(str(file)).conductor == f"evolved:{tmp_path}/best"
     for plain in ("rules", "ann", "model"):
         named = written(tmp_path / "named.toml", f'suite = "etudes"\nconductor = "{plain}"\n')
-        assert file_for(str(named)).conductor == plain
+        assert suite_file_for(str(named)).conductor == plain
 
 
 def test_a_suite_by_its_name_is_a_file_that_says_nothing_else() -> None:
-    assert file_for("etudes") == SuiteFile(suite="etudes")
+    assert suite_file_for("etudes") == SuiteFile(suite="etudes")
 
 
 def test_what_the_command_line_says_takes_the_place_of_what_the_file_says() -> None:
     file = SuiteFile(suite="etudes", seed=7, limit=9, pool="a.toml", judge="ann", oracle=True)
-    assert overruled(file, seed=0, pool=Path("b.toml"), strategies=("moa",)) == SuiteFile(
+    assert override(file, seed=0, pool=Path("b.toml"), strategies=("moa",)) == SuiteFile(
         suite="etudes",
         seed=0,
         limit=9,
@@ -57,8 +57,8 @@ def test_what_the_command_line_says_takes_the_place_of_what_the_file_says() -> N
         oracle=True,
         strategies=("moa",),
     )
-    assert overruled(VariantTable(flaky=0.5), flaky=0.0).flaky == 0.0
-    assert overruled(file, limit=None, judge="", oracle=False) == file
+    assert override(VariantTable(flaky=0.5), flaky=0.0).flaky == 0.0
+    assert override(file, limit=None, judge="", oracle=False) == file
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_what_is_wrong_with_a_file_is_told_with_its_key(
 ) -> None:
     file = written(tmp_path / "mine.toml", text)
     with pytest.raises(ConfigError) as told:
-        file_for(str(file))
+        suite_file_for(str(file))
     assert complaint in str(told.value)
     assert str(told.value).startswith(str(file))
 
 
 def test_a_file_that_there_is_not_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none.toml: there is no such file"):
-        file_for(str(tmp_path / "none.toml"))
+        suite_file_for(str(tmp_path / "none.toml"))

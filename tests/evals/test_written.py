@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from evals.support import case_of, ensemble_of, oracle_cases
+from evals.support import case_of, oracle_cases, setup_of
 from podium.core.errors import Unavailable, UsageError
 from podium.core.run import load
 from podium.evals.evaluation import Evaluation
-from podium.evals.written import SampleFiles, sample_file, write_json
+from podium.evals.log import EvalLogWriter, samples_path, write_json
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
 
@@ -18,13 +18,13 @@ async def test_every_sample_is_a_line_with_its_run_in_the_file_of_its_strategy(
     tmp_path: Path,
 ) -> None:
     directory = tmp_path / "new" / "samples"
-    with SampleFiles(directory) as files:
+    with EvalLogWriter(directory) as files:
         evaluation = Evaluation(
-            ensemble_of(oracle_workers()),
+            setup_of(oracle_workers()),
             oracle_cases(3),
             seed=7,
             concurrency=2,
-            keep=files.keep,
+            on_sample=files.write_sample,
         )
         await evaluation.row("ideal")
         await evaluation.row("single:words")
@@ -41,17 +41,17 @@ async def test_every_sample_is_a_line_with_its_run_in_the_file_of_its_strategy(
 
 def test_earlier_results_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "ideal.jsonl").write_text("precious", "utf-8")
-    with pytest.raises(UsageError, match="neither empty nor an evaluation that could go on"):
-        SampleFiles(tmp_path)
+    with pytest.raises(UsageError, match="neither empty nor an evaluation that can be resumed"):
+        EvalLogWriter(tmp_path)
     assert (tmp_path / "ideal.jsonl").read_text("utf-8") == "precious"
 
 
 async def test_half_of_a_surrogate_pair_in_a_question_ends_no_evaluation(tmp_path: Path) -> None:
     worker = ScriptedWorker("solver", "42")
     case = case_of("What is \ud83d?", "42", [worker])
-    with SampleFiles(tmp_path / "new") as files:
+    with EvalLogWriter(tmp_path / "new") as files:
         evaluation = Evaluation(
-            ensemble_of([worker]), [case], seed=7, concurrency=1, keep=files.keep
+            setup_of([worker]), [case], seed=7, concurrency=1, on_sample=files.write_sample
         )
         await evaluation.row("single:solver")
     line = json.loads((tmp_path / "new" / "single-solver.jsonl").read_text("utf-8"))
@@ -73,10 +73,10 @@ async def two_samples(directory: Path) -> list[str]:
     """The lines of an evaluation of two tasks, the first of which failed."""
     worker = ScriptedWorker("ann", [Unavailable("gone"), "b"])
     cases = [case_of("a?", "a", [worker]), case_of("b?", "b", [worker])]
-    with SampleFiles(directory) as files:
+    with EvalLogWriter(directory) as files:
         files.resume(MANIFEST)
         evaluation = Evaluation(
-            ensemble_of([worker]), cases, seed=0, concurrency=1, keep=files.keep
+            setup_of([worker]), cases, seed=0, concurrency=1, on_sample=files.write_sample
         )
         await evaluation.row("single:ann")
     return (directory / "single-ann.jsonl").read_text("utf-8").splitlines()
@@ -84,7 +84,7 @@ async def two_samples(directory: Path) -> list[str]:
 
 async def test_the_same_evaluation_goes_on_from_the_samples_that_there_are(tmp_path: Path) -> None:
     await two_samples(tmp_path)
-    with SampleFiles(tmp_path) as files:
+    with EvalLogWriter(tmp_path) as files:
         files.resume({**MANIFEST})
         known = files.known("single:ann")
         assert files.known("majority") == {}
@@ -102,15 +102,15 @@ async def test_a_line_that_was_cut_off_is_dropped_and_the_next_one_begins_anew(
     lines = await two_samples(tmp_path)
     path = tmp_path / "single-ann.jsonl"
     path.write_bytes(f"{lines[0]}\n{lines[1][:40]}é".encode()[:-1])
-    with SampleFiles(tmp_path) as files:
+    with EvalLogWriter(tmp_path) as files:
         assert [known_try.task for known_try in files.known("single:ann")] == ["a?"]
     assert path.read_text("utf-8") == f"{lines[0]}\n"
 
 
 async def test_what_failed_can_be_measured_again(tmp_path: Path) -> None:
     lines = await two_samples(tmp_path)
-    with SampleFiles(tmp_path) as files:
-        assert [known_try.task for known_try in files.known("single:ann", retry_faults=True)] == [
+    with EvalLogWriter(tmp_path) as files:
+        assert [known_try.task for known_try in files.known("single:ann", retry_errors=True)] == [
             "b?"
         ]
     assert (tmp_path / "single-ann.jsonl").read_text("utf-8") == f"{lines[1]}\n"
@@ -119,7 +119,10 @@ async def test_what_failed_can_be_measured_again(tmp_path: Path) -> None:
 async def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
     lines = await two_samples(tmp_path)
     (tmp_path / "single-ann.jsonl").write_text(f"{lines[0]}\n{{}}\n", "utf-8")
-    with SampleFiles(tmp_path) as files, pytest.raises(UsageError, match="line 2: expected a sam"):
+    with (
+        EvalLogWriter(tmp_path) as files,
+        pytest.raises(UsageError, match="line 2: expected a sam"),
+    ):
         files.known("single:ann")
 
 
@@ -130,31 +133,36 @@ async def test_a_line_that_says_no_strategy_is_of_the_one_that_its_file_is_named
     of_old = [{key: line[key] for key in line if key != "strategy"} for line in lines]
     text = "".join(f"{json.dumps(line)}\n" for line in of_old)
     (tmp_path / "conductor.jsonl").write_text(text, "utf-8")
-    with SampleFiles(tmp_path) as files:
+    with EvalLogWriter(tmp_path) as files:
         assert [known.task for known in files.known("conductor")] == ["a?", "b?"]
 
 
 async def test_another_evaluation_is_not_mixed_into_this_one(tmp_path: Path) -> None:
     await two_samples(tmp_path)
-    complaint = "its limit is 3, and this one's is 4; name a new"
-    with SampleFiles(tmp_path) as files, pytest.raises(UsageError, match=complaint):
+    complaint = "its limit is 3, expected 4; name a new"
+    with EvalLogWriter(tmp_path) as files, pytest.raises(UsageError, match=complaint):
         files.resume({**MANIFEST, "limit": 4})
 
 
 async def test_strategies_whose_names_make_one_file_are_kept_apart(tmp_path: Path) -> None:
     workers = [ScriptedWorker("a/b", "a"), ScriptedWorker("a b", "no")]
     cases = [case_of("a?", "a", workers)]
-    with SampleFiles(tmp_path) as files:
+    with EvalLogWriter(tmp_path) as files:
         files.resume(MANIFEST)
         evaluation = Evaluation(
-            ensemble_of(workers), cases, seed=0, concurrency=1, keep=files.keep, known=files.known
+            setup_of(workers),
+            cases,
+            seed=0,
+            concurrency=1,
+            on_sample=files.write_sample,
+            known=files.known,
         )
         for worker in ("a/b", "a b"):
             await evaluation.row(f"single:{worker}")
-    assert {sample_file(tmp_path, name).name for name in ("single:a/b", "single:a b")} == {
+    assert {samples_path(tmp_path, name).name for name in ("single:a/b", "single:a b")} == {
         "single-a-b.jsonl"
     }
-    with SampleFiles(tmp_path) as files:
+    with EvalLogWriter(tmp_path) as files:
         known = [files.known(f"single:{worker}") for worker in ("a/b", "a b", "a-b")]
     assert [[sample.right for sample in samples.values()] for samples in known] == [
         [True],
@@ -164,17 +172,17 @@ async def test_strategies_whose_names_make_one_file_are_kept_apart(tmp_path: Pat
 
 
 def test_a_pool_that_is_called_otherwise_is_no_other_evaluation(tmp_path: Path) -> None:
-    with SampleFiles(tmp_path / "out") as files:
-        files.resume(MANIFEST, called={"pool": "pool.toml"})
+    with EvalLogWriter(tmp_path / "out") as files:
+        files.resume(MANIFEST, names={"pool": "pool.toml"})
         begun = json.loads((tmp_path / "out" / "evaluation.json").read_text("utf-8"))
-        files.resume(MANIFEST, called={"pool": "renamed.toml"})
+        files.resume(MANIFEST, names={"pool": "renamed.toml"})
     assert begun["pool"] == "pool.toml"
 
 
 def test_an_evaluation_from_before_pools_were_written_down_goes_on(tmp_path: Path) -> None:
-    with SampleFiles(tmp_path / "out") as files:
+    with EvalLogWriter(tmp_path / "out") as files:
         write_json(tmp_path / "out" / "evaluation.json", {"version": 1, **MANIFEST})
-        files.resume(MANIFEST, called={"pool": "pool.toml"})
+        files.resume(MANIFEST, names={"pool": "pool.toml"})
     begun = json.loads((tmp_path / "out" / "evaluation.json").read_text("utf-8"))
     assert begun == {"version": 1, **MANIFEST}
 
@@ -185,16 +193,16 @@ def test_an_evaluation_that_is_damaged_is_told_with_what_to_do(
 ) -> None:
     (tmp_path / "evaluation.json").write_text(damaged, "utf-8")
     words = r"evaluation\.json: .*; name another directory"
-    with SampleFiles(tmp_path) as files, pytest.raises(UsageError, match=words):
+    with EvalLogWriter(tmp_path) as files, pytest.raises(UsageError, match=words):
         files.resume({"suite": "etudes"})
 
 
 def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Path) -> None:
-    with SampleFiles(tmp_path / "out") as files:
+    with EvalLogWriter(tmp_path / "out") as files:
         files.resume(MANIFEST, {"routerdc:a.json": "one"})
-    with SampleFiles(tmp_path / "out") as files:
+    with EvalLogWriter(tmp_path / "out") as files:
         files.resume(MANIFEST, {"routerdc:a.json": "one", "mine.py:answer": "two"})
-    with SampleFiles(tmp_path / "out") as files:
+    with EvalLogWriter(tmp_path / "out") as files:
         files.resume(MANIFEST)
         for changed in ("routerdc:a.json", "mine.py:answer"):
             with pytest.raises(UsageError, match=f"samples of '{changed}' from before"):
@@ -204,7 +212,7 @@ def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Pat
 def test_who_waited_for_another_evaluation_to_end_does_not_take_its_directory(
     tmp_path: Path,
 ) -> None:
-    with SampleFiles(tmp_path / "new") as first, SampleFiles(tmp_path / "new") as second:
+    with EvalLogWriter(tmp_path / "new") as first, EvalLogWriter(tmp_path / "new") as second:
         first.resume({"seed": 1})
-        with pytest.raises(UsageError, match="has another evaluation: its seed is 1"):
+        with pytest.raises(UsageError, match="holds another evaluation: its seed is 1"):
             second.resume({"seed": 2})

@@ -4,7 +4,12 @@ from pathlib import Path
 
 from podium.core.task import Task
 from podium.tasks import load_records
-from podium.tasks.agreement import Agreement, agreement, emptied, imported
+from podium.tasks.agreement import (
+    GraderAgreement,
+    empty_functions,
+    imported_packages,
+    measure_agreement,
+)
 from podium.tasks.graders import make_grader
 
 
@@ -12,14 +17,14 @@ def tasks_of(name: str, data: Path) -> list[Task]:
     return [record.to_task() for record in load_records(name, data=data)]
 
 
-def by_kind(rows: list[Agreement]) -> dict[str, Agreement]:
+def by_kind(rows: list[GraderAgreement]) -> dict[str, GraderAgreement]:
     return {row.what: row for row in rows}
 
 
 async def test_mathematics_is_tried_with_right_and_with_wrong_answers(data: Path) -> None:
     told: list[tuple[int, int]] = []
     rows = by_kind(
-        await agreement(
+        await measure_agreement(
             "math500", tasks_of("math500", data), watch=lambda done, of: told.append((done, of))
         )
     )
@@ -30,7 +35,7 @@ async def test_mathematics_is_tried_with_right_and_with_wrong_answers(data: Path
 
 
 async def test_programs_are_tried_whole_and_emptied(data: Path) -> None:
-    rows = by_kind(await agreement("humaneval", tasks_of("humaneval", data)))
+    rows = by_kind(await measure_agreement("humaneval", tasks_of("humaneval", data)))
     assert [(row.graded, row.mistakes) for row in rows.values()] == [(2, ()), (2, ())]
     assert rows["reference solution"].right
     assert not rows["emptied solution"].right
@@ -43,7 +48,7 @@ async def test_a_mistake_names_the_answer_and_the_reason() -> None:
         answer="def two(): return 3",
         grader=make_grader("code", "", {"check": "assert two() == 2, 'it is not two'"}),
     )
-    rows = by_kind(await agreement("own", [wrong]))
+    rows = by_kind(await measure_agreement("own", [wrong]))
     (mistake,) = rows["reference solution"].mistakes
     assert (mistake.task, mistake.given) == ("two", "def two(): return 3")
     assert "it is not two" in str(mistake.reason)
@@ -63,7 +68,7 @@ async def test_what_needs_a_package_that_is_not_there_is_not_run() -> None:
         answer="import no_such_package_anywhere",
         grader=make_grader("code", "", {"check": "import json"}),
     )
-    row = by_kind(await agreement("own", [lacking]))["reference solution"]
+    row = by_kind(await measure_agreement("own", [lacking]))["reference solution"]
     assert (row.graded, dict(row.missing)) == (0, {"no_such_package_anywhere": 1})
     assert row.document()["missing"] == {"no_such_package_anywhere": 1}
 
@@ -73,7 +78,7 @@ async def test_another_task_with_the_same_answer_is_passed_over() -> None:
         Task(id=name, question="?", answer=answer, grader=make_grader("math", answer, {}))
         for name, answer in (("a", "5"), ("b", "x = 5"), ("c", "7"))
     ]
-    rows = by_kind(await agreement("own", tasks))
+    rows = by_kind(await measure_agreement("own", tasks))
     assert (rows["another's"].graded, rows["another's"].mistakes) == (3, ())
 
 
@@ -82,9 +87,9 @@ def test_an_emptied_program_keeps_its_names() -> None:
         "import os\n\ndef f(x):\n    return x\n\nclass C:\n    def g(self):\n        return 1\n"
     )
     empty = "import os\n\ndef f(x):\n    pass\n\nclass C:\n\n    def g(self):\n        pass"
-    assert emptied(program) == empty
+    assert empty_functions(program) == empty
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
     program = "import os.path\ndef f():\n  from json import loads\n  from . import here"
-    assert list(imported(program)) == ["json", "os"]
+    assert list(imported_packages(program)) == ["json", "os"]

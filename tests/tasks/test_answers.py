@@ -3,41 +3,41 @@ from __future__ import annotations
 import pytest
 
 from podium.tasks.answers import (
-    Number,
+    ParsedNumber,
     chosen_letter,
-    final_answer,
+    extract_answer,
+    is_same_text,
+    normalise_text,
     only_number,
-    plain,
-    same_words,
     whole_number,
 )
 
 
 def test_the_answer_is_inside_the_last_pair_of_tags() -> None:
     reply = "<idea>maybe <answer>3</answer></idea>\n<Answer>\n 4 </ANSWER> so be it"
-    assert final_answer(reply, tagged=True) == "4"
+    assert extract_answer(reply, tagged=True) == "4"
 
 
 def test_without_tags_the_whole_reply_is_the_answer() -> None:
-    assert final_answer(" 4\n", tagged=False) == "4"
+    assert extract_answer(" 4\n", tagged=False) == "4"
 
 
 @pytest.mark.parametrize("reply", ["4", "<answer>4", "4</answer>", "</answer>4<answer>", ""])
 def test_where_tags_are_demanded_a_reply_without_a_pair_has_no_answer(reply: str) -> None:
-    assert final_answer(reply, tagged=True) is None
+    assert extract_answer(reply, tagged=True) is None
 
 
 def test_an_unclosed_tag_after_a_pair_does_not_hide_the_pair() -> None:
-    assert final_answer("<answer>4</answer><answer>5", tagged=True) == "4"
+    assert extract_answer("<answer>4</answer><answer>5", tagged=True) == "4"
 
 
 def test_plain_text_keeps_the_words_alone() -> None:
-    assert plain(' **The  Capital**. \n"') == "the capital"
+    assert normalise_text(' **The  Capital**. \n"') == "the capital"
 
 
 def test_an_answer_of_signs_alone_is_compared_as_it_is() -> None:
-    assert same_words("* ", "*")
-    assert not same_words(".", "*")
+    assert is_same_text("* ", "*")
+    assert not is_same_text(".", "*")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,6 @@ def test_a_percentage_may_be_meant_either_way_unless_both_are_written_so(
 
 
 def test_the_tolerance_is_a_share_of_the_reference() -> None:
-    assert Number(1000.9).is_close(Number(1000), 1e-3)
-    assert not Number(1001.1).is_close(Number(1000), 1e-3)
-    assert not Number(0.001).is_close(Number(0), 1e-3)
+    assert ParsedNumber(1000.9).is_close(ParsedNumber(1000), 1e-3)
+    assert not ParsedNumber(1001.1).is_close(ParsedNumber(1000), 1e-3)
+    assert not ParsedNumber(0.001).is_close(ParsedNumber(0), 1e-3)

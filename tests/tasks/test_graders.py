@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.tasks.answers import without_fence
+from podium.tasks.answers import strip_fence
+from podium.tasks.code_grader import same_output
 from podium.tasks.graders import make_grader
-from podium.tasks.programs import same_output
 
 ECHO: dict[str, Any] = {
     "tests": [{"input": "a\n", "output": "a\n"}, {"input": "b\n", "output": "b\n"}]
@@ -199,8 +199,8 @@ def test_outputs_are_compared_line_by_line_and_numbers_by_value() -> None:
 
 
 def test_a_program_without_a_fence_is_left_alone() -> None:
-    assert without_fence("print('```')") == "print('```')"
-    assert without_fence("Here:\n```\nprint(1)\n```\nDone.") == "print(1)\n"
+    assert strip_fence("print('```')") == "print('```')"
+    assert strip_fence("Here:\n```\nprint(1)\n```\nDone.") == "print(1)\n"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_a_hub_answers_or_does_not(
     error: Exception | None, answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(utils, "get_session", lambda: Session(error))
-    assert hub.answers() is answers
+    assert hub.is_hub_reachable() is answers
 
 
 def test_without_the_hub_its_clients_ask_nobody_until_it_is_over() -> None:
@@ -38,6 +38,6 @@ def test_without_the_hub_its_clients_ask_nobody_until_it_is_over() -> None:
         importlib.import_module(name) for name in ("huggingface_hub.constants", "datasets.config")
     ]
     before = [client.HF_HUB_OFFLINE for client in clients]
-    with hub.without():
+    with hub.hub_offline():
         assert all(client.HF_HUB_OFFLINE for client in clients)
     assert [client.HF_HUB_OFFLINE for client in clients] == before

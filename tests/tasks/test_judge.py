@@ -10,7 +10,7 @@ from podium.core.errors import BadReply, ConfigError, Unavailable
 from podium.core.pool import WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.worker import Worker
-from podium.tasks import loaded_suite, make_grader
+from podium.tasks import make_grader, read_suite
 
 
 class Opinion(Worker):
@@ -86,11 +86,11 @@ def test_a_task_names_its_judge_and_others_have_none(tmp_path: Path) -> None:
         {"question": "1 + 1?", "answer": 2, "grader": "number"},
     ]
     path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    loaded = loaded_suite(path, judge=Opinion("<verdict>right</verdict>"))
+    loaded = read_suite(path, judge=Opinion("<verdict>right</verdict>"))
     assert [task.judge for task in loaded.tasks] == ["opinion", "opinion", None]
-    without = loaded_suite(path)
+    without = read_suite(path)
     assert [task.question for task in without.tasks] == ["1 + 1?"]
-    assert "needs a worker that judges, and none was named" in without.left_out[0].reason
+    assert "needs a worker that judges, and none was named" in without.skipped[0].reason
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,9 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.tasks import sources as hub
-from podium.tasks.benchmarks import BENCHMARKS
-from podium.tasks.loaders import load_records, read_benchmark
+from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark
 from podium.tasks.readers import boxed
-from podium.tasks.record import TaskRecord
+from podium.tasks.records import TaskRecord
 
 LEVELS = {f"level {level}" for level in range(1, 6)}
 
@@ -307,8 +306,8 @@ def test_rows_that_cannot_be_graded_are_left_out_and_named(data: Path, tmp_path:
     (tmp_path / "test.jsonl").write_text("\n".join([good, bad, other]), "utf-8")
     reading = read_benchmark("gsm8k", data=tmp_path)
     assert [record.id for record in reading.records] == ["gsm8k/test/1", "gsm8k/test/3"]
-    (left_out,) = reading.left_out
-    assert str(left_out).endswith(
+    (skipped,) = reading.skipped
+    assert str(skipped).endswith(
         "test.jsonl, line 2: expected a last line `#### result` in the answer"
     )
     with pytest.raises(ConfigError, match="line 2: expected a last line"):
@@ -356,7 +355,7 @@ def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def hub_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "answers", lambda: True)
+    monkeypatch.setattr(hub, "is_hub_reachable", lambda: True)
 
 
 class Shelf(ModuleType):
@@ -430,7 +429,7 @@ def test_a_hub_that_does_not_answer_is_a_clear_error(
 
 def test_a_hub_that_is_out_of_reach_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
-    monkeypatch.setattr(hub, "answers", lambda: False)
+    monkeypatch.setattr(hub, "is_hub_reachable", lambda: False)
     with pytest.raises(ConfigError, match=r"it does not answer, and nothing.* --data DIR"):
         load_records("gsm8k")
 

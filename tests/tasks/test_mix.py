@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.tasks import Shares, TaskRecord, build_mix, paper_mix
+from podium.tasks import SplitShares, TaskRecord, build_mix, paper_mix
 
 SIZES = {"math500": 500, "mmlu": 900, "rlpr": 700, "livecodebench": 400}
 
@@ -28,7 +28,7 @@ def test_the_papers_mix_is_240_of_each_source() -> None:
 
 
 def test_without_a_size_the_smallest_training_share_sets_it() -> None:
-    assert build_mix(SOURCES, each=None).train == build_mix(SOURCES, each=240).train
+    assert build_mix(SOURCES, per_source=None).train == build_mix(SOURCES, per_source=240).train
 
 
 def test_what_is_kept_apart_is_a_fifth_and_a_fifth_of_each_source() -> None:
@@ -48,7 +48,7 @@ def test_a_seed_draws_the_same_tasks_however_they_are_sorted() -> None:
 def test_another_seed_draws_other_tasks_and_another_size_a_part_of_them() -> None:
     drawn = {seed: {task.id for task in build_mix(SOURCES, seed=seed).train} for seed in (1, 2)}
     assert drawn[1] != drawn[2]
-    assert {task.id for task in build_mix(SOURCES, seed=1, each=50).train} < drawn[1]
+    assert {task.id for task in build_mix(SOURCES, seed=1, per_source=50).train} < drawn[1]
 
 
 def test_the_first_draw_of_the_papers_seed_stays_what_it_is() -> None:
@@ -65,15 +65,15 @@ def test_the_sources_are_mixed() -> None:
 def test_a_shortage_names_the_source_and_what_it_has() -> None:
     said = r"241 problems of each source, and livecodebench has 240 to train on \(60% of its 400\)"
     with pytest.raises(ConfigError, match=said):
-        build_mix(SOURCES, each=241)
+        build_mix(SOURCES, per_source=241)
     with pytest.raises(ConfigError, match="at least one source"):
         build_mix({})
     with pytest.raises(ConfigError, match="add up to 1"):
-        build_mix(SOURCES, shares=Shares(0.6, 0.2, 0.1))
+        build_mix(SOURCES, shares=SplitShares(0.6, 0.2, 0.1))
 
 
 def test_a_mix_is_loaded_by_the_names_of_its_sources(data: Path) -> None:
-    mix = paper_mix(("math500", "mmlu:test", "gsm8k"), data=data, each=2)
+    mix = paper_mix(("math500", "mmlu:test", "gsm8k"), data=data, per_source=2)
     assert Counter(record.grader for record in mix.train) == {"math": 2, "letter": 2, "number": 2}
     with pytest.raises(ConfigError, match="rlpr_train"):
         paper_mix(("rlpr",), data=data / "math")

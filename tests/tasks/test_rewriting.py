@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from podium.tasks.agreement import near_misses, rewrite_answer
 from podium.tasks.mathematics import is_equal
-from podium.tasks.rewriting import near_misses, rewritings
 
 ANSWERS = [
     "\\frac{14}{3}",
@@ -28,12 +28,12 @@ ANSWERS = [
 
 
 def texts(answer: str, how: str) -> list[str]:
-    return [way.text for way in rewritings(answer) if way.how == how]
+    return [way.text for way in rewrite_answer(answer) if way.how == how]
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_a_rewriting_is_graded_as_the_answer_itself(answer: str) -> None:
-    for way in rewritings(answer):
+    for way in rewrite_answer(answer):
         assert await is_equal(way.text, answer), way
 
 
@@ -65,7 +65,7 @@ def test_only_what_has_no_order_is_put_in_another() -> None:
 
 def test_nothing_is_written_twice_or_as_it_was() -> None:
     for answer in ANSWERS:
-        written = [way.text for way in rewritings(answer)]
+        written = [way.text for way in rewrite_answer(answer)]
         assert answer not in written
         assert len(written) == len(set(written)) > 3
 

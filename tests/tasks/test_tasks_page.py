@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium.cli.eval_tables import agreement_table
-from podium.tasks import BENCHMARKS, GRADERS, NAMES, load_suite
+from podium.tasks import BENCHMARKS, GRADERS, NAMES, load_task_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text("utf-8")
@@ -20,7 +20,7 @@ def test_the_examples_of_own_tasks_load(language: str, count: int, tmp_path: Pat
     (example,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     path = tmp_path / f"mine.{language}"
     path.write_text(example, "utf-8")
-    assert len(load_suite(path)) == count
+    assert len(load_task_file(path)) == count
 
 
 def test_every_grader_and_every_suite_with_its_splits_is_told() -> None:

@@ -19,7 +19,7 @@ from podium.core.pool import Pool
 from podium.core.run import Round
 from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
-from podium.tasks.cluster import Library, Replies, Seats
+from podium.tasks.cluster import ActorPool, ReplyCacheActor, ReplyCacheSpec
 from podium.train import cluster as module
 from podium.train.ablations import recipe_scorer
 from podium.train.cluster import RayScorer, RemoteSetup, ScoringActor, ray_scorer
@@ -185,8 +185,8 @@ async def sessions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
 
 def seat_here(recipe: Recipe) -> SeatHere:
     """A seat in this process, with a library of its own; the recipe's file may be gone."""
-    library = Library(Replies(None, 1_000_000))
-    shelf = SimpleNamespace(get=Remote(library.get), keep=Remote(library.keep))
+    library = ReplyCacheActor(ReplyCacheSpec(None, 1_000_000))
+    shelf = SimpleNamespace(get=Remote(library.get), put=Remote(library.put))
     seat = ScoringActor(RemoteSetup(recipe, pool_settings(recipe)), shelf)
     return SeatHere(seat.perform)
 
@@ -196,7 +196,7 @@ async def test_a_seat_needs_no_file_of_the_pool_and_writes_nothing(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     pool, task = recipe_pool(recipe), task_of(recipe)
-    scorer = RayScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
+    scorer = RayScorer(ActorPool([seat_here(recipe)], EXCEPTIONS, hint=""))
     (tmp_path / "pool.toml").unlink()
     scores = await all_scored(scorer, pool, [Asked(text, task) for text in texts(pool)])
     assert [score.reward for score in scores] == [1.0, 0.5, 1.0, None, 0.0]
@@ -209,7 +209,7 @@ async def test_replies_that_seats_found_kept_are_counted_in_whatever_manner(
     recipe: Recipe,
 ) -> None:
     pool, task = recipe_pool(recipe), task_of(recipe)
-    scorer = RayScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
+    scorer = RayScorer(ActorPool([seat_here(recipe)], EXCEPTIONS, hint=""))
     for _ in range(3):
         await scorer.score(texts(pool)[0], task, pool)
     assert scorer.replies == {"hits": 2, "misses": 1}
@@ -223,7 +223,7 @@ async def test_what_training_is_held_against_is_scored_by_no_switch_of_the_recip
 ) -> None:
     recipe = make_recipe(tmp_path, overrides=["prompt.access=binary", "reward.wrong=0.25"])
     pool, task = recipe_pool(recipe), task_of(recipe)
-    scorer = RayScorer(Seats([seat_here(recipe)], EXCEPTIONS, lost=""))
+    scorer = RayScorer(ActorPool([seat_here(recipe)], EXCEPTIONS, hint=""))
     text = write(Workflow((Step("two", "Add"), Step("two", "Again", (0,)))), pool)
     assert (await scorer.score(text, task, pool)).valid is False
     assert (await scorer.plain.score(text, task, pool)).reward == 0.5

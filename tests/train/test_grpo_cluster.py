@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from podium.tasks.cluster import Library, Replies, Seats
+from podium.tasks.cluster import ActorPool, ReplyCacheActor, ReplyCacheSpec
 from podium.train.cluster import RayScorer, RemoteSetup, ScoringActor
 from podium.train.recipe import Recipe
 from support.ray_cluster import EXCEPTIONS, Gone, Remote, SeatHere
@@ -35,10 +35,10 @@ async def gone(*_: object) -> None:
 @contextmanager
 def one_seat_and_one_that_is_gone(recipe: Recipe) -> Iterator[RayScorer]:
     assert recipe.run.ray == "auto"
-    library = Library(Replies(None, 1_000_000))
-    shelf = SimpleNamespace(get=Remote(library.get), keep=Remote(library.keep))
+    library = ReplyCacheActor(ReplyCacheSpec(None, 1_000_000))
+    shelf = SimpleNamespace(get=Remote(library.get), put=Remote(library.put))
     here = SeatHere(ScoringActor(RemoteSetup(recipe, None), shelf).perform)
-    yield RayScorer(Seats([SeatHere(gone), here], EXCEPTIONS, lost=""))
+    yield RayScorer(ActorPool([SeatHere(gone), here], EXCEPTIONS, hint=""))
 
 
 def test_a_training_whose_plans_are_scored_elsewhere_comes_to_the_same_conductor(

@@ -19,10 +19,10 @@ from podium.cli.output import ExitCode, echo, echo_error, echo_json
 from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
-    from podium.evals.report import EvalSpec, Report
-    from podium.evals.sample import Variant
+    from podium.evals.comparison import Comparison
+    from podium.evals.report import EvalReport, EvalSpec
+    from podium.evals.sample import EtudeVariant
     from podium.evals.suite_file import SuiteFile, VariantTable
-    from podium.evals.tables.comparison import Comparison
 
 REPORT: Final = "report"
 DEFAULT_STRATEGIES: Final = ("conductor",)
@@ -125,17 +125,17 @@ def run(
     The études are unseen, with pools described in words that no training has seen. Their workers
     come from --pool, are perfect with --oracle, else are the embedded pool's. Runs are not stored.
     """
-    from podium.evals.suite_file import file_for, overruled
+    from podium.evals.suite_file import override, suite_file_for
 
-    file = file_for(suite)
-    etudes = overruled(
+    file = suite_file_for(suite)
+    etudes = override(
         file.etudes,
         shapes=tuple(shapes.split(",")) if shapes else None,
         pool_order=pool_order,
         drop_one=drop_one,
         flaky=flaky,
     )
-    file = overruled(
+    file = override(
         file,
         strategies=None if strategy is None else tuple(filter(None, strategy.split(","))),
         data=data,
@@ -187,18 +187,18 @@ def _spec(file: SuiteFile, *, retry_faults: bool) -> EvalSpec:
         variant=_variant(file.etudes),
         repeats=file.repeats,
         cap_usd=file.budget_usd,
-        retry_faults=retry_faults,
+        retry_errors=retry_faults,
         judge=file.judge,
         conductor=file.conductor,
         untrained=file.untrained,
     )
 
 
-def _measure(session: EvalSession, spec: EvalSpec) -> Report:
-    from podium.evals.report import reported
+def _measure(session: EvalSession, spec: EvalSpec) -> EvalReport:
+    from podium.evals.report import run_eval
 
     return session.run(
-        lambda resources: reported(
+        lambda resources: run_eval(
             resources.ensemble,
             replace(
                 spec,
@@ -206,9 +206,9 @@ def _measure(session: EvalSession, spec: EvalSpec) -> Report:
                 repeats=spec.repeats or resources.tries,
                 pool=session.pool,
             ),
-            watch=resources.watch,
-            files=resources.files,
-            perform=resources.perform,
+            on_progress=resources.watch,
+            log=resources.files,
+            run_sample=resources.perform,
         )
     )
 
@@ -224,27 +224,27 @@ def _check_distributable(spec: EvalSpec) -> None:
         raise UsageError("judges and recorded workers run on this machine only; leave out --ray")
 
 
-def _variant(table: VariantTable) -> Variant:
-    from podium.evals.report import shapes_of
-    from podium.evals.sample import Variant
+def _variant(table: VariantTable) -> EtudeVariant:
+    from podium.evals.report import parse_shapes
+    from podium.evals.sample import EtudeVariant
 
-    variant = Variant(
+    variant = EtudeVariant(
         shuffled=table.pool_order == "shuffled",
         drop_one=bool(table.drop_one),
         flaky=table.flaky or 0.0,
     )
-    return replace(variant, shapes=shapes_of(table.shapes)) if table.shapes else variant
+    return replace(variant, shapes=parse_shapes(table.shapes)) if table.shapes else variant
 
 
-def _print_report(report: Report, session: EvalSession, *, as_json: bool) -> None:
+def _print_report(report: EvalReport, session: EvalSession, *, as_json: bool) -> None:
     """Print the table, write it beside the samples, and say what failed."""
-    from podium.evals.tables.text_table import notes, rows_table
+    from podium.evals.text_table import notes, rows_table
 
     session.write_summary(report.document())
-    print_left_out(report.left_out)
-    for problem in report.problems:
+    print_left_out(report.skipped)
+    for problem in report.errors:
         echo_error(
-            f"{problem.strategy}: {problem.at_fault} failed in {problem.count} samples, first "
+            f"{problem.strategy}: {problem.error_source} failed in {problem.count} samples, first "
             f"with: {problem.first}"
         )
     if as_json:
@@ -315,9 +315,9 @@ def compare(
 
     Both need the same suite, limit and seed; they may differ in pool or training, for example.
     """
-    from podium.evals.tables.comparison import compared
+    from podium.evals.comparison import compare_directories
 
-    comparison = compared(first, second, strategy)
+    comparison = compare_directories(first, second, strategy)
     if json:
         echo_json(comparison.document())
     else:
@@ -335,7 +335,7 @@ def compare(
 
 
 def _describe_comparison(comparison: Comparison, names: tuple[str, str]) -> str:
-    from podium.evals.tables.text_table import shares_table
+    from podium.evals.text_table import shares_table
 
     difference = comparison.difference
     rows = [

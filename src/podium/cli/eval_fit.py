@@ -14,8 +14,8 @@ from podium.cli.options import with_option_groups
 from podium.cli.output import echo, echo_json
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
-    from podium.evals.strategies.folds import Folded
-    from podium.evals.strategies.learned import Learned
+    from podium.evals.strategies.cross_validation import CrossValidation
+    from podium.evals.strategies.learned import LearnedStrategy
 
 Encoder = Annotated[
     str | None,
@@ -72,7 +72,7 @@ def fit(
     worker. Measure the result with: podium eval run SUITE --strategy STRATEGY:FILE.
     """
     from podium.evals.strategies.fit import fit as fit_strategy
-    from podium.evals.strategies.fit import training_cases, training_suite
+    from podium.evals.strategies.fit import load_training_cases, training_suite
     from podium.evals.strategies.learned import write_learned
 
     name = training_suite(suite)
@@ -86,8 +86,8 @@ def fit(
         keeps_replies=not fresh,
     )
 
-    async def learn(resources: EvalResources) -> Learned:
-        cases, left_out = training_cases(
+    async def learn(resources: EvalResources) -> LearnedStrategy:
+        cases, left_out = load_training_cases(
             name, resources.ensemble.pool, data=data, limit=limit, seed=seed or 0
         )
         print_left_out(left_out)
@@ -100,7 +100,7 @@ def fit(
             concurrency=resources.concurrency,
             repeats=repeats or resources.tries,
             encoder=encoder,
-            watch=resources.watch,
+            on_progress=resources.watch,
         )
 
     learned = session.run(learn)
@@ -163,7 +163,7 @@ def cross_validate(
     if json:
         echo_json(document)
     if file is not None:
-        from podium.evals.written import write_json
+        from podium.evals.log import write_json
 
         write_json(file, document)
 
@@ -176,9 +176,9 @@ def _cross_validate(
     folds: int,
     repeats: int | None,
     encoder: str | None,
-) -> Folded:
+) -> CrossValidation:
     from podium.evals.report import EvalSpec
-    from podium.evals.strategies.folds import cross_validated
+    from podium.evals.strategies.cross_validation import cross_validate
 
     spec = EvalSpec(
         suite=session.suite,
@@ -188,10 +188,10 @@ def _cross_validate(
         seed=seed,
     )
 
-    async def measure(resources: EvalResources) -> Folded:
-        cases, left_out = spec.posed(resources.ensemble)
+    async def measure(resources: EvalResources) -> CrossValidation:
+        cases, left_out = spec.load_cases(resources.ensemble)
         print_left_out(left_out)
-        return await cross_validated(
+        return await cross_validate(
             resources.ensemble,
             cases,
             session.strategies,
@@ -200,7 +200,7 @@ def _cross_validate(
             concurrency=resources.concurrency,
             repeats=repeats or resources.tries,
             encoder=encoder,
-            watch=resources.watch,
+            on_progress=resources.watch,
         )
 
     return session.run(measure)

@@ -32,11 +32,11 @@ from podium.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.config import Settings, WorkerSettings
-    from podium.evals.cluster import SpreadPerformer
-    from podium.evals.ensemble import Ensemble
-    from podium.evals.evaluation import Keep, Watch
-    from podium.evals.written import SampleFiles
-    from podium.tasks.reading import LeftOut
+    from podium.evals.cluster import ClusterSampleRunner
+    from podium.evals.evaluation import ProgressCallback, SampleCallback
+    from podium.evals.log import EvalLogWriter
+    from podium.evals.setup import EvalSetup
+    from podium.tasks.records import SkippedLine
     from podium.workers.cached import ReplyCache
 
 CONCURRENCY: Final = {"transformers": 32, "llamacpp": 4}
@@ -57,17 +57,17 @@ class EvalResources:
     """What an evaluation runs with. `perform` runs it on other machines; `tries` is the number of
     recorded answers per task."""
 
-    ensemble: Ensemble
+    ensemble: EvalSetup
     concurrency: int
-    watch: Watch
-    files: SampleFiles | None = None
-    perform: SpreadPerformer | None = None
+    watch: ProgressCallback
+    files: EvalLogWriter | None = None
+    perform: ClusterSampleRunner | None = None
     tries: int = 1
 
     @property
-    def keep(self) -> Keep | None:
+    def keep(self) -> SampleCallback | None:
         """The function that writes samples, if they are written."""
-        return None if self.files is None else self.files.keep
+        return None if self.files is None else self.files.write_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class EvalSession:
 
     def run(self, measure: Callable[[EvalResources], Awaitable[Result]]) -> Result:
         """Check the suite's name, open the resources, measure, and show the progress."""
-        from podium.evals.written import SampleFiles
+        from podium.evals.log import EvalLogWriter
 
         check_suite_name(self.suite)  # before anything is downloaded
 
@@ -105,13 +105,13 @@ class EvalSession:
                 stack.enter_context(redirect_stdout(sys.stderr))
                 files = None
                 if self.output is not None:
-                    files = stack.enter_context(SampleFiles(self.output))
+                    files = stack.enter_context(EvalLogWriter(self.output))
                     await self._lock(self.output, stack)
-                    stack.callback(files.forget_unless_begun)
+                    stack.callback(files.remove_if_unused)
                 resources = await self._open(stack)
                 result = await measure(replace(resources, files=files))
             performer = resources.perform or resources.ensemble
-            _print_calls(performer.asked.total())
+            _print_calls(performer.calls.total())
             return result
 
         try:
@@ -133,7 +133,7 @@ class EvalSession:
                 )
             recorded = recorded_pool(self.suite, data=self.data)
             return EvalResources(
-                ensemble=recorded.ensemble,
+                ensemble=recorded.setup,
                 concurrency=self.concurrency or DEFAULT_CONCURRENCY,
                 watch=stack.enter_context(_progress()),
                 tries=recorded.tries,
@@ -145,14 +145,14 @@ class EvalSession:
         cluster = await self._cluster(settings, stack)
         return EvalResources(
             ensemble=ensemble,
-            concurrency=self._concurrency(settings) * (cluster.seats if cluster else 1),
+            concurrency=self._concurrency(settings) * (cluster.actors if cluster else 1),
             watch=stack.enter_context(_progress()),
             perform=cluster,
         )
 
     def write_summary(self, document: dict[str, Any]) -> None:
         """Write the table beside the samples, if they are written."""
-        from podium.evals.written import SUMMARY, write_json
+        from podium.evals.log import SUMMARY, write_json
 
         if self.output is not None:
             write_json(self.output / SUMMARY, document)
@@ -160,7 +160,7 @@ class EvalSession:
     def write_table(self, file: Path, found: Mapping[str, Any], *, seed: int) -> None:
         """Write a table with its seed, pool and date, to its file and beside the samples."""
         from podium.core.run import timestamp
-        from podium.evals.written import write_json
+        from podium.evals.log import write_json
 
         document = {
             **found,
@@ -177,7 +177,7 @@ class EvalSession:
         """The name of the pool's file, or `embedded`; None with perfect workers, and where a
         configuration, the environment or the suite names the workers."""
         from podium.config.sources import EMBEDDED_POOL
-        from podium.evals.written import EMBEDDED
+        from podium.evals.log import EMBEDDED
 
         file = self._pool_file
         if file == EMBEDDED_POOL:
@@ -211,9 +211,9 @@ class EvalSession:
 
     def _used_settings(self, settings: Settings) -> Settings:
         """Remove the workers whose weights are not needed."""
-        from podium.evals.strategies import PLANNED
+        from podium.evals.strategies import NEEDS_CONDUCTOR
 
-        planned = any(name.partition(":")[0] in PLANNED for name in self.strategies)
+        planned = any(name.partition(":")[0] in NEEDS_CONDUCTOR for name in self.strategies)
         conductor = settings.conductor
         return replace(
             settings,
@@ -229,37 +229,39 @@ class EvalSession:
             return GPU_CONCURRENCY
         return min(CONCURRENCY.get(name, DEFAULT_CONCURRENCY) for name in providers)
 
-    async def _cluster(self, settings: Settings, stack: AsyncExitStack) -> SpreadPerformer | None:
+    async def _cluster(
+        self, settings: Settings, stack: AsyncExitStack
+    ) -> ClusterSampleRunner | None:
         """Connect to the Ray cluster, if one is given."""
         if self.ray is None:
             return None
-        from podium.evals.cluster import Opening, spread
-        from podium.tasks.cluster import Replies
+        from podium.evals.cluster import SetupSpec, open_cluster
+        from podium.tasks.cluster import ReplyCacheSpec
 
-        opening = Opening(
+        opening = SetupSpec(
             settings=settings,
             seed=self.seed,
             oracle=self.oracle,
             untrained=self._baseline_worker(settings),
             flaky=self.flaky,
         )
-        replies = Replies(self._replies, CACHE_BYTES)
-        return await stack.enter_async_context(spread(self.ray, opening, replies))
+        replies = ReplyCacheSpec(self._replies, CACHE_BYTES)
+        return await stack.enter_async_context(open_cluster(self.ray, opening, replies))
 
     @property
     def _replies(self) -> Path | None:
-        from podium.evals.written import REPLIES
+        from podium.evals.log import REPLIES
 
         if self.cache is not None or not self.keeps_replies:
             return self.cache
         return (self.output or cache_dir() / "evaluations") / REPLIES
 
     @asynccontextmanager
-    async def _ensemble(self, settings: Settings, cache: ReplyCache) -> AsyncIterator[Ensemble]:
+    async def _ensemble(self, settings: Settings, cache: ReplyCache) -> AsyncIterator[EvalSetup]:
         """Open the ensemble."""
-        from podium.evals.ensemble import opened
+        from podium.evals.setup import open_setup
 
-        async with opened(
+        async with open_setup(
             settings,
             os.environ,
             cache=cache,
@@ -277,7 +279,7 @@ class EvalSession:
 
     async def _lock(self, directory: Path, stack: AsyncExitStack) -> None:
         """Lock the directory: two evaluations at once in it would repeat every call."""
-        from podium.evals.written import LOCK
+        from podium.evals.log import LOCK
 
         try:
             async with asyncio.timeout(LOCK_SECONDS):
@@ -291,13 +293,13 @@ class EvalSession:
 def check_suite_name(name: str) -> None:
     """Raise `ConfigError` for an unknown suite."""
     from podium.evals.recorded import is_recorded
-    from podium.tasks.loaders import benchmark_named
-    from podium.tasks.own import ENDINGS
+    from podium.tasks.benchmarks import resolve_benchmark
+    from podium.tasks.records import ENDINGS
     from podium.tasks.suites import NAMES
 
     kind = name.partition(":")[0]
     is_known = kind in NAMES or Path(name).suffix in ENDINGS or is_recorded(name)
-    if not is_known and benchmark_named(kind) is None:
+    if not is_known and resolve_benchmark(kind) is None:
         raise ConfigError(
             f"suite not found: {name!r}; expected one of {', '.join(NAMES)}, or the path of a "
             f"{' or '.join(ENDINGS)} file"
@@ -313,7 +315,7 @@ def _has_gpu() -> bool:
 
 
 @contextmanager
-def _progress() -> Iterator[Watch]:
+def _progress() -> Iterator[ProgressCallback]:
     """Show a bar for each strategy on a terminal, else a line when it is done."""
     if not is_terminal(sys.stderr):
         yield _print_when_done
@@ -353,13 +355,13 @@ DEFAULT_LIMIT: Final = 100
 def default_limit(suite: str) -> int | None:
     """Return how many tasks of a suite to measure by default; None for all."""
     from podium.evals.recorded import is_recorded
-    from podium.tasks.own import ENDINGS
+    from podium.tasks.records import ENDINGS
 
     is_whole = Path(suite).suffix in ENDINGS or is_recorded(suite)
     return None if is_whole else DEFAULT_LIMIT
 
 
-def print_left_out(lines: Iterable[LeftOut]) -> None:
+def print_left_out(lines: Iterable[SkippedLine]) -> None:
     """Name the lines of a suite's file that are not tasks."""
     for line in lines:
         echo_error(f"left out: {line}")

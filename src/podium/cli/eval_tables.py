@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from podium._util.lab import lab_extra
 from podium._version import __version__
 from podium.cli import eval_options, options
 from podium.cli.eval_session import EvalSession
@@ -18,8 +19,8 @@ from podium.cli.options import with_option_groups
 from podium.cli.output import ExitCode, echo, echo_error, echo_json
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
-    from podium.evals.tables.evolved import Learner
-    from podium.tasks.agreement import Agreement
+    from podium.tasks.agreement import GraderAgreement
+    from podium_lab.evals.evolved_table import Learner
     from podium_lab.evolution.results import EvolvedResult
 
 GRADED_SUITES: Final = (
@@ -67,12 +68,14 @@ def etudes_table(
     the same unseen études, and for each target whether it was met.
     """
     from podium._util.lab import ETUDES
-    from podium.evals.tables.etudes import MAIN, measure_etudes
-    from podium.evals.tables.text_table import bars_table, notes, rows_table
-    from podium.evals.tables.training import read_trainings
-    from podium.tasks.suites import USUAL_ETUDES
+    from podium.evals.text_table import notes, rows_table
+    from podium.tasks.suites import DEFAULT_ETUDES
 
-    trainings = read_trainings(training or ())
+    with lab_extra():
+        from podium_lab.evals.etudes_table import MAIN, measure_etudes, requirements_table
+        from podium_lab.evals.training_cost import read_training_cost
+
+    trainings = read_training_cost(training or ())
     session = EvalSession(
         options=pool,
         suite=ETUDES,
@@ -86,17 +89,28 @@ def etudes_table(
     table = session.run(
         lambda resources: measure_etudes(
             resources.ensemble,
-            n=limit or USUAL_ETUDES,
+            n=limit or DEFAULT_ETUDES,
             seed=seed or 0,
             concurrency=resources.concurrency,
             training=trainings,
-            watch=resources.watch,
-            keep=resources.keep,
+            on_progress=resources.watch,
+            on_sample=resources.keep,
         )
     )
     session.write_table(file, table.document(), seed=seed or 0)
     rows = list(table.all_rows())
-    echo("\n".join([rows_table(rows), *notes(rows), "", bars_table(table.bars()), "", str(file)]))
+    echo(
+        "\n".join(
+            [
+                rows_table(rows),
+                *notes(rows),
+                "",
+                requirements_table(table.requirements()),
+                "",
+                str(file),
+            ]
+        )
+    )
 
 
 @with_option_groups
@@ -125,12 +139,19 @@ def evolved_table(
     parameters and rollouts of each training run.
     """
     from podium._util.lab import ETUDES
-    from podium.evals.tables.evolved import BEST_SINGLE, CONDUCTOR, measure_evolved
-    from podium.evals.tables.text_table import learners_table, notes
-    from podium.evals.tables.training import read_trainings
-    from podium.tasks.suites import USUAL_ETUDES
+    from podium.evals.text_table import notes
+    from podium.tasks.suites import DEFAULT_ETUDES
 
-    metrics = read_trainings(training or ())
+    with lab_extra():
+        from podium_lab.evals.evolved_table import (
+            BEST_SINGLE,
+            CONDUCTOR,
+            learners_table,
+            measure_evolved,
+        )
+        from podium_lab.evals.training_cost import read_training_cost
+
+    metrics = read_training_cost(training or ())
     coordinators = read_coordinators(trainings)
     session = EvalSession(
         options=pool,
@@ -145,12 +166,12 @@ def evolved_table(
         lambda resources: measure_evolved(
             resources.ensemble,
             coordinators,
-            n=limit or USUAL_ETUDES,
+            n=limit or DEFAULT_ETUDES,
             seed=seed or 0,
             concurrency=resources.concurrency,
             conductor=metrics,
-            watch=resources.watch,
-            keep=resources.keep,
+            on_progress=resources.watch,
+            on_sample=resources.keep,
         )
     )
     session.write_table(file, table.document(), seed=seed or 0)
@@ -161,15 +182,15 @@ def evolved_table(
 def read_coordinators(directories: Sequence[Path]) -> tuple[Learner, ...]:
     """Read the coordinators, each named by how its recipe differs from the first one's, and by its
     directory where that is not enough."""
-    from podium._util.lab import lab_extra
-    from podium.evals.tables.training import each_once
+    with lab_extra():
+        from podium_lab.evals.training_cost import require_distinct
 
     with lab_extra():
         from podium_lab.evolution.results import read_evolved
 
     found = [read_evolved(directory) for directory in directories]
     names = [", ".join(("evolved", *_differences(left, found[0]))) for left in found]
-    places = each_once(directories)
+    places = require_distinct(directories)
     alike: dict[str, list[Path]] = {}
     for name, place in zip(names, places, strict=True):
         alike.setdefault(name, []).append(place)
@@ -194,14 +215,15 @@ def shortest_tail(place: Path, places: Sequence[Path]) -> Path:
 
 
 def _learner(name: str, directory: Path, left: EvolvedResult) -> Learner:
-    from podium.evals.tables.evolved import Learner
-    from podium.evals.tables.training import read_trainings
+    with lab_extra():
+        from podium_lab.evals.evolved_table import Learner
+        from podium_lab.evals.training_cost import read_training_cost
 
     note = f"interrupted after {left.steps} of {left.planned} training steps"
     return Learner(
         name,
         f"evolved:{left.coordinator}",
-        replace(read_trainings([directory]), parameters=left.parameters),
+        replace(read_training_cost([directory]), parameters=left.parameters),
         "" if left.is_finished else note,
     )
 
@@ -239,7 +261,7 @@ def graders(
     programs. Wrong are the answers of other tasks, near misses, and programs with empty functions.
     No worker is called. Programs whose packages are not installed are not run.
     """
-    from podium.evals.written import write_json
+    from podium.evals.log import write_json
 
     rows, unavailable = asyncio.run(_grade_suites(suites or GRADED_SUITES, data, limit, seed))
     document = _document(rows, unavailable)
@@ -255,33 +277,33 @@ def graders(
 
 async def _grade_suites(
     names: Sequence[str], data: Path | None, limit: int | None, seed: int
-) -> tuple[list[Agreement], dict[str, str]]:
+) -> tuple[list[GraderAgreement], dict[str, str]]:
     """Return the rows of every suite that loads, and the errors of the others."""
     from podium.core.errors import PodiumError
-    from podium.tasks import loaded_suite
-    from podium.tasks.agreement import agreement
+    from podium.tasks import read_suite
+    from podium.tasks.agreement import measure_agreement
 
     rows = []
     unavailable = {}
     for name in names:
         try:
-            loaded = loaded_suite(name, data=data, limit=limit, seed=seed)
+            loaded = read_suite(name, data=data, limit=limit, seed=seed)
         except PodiumError as error:
             unavailable[name] = str(error)
             echo_error(f"{name}: {error}")
             continue
-        for line in loaded.left_out:
+        for line in loaded.skipped:
             echo_error(str(line))
 
         def show_progress(done: int, total: int, name: str = name) -> None:
             if done == total or done % PROGRESS_INTERVAL == 0:
                 echo_error(f"{name}: {done} of {total} answers graded")
 
-        rows += await agreement(name, loaded.tasks, seed=seed, watch=show_progress)
+        rows += await measure_agreement(name, loaded.tasks, seed=seed, watch=show_progress)
     return rows, unavailable
 
 
-def _document(rows: Sequence[Agreement], unavailable: dict[str, str]) -> dict[str, Any]:
+def _document(rows: Sequence[GraderAgreement], unavailable: dict[str, str]) -> dict[str, Any]:
     from podium.core.run import timestamp
 
     return {
@@ -294,7 +316,7 @@ def _document(rows: Sequence[Agreement], unavailable: dict[str, str]) -> dict[st
 
 def agreement_table(document: dict[str, Any]) -> str:
     """Format the results as a table."""
-    from podium.evals.tables.text_table import markdown
+    from podium.evals.text_table import markdown
 
     cells = [
         (
@@ -310,7 +332,7 @@ def agreement_table(document: dict[str, Any]) -> str:
     return markdown(("suite", "answers", "are", "graded", "mistakes", "not run"), cells)
 
 
-def _mistakes(rows: Sequence[Agreement]) -> list[str]:
+def _mistakes(rows: Sequence[GraderAgreement]) -> list[str]:
     lines = []
     for row in rows:
         for mistake in row.mistakes[:MISTAKES_SHOWN]:

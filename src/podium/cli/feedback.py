@@ -197,10 +197,10 @@ def _print_grades(graded: GradingResult, *, json: bool) -> None:
 
 
 def _records(tasks: Path | None, judge: Worker | None) -> list[TaskRecord]:
-    from podium.tasks.own import read_own
+    from podium.tasks.records import read_task_file
 
     assert tasks is not None, "checked before"
-    return list(read_own(tasks, judge).whole().records)
+    return list(read_task_file(tasks, judge).whole().records)
 
 
 def _worker(settings: Settings, name: str) -> WorkerSettings:

@@ -154,10 +154,10 @@ def router(
     if output is not None:
         values.append(f"router.output={json_format.dumps(str(output.absolute()))}")
     read = read_router_recipe(recipe, values)
-    from podium.tasks.sources import optional  # slow to import
+    from podium.tasks.sources import import_optional  # slow to import
 
     for package in read.packages:
-        optional(package, "training a router", extra="router")
+        import_optional(package, "training a router", extra="router")
     from podium.train.router import load_outcomes, train_router
 
     evidence = load_outcomes(read)  # before anything is downloaded

@@ -88,7 +88,7 @@ def write_training_data(
 
 
 def _collect(sources: DataSources, length: Length) -> tuple[RunDataset, Counter[str]]:
-    from podium.evals.written import judged_samples
+    from podium.evals.log import read_judged_runs
     from podium.train.run_data import RunDataset, judged_runs
 
     dataset, left_out = RunDataset(Prompt(length=length)), Counter[str]()
@@ -100,7 +100,7 @@ def _collect(sources: DataSources, length: Length) -> tuple[RunDataset, Counter[
     if sources.runs:
         run_with_store(sources.config, collect)
     for directory in sources.evaluations:
-        for judged in judged_samples(directory, left_out):
+        for judged in read_judged_runs(directory, left_out):
             dataset.take(judged)
     return dataset, left_out
 

@@ -1,15 +1,11 @@
-"""An evaluation spread over a Ray cluster: the same samples, performed on other machines.
+"""Run the samples of an evaluation on the machines of a Ray cluster.
 
-    async with spread("auto", opening, replies) as cluster:
-        evaluation = Evaluation(..., perform=cluster, concurrency=cluster.seats * 8)
+    async with open_cluster("auto", spec, replies) as cluster:
+        evaluation = Evaluation(..., run_sample=cluster, concurrency=cluster.actors * 8)
 
-What must be measured, what is written and what it comes to stays in this process. The cluster has
-*seats*, a process for each CPU, each with workers of its own; a seat that is lost with its
-machine loses nothing, since what it had not handed over is given to another. Kept replies are on
-this machine, and every seat asks for them here before it asks a worker.
-
-Limits of a worker hold for each seat by itself. How a cluster is joined, and what its machines
-need, is `podium.cluster`.
+This process decides what to run and writes the results. Each actor has its own workers, and their
+rate limits hold per actor. The reply cache stays on this machine. Samples of a lost actor are run
+by another one. `podium.tasks.cluster` connects to Ray.
 """
 
 from __future__ import annotations
@@ -23,19 +19,19 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from podium.config import Settings, WorkerSettings
-from podium.evals.ensemble import Ensemble, opened
-from podium.evals.evaluation import Performed, Performer
+from podium.evals.evaluation import SampleResult, SampleRunner
 from podium.evals.sample import Case
-from podium.tasks.cluster import BorrowedReplies, Replies, Seats, taken
+from podium.evals.setup import EvalSetup, open_setup
+from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 
-WHAT_IS_LEFT: Final = (
-    "what was measured is kept: start the cluster again and run the same command to go on"
+RESUME_HINT: Final = (
+    "finished samples are kept: start the cluster again and repeat the command to resume"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """What it takes to open the same ensemble elsewhere."""
+class SetupSpec:
+    """What an actor needs to open the same setup."""
 
     settings: Settings
     seed: int
@@ -44,77 +40,76 @@ class Opening:
     flaky: float = 0.0
 
 
-class HandedOver(NamedTuple):
-    """What a seat has done, and the calls that it made since it last said so, by worker."""
+class ActorResult(NamedTuple):
+    """A sample, and the actor's calls by worker since its last result."""
 
-    performed: Performed
-    asked: Counter[str]
+    result: SampleResult
+    calls: Counter[str]
 
 
-class Seat:
-    """A process on some machine of the cluster. Its workers are connected with the first task."""
+class EvalActor:
+    """A process of the cluster that runs samples. Its workers are connected with the first one."""
 
-    def __init__(self, opening: Opening, library: Any) -> None:
-        self._opening = opening
-        self._library = library
+    def __init__(self, spec: SetupSpec, cache: Any) -> None:
+        self._spec = spec
+        self._cache = cache
         self._stack = AsyncExitStack()
-        self._opened: asyncio.Task[tuple[Ensemble, Performer]] | None = None
-        self._told = Counter[str]()
+        self._opened: asyncio.Task[tuple[EvalSetup, SampleRunner]] | None = None
+        self._reported = Counter[str]()
 
-    async def perform(self, name: str, case: Case, repeat: int) -> HandedOver:
-        """Have the strategy answer the task, and grade it."""
+    async def perform(self, name: str, case: Case, repeat: int) -> ActorResult:
+        """Run a sample."""
         if self._opened is None:
             self._opened = asyncio.create_task(self._open())
-        ensemble, performer = await asyncio.shield(self._opened)
-        performed = await performer(name, case, repeat)
-        asked = ensemble.asked - self._told
-        self._told = ensemble.asked.copy()
-        return HandedOver(performed, asked)
+        setup, run_sample = await asyncio.shield(self._opened)
+        result = await run_sample(name, case, repeat)
+        calls = setup.calls - self._reported
+        self._reported = setup.calls.copy()
+        return ActorResult(result, calls)
 
-    async def _open(self) -> tuple[Ensemble, Performer]:
-        opening = self._opening
-        ensemble = await self._stack.enter_async_context(
-            opened(
-                opening.settings,
+    async def _open(self) -> tuple[EvalSetup, SampleRunner]:
+        spec = self._spec
+        setup = await self._stack.enter_async_context(
+            open_setup(
+                spec.settings,
                 os.environ,
-                cache=BorrowedReplies(self._library),
-                oracle=opening.oracle,
-                untrained=opening.untrained,
+                cache=RemoteReplyCache(self._cache),
+                oracle=spec.oracle,
+                untrained=spec.untrained,
             )
         )
-        if opening.flaky:
-            ensemble = ensemble.made_flaky(opening.flaky, opening.seed)
-        return ensemble, Performer(ensemble, seed=opening.seed)
+        if spec.flaky:
+            setup = setup.with_flaky_workers(spec.flaky, spec.seed)
+        return setup, SampleRunner(setup, seed=spec.seed)
 
 
-class SpreadPerformer:
-    """Performs on the seats of a cluster. `asked` counts the calls that all of them made."""
+class ClusterSampleRunner:
+    """Runs samples on the actors of a cluster; `calls` counts those of all of them."""
 
-    def __init__(self, seats: Seats) -> None:
-        self._seats = seats
-        self.asked = Counter[str]()
+    def __init__(self, pool: ActorPool) -> None:
+        self._pool = pool
+        self.calls = Counter[str]()
 
     @property
-    def seats(self) -> int:
-        """How many there are."""
-        return len(self._seats)
+    def actors(self) -> int:
+        """The number of actors."""
+        return len(self._pool)
 
-    async def __call__(self, name: str, case: Case, repeat: int) -> Performed:
-        """Have some seat do it."""
-        done: HandedOver = await self._seats.perform(name, case, repeat)
-        self.asked += done.asked
-        return done.performed
+    async def __call__(self, name: str, case: Case, repeat: int) -> SampleResult:
+        """Run a sample on the least busy actor."""
+        done: ActorResult = await self._pool.perform(name, case, repeat)
+        self.calls += done.calls
+        return done.result
 
 
 @asynccontextmanager
-async def spread(
-    address: str, opening: Opening, replies: Replies, *, seats: int | None = None
-) -> AsyncIterator[SpreadPerformer]:
-    """Take seats in the cluster at that address, one for each of its CPUs or GPUs, or as many as
-    are wanted, and leave them at the end."""
-    workers = opening.settings.workers
-    on_cards = any(worker.profile.provider == "transformers" for worker in workers)
-    with taken(
-        address, Seat, opening, replies, on_cards=on_cards, lost=WHAT_IS_LEFT, wanted=seats
-    ) as found:
-        yield SpreadPerformer(found)
+async def open_cluster(
+    address: str, spec: SetupSpec, replies: ReplyCacheSpec, *, actors: int | None = None
+) -> AsyncIterator[ClusterSampleRunner]:
+    """Start actors in a Ray cluster, one per CPU or GPU unless `actors` says otherwise."""
+    workers = spec.settings.workers
+    on_gpus = any(worker.profile.provider == "transformers" for worker in workers)
+    with start_actors(
+        address, EvalActor, spec, replies, on_gpus=on_gpus, hint=RESUME_HINT, count=actors
+    ) as pool:
+        yield ClusterSampleRunner(pool)

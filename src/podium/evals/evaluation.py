@@ -1,10 +1,10 @@
-"""An evaluation: strategies over the same cases, each case graded once, or as often as repeated.
+"""Run strategies over the same cases and collect their samples.
 
-    evaluation = Evaluation(ensemble, cases, seed=7, concurrency=8)
+    evaluation = Evaluation(setup, cases, seed=7, concurrency=8)
     row = await evaluation.row("best-single")
 
-What one strategy needs of another (the best single worker, say) is measured first and shared.
-What is known of an earlier sitting is not measured again.
+Strategies that others depend on (the best single worker, say) are run first and shared. Samples
+of an earlier session are not run again.
 """
 
 from __future__ import annotations
@@ -16,63 +16,89 @@ from typing import Final, NamedTuple
 
 from podium.core.errors import BudgetExhausted, StoreError, UsageError
 from podium.core.run import Run, new_run_id, timestamp
-from podium.evals.context import EvalBudget, Strategy, occasion
-from podium.evals.ensemble import Ensemble
-from podium.evals.sample import THE_STRATEGY, Case, Sample, graded
-from podium.evals.strategies import candidates, check_strategy, note_on, strategy_named
-from podium.evals.tables.row import Row
-from podium.evals.written import Try
+from podium.evals.context import EvalBudget, Strategy, sample_context
+from podium.evals.results import StrategyRow
+from podium.evals.sample import THE_STRATEGY, Case, Sample, SampleKey, grade_run
+from podium.evals.setup import EvalSetup
+from podium.evals.strategies import (
+    check_strategy,
+    expand_candidates,
+    make_strategy,
+    strategy_note,
+)
+
+BEST_OF_SEVERAL: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
+BEST_WORKER: Final = (
+    "{of}, whose worker is the best alone on these very tasks: an optimistic choice"
+)
 
 
-class Performed(NamedTuple):
-    """A sample, and the run that it was taken from."""
+class SampleResult(NamedTuple):
+    """A sample and the run that it was taken from."""
 
     sample: Sample
     run: Run
 
 
-Perform = Callable[[str, Case, int], Awaitable[Performed]]
-"""Has the strategy of that name answer a task, for the time of that number, from 0."""
+RunSample = Callable[[str, Case, int], Awaitable[SampleResult]]
+"""Runs the strategy of that name on a case, for the repeat of that number."""
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with the strategy, and how many of how many samples are done."""
+
+SampleCallback = Callable[[str, Sample, Run], None]
+"""Called with each new sample and its run, which is not kept in memory."""
+
+KnownSamples = Callable[[str], Mapping[SampleKey, Sample]]
+"""Returns the samples of a strategy from earlier sessions."""
 
 
-class Performer:
-    """Performs with the workers of one ensemble, in this process."""
+def ignore_progress(strategy: str, done: int, total: int) -> None:
+    """Do nothing."""
 
-    def __init__(self, ensemble: Ensemble, *, seed: int) -> None:
-        self._ensemble = ensemble
+
+def no_known_samples(strategy: str) -> Mapping[SampleKey, Sample]:
+    """Return no samples."""
+    return {}
+
+
+class SampleRunner:
+    """Runs samples with the workers of one setup, in this process."""
+
+    def __init__(self, setup: EvalSetup, *, seed: int) -> None:
+        self._setup = setup
         self._strategies: dict[str, Strategy] = {}
-        self._stage = ensemble.stage(seed)
+        self._context = setup.context(seed)
 
-    async def __call__(self, name: str, case: Case, repeat: int) -> Performed:
-        """Have the strategy answer, and grade what comes of it."""
+    async def __call__(self, name: str, case: Case, repeat: int) -> SampleResult:
+        """Run the strategy on the case and grade the answer."""
         strategy = self._strategies.get(name)
         if strategy is None:
-            strategy = self._strategies[name] = strategy_named(name, self._ensemble)
-        stage = self._stage if repeat == 0 else replace(self._stage, repeat=repeat)
-        with occasion(repeat) as now:
+            strategy = self._strategies[name] = make_strategy(name, self._setup)
+        context = self._context if repeat == 0 else replace(self._context, repeat=repeat)
+        with sample_context(repeat) as spent:
             try:
-                run = _checked(await strategy(case, stage))
+                run = _require_run(await strategy(case, context))
             except (UsageError, StoreError):
-                raise  # a person must act, and for every other task as well
-            except Exception as error:  # noqa: BLE001 - a strategy may be somebody's own function
-                run = _broken_off(name, case, error)
-                sample = replace(await graded(case, run), at_fault=THE_STRATEGY)
+                raise  # the user must act, and for every other task as well
+            except Exception as error:  # noqa: BLE001 - a strategy may be a user's function
+                run = _failed_run(name, case, error)
+                sample = replace(await grade_run(case, run), error_source=THE_STRATEGY)
             else:
-                sample = await graded(case, run)
-        return Performed(
-            replace(sample, repeat=repeat, recalled=now.recalled, paid_usd=now.paid_usd), run
+                sample = await grade_run(case, run)
+        sample = replace(
+            sample, repeat=repeat, cached_calls=spent.cached_calls, paid_usd=spent.paid_usd
         )
+        return SampleResult(sample, run)
 
 
-def _checked(returned: object) -> Run:
-    """What the strategy returned, where that is a run: types do not bind somebody's own."""
+def _require_run(returned: object) -> Run:
     if not isinstance(returned, Run):
-        raise TypeError(f"expected it to return a Run, not {type(returned).__name__}")
+        raise TypeError(f"expected a strategy to return a Run, not {type(returned).__name__}")
     return returned
 
 
-def _broken_off(strategy: str, case: Case, error: Exception) -> Run:
-    """A run of which there is nothing but the reason why."""
+def _failed_run(strategy: str, case: Case, error: Exception) -> Run:
     return Run(
         id=new_run_id(),
         question=case.task.question,
@@ -84,161 +110,140 @@ def _broken_off(strategy: str, case: Case, error: Exception) -> Run:
     )
 
 
-OPTIMISTIC: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
-ONE_ALONE: Final = "{of}, whose worker is the best alone on these very tasks: an optimistic choice"
-
-Watch = Callable[[str, int, int], None]
-"""Told of every task that is done: the strategy, how many are, and how many there will be."""
-
-Keep = Callable[[str, Sample, Run], None]
-"""Handed every sample with its whole run, which is not kept in memory."""
-
-
-Known = Callable[[str], Mapping[Try, Sample]]
-"""The samples of a strategy that are there from an earlier sitting."""
-
-
-def unwatched(strategy: str, done: int, total: int) -> None:
-    """Nobody is watching."""
-
-
-def nothing_known(strategy: str) -> Mapping[Try, Sample]:
-    """There was no earlier sitting."""
-    return {}
-
-
 class Evaluation:
-    """Measures strategies over cases. At most `concurrency` tasks are under way at a time.
+    """Runs strategies over cases, with at most `concurrency` samples in flight.
 
-    With `repeats`, every case is put so often, and samples come repeat by repeat. `perform` is
-    who does it, where not this process. Whoever hands in samples that are `known` and a purse has
-    counted there what they cost. When the purse's cap is reached, `row` raises `BudgetExhausted`,
-    and `unfinished` says how far it came.
+    With `repeats`, every case is run so often. `run_sample` runs samples elsewhere than in this
+    process. A `budget` must already include what the `known` samples cost. At its cap, `row`
+    raises `BudgetExhausted`, and `unfinished` has the number of samples by strategy.
     """
 
     def __init__(
         self,
-        ensemble: Ensemble,
+        setup: EvalSetup,
         cases: Sequence[Case],
         *,
         seed: int,
         concurrency: int,
         repeats: int = 1,
-        watch: Watch = unwatched,
-        keep: Keep | None = None,
-        known: Known = nothing_known,
-        perform: Perform | None = None,
-        purse: EvalBudget | None = None,
+        on_progress: ProgressCallback = ignore_progress,
+        on_sample: SampleCallback | None = None,
+        known: KnownSamples = no_known_samples,
+        run_sample: RunSample | None = None,
+        budget: EvalBudget | None = None,
     ) -> None:
-        self._ensemble = ensemble
+        self._setup = setup
         self._cases = cases
         self._concurrency = concurrency
         self._repeats = repeats
-        self._watch = watch
-        self._keep = keep
+        self._on_progress = on_progress
+        self._on_sample = on_sample
         self._known = known
-        self._perform = perform or Performer(ensemble, seed=seed)
-        self._purse = purse or EvalBudget()
-        self._rows: dict[str, Row] = {}
+        self._run_sample = run_sample or SampleRunner(setup, seed=seed)
+        self._budget = budget or EvalBudget()
+        self._rows: dict[str, StrategyRow] = {}
         self.unfinished: dict[str, int] = {}
-        _check_ids(cases)
+        _require_distinct_ids(cases)
 
     def check(self, name: str) -> None:
-        """Refuse a strategy that there is not, before anything is asked."""
-        check_strategy(name, self._ensemble, self._cases)
+        """Reject an unknown strategy before any worker is called."""
+        check_strategy(name, self._setup, self._cases)
 
     @property
-    def measured(self) -> tuple[Row, ...]:
-        """The rows that there are, those that others needed included."""
+    def rows(self) -> tuple[StrategyRow, ...]:
+        """All rows so far, including those that other strategies needed."""
         return tuple(self._rows.values())
 
-    async def row(self, name: str) -> Row:
-        """What comes of that strategy; measured once, however often it is asked for."""
+    async def row(self, name: str) -> StrategyRow:
+        """Run a strategy, once however often it is requested."""
         self.check(name)
         return await self._row(name)
 
-    async def _row(self, name: str) -> Row:
+    async def _row(self, name: str) -> StrategyRow:
         if name not in self._rows:
-            stand_ins = await candidates(name, self._ensemble, self._best_alone)
+            candidates = await expand_candidates(name, self._setup, self._best_worker)
             self._rows[name] = (
-                await self._best(name, stand_ins)
-                if stand_ins
-                else Row(name, await self._samples(name), note_on(name, self._cases))
+                await self._best_row(name, candidates)
+                if candidates
+                else StrategyRow(name, await self._samples(name), strategy_note(name, self._cases))
             )
         return self._rows[name]
 
-    async def _best_alone(self) -> str:
-        """The worker that is right most often when it is asked alone."""
+    async def _best_worker(self) -> str:
         row = await self._row("best-single")
         return row.samples[0].workers[0]
 
-    async def _best(self, name: str, stand_ins: Sequence[str]) -> Row:
-        """The candidate that is right most often; of several, the first."""
-        rows = [await self._row(candidate) for candidate in stand_ins]
+    async def _best_row(self, name: str, candidates: Sequence[str]) -> StrategyRow:
+        """Return the samples of the most accurate candidate; of several, the first."""
+        rows = [await self._row(candidate) for candidate in candidates]
         best = max(rows, key=lambda row: row.accuracy.value)
-        return Row(
+        note = BEST_OF_SEVERAL if len(rows) > 1 else BEST_WORKER
+        return StrategyRow(
             name,
             best.samples,
-            (OPTIMISTIC if len(rows) > 1 else ONE_ALONE).format(of=best.strategy, count=len(rows)),
+            note.format(of=best.strategy, count=len(rows)),
             {row.strategy: row.accuracy.value for row in rows},
         )
 
     async def _samples(self, name: str) -> tuple[Sample, ...]:
-        """The strategy on every case, repeat by repeat, in the order of the cases."""
-        tries = [
-            (Try(case.task.id, repeat), case)
+        """Run the strategy on every case, repeat by repeat."""
+        keys = [
+            (SampleKey(case.task.id, repeat), case)
             for repeat in range(self._repeats)
             for case in self._cases
         ]
         known = self._known(name)
-        found = {attempt: known[attempt] for attempt, _ in tries if attempt in known}
-        waiting = iter([(attempt, case) for attempt, case in tries if attempt not in found])
+        found = {key: known[key] for key, _ in keys if key in known}
+        waiting = iter([(key, case) for key, case in keys if key not in found])
 
-        async def measured_one() -> bool:
-            """Measure the next one; False where there is none, or no money for it."""
-            attempt, case = next(waiting, (None, None)) if self._purse.is_enough else (None, None)
-            if attempt is None or case is None:
+        async def run_next() -> bool:
+            """Run the next sample; return False if there is none, or no money for it."""
+            key, case = (
+                next(waiting, (None, None)) if self._budget.can_start_sample else (None,) * 2
+            )
+            if key is None or case is None:
                 return False
-            found[attempt] = await self._performed(name, case, attempt.repeat)
-            self._watch(name, len(found), len(tries))
+            found[key] = await self._run_one(name, case, key.repeat)
+            self._on_progress(name, len(found), len(keys))
             return True
 
-        async def work() -> None:
-            while await measured_one():
-                """The next one."""
+        async def run_all() -> None:
+            while await run_next():
+                pass
 
-        self._watch(name, len(found), len(tries))
-        self._purse.turn()
+        self._on_progress(name, len(found), len(keys))
+        self._budget.start_strategy()
         for sample in found.values():
-            self._purse.note(sample.paid_usd, sample.cost_usd)
-        if self._purse.is_blind:
-            await measured_one()
+            self._budget.record_price(
+                sample.paid_usd, sample.cost_usd, failed=sample.error is not None
+            )
+        while self._budget.needs_probe and await run_next():
+            pass  # one at a time until a sample shows what it costs
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._concurrency, len(tries) - len(found))):
-                    group.create_task(work())
-        except ExceptionGroup as faults:
-            raise _first(faults) from faults
-        if len(found) < len(tries):
+                for _ in range(min(self._concurrency, len(keys) - len(found))):
+                    group.create_task(run_all())
+        except ExceptionGroup as errors:
+            raise _first_error(errors) from errors
+        if len(found) < len(keys):
             self.unfinished[name] = len(found)
-            raise BudgetExhausted("usd", self._purse.cap_usd or 0.0)
-        return tuple(found[attempt] for attempt, _ in tries)
+            raise BudgetExhausted("usd", self._budget.cap_usd or 0.0)
+        return tuple(found[key] for key, _ in keys)
 
-    async def _performed(self, name: str, case: Case, repeat: int) -> Sample:
-        self._purse.begin()
-        paid, price = 0.0, None
+    async def _run_one(self, name: str, case: Case, repeat: int) -> Sample:
+        self._budget.start_sample()
+        paid, price, failed = 0.0, None, True
         try:
-            sample, run = await self._perform(name, case, repeat)
-            paid, price = sample.paid_usd, sample.cost_usd
+            sample, run = await self._run_sample(name, case, repeat)
+            paid, price, failed = sample.paid_usd, sample.cost_usd, sample.error is not None
         finally:
-            self._purse.end(paid, price)
-        if self._keep is not None:
-            self._keep(name, sample, run)
+            self._budget.finish_sample(paid, price, failed=failed)
+        if self._on_sample is not None:
+            self._on_sample(name, sample, run)
         return sample
 
 
-def _check_ids(cases: Sequence[Case]) -> None:
-    """Two tasks of one id could not be told apart in any file or table."""
+def _require_distinct_ids(cases: Sequence[Case]) -> None:
     seen = set[str]()
     for case in cases:
         if case.task.id in seen:
@@ -246,9 +251,8 @@ def _check_ids(cases: Sequence[Case]) -> None:
         seen.add(case.task.id)
 
 
-def _first(faults: ExceptionGroup) -> Exception:
-    """What went wrong first, which a person can act on."""
-    fault: Exception = faults
-    while isinstance(fault, ExceptionGroup):
-        fault = fault.exceptions[0]
-    return fault
+def _first_error(errors: ExceptionGroup) -> Exception:
+    error: Exception = errors
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

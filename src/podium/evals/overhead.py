@@ -21,12 +21,12 @@ from podium.core.pool import Pool
 from podium.core.request import Request, user
 from podium.core.task import Task
 from podium.core.worker import Worker
-from podium.evals.context import CountedWorker, RepeatingWorker
-from podium.evals.ensemble import Ensemble
+from podium.evals.context import CountedWorker, RepeatCachedWorker
 from podium.evals.evaluation import Evaluation
+from podium.evals.log import REPLIES, EvalLogWriter
 from podium.evals.sample import Case
-from podium.evals.tables.statistics import rounded
-from podium.evals.written import REPLIES, SampleFiles
+from podium.evals.setup import EvalSetup
+from podium.evals.statistics import round_figure
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
 
@@ -58,9 +58,9 @@ class Overhead:
         """The figures as JSON."""
         return {
             "calls": self.calls,
-            "evaluation_seconds": rounded(self.evaluation_seconds),
-            "bare_seconds": rounded(self.bare_seconds),
-            "added_ms": rounded(self.added_ms),
+            "evaluation_seconds": round_figure(self.evaluation_seconds),
+            "bare_seconds": round_figure(self.bare_seconds),
+            "added_ms": round_figure(self.added_ms),
             "most_added_ms": MOST_ADDED_MS,
             "met": self.is_met,
         }
@@ -90,16 +90,21 @@ async def _evaluated(scripted: list[ScriptedWorker], cases: list[Case], director
     began = time.process_time()
     with (
         ReplyCache(directory / REPLIES, CACHE_BYTES) as cache,
-        SampleFiles(directory / "samples") as files,
+        EvalLogWriter(directory / "samples") as files,
     ):
         workers: dict[str, Worker] = {
-            worker.profile.name: RepeatingWorker(CountedWorker(worker, Counter()), cache)
+            worker.profile.name: RepeatCachedWorker(CountedWorker(worker, Counter()), cache)
             for worker in scripted
         }
-        ensemble = Ensemble(workers=workers, pool=cases[0].pool, conductor=RulesConductor())
+        setup = EvalSetup(workers=workers, pool=cases[0].pool, conductor=RulesConductor())
         files.resume({"suite": "overhead"})
         evaluation = Evaluation(
-            ensemble, cases, seed=0, concurrency=CONCURRENCY, keep=files.keep, known=files.known
+            setup,
+            cases,
+            seed=0,
+            concurrency=CONCURRENCY,
+            on_sample=files.write_sample,
+            known=files.known,
         )
         await evaluation.row("best-single")
     return time.process_time() - began

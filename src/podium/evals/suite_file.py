@@ -20,7 +20,7 @@ from podium.config.problems import validation_problem
 from podium.config.sources import read_toml
 from podium.config.workers import Count, Name
 from podium.evals.strategies.learned import EVOLVED, LEARNED
-from podium.tasks.own import ENDINGS
+from podium.tasks.records import ENDINGS
 from podium.workers.catalogue import Dollars, Table
 
 ENDING: Final = ".toml"
@@ -81,7 +81,7 @@ def _anchored(strategy: str, directory: Path) -> str:
     return f"{directory / first}:{second}" if first.endswith(".py") else strategy
 
 
-def file_for(suite: str) -> SuiteFile:
+def suite_file_for(suite: str) -> SuiteFile:
     """What the suite file of that path says; a suite by its name, or a file of tasks, is one that
     says nothing else."""
     if Path(suite).suffix == ENDING:
@@ -89,7 +89,7 @@ def file_for(suite: str) -> SuiteFile:
     return SuiteFile(suite=suite)
 
 
-def overruled(table: Said, **said: object) -> Said:
+def override(table: Said, **said: object) -> Said:
     """The table with what the command line says instead; a value of it that is None, empty text
     or a flag left out says nothing."""
     update = {

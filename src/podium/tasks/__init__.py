@@ -1,45 +1,50 @@
-"""Tasks to train on and to measure by: where they come from, and how replies to them are graded.
+"""Tasks for training and evaluation: suites, their files, and graders.
 
-    suite           the front door: études, a benchmark, a generator of reasoning-gym or a
-                    user's own file, by name or path; `loaded_suite` names what it left out
-    TaskRecord      a task as data; `save_suite`, `load_suite` and `read_records` for files
-    paper_mix       the paper's mix of training problems; `build_mix` for any other
-    make_grader     a grader by its name
-
-No worker is asked here. What a task is, is `podium.task`.
+load_suite      études, a benchmark, a reasoning-gym generator or a user's file, by name or
+                path; `read_suite` also returns the lines that it skipped
+TaskRecord      a task as data; `save_suite`, `load_task_file` and `read_records` for files
+paper_mix       the paper's mix of training problems; `build_mix` for any other
+make_grader     a grader by name
 """
 
 from __future__ import annotations
 
-from podium.tasks.benchmarks import BENCHMARKS
+from podium.tasks.benchmarks import BENCHMARKS, load_records
 from podium.tasks.graders import GRADERS, make_grader
 from podium.tasks.gym import gym_suite
-from podium.tasks.loaders import load_records
-from podium.tasks.mix import PAPER_SOURCES, Mix, Shares, build_mix, load_source, paper_mix
-from podium.tasks.own import load_suite, read_records
-from podium.tasks.reading import LeftOut
-from podium.tasks.record import TaskRecord, save_suite
-from podium.tasks.suites import NAMES, LoadedSuite, loaded_suite, suite
+from podium.tasks.records import SkippedLine, TaskRecord, load_task_file, read_records, save_suite
+from podium.tasks.suites import (
+    NAMES,
+    PAPER_SOURCES,
+    LoadedSuite,
+    SplitShares,
+    TrainingMix,
+    build_mix,
+    load_source,
+    load_suite,
+    paper_mix,
+    read_suite,
+)
 
 __all__ = [
     "BENCHMARKS",
     "GRADERS",
     "NAMES",
     "PAPER_SOURCES",
-    "LeftOut",
     "LoadedSuite",
-    "Mix",
-    "Shares",
+    "SkippedLine",
+    "SplitShares",
     "TaskRecord",
+    "TrainingMix",
     "build_mix",
     "gym_suite",
     "load_records",
     "load_source",
     "load_suite",
-    "loaded_suite",
+    "load_task_file",
     "make_grader",
     "paper_mix",
     "read_records",
+    "read_suite",
     "save_suite",
-    "suite",
 ]

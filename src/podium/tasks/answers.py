@@ -10,6 +10,9 @@ import math
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from string import Template
 from typing import Final
 
 LONGEST_ANSWER: Final = 2_000
@@ -69,7 +72,7 @@ _SCALE: Final = re.compile(
 _TYPESETTING: Final = str.maketrans({"−": "-", "–": "-", "$": " ", "€": " ", "£": " "})
 
 
-def final_answer(reply: str, *, tagged: bool) -> str | None:
+def extract_answer(reply: str, *, tagged: bool) -> str | None:
     """What the reply gives as its answer: the inside of its last pair of answer tags.
 
     Without such a pair it is the whole reply, or nothing where the tags had been demanded.
@@ -86,29 +89,31 @@ def final_answer(reply: str, *, tagged: bool) -> str | None:
     return found
 
 
-def without_fence(text: str) -> str:
+def strip_fence(text: str) -> str:
     """What stands in the first code fence, which models like to put around programs and data;
     the text itself where there is none."""
     fenced = _FENCED.search(text)
     return fenced[1] if fenced else text
 
 
-def plain(text: str) -> str:
+def normalise_text(text: str) -> str:
     """The text without what does not change its meaning: case, spaces, quotes, a full stop."""
     text = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return text.strip(_WRAPPING).rstrip(_ENDS).strip(_WRAPPING)
 
 
-def same_words(text: str, reference: str) -> bool:
+def is_same_text(text: str, reference: str) -> bool:
     """Whether two texts are the same in all that matters."""
-    return text.strip() == reference.strip() or plain(text) == plain(reference) != ""
+    return (
+        text.strip() == reference.strip() or normalise_text(text) == normalise_text(reference) != ""
+    )
 
 
-def has_words(text: str, reference: str) -> bool:
+def contains_words(text: str, reference: str) -> bool:
     """Whether the reference stands in the text, as whole words: no part of a longer word, nor of
     a longer number. A letter has to be chosen, and what is as short as "no" be the first word or
     the last, for within sentences it is anything."""
-    wanted, within = plain(reference), plain(text)
+    wanted, within = normalise_text(reference), normalise_text(text)
     if len(wanted) == 1 and wanted.isalpha():
         return chosen_letter(text) == wanted.upper()
     if not wanted:
@@ -133,13 +138,13 @@ def chosen_letter(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class ParsedNumber:
     """A number, and whether it was written as a percentage."""
 
     value: float
     percent: bool = False
 
-    def is_close(self, reference: Number, tolerance: float) -> bool:
+    def is_close(self, reference: ParsedNumber, tolerance: float) -> bool:
         """Whether it is the reference, give or take that share of it.
 
         Where one of the two is written with a percent sign and the other is not, the other may
@@ -154,7 +159,7 @@ class Number:
         return any(_is_close(one, other, tolerance) for one in mine for other in wanted)
 
 
-def whole_number(text: str) -> Number | None:
+def whole_number(text: str) -> ParsedNumber | None:
     """The number that the whole text is: an integer, a decimal, a fraction, a power of ten, a
     percentage, an amount of money."""
     found = _WHOLE_NUMBER.fullmatch(_untypeset(text))
@@ -168,10 +173,10 @@ def whole_number(text: str) -> Number | None:
         value /= bottom
     if found["power"]:
         value *= 10.0 ** int(found["power"])
-    return Number(value, bool(found["percent"])) if math.isfinite(value) else None
+    return ParsedNumber(value, bool(found["percent"])) if math.isfinite(value) else None
 
 
-def only_number(text: str) -> Number | None:
+def only_number(text: str) -> ParsedNumber | None:
     """The number that the text is, or the only one that it mentions: "18 dollars"."""
     if whole := whole_number(text):
         return whole
@@ -182,7 +187,7 @@ def only_number(text: str) -> Number | None:
     (number,) = mentioned
     value = _value(number[0])
     percent = text[number.end() :].lstrip().startswith(("%", "percent"))
-    return Number(value, percent) if math.isfinite(value) else None
+    return ParsedNumber(value, percent) if math.isfinite(value) else None
 
 
 def _untypeset(text: str) -> str:
@@ -208,6 +213,18 @@ def _is_close(value: float, reference: float, tolerance: float) -> bool:
     return math.isclose(value, reference, rel_tol=0, abs_tol=max(tolerance * abs(reference), 1e-12))
 
 
-def shown(text: str) -> str:
+def quote(text: str) -> str:
     """The text as an error shows it: quoted, and not too long."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
+
+
+def render_prompt(name: str, **texts: str) -> str:
+    """The prompt of that name, with these texts in it."""
+    return _template(name).substitute(texts).strip()
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template(
+        resources.files("podium.tasks").joinpath("prompts", f"{name}.txt").read_text("utf-8")
+    )

@@ -26,16 +26,16 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from podium.core.errors import ConfigError
 from podium.tasks import readers
 from podium.tasks import readers as code_readers
-from podium.tasks.own import reading
-from podium.tasks.record import TaskRecord
-from podium.tasks.sources import Hub, Local, Row
+from podium.tasks.records import LoadedTasks, TaskEntry, TaskRecord, build_tasks, open_text
+from podium.tasks.sources import DatasetRow, HubDataset, LocalFiles
 
 MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
 
@@ -46,12 +46,12 @@ and from nobody else."""
 GPQA_TABLE: Final = "gpqa_diamond.csv"
 
 
-def mmlu_rows(path: Path) -> Iterator[Row]:
+def mmlu_rows(path: Path) -> Iterator[DatasetRow]:
     """MMLU's own tables, zipped or not: one CSV for each subject, without a header."""
     if path.is_dir():
         tables = ((file.relative_to(path).as_posix(), file) for file in sorted(path.rglob("*.csv")))
         for name, file in tables:
-            with reading(file) as opened:
+            with open_text(file) as opened:
                 yield from _mmlu_table(name, csv.reader(opened))
         return
     with _opened(path) as archive:
@@ -62,7 +62,7 @@ def mmlu_rows(path: Path) -> Iterator[Row]:
                     yield from _mmlu_table(name, csv.reader(text))
 
 
-def _mmlu_table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[Row]:
+def _mmlu_table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[DatasetRow]:
     place = PurePosixPath(name)
     split = place.parent.name
     subject = place.stem.removesuffix(f"_{split}")
@@ -80,10 +80,10 @@ def _mmlu_table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[Row]:
             "subject": subject,
             "split": split,
         }
-        yield Row(f"{name}, row {number}", number, data)
+        yield DatasetRow(f"{name}, row {number}", number, data)
 
 
-def gpqa_rows(path: Path) -> Iterator[Row]:
+def gpqa_rows(path: Path) -> Iterator[DatasetRow]:
     """GPQA-Diamond, zipped with the authors' password: their own archive of tables, or one file
     of JSON lines."""
     if path.is_dir():
@@ -100,7 +100,7 @@ def gpqa_rows(path: Path) -> Iterator[Row]:
             raise ConfigError(f"{path}: cannot open {name!r} in it: {error}") from error
     found = csv.DictReader(io.StringIO(text)) if table else _json_objects(path, text)
     for number, data in enumerate(found, start=1):
-        yield Row(f"{path}, row {number}", number, data)
+        yield DatasetRow(f"{path}, row {number}", number, data)
 
 
 def _json_objects(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
@@ -137,8 +137,8 @@ MATH_SUBJECTS: Final = (
 class Split:
     """Where the rows of one split are: as files on this machine, and on the hub if it has them."""
 
-    local: Local
-    hub: Hub | None
+    local: LocalFiles
+    hub: HubDataset | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,71 +149,84 @@ class Benchmark:
     """
 
     splits: Mapping[str, Split]
-    read: Callable[[Row, str], TaskRecord | None]
+    read: Callable[[DatasetRow, str], TaskRecord | None]
 
 
 _GSM8K: Final = "openai/gsm8k"
 _MATH: Final = "EleutherAI/hendrycks_math"
-_MMLU: Final = Local(("mmlu.zip", "data"), "mmlu", mmlu_rows)
+_MMLU: Final = LocalFiles(("mmlu.zip", "data"), "mmlu", mmlu_rows)
 _LIVECODEBENCH: Final = "livecodebench/code_generation_lite"
 _MBPP: Final = "google-research-datasets/mbpp"
-_BIGCODEBENCH: Final = Local(("BigCodeBench.jsonl.gz", "BigCodeBench.jsonl"), "bigcodebench")
+_BIGCODEBENCH: Final = LocalFiles(("BigCodeBench.jsonl.gz", "BigCodeBench.jsonl"), "bigcodebench")
 _BIGCODEBENCH_RELEASE: Final = "v0.1.4"
 
 BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
     {
         "math": Benchmark(
             {
-                "test": Split(Local(("test.jsonl",), "math"), Hub(_MATH, "test", MATH_SUBJECTS)),
-                "train": Split(
-                    Local(("train_prm800k_split.jsonl",), "math"),
-                    Hub(_MATH, "train", MATH_SUBJECTS),
+                "test": Split(
+                    LocalFiles(("test.jsonl",), "math"), HubDataset(_MATH, "test", MATH_SUBJECTS)
                 ),
-                "prm800k": Split(Local(("train_prm800k_split.jsonl",), "math"), None),
+                "train": Split(
+                    LocalFiles(("train_prm800k_split.jsonl",), "math"),
+                    HubDataset(_MATH, "train", MATH_SUBJECTS),
+                ),
+                "prm800k": Split(LocalFiles(("train_prm800k_split.jsonl",), "math"), None),
             },
             readers.math,
         ),
         "math500": Benchmark(
             {
                 "test": Split(
-                    Local(("math500.jsonl",), "math"), Hub("HuggingFaceH4/MATH-500", "test")
+                    LocalFiles(("math500.jsonl",), "math"),
+                    HubDataset("HuggingFaceH4/MATH-500", "test"),
                 )
             },
             readers.math,
         ),
         "gsm8k": Benchmark(
             {
-                split: Split(Local((f"{split}.jsonl",), "gsm8k"), Hub(_GSM8K, split, ("main",)))
+                split: Split(
+                    LocalFiles((f"{split}.jsonl",), "gsm8k"), HubDataset(_GSM8K, split, ("main",))
+                )
                 for split in ("test", "train")
             },
             readers.gsm8k,
         ),
         "mmlu": Benchmark(
             {
-                "test": Split(_MMLU, Hub("cais/mmlu", "test", ("all",))),
-                "val": Split(_MMLU, Hub("cais/mmlu", "validation", ("all",))),
-                "dev": Split(_MMLU, Hub("cais/mmlu", "dev", ("all",))),
-                "auxiliary_train": Split(_MMLU, Hub("cais/mmlu", "auxiliary_train", ("all",))),
+                "test": Split(_MMLU, HubDataset("cais/mmlu", "test", ("all",))),
+                "val": Split(_MMLU, HubDataset("cais/mmlu", "validation", ("all",))),
+                "dev": Split(_MMLU, HubDataset("cais/mmlu", "dev", ("all",))),
+                "auxiliary_train": Split(
+                    _MMLU, HubDataset("cais/mmlu", "auxiliary_train", ("all",))
+                ),
             },
             readers.mmlu,
         ),
         "aime24": Benchmark(
             {
                 "test": Split(
-                    Local(("aime24.jsonl",), "aime"), Hub("HuggingFaceH4/aime_2024", "train")
+                    LocalFiles(("aime24.jsonl",), "aime"),
+                    HubDataset("HuggingFaceH4/aime_2024", "train"),
                 )
             },
             readers.aime24,
         ),
         "aime25": Benchmark(
-            {"test": Split(Local(("aime25.jsonl",), "aime"), Hub("yentinglin/aime_2025", "train"))},
+            {
+                "test": Split(
+                    LocalFiles(("aime25.jsonl",), "aime"),
+                    HubDataset("yentinglin/aime_2025", "train"),
+                )
+            },
             readers.aime25,
         ),
         "gpqa-diamond": Benchmark(
             {
                 "diamond": Split(
-                    Local(("gpqa_diamond.zip", "dataset.zip", "gpqa.zip"), "gpqa", gpqa_rows),
-                    Hub("Idavidrein/gpqa", "train", ("gpqa_diamond",)),
+                    LocalFiles(("gpqa_diamond.zip", "dataset.zip", "gpqa.zip"), "gpqa", gpqa_rows),
+                    HubDataset("Idavidrein/gpqa", "train", ("gpqa_diamond",)),
                 )
             },
             readers.gpqa,
@@ -221,8 +234,8 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
         "humaneval": Benchmark(
             {
                 "test": Split(
-                    Local(("HumanEval.jsonl.gz", "HumanEval.jsonl"), "humaneval"),
-                    Hub("openai/openai_humaneval", "test"),
+                    LocalFiles(("HumanEval.jsonl.gz", "HumanEval.jsonl"), "humaneval"),
+                    HubDataset("openai/openai_humaneval", "test"),
                 )
             },
             code_readers.humaneval,
@@ -230,11 +243,14 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
         "mbpp": Benchmark(
             {
                 **{
-                    split: Split(Local(("mbpp.jsonl",), "mbpp"), Hub(_MBPP, split, ("full",)))
+                    split: Split(
+                        LocalFiles(("mbpp.jsonl",), "mbpp"), HubDataset(_MBPP, split, ("full",))
+                    )
                     for split in ("test", "validation", "train", "prompt")
                 },
                 "sanitized": Split(
-                    Local(("sanitized-mbpp.json",), "mbpp"), Hub(_MBPP, "test", ("sanitized",))
+                    LocalFiles(("sanitized-mbpp.json",), "mbpp"),
+                    HubDataset(_MBPP, "test", ("sanitized",)),
                 ),
             },
             code_readers.mbpp,
@@ -242,16 +258,16 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
         "bigcodebench": Benchmark(
             {
                 "complete": Split(
-                    _BIGCODEBENCH, Hub("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
+                    _BIGCODEBENCH, HubDataset("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
                 ),
                 "instruct": Split(
-                    _BIGCODEBENCH, Hub("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
+                    _BIGCODEBENCH, HubDataset("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
                 ),
                 "hard": Split(
-                    Local(
+                    LocalFiles(
                         ("BigCodeBench-Hard.jsonl.gz", "BigCodeBench-Hard.jsonl"), "bigcodebench"
                     ),
-                    Hub("bigcode/bigcodebench-hard", _BIGCODEBENCH_RELEASE),
+                    HubDataset("bigcode/bigcodebench-hard", _BIGCODEBENCH_RELEASE),
                 ),
             },
             code_readers.bigcodebench,
@@ -259,8 +275,8 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
         "rlpr": Benchmark(
             {
                 "train": Split(
-                    Local(("rlpr_train.parquet", "rlpr_train.jsonl"), "rlpr"),
-                    Hub("openbmb/RLPR-Train-Dataset"),
+                    LocalFiles(("rlpr_train.parquet", "rlpr_train.jsonl"), "rlpr"),
+                    HubDataset("openbmb/RLPR-Train-Dataset"),
                 )
             },
             readers.rlpr,
@@ -268,12 +284,12 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
         "livecodebench": Benchmark(
             {
                 "release_v1": Split(
-                    Local(("lcb_v1_public.jsonl", "test.jsonl"), "livecodebench_v1"),
-                    Hub(_LIVECODEBENCH, file="test.jsonl"),
+                    LocalFiles(("lcb_v1_public.jsonl", "test.jsonl"), "livecodebench_v1"),
+                    HubDataset(_LIVECODEBENCH, file="test.jsonl"),
                 ),
                 "v6": Split(
-                    Local(("test6.jsonl",), "livecodebench_v6"),
-                    Hub(_LIVECODEBENCH, file="test6.jsonl"),
+                    LocalFiles(("test6.jsonl",), "livecodebench_v6"),
+                    HubDataset(_LIVECODEBENCH, file="test6.jsonl"),
                 ),
             },
             code_readers.livecodebench,
@@ -281,3 +297,64 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
     }
 )
 """Every benchmark that can be named, with what it is called on this machine and on the hub."""
+
+
+class BenchmarkSplit(NamedTuple):
+    """A benchmark and one of its splits."""
+
+    name: str
+    benchmark: Benchmark
+    split: str
+
+
+def load_records(name: str, split: str | None = None, data: Path | None = None) -> list[TaskRecord]:
+    """A benchmark from the file or directory `data` or, without one, from the hub. A row that
+    cannot be graded is an error."""
+    return list(read_benchmark(name, split, data).whole().records)
+
+
+def read_benchmark(name: str, split: str | None = None, data: Path | None = None) -> LoadedTasks:
+    """As `load_records`, but what cannot be graded is left out and named."""
+    chosen = choose(name, split)
+    source = f"{data or chosen.name}, read as {chosen.name}:{chosen.split}"
+    return build_tasks(_entries(chosen, data), source)
+
+
+def choose(name: str, split: str | None = None) -> BenchmarkSplit:
+    """The benchmark of that name, however it is spelt: MATH-500 is math500."""
+    spelt = resolve_benchmark(name)
+    if spelt is None:
+        raise ConfigError(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    benchmark = BENCHMARKS[spelt]
+    split = split or next(iter(benchmark.splits))
+    if split not in benchmark.splits:
+        raise ConfigError(f"{spelt} has no split {split!r}; it has {', '.join(benchmark.splits)}")
+    return BenchmarkSplit(spelt, benchmark, split)
+
+
+def resolve_benchmark(name: str) -> str | None:
+    """How the benchmark is spelt here, None where there is none of that name."""
+    return _SPELT.get(_folded(name))
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "").replace("_", "").replace(" ", "")
+
+
+_SPELT = {_folded(name): name for name in BENCHMARKS}
+
+
+def _entries(chosen: BenchmarkSplit, data: Path | None) -> Iterator[TaskEntry]:
+    for row in _rows(chosen, data):
+        yield TaskEntry(row.where, partial(chosen.benchmark.read, row, chosen.split))
+
+
+def _rows(chosen: BenchmarkSplit, data: Path | None) -> Iterator[DatasetRow]:
+    source = chosen.benchmark.splits[chosen.split]
+    if data is not None:
+        return source.local.rows(data)
+    if source.hub is None:
+        raise ConfigError(
+            f"{chosen.name}:{chosen.split} is not on the hub; name the directory that has its file"
+        )
+    return source.hub.rows()

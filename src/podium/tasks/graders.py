@@ -21,6 +21,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -28,24 +29,70 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from podium.core.errors import ConfigError, UsageError, install_command
+from podium.core.errors import BadReply, ConfigError, UsageError, install_command
 from podium.core.json_schema import check_schema, is_valid
+from podium.core.request import Request, user
 from podium.core.task import Grader
 from podium.core.worker import Worker
 from podium.tasks import answers, mathematics
 from podium.tasks.answers import (
     LONGEST_ANSWER,
+    LONGEST_REPLY_TO_JUDGE,
     chosen_letter,
-    final_answer,
-    has_words,
+    contains_words,
+    extract_answer,
+    is_same_text,
     only_number,
-    same_words,
-    shown,
+    quote,
+    render_prompt,
+    strip_fence,
     whole_number,
-    without_fence,
 )
-from podium.tasks.judge import JUDGE, Judge
-from podium.tasks.programs import Code
+from podium.tasks.code_grader import CodeGrader
+
+JUDGE: Final = "judge"
+"""The name of the grader."""
+
+_VERDICT: Final = re.compile(r"<verdict>\s*(right|wrong)\s*</verdict>", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeGrader:
+    """What the worker thinks of the answer, by the reference, by the rubric, or by both."""
+
+    question: str
+    worker: Worker
+    answer: str = ""
+    rubric: str = ""
+    tagged: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.answer.strip() and not self.rubric.strip():
+            raise ConfigError(
+                "the answer is missing: a judge needs an answer to judge by, or a `rubric`"
+            )
+
+    async def __call__(self, answer: str) -> bool:
+        """The judge's verdict; what has no answer in it is wrong without asking."""
+        given = extract_answer(answer, tagged=self.tagged)
+        if not given or len(given) > LONGEST_REPLY_TO_JUDGE:
+            return False
+        right = "\n\n".join(filter(None, (self.answer.strip(), self.rubric.strip())))
+        asked = render_prompt("judge", question=self.question, right=right, given=_unmarked(given))
+        reply = await self.worker.reply(Request((user(asked),), temperature=0.0))
+        verdicts = _VERDICT.findall(reply.text)
+        if not verdicts:
+            raise BadReply(
+                f"the judge {self.worker.profile.name} gave no verdict: expected "
+                f"<verdict>right</verdict> or <verdict>wrong</verdict> in its reply"
+            )
+        return bool(verdicts[-1].lower() == "right")
+
+
+def _unmarked(given: str) -> str:
+    """The answer without marks by which it could pass for something else."""
+    return re.sub(r"</?\s*(?:given|right|question|verdict)\s*>", "", given, flags=re.IGNORECASE)
+
 
 JSON_SCHEMA: Final = "json-schema"
 """The name of the grader."""
@@ -55,7 +102,7 @@ LONGEST_JSON: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class JsonSchema:
+class JsonSchemaGrader:
     """JSON that fits the schema and, where there is an answer, is the same value."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -82,11 +129,11 @@ class JsonSchema:
 
     async def __call__(self, answer: str) -> bool:
         """Whether the reply gives such JSON, in its tags, in a code fence or by itself."""
-        text = final_answer(answer, tagged=self.tagged)
+        text = extract_answer(answer, tagged=self.tagged)
         if not text or len(text) > LONGEST_JSON:
             return False
         try:
-            given = json.loads(without_fence(text))
+            given = json.loads(strip_fence(text))
             return is_valid(given, self.schema) and (
                 not self.answer.strip() or bool(given == json.loads(self.answer))
             )
@@ -102,7 +149,7 @@ CONTAINS: Final = "contains"
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ExactGrader:
     """The same words, whatever the case, the spaces, the quotes and the full stop."""
 
     __pydantic_config__: ClassVar = STRICT
@@ -116,11 +163,11 @@ class Exact:
     async def __call__(self, answer: str) -> bool:
         """Whether the reply gives these words."""
         text = _short_answer(answer, self.tagged)
-        return text is not None and same_words(text, self.answer)
+        return text is not None and is_same_text(text, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class LetterGrader:
     """The right letter of a multiple choice."""
 
     __pydantic_config__: ClassVar = STRICT
@@ -131,17 +178,17 @@ class Letter:
     def __post_init__(self) -> None:
         if len(self.answer) != 1 or not self.answer.isalpha():
             raise ConfigError(
-                f"the grader `letter` needs one letter for an answer, not {shown(self.answer)}"
+                f"the grader `letter` needs one letter for an answer, not {quote(self.answer)}"
             )
 
     async def __call__(self, answer: str) -> bool:
         """Whether the reply chooses this letter."""
-        text = final_answer(answer, tagged=self.tagged)
+        text = extract_answer(answer, tagged=self.tagged)
         return text is not None and chosen_letter(text) == self.answer.upper()
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberGrader:
     """The right number, within a tolerance that is a share of it."""
 
     __pydantic_config__: ClassVar = STRICT
@@ -153,7 +200,7 @@ class Number:
     def __post_init__(self) -> None:
         if whole_number(self.answer) is None:
             raise ConfigError(
-                f"the grader `number` needs a number for an answer, not {shown(self.answer)}"
+                f"the grader `number` needs a number for an answer, not {quote(self.answer)}"
             )
         _require_tolerance(self.tolerance)
 
@@ -167,7 +214,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Percent:
+class PercentGrader:
     """The right percentage, within a tolerance that is a share of it. Answer and reply may leave
     the sign out; a reply without it may also be the share: 12.5 %, 12.5 and 0.125."""
 
@@ -180,7 +227,7 @@ class Percent:
     def __post_init__(self) -> None:
         if whole_number(self.answer) is None:
             raise ConfigError(
-                f"the grader `percent` needs a percentage for an answer, not {shown(self.answer)}"
+                f"the grader `percent` needs a percentage for an answer, not {quote(self.answer)}"
             )
         _require_tolerance(self.tolerance)
 
@@ -189,13 +236,13 @@ class Percent:
         text = _short_answer(answer, self.tagged)
         reference = whole_number(self.answer)
         assert reference is not None
-        wanted = answers.Number(reference.value, percent=True)
+        wanted = answers.ParsedNumber(reference.value, percent=True)
         given = None if text is None else only_number(text)
         return given is not None and given.is_close(wanted, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class ShortAnswerGrader:
     """A few words, or a number within a tolerance that is a share of it."""
 
     __pydantic_config__: ClassVar = STRICT
@@ -215,7 +262,7 @@ class Short:
 
 
 @dataclass(frozen=True, slots=True)
-class Contains(Short):
+class ContainsGrader(ShortAnswerGrader):
     """A few words or a number, alone or within sentences: "The capital of Japan is Tokyo."."""
 
     async def __call__(self, answer: str) -> bool:
@@ -223,14 +270,14 @@ class Contains(Short):
         text = _short_answer(answer, self.tagged)
         if text is None:
             return False
-        if _is_short(text, self.answer, self.tolerance) or has_words(text, self.answer):
+        if _is_short(text, self.answer, self.tolerance) or contains_words(text, self.answer):
             return True
         given, reference = only_number(text), whole_number(self.answer)
         return _is_close(given, reference, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
-class Mathematics:
+class MathGrader:
     r"""The same mathematics, however it is written: `1/2`, `0.5` and `\frac{1}{2}`."""
 
     __pydantic_config__: ClassVar = STRICT
@@ -248,21 +295,21 @@ class Mathematics:
 
     async def __call__(self, answer: str) -> bool:
         """Whether the reply is equal to the answer."""
-        text = final_answer(answer, tagged=self.tagged)
+        text = extract_answer(answer, tagged=self.tagged)
         return bool(text) and await mathematics.is_equal(str(text), self.answer)
 
 
 _FORMS: Final[Mapping[str, type[Any]]] = MappingProxyType(
     {
-        "exact": Exact,
-        "letter": Letter,
-        "number": Number,
-        "percent": Percent,
-        "short": Short,
-        CONTAINS: Contains,
-        "math": Mathematics,
-        JSON_SCHEMA: JsonSchema,
-        "code": Code,
+        "exact": ExactGrader,
+        "letter": LetterGrader,
+        "number": NumberGrader,
+        "percent": PercentGrader,
+        "short": ShortAnswerGrader,
+        CONTAINS: ContainsGrader,
+        "math": MathGrader,
+        JSON_SCHEMA: JsonSchemaGrader,
+        "code": CodeGrader,
     }
 )
 _ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = MappingProxyType(
@@ -287,7 +334,7 @@ def make_grader(
         return _make_judge(answer, parameters, question, judge)
     form = _FORMS.get(name)
     if form is None:
-        raise ConfigError(f"there is no grader {shown(name)}{_hint(name)}")
+        raise ConfigError(f"there is no grader {quote(name)}{_hint(name)}")
     described = {**parameters}
     if any(field.name == "answer" for field in fields(form)):
         described["answer"] = answer
@@ -302,7 +349,7 @@ def make_grader(
 
 def _make_judge(
     answer: str, parameters: Mapping[str, Any], question: str, worker: Worker | None
-) -> Judge:
+) -> JudgeGrader:
     unknown = sorted(set(parameters) - _JUDGE_TAKES)
     if unknown:
         raise ConfigError(
@@ -316,7 +363,7 @@ def _make_judge(
     rubric, tagged = parameters.get("rubric", ""), parameters.get("tagged", False)
     if not isinstance(rubric, str) or not isinstance(tagged, bool):
         raise ConfigError(f"the grader `{JUDGE}`: `rubric` is a text and `tagged` true or false")
-    return Judge(question, worker, answer, rubric, tagged)
+    return JudgeGrader(question, worker, answer, rubric, tagged)
 
 
 def _hint(name: str) -> str:
@@ -325,18 +372,20 @@ def _hint(name: str) -> str:
 
 
 def _short_answer(reply: str, tagged: bool) -> str | None:
-    text = final_answer(reply, tagged=tagged)
+    text = extract_answer(reply, tagged=tagged)
     return text if text and len(text) <= LONGEST_ANSWER else None
 
 
 def _is_short(text: str, answer: str, tolerance: float) -> bool:
-    if same_words(text, answer):
+    if is_same_text(text, answer):
         return True
     return _is_close(whole_number(text), whole_number(answer), tolerance)
 
 
 def _is_close(
-    given: answers.Number | None, reference: answers.Number | None, tolerance: float
+    given: answers.ParsedNumber | None,
+    reference: answers.ParsedNumber | None,
+    tolerance: float,
 ) -> bool:
     return given is not None and reference is not None and given.is_close(reference, tolerance)
 

@@ -20,9 +20,8 @@ from typing import Any, Final
 
 from podium.core.errors import ConfigError
 from podium.core.task import Task
-from podium.tasks.answers import LONGEST_ANSWER, final_answer
-from podium.tasks.sources import optional
-from podium.tasks.wording import prompt
+from podium.tasks.answers import LONGEST_ANSWER, extract_answer, render_prompt
+from podium.tasks.sources import import_optional
 from podium.workers.sandbox import ProgramLimits, require_sandbox, run_program
 
 GYM: Final = "reasoning-gym"
@@ -59,7 +58,7 @@ class GymGrader:
     async def __call__(self, answer: str) -> bool:
         """Ask the generator, unless the reply is its own answer; one on which it fails, or
         takes too long, is wrong."""
-        text = final_answer(answer, tagged=True)
+        text = extract_answer(answer, tagged=True)
         if not text or len(text) > LONGEST_ANSWER:
             return False
         if text == self.answer or self.entry is None:
@@ -78,7 +77,7 @@ class GymGrader:
 
 def gym_suite(generator: str, n: int, seed: int = 0) -> list[Task]:
     """As many tasks of a generator; the seed makes them."""
-    library = optional("reasoning_gym", f"the suite {GYM}:{generator}", "gym")
+    library = import_optional("reasoning_gym", f"the suite {GYM}:{generator}", "gym")
     _require_generator(generator)
     made = library.create_dataset(generator, seed=seed, size=n)
     compares = type(made).score_answer is library.dataset.ProceduralDataset.score_answer
@@ -91,7 +90,7 @@ def _task(generator: str, seed: int, number: int, entry: Mapping[str, Any], comp
     answer = "" if entry["answer"] is None else str(entry["answer"]).strip()
     return Task(
         id=f"{GYM}/{generator}/{seed}/{number}",
-        question=prompt("generated", question=str(entry["question"]).strip()),
+        question=render_prompt("generated", question=str(entry["question"]).strip()),
         grader=GymGrader(generator, seed, answer, None if compares else pickle.dumps(dict(entry))),
         kind=generator,
         answer=answer,
@@ -99,7 +98,7 @@ def _task(generator: str, seed: int, number: int, entry: Mapping[str, Any], comp
 
 
 def _require_generator(name: str) -> None:
-    factory = optional("reasoning_gym.factory", f"the suite {GYM}:{name}", "gym")
+    factory = import_optional("reasoning_gym.factory", f"the suite {GYM}:{name}", "gym")
     known = sorted(set(factory.DATASETS) - {_COMPOSED})
     if name in known:
         return

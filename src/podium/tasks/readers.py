@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from podium.core.errors import ConfigError
-from podium.tasks.record import TaskRecord
-from podium.tasks.sources import Row
-from podium.tasks.wording import prompt
+from podium.tasks.answers import render_prompt
+from podium.tasks.records import TaskRecord
+from podium.tasks.sources import DatasetRow
 
 MBPP_SPLITS: Final[Mapping[str, range]] = MappingProxyType(
     {
@@ -51,7 +51,7 @@ BIGCODEBENCH_LIMITS: Final[Mapping[str, int]] = MappingProxyType(
 """Its programs load pandas, scikit-learn and matplotlib, and start threads and processes."""
 
 
-def livecodebench(row: Row, split: str) -> TaskRecord:
+def livecodebench(row: DatasetRow, split: str) -> TaskRecord:
     """LiveCodeBench, with its public and, where they are, private tests."""
     tests = [
         *_tests("public_test_cases", row.text("public_test_cases")),
@@ -63,9 +63,9 @@ def livecodebench(row: Row, split: str) -> TaskRecord:
     starter = str(row.data.get("starter_code") or "").rstrip()
     return TaskRecord(
         id=f"livecodebench/{row.text('question_id')}",
-        question=prompt("function", question=question, starter=starter)
+        question=render_prompt("function", question=question, starter=starter)
         if function
-        else prompt("program", question=question),
+        else render_prompt("program", question=question),
         answer="",
         grader="code",
         parameters={"tests": tests, "function": function, "tagged": True},
@@ -109,13 +109,13 @@ def _json(column: str, text: str) -> Any:
         raise ConfigError(f"{column}: not valid JSON: {error}") from error
 
 
-def humaneval(row: Row, split: str) -> TaskRecord:
+def humaneval(row: DatasetRow, split: str) -> TaskRecord:
     """HumanEval: a function to be completed, and a test that calls it."""
     code = row.text("prompt")
     name = row.text("entry_point")
     return TaskRecord(
         id=row.text("task_id"),
-        question=prompt("complete", code=code.strip()),
+        question=render_prompt("complete", code=code.strip()),
         answer=code + row.text("canonical_solution"),
         grader="code",
         parameters={
@@ -128,7 +128,7 @@ def humaneval(row: Row, split: str) -> TaskRecord:
     )
 
 
-def mbpp(row: Row, split: str) -> TaskRecord | None:
+def mbpp(row: DatasetRow, split: str) -> TaskRecord | None:
     """MBPP: a sentence and three assertions, which are part of the question, as in its paper."""
     number = row.data.get("task_id")
     if not isinstance(number, int):
@@ -142,7 +142,7 @@ def mbpp(row: Row, split: str) -> TaskRecord | None:
     lines = [*imports, str(row.data.get("test_setup_code") or ""), *map(str, tests)]
     return TaskRecord(
         id=f"mbpp/{split}/{number}",
-        question=prompt(
+        question=render_prompt(
             "asserts",
             question=row.text("text" if "text" in row.data else "prompt").strip(),
             tests="\n".join(map(str, tests)),
@@ -158,14 +158,14 @@ def mbpp(row: Row, split: str) -> TaskRecord | None:
     )
 
 
-def bigcodebench(row: Row, split: str) -> TaskRecord:
+def bigcodebench(row: DatasetRow, split: str) -> TaskRecord:
     """BigCodeBench: code to be completed or, with `instruct`, to be written as told. Its tests
     replace parts of modules and look into figures, which only works in one process."""
     code = row.text("complete_prompt")
     question = (
-        prompt("instructed", question=row.text("instruct_prompt").strip())
+        render_prompt("instructed", question=row.text("instruct_prompt").strip())
         if split == "instruct"
-        else prompt("complete", code=code.strip())
+        else render_prompt("complete", code=code.strip())
     )
     return TaskRecord(
         id=row.text("task_id"),
@@ -192,7 +192,7 @@ LETTERS: Final = "ABCDEFGHIJ"
 WRONG_CHOICES: Final = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 
 
-def math(row: Row, split: str) -> TaskRecord | None:
+def math(row: DatasetRow, split: str) -> TaskRecord | None:
     """MATH and MATH-500."""
     if split == "train" and row.data.get("original_split", "train") != "train":
         return None
@@ -202,7 +202,7 @@ def math(row: Row, split: str) -> TaskRecord | None:
     number = row.data.get("idx", row.number)
     return TaskRecord(
         id=str(row.data.get("unique_id") or f"math/{split}/{number}"),
-        question=prompt("math", question=row.text("problem")),
+        question=render_prompt("math", question=row.text("problem")),
         answer=str(answer or ""),
         grader="math",
         parameters={"tagged": True},
@@ -234,14 +234,14 @@ def boxed(solution: str) -> str:
     return ""
 
 
-def gsm8k(row: Row, split: str) -> TaskRecord:
+def gsm8k(row: DatasetRow, split: str) -> TaskRecord:
     """GSM8K: the result stands in the last line of the answer."""
     _, mark, answer = row.text("answer").rpartition("####")
     if not mark:
         raise ConfigError("expected a last line `#### result` in the answer")
     return TaskRecord(
         id=f"gsm8k/{split}/{row.number}",
-        question=prompt("number", question=row.text("question")),
+        question=render_prompt("number", question=row.text("question")),
         answer=answer.strip().replace(",", ""),
         grader="number",
         parameters={"tagged": True},
@@ -249,7 +249,7 @@ def gsm8k(row: Row, split: str) -> TaskRecord:
     )
 
 
-def mmlu(row: Row, split: str) -> TaskRecord | None:
+def mmlu(row: DatasetRow, split: str) -> TaskRecord | None:
     """MMLU."""
     if row.data.get("split", split) != split:
         return None
@@ -264,7 +264,7 @@ def mmlu(row: Row, split: str) -> TaskRecord | None:
     subject = str(row.data.get("subject") or split)
     return TaskRecord(
         id=f"mmlu/{split}/{subject}/{row.number}",
-        question=prompt("letter", question=row.text("question"), choices=_listed(choices)),
+        question=render_prompt("letter", question=row.text("question"), choices=_listed(choices)),
         answer=letter,
         grader="letter",
         parameters={"tagged": True},
@@ -272,7 +272,7 @@ def mmlu(row: Row, split: str) -> TaskRecord | None:
     )
 
 
-def rlpr(row: Row, split: str) -> TaskRecord | None:
+def rlpr(row: DatasetRow, split: str) -> TaskRecord | None:
     """RLPR, where the answer is short."""
     try:
         asked = [message["content"] for message in row.data["prompt"] if message["role"] == "user"]
@@ -286,7 +286,7 @@ def rlpr(row: Row, split: str) -> TaskRecord | None:
         return None
     return TaskRecord(
         id=f"rlpr/{split}/{row.number}",
-        question=prompt("short", question=question),
+        question=render_prompt("short", question=question),
         answer=answer,
         grader="short",
         parameters={"tagged": True},
@@ -294,17 +294,17 @@ def rlpr(row: Row, split: str) -> TaskRecord | None:
     )
 
 
-def aime24(row: Row, split: str) -> TaskRecord:
+def aime24(row: DatasetRow, split: str) -> TaskRecord:
     """AIME of 2024."""
     return _aime(row, "aime24")
 
 
-def aime25(row: Row, split: str) -> TaskRecord:
+def aime25(row: DatasetRow, split: str) -> TaskRecord:
     """AIME of 2025."""
     return _aime(row, "aime25")
 
 
-def _aime(row: Row, year: str) -> TaskRecord:
+def _aime(row: DatasetRow, year: str) -> TaskRecord:
     """Every answer is an integer from 0 to 999."""
     question = row.text("problem" if "problem" in row.data else "question")
     written = str(row.data.get("answer", "")).strip()
@@ -313,7 +313,7 @@ def _aime(row: Row, year: str) -> TaskRecord:
     number = row.data.get("id", row.data.get("question_id", row.number))
     return TaskRecord(
         id=f"{year}/{number}",
-        question=prompt("number", question=question),
+        question=render_prompt("number", question=question),
         answer=str(int(written)),
         grader="number",
         parameters={"tolerance": 0, "tagged": True},
@@ -321,7 +321,7 @@ def _aime(row: Row, year: str) -> TaskRecord:
     )
 
 
-def gpqa(row: Row, split: str) -> TaskRecord:
+def gpqa(row: DatasetRow, split: str) -> TaskRecord:
     """GPQA-Diamond. The file has the right answer first; here a hash orders the choices, the
     same on every machine."""
     question, right = row.text("Question").strip(), row.text("Correct Answer").strip()
@@ -333,7 +333,7 @@ def gpqa(row: Row, split: str) -> TaskRecord:
     difficulty = str(row.data.get("Writer's Difficulty Estimate") or "").strip()
     return TaskRecord(
         id=f"gpqa-diamond/{name}",
-        question=prompt("letter", question=question, choices=_listed(choices)),
+        question=render_prompt("letter", question=question, choices=_listed(choices)),
         answer=LETTERS[choices.index(right)],
         grader="letter",
         parameters={"tagged": True},

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from podium.core.errors import ConfigError, install_command
-from podium.tasks.own import json_lines, reading
+from podium.tasks.records import json_lines, open_text
 
 PROBE_SECONDS: Final = 5.0
 """How long the hub has to answer at all."""
@@ -29,7 +29,7 @@ _CLIENTS: Final = ("huggingface_hub.constants", "datasets.config")
 _SETTING: Final = "HF_HUB_OFFLINE"
 
 
-def answers() -> bool:
+def is_hub_reachable() -> bool:
     """Whether the hub answers, by the address and the proxies that its clients use."""
     constants = importlib.import_module("huggingface_hub.constants")
     session = importlib.import_module("huggingface_hub.utils").get_session()
@@ -41,7 +41,7 @@ def answers() -> bool:
 
 
 @contextmanager
-def without() -> Iterator[None]:
+def hub_offline() -> Iterator[None]:
     """Meanwhile the hub's clients take what they have kept and ask nobody."""
     clients = [importlib.import_module(name) for name in _CLIENTS]
     before = [getattr(client, _SETTING) for client in clients]
@@ -55,7 +55,7 @@ def without() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DatasetRow:
     """One row of a benchmark."""
 
     where: str
@@ -73,7 +73,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Hub:
+class HubDataset:
     """A dataset of the hub: its name, and either configurations with a split, or one file.
 
     A file is asked for where the dataset itself is a script, which nobody should have to run.
@@ -84,17 +84,17 @@ class Hub:
     configurations: tuple[str | None, ...] = (None,)
     file: str | None = None
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DatasetRow]:
         """Every row, fetched once and then kept by the package `datasets`."""
-        datasets = optional("datasets", f"fetching {self.name} from the hub")
-        reachable = answers()
-        with nullcontext() if reachable else without():
+        datasets = import_optional("datasets", f"fetching {self.name} from the hub")
+        reachable = is_hub_reachable()
+        with nullcontext() if reachable else hub_offline():
             loaded = [self._load(datasets, each, reachable) for each in self.configurations]
         for number, data in enumerate(chain.from_iterable(loaded), start=1):
-            yield Row(f"{self.name}, row {number}", number, data)
+            yield DatasetRow(f"{self.name}, row {number}", number, data)
 
     def _load(
-        self, datasets: Any, configuration: str | None, answers: bool
+        self, datasets: Any, configuration: str | None, is_hub_reachable: bool
     ) -> Iterable[Mapping[str, Any]]:
         try:
             if self.file is not None:
@@ -104,7 +104,7 @@ class Hub:
                 loaded = datasets.load_dataset(self.name, configuration, split=self.split)
         except Exception as error:  # the clients below it raise errors of their own
             reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-            if not answers:
+            if not is_hub_reachable:
                 reason = "it does not answer, and nothing of it was kept"
             raise ConfigError(
                 f"cannot fetch {self.name} from the hub: {reason}; with its files on this "
@@ -116,16 +116,16 @@ class Hub:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalFiles:
     """Files of a benchmark as they are passed around: `names` are tried in turn, in the
     directory that was named and in `folder` inside it. `archive` reads directories and zip
     files, where the benchmark comes in such."""
 
     names: tuple[str, ...]
     folder: str
-    archive: Callable[[Path], Iterator[Row]] | None = None
+    archive: Callable[[Path], Iterator[DatasetRow]] | None = None
 
-    def rows(self, data: Path) -> Iterator[Row]:
+    def rows(self, data: Path) -> Iterator[DatasetRow]:
         """Every row of the file, which is `data` itself or lies in it."""
         path = self._find(data)
         if self.archive is not None and (path.is_dir() or path.suffix == ".zip"):
@@ -151,7 +151,7 @@ class Local:
         )
 
 
-def optional(module: str, purpose: str, extra: str = "eval") -> Any:
+def import_optional(module: str, purpose: str, extra: str = "eval") -> Any:
     """A module of the extra, or an error that names the extra."""
     try:
         return importlib.import_module(module)
@@ -163,12 +163,12 @@ def optional(module: str, purpose: str, extra: str = "eval") -> Any:
         ) from error
 
 
-def _jsonl_rows(path: Path) -> Iterator[Row]:
-    with _unzipping(path) if path.suffix == ".gz" else reading(path) as file:
+def _jsonl_rows(path: Path) -> Iterator[DatasetRow]:
+    with _unzipping(path) if path.suffix == ".gz" else open_text(path) as file:
         for number, data in json_lines(path, file):
             if not isinstance(data, Mapping):
                 raise ConfigError(f"{path}, line {number}: expected an object")
-            yield Row(f"{path}, line {number}", number, data)
+            yield DatasetRow(f"{path}, line {number}", number, data)
 
 
 @contextmanager
@@ -181,8 +181,8 @@ def _unzipping(path: Path) -> Iterator[io.TextIOBase]:
         raise ConfigError(f"cannot read {path}: {error}") from error
 
 
-def _json_rows(path: Path) -> Iterator[Row]:
-    with reading(path) as file:
+def _json_rows(path: Path) -> Iterator[DatasetRow]:
+    with open_text(path) as file:
         try:
             listed = json.load(file)
         except ValueError as error:
@@ -190,13 +190,13 @@ def _json_rows(path: Path) -> Iterator[Row]:
     if not isinstance(listed, list) or not all(isinstance(data, Mapping) for data in listed):
         raise ConfigError(f"{path}: expected a list of objects")
     for number, data in enumerate(listed, start=1):
-        yield Row(f"{path}, object {number}", number, data)
+        yield DatasetRow(f"{path}, object {number}", number, data)
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
-    parquet = optional("pyarrow.parquet", f"reading {path.name}")
+def _parquet_rows(path: Path) -> Iterator[DatasetRow]:
+    parquet = import_optional("pyarrow.parquet", f"reading {path.name}")
     number = 0
     for batch in parquet.ParquetFile(path).iter_batches():
         for data in batch.to_pylist():
             number += 1
-            yield Row(f"{path}, row {number}", number, data)
+            yield DatasetRow(f"{path}, row {number}", number, data)

@@ -3,23 +3,118 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from podium._util.lab import ETUDES, EVERYDAY, lab_extra
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.worker import Worker
-from podium.tasks.benchmarks import BENCHMARKS
+from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark, resolve_benchmark
 from podium.tasks.gym import GYM, gym_suite
-from podium.tasks.loaders import benchmark_named, read_benchmark
-from podium.tasks.mix import rank
-from podium.tasks.own import ENDINGS, read_own
-from podium.tasks.reading import LeftOut
+from podium.tasks.records import ENDINGS, SkippedLine, TaskRecord, read_task_file
 
-USUAL_ETUDES: Final = 1000
+PAPER_SOURCES: Final = ("math500", "mmlu:auxiliary_train", "rlpr", "livecodebench")
+PAPER_SIZE: Final = 240
+"""Problems of each source."""
+
+PAPER_SEED: Final = 42
+
+
+class SplitShares(NamedTuple):
+    """How a benchmark is divided."""
+
+    train: float = 0.6
+    validation: float = 0.2
+    test: float = 0.2
+
+
+PAPER_SHARES: Final = SplitShares()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMix:
+    """What is trained on, balanced over its sources and in an order that mixes them; and what of
+    each source was kept apart."""
+
+    train: tuple[TaskRecord, ...]
+    validation: tuple[TaskRecord, ...]
+    test: tuple[TaskRecord, ...]
+
+
+def paper_mix(
+    sources: Sequence[str] = PAPER_SOURCES,
+    *,
+    data: Path | None = None,
+    per_source: int | None = PAPER_SIZE,
+    seed: int = PAPER_SEED,
+) -> TrainingMix:
+    """The mix of these benchmarks, from the directory `data` or else from the hub."""
+    return build_mix(
+        {name: load_source(name, data) for name in sources}, per_source=per_source, seed=seed
+    )
+
+
+def load_source(name: str, data: Path | None = None) -> list[TaskRecord]:
+    """A benchmark by its name, with a split where one is wanted: `mmlu:auxiliary_train`."""
+    benchmark, _, split = name.partition(":")
+    return load_records(benchmark, split or None, data)
+
+
+def build_mix(
+    sources: Mapping[str, Sequence[TaskRecord]],
+    *,
+    per_source: int | None = PAPER_SIZE,
+    seed: int = PAPER_SEED,
+    shares: SplitShares = PAPER_SHARES,
+) -> TrainingMix:
+    """Divide each source, then take `per_source` of every training share; with None, as many as the
+    smallest has."""
+    if not sources:
+        raise ConfigError("a mix needs at least one source")
+    divided = {name: _divide(records, seed, shares) for name, records in sources.items()}
+    smallest = min(divided, key=lambda name: len(divided[name].train))
+    available = len(divided[smallest].train)
+    wanted = available if per_source is None else per_source
+    if not 0 < wanted <= available:
+        raise ConfigError(
+            f"the mix needs {wanted} problems of each source, and {smallest} has {available} to "
+            f"train on ({shares.train:.0%} of its {len(sources[smallest])}); "
+            f"ask for 1 to {available}, or bring more"
+        )
+    return TrainingMix(
+        tuple(_shuffled([task for part in divided.values() for task in part.train[:wanted]], seed)),
+        tuple(task for part in divided.values() for task in part.validation),
+        tuple(task for part in divided.values() for task in part.test),
+    )
+
+
+def _divide(records: Sequence[TaskRecord], seed: int, shares: SplitShares) -> TrainingMix:
+    if abs(sum(shares) - 1) > 1e-9 or min(shares) < 0:
+        raise ConfigError(f"the shares of a mix must add up to 1, not {sum(shares):g}")
+    shuffled = _shuffled(records, seed)
+    train_end = round(len(shuffled) * shares.train)
+    validation_end = train_end + round(len(shuffled) * shares.validation)
+    return TrainingMix(
+        tuple(shuffled[:train_end]),
+        tuple(shuffled[train_end:validation_end]),
+        tuple(shuffled[validation_end:]),
+    )
+
+
+def _shuffled(records: Sequence[TaskRecord], seed: int) -> list[TaskRecord]:
+    return sorted(records, key=lambda record: seeded_rank(record.id, seed))
+
+
+def seeded_rank(task_id: str, seed: int) -> bytes:
+    """The place of a task in the order that a seed stands for."""
+    return blake2b(f"{seed}\0{task_id}".encode(), digest_size=16).digest()
+
+
+DEFAULT_ETUDES: Final = 1000
 """How many tasks are made where none has to be found, and no limit was named."""
 
 NAMES: Final = (ETUDES, EVERYDAY, *BENCHMARKS, GYM)
@@ -32,10 +127,10 @@ class LoadedSuite:
     """The tasks of a suite, and what is in its file without being a task."""
 
     tasks: tuple[Task, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    skipped: tuple[SkippedLine, ...] = ()
 
 
-def suite(
+def load_suite(
     name: str | os.PathLike[str],
     *,
     data: str | os.PathLike[str] | None = None,
@@ -50,13 +145,13 @@ def suite(
     `limit` as many tasks are drawn by the seed; of what is generated the seed makes them.
     `judge` is the worker that decides where a task is graded by a model.
     """
-    loaded = loaded_suite(name, data=data, limit=limit, seed=seed, judge=judge)
-    if loaded.left_out:
-        raise ConfigError(str(loaded.left_out[0]))
+    loaded = read_suite(name, data=data, limit=limit, seed=seed, judge=judge)
+    if loaded.skipped:
+        raise ConfigError(str(loaded.skipped[0]))
     return list(loaded.tasks)
 
 
-def loaded_suite(
+def read_suite(
     name: str | os.PathLike[str],
     *,
     data: str | os.PathLike[str] | None = None,
@@ -64,8 +159,10 @@ def loaded_suite(
     seed: int = 0,
     judge: Worker | None = None,
 ) -> LoadedSuite:
-    """As `suite`, but a line that is no task (it has no answer, or another's id) is left out and
-    named, and the rest can be measured. Only where nothing is left is that an error."""
+    """Read a suite as `load_suite` does, but skip lines that are no tasks.
+
+    It is an error if nothing is left.
+    """
     if limit is not None and limit < 1:
         raise ConfigError(f"the limit of a suite must be at least 1, not {limit}")
     text = os.fspath(name)
@@ -73,26 +170,26 @@ def loaded_suite(
     if kind == ETUDES:
         with lab_extra():
             from podium_lab.etudes.tasks import etude_suite
-        return LoadedSuite(tuple(etude_suite(limit or USUAL_ETUDES, seed, split or "test")))
+        return LoadedSuite(tuple(etude_suite(limit or DEFAULT_ETUDES, seed, split or "test")))
     if kind == EVERYDAY:
         with lab_extra():
             from podium_lab.etudes.tasks import everyday_suite
         return LoadedSuite(_drawn(everyday_suite(split or "test"), limit, seed))
     if kind == GYM:
-        return LoadedSuite(tuple(gym_suite(split, limit or USUAL_ETUDES, seed)))
+        return LoadedSuite(tuple(gym_suite(split, limit or DEFAULT_ETUDES, seed)))
     if Path(text).suffix in ENDINGS:
-        reading = read_own(Path(text), judge)
-    elif benchmark_named(kind) is not None:
+        reading = read_task_file(Path(text), judge)
+    elif resolve_benchmark(kind) is not None:
         reading = read_benchmark(kind, split or None, None if data is None else Path(data))
     else:
         raise ConfigError(
             f"there is no suite {text!r}: expected one of {', '.join(NAMES)}, or the path of a "
             f"{' or '.join(ENDINGS)} file"
         )
-    return LoadedSuite(_drawn(reading.tasks, limit, seed), reading.left_out)
+    return LoadedSuite(_drawn(reading.tasks, limit, seed), reading.skipped)
 
 
 def _drawn(tasks: Sequence[Task], limit: int | None, seed: int) -> tuple[Task, ...]:
     if limit is None or limit >= len(tasks):
         return tuple(tasks)
-    return tuple(sorted(tasks, key=lambda task: rank(task.id, seed))[:limit])
+    return tuple(sorted(tasks, key=lambda task: seeded_rank(task.id, seed))[:limit])

@@ -25,7 +25,7 @@ from podium.config import Settings
 from podium.core.pool import Pool
 from podium.core.run import Round
 from podium.core.task import Task
-from podium.tasks.cluster import BorrowedReplies, Replies, Seats, taken
+from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 from podium.train.ablations import recipe_scorer
 from podium.train.baselines import plain_scorer
 from podium.train.exercises import pool_settings
@@ -81,7 +81,7 @@ class ScoringActor:
 
     def __init__(self, opening: RemoteSetup, library: Any) -> None:
         self._opening = opening
-        self._replies = BorrowedReplies(library)
+        self._replies = RemoteReplyCache(library)
         self._scorers: dict[Manner, Scorer] = {}
         self._told = (0, 0)
 
@@ -114,7 +114,7 @@ class RayScorer:
     all of them found kept (`hits`) and had to ask for (`misses`), in whatever manner."""
 
     def __init__(
-        self, seats: Seats, manner: Manner = "recipe", replies: Counter[str] | None = None
+        self, seats: ActorPool, manner: Manner = "recipe", replies: Counter[str] | None = None
     ) -> None:
         self._seats = seats
         self._manner: Manner = manner
@@ -155,25 +155,25 @@ def ray_scorer(recipe: Recipe, *, seats: int | None = None) -> Iterator[RayScore
     its part of the seats."""
     assert recipe.run.ray is not None, "who trains alone needs no cluster"
     settings = pool_settings(recipe) if recipe.pool.file is not None else None
-    with taken(
+    with start_actors(
         recipe.run.ray,
         ScoringActor,
         RemoteSetup(recipe, settings),
         _replies(recipe),
-        on_cards=_is_on_cards(recipe, settings),
-        lost=WHAT_IS_LEFT,
-        wanted=seats,
+        on_gpus=_is_on_cards(recipe, settings),
+        hint=WHAT_IS_LEFT,
+        count=seats,
         sharers=process_count(),
     ) as found:
         yield RayScorer(found)
 
 
-def _replies(recipe: Recipe) -> Replies:
+def _replies(recipe: Recipe) -> ReplyCacheSpec:
     """Where replies are kept; nothing is put there where the recipe wants none kept."""
     if not recipe.run.cache_mb:
-        return Replies(None, LEAST_BYTES)
+        return ReplyCacheSpec(None, LEAST_BYTES)
     recipe.output.mkdir(parents=True, exist_ok=True)
-    return Replies(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
+    return ReplyCacheSpec(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
 
 
 def _is_on_cards(recipe: Recipe, settings: Settings | None) -> bool:

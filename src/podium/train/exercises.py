@@ -28,7 +28,7 @@ from podium.core.task import Task
 from podium.core.usage import FREE
 from podium.core.worker import Worker
 from podium.tasks import TaskRecord, load_source, paper_mix, read_records
-from podium.tasks.mix import rank
+from podium.tasks.suites import seeded_rank
 from podium.train.ablations import in_every_place
 from podium.train.recipe import Recipe
 from podium.workers import Http
@@ -128,12 +128,12 @@ def load_problems(recipe: Recipe) -> Problems:
     if data.mix is not None:
         path = Path(data.mix.path) if data.mix.path else None
         sources = sorted(data.mix.sources)
-        mix = paper_mix(sources, data=path, each=data.mix.per_source, seed=data.mix.seed)
+        mix = paper_mix(sources, data=path, per_source=data.mix.per_source, seed=data.mix.seed)
         return Problems(_graded(mix.train), mix.validation)
     if data.suite is not None:
         path = Path(data.suite.path) if data.suite.path else None
         records = load_source(data.suite.name, path)
-        drawn = sorted(records, key=lambda record: rank(record.id, recipe.run.seed))
+        drawn = sorted(records, key=lambda record: seeded_rank(record.id, recipe.run.seed))
         return Problems(_graded(drawn[: data.suite.limit]))
     if data.file is not None:
         return Problems(tuple(read_records(Path(data.file.path))[: data.file.limit]))

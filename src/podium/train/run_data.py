@@ -32,9 +32,8 @@ from podium.store import Feedback, RunFilter, RunStore, feedback_in, keys_in
 from podium.store.base import SUMMARY_CHARACTERS
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord
-from podium.tasks.answers import final_answer
-from podium.tasks.graders import CONTAINS
-from podium.tasks.judge import JUDGE, Judge
+from podium.tasks.answers import extract_answer
+from podium.tasks.graders import CONTAINS, JUDGE, JudgeGrader
 
 GOOD: Final = 0.75
 """From this reward on an answer is taken for right, and its plan for one to learn from."""
@@ -224,7 +223,7 @@ def _task_of_answer(judged: JudgedRun) -> TaskRecord | None:
     is_corrected = judged.source == FEEDBACK and bool(judged.task)
     if judged.reward < GOOD or run.answer is None or is_corrected:
         return None
-    tagged = final_answer(run.answer, tagged=True)
+    tagged = extract_answer(run.answer, tagged=True)
     answer = tagged or run.answer.strip()
     if not _is_reference(answer) or (not tagged and _is_sentence(answer)):
         return None
@@ -349,7 +348,7 @@ class RubricGrader:
 
     def exam(self, question: str) -> GradingTask | None:
         """The judge, with its rubric."""
-        grader = Judge(question, self._worker, rubric=self._rubric)
+        grader = JudgeGrader(question, self._worker, rubric=self._rubric)
         judge = self._worker.profile
         return GradingTask(grader, f"{JUDGE} {judge.name}", judge=judge)
 

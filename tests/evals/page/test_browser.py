@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evals.page.demonstration import HOSTILE
+from podium.evals.log import read_eval_log
 from podium.evals.page.comparison import comparison_page
 from podium.evals.page.report import make_view, report_page
-from podium.evals.tables.measured import read_measured
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 def pages(
     evaluation: Path, another: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    sides = read_measured(evaluation), read_measured(another)
+    sides = read_eval_log(evaluation), read_eval_log(another)
     directory = tmp_path_factory.mktemp("pages")
     written = {
         "report": report_page([make_view(sides[0])]),

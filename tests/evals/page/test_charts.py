@@ -9,6 +9,7 @@ pytest.importorskip("matplotlib")
 from evals.samples import sample
 from podium._util.plots import new_figure
 from podium.core.roles import Role
+from podium.evals.comparison import CEILING, find_references
 from podium.evals.page.charts import (
     Chart,
     choose_cost,
@@ -18,12 +19,11 @@ from podium.evals.page.charts import (
     steps_chart,
     table_chart,
 )
-from podium.evals.tables.comparison import CEILING, yardsticks
-from podium.evals.tables.row import Row
+from podium.evals.results import StrategyRow
 
 
-def row(strategy: str, rate: float, **more: object) -> Row:
-    return Row(strategy, tuple(sample(n < rate * 20, **more) for n in range(20)))
+def row(strategy: str, rate: float, **more: object) -> StrategyRow:
+    return StrategyRow(strategy, tuple(sample(n < rate * 20, **more) for n in range(20)))
 
 
 ROWS = [
@@ -135,7 +135,7 @@ def test_the_cost_axis_is_logarithmic_if_costs_differ_much() -> None:
 
 
 def test_steps_are_drawn_by_difficulty_the_easiest_first() -> None:
-    planned = Row(
+    planned = StrategyRow(
         "conductor",
         tuple(
             sample(True, skills=None, difficulty=level, workers=("a",) * steps)
@@ -153,14 +153,16 @@ def test_steps_are_drawn_by_difficulty_the_easiest_first() -> None:
 
 
 def test_without_a_difficulty_steps_are_drawn_by_kind() -> None:
-    plain = Row("conductor", tuple(sample(True, skills=None, kind=kind) for kind in ("b", "a")))
+    plain = StrategyRow(
+        "conductor", tuple(sample(True, skills=None, kind=kind) for kind in ("b", "a"))
+    )
     chart = steps_chart([plain])
     assert chart.title == "Mean steps per task, by kind of task"
     assert chart.description == "conductor: a 1, b 1"
 
 
 def test_the_heat_map_has_a_cell_for_every_worker_and_role() -> None:
-    planned = Row(
+    planned = StrategyRow(
         "conductor",
         (
             sample(True, workers=("a", "b"), roles=(Role.PLAN, Role.SOLVE)),
@@ -180,7 +182,7 @@ def test_the_heat_map_has_a_cell_for_every_worker_and_role() -> None:
 
 
 def test_the_table_has_the_figures_of_every_strategy() -> None:
-    chart = table_chart("sevens", ROWS, ROWS[0], yardsticks(ROWS))
+    chart = table_chart("sevens", ROWS, ROWS[0], find_references(ROWS))
     (axes,) = chart.figure.axes
     cells = axes.tables[0].get_celld()
     assert [cells[1, column].get_text().get_text() for column in (0, 1, 4)] == [

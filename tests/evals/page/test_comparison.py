@@ -7,20 +7,20 @@ import pytest
 from evals.page.demonstration import HOSTILE
 from evals.page.parsed import Element, parse
 from podium.core.errors import UsageError
+from podium.evals.comparison import compare_directories
+from podium.evals.log import read_eval_log
 from podium.evals.page import write_comparison
 from podium.evals.page.comparison import comparison_page, side_names
-from podium.evals.tables.comparison import compared
-from podium.evals.tables.measured import read_measured
 
 
 @pytest.fixture(scope="module")
 def page(evaluation: Path, another: Path) -> Element:
-    sides = read_measured(evaluation), read_measured(another)
+    sides = read_eval_log(evaluation), read_eval_log(another)
     return parse(comparison_page(sides, "conductor"))
 
 
 def test_the_page_shows_both_sides(evaluation: Path, another: Path, page: Element) -> None:
-    document = compared(evaluation, another, "conductor").document()
+    document = compare_directories(evaluation, another, "conductor").document()
     table = page.one("table")
     head, accuracy = table.cells()[:2]
     assert head == ["", "sevens", "luckier", "difference"]
@@ -30,7 +30,7 @@ def test_the_page_shows_both_sides(evaluation: Path, another: Path, page: Elemen
 
 
 def test_every_flip_is_shown_with_both_runs(evaluation: Path, another: Path, page: Element) -> None:
-    flips = compared(evaluation, another, "conductor").flips
+    flips = compare_directories(evaluation, another, "conductor").flips
     assert flips, "else this shows nothing"
     shown = page.all("details", class_="failure")
     assert len(shown) == len(flips)
@@ -50,7 +50,7 @@ def test_replies_never_become_markup(page: Element) -> None:
 
 
 def test_directories_of_one_name_are_numbered(evaluation: Path) -> None:
-    measured = read_measured(evaluation)
+    measured = read_eval_log(evaluation)
     assert side_names((measured, measured)) == ("sevens (1)", "sevens (2)")
 
 

@@ -15,6 +15,8 @@ from evals.page.parsed import Element, parse
 from evals.samples import sample
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
+from podium.evals.comparison import CEILING
+from podium.evals.log import MANIFEST, EvalLogWriter, read_eval_log, write_json
 from podium.evals.page import write_report
 from podium.evals.page.charts import Kind, kind_of
 from podium.evals.page.rendering import MAX_TEXT
@@ -27,11 +29,8 @@ from podium.evals.page.report import (
     planning_rows,
     report_page,
 )
+from podium.evals.results import StrategyRow
 from podium.evals.strategies import STRATEGIES
-from podium.evals.tables.comparison import CEILING
-from podium.evals.tables.measured import read_measured
-from podium.evals.tables.row import Row
-from podium.evals.written import MANIFEST, SampleFiles, write_json
 from podium_lab.etudes.workers import oracle_workers
 
 LOADING = ("src", "href", "srcset", "poster", "data", "action", "formaction", "background")
@@ -40,7 +39,7 @@ RUNNING = ("script", "iframe", "object", "embed", "link", "base", "form", "img",
 
 @pytest.fixture(scope="module")
 def page(evaluation: Path) -> Element:
-    return parse(report_page([make_view(read_measured(evaluation))]))
+    return parse(report_page([make_view(read_eval_log(evaluation))]))
 
 
 def table_of(page: Element, caption: str) -> Element:
@@ -48,7 +47,7 @@ def table_of(page: Element, caption: str) -> Element:
 
 
 def page_of(directory: Path) -> Element:
-    return parse(report_page([make_view(read_measured(directory))]))
+    return parse(report_page([make_view(read_eval_log(directory))]))
 
 
 def test_a_report_is_one_page_and_its_charts(evaluation: Path, tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_the_headline_states_the_result(page: Element) -> None:
 def test_failures_solved_by_the_best_single_worker_come_first(
     evaluation: Path, page: Element
 ) -> None:
-    measured = read_measured(evaluation)
+    measured = read_eval_log(evaluation)
     group = page.all("details", class_="group")[0]
     assert "open" in group.attributes
     shown = group.all("details", class_="failure")
@@ -194,16 +193,16 @@ def test_errors_and_skipped_lines_are_listed(tmp_path: Path) -> None:
         directory = tmp_path / "troubled"
         item = Item("x")
         run = run_of(item, "41", (("gpt-5", "Solve it.", ()),), strategy="single:gpt-5")
-        with SampleFiles(directory) as files:
+        with EvalLogWriter(directory) as files:
             for number in range(3):
                 sample = await sample_of(
-                    item, run, task=f"t{number}", fault=f"no reply {HOSTILE}", at_fault="gpt-5"
+                    item, run, task=f"t{number}", error=f"no reply {HOSTILE}", error_source="gpt-5"
                 )
-                files.keep("single:gpt-5", sample, run)
-        left_out = [{"where": f"line {n}", "reason": "no answer"} for n in range(30)]
+                files.write_sample("single:gpt-5", sample, run)
+        skipped = [{"where": f"line {n}", "reason": "no answer"} for n in range(30)]
         document = {
             "rows": [{"strategy": "single:gpt-5"}],
-            "left_out": left_out,
+            "skipped": skipped,
             "stopped": {"cap_usd": 0.5, "spent_usd": 0.5, "unfinished": {}},
         }
         (directory / "summary.json").write_text(json.dumps(document), "utf-8")
@@ -240,8 +239,8 @@ def test_a_step_that_was_not_executed_is_marked(tmp_path: Path) -> None:
         run = run_of(item, "41", PLANS["medium"])
         (round_,) = run.rounds
         cut_off = replace(run, rounds=(replace(round_, steps=round_.steps[:1]),))
-        with SampleFiles(tmp_path / "planned") as files:
-            files.keep("conductor", await sample_of(item, cut_off), cut_off)
+        with EvalLogWriter(tmp_path / "planned") as files:
+            files.write_sample("conductor", await sample_of(item, cut_off), cut_off)
         return tmp_path / "planned"
 
     first, second = page_of(asyncio.run(write())).one("ol", class_="steps").all("li")
@@ -251,7 +250,7 @@ def test_a_step_that_was_not_executed_is_marked(tmp_path: Path) -> None:
 
 
 def test_several_evaluations_share_an_overview_table(evaluation: Path, another: Path) -> None:
-    views = make_views([read_measured(evaluation), read_measured(another)])
+    views = make_views([read_eval_log(evaluation), read_eval_log(another)])
     page = parse(report_page(views))
     table = table_of(page, "Accuracy by suite")
     assert table.cells()[0] == ["strategy", "sevens (sevens)", "sevens (luckier)", "mean"]
@@ -292,8 +291,10 @@ def test_grades_by_a_model_are_marked(tmp_path: Path) -> None:
     async def write() -> Path:
         item = Item("x")
         run = run_of(item, "41", (("gpt-5", "Solve it.", ()),))
-        with SampleFiles(tmp_path / "judged") as files:
-            files.keep("conductor", await sample_of(item, run, judge="claude-sonnet-4"), run)
+        with EvalLogWriter(tmp_path / "judged") as files:
+            files.write_sample(
+                "conductor", await sample_of(item, run, judge="claude-sonnet-4"), run
+            )
         return tmp_path / "judged"
 
     page = page_of(asyncio.run(write()))
@@ -335,8 +336,8 @@ async def test_the_page_shows_the_command_and_the_workers(tmp_path: Path) -> Non
 async def test_the_command_has_the_variant_of_the_etudes(tmp_path: Path) -> None:
     item, workers = Item("a"), Pool(tuple(worker.profile for worker in oracle_workers()))
     run = replace(run_of(item, "42", SINGLE_PLAN), pool=workers)
-    with SampleFiles(tmp_path / "etudes") as files:
-        files.keep("ideal", await sample_of(item, run), run)
+    with EvalLogWriter(tmp_path / "etudes") as files:
+        files.write_sample("ideal", await sample_of(item, run), run)
     variant = {"shapes": ["one", "chain-2"], "pool_order": "shuffled", "drop_one": True}
     begun = {"suite": "etudes", "limit": 60, "workers": list(workers.names)}
     page = manifest_page(tmp_path / "etudes", **begun, variant={**variant, "flaky": 0.3})
@@ -386,8 +387,8 @@ async def test_directories_of_local_models_are_hidden(
 ) -> None:
     pool = Pool((WorkerProfile(name="gpt-5", provider="local", model=model),))
     run = replace(run_of(Item("a"), "42", SINGLE_PLAN), pool=pool)
-    with SampleFiles(tmp_path / "here") as files:
-        files.keep("conductor", await sample_of(Item("a"), run), run)
+    with EvalLogWriter(tmp_path / "here") as files:
+        files.write_sample("conductor", await sample_of(Item("a"), run), run)
     page = manifest_page(tmp_path / "here", suite="s", workers=["gpt-5"])
     table = next(t for t in page.all("table") if t.one("caption").text == "Workers")
     assert table.cells()[1] == ["gpt-5", "local", shown]
@@ -416,8 +417,8 @@ def test_conducted_strategies_exist() -> None:
     assert conducted == ["conductor", "recursion", "rules", "untrained"]
 
 
-def row(strategy: str, *outcomes: bool) -> Row:
-    return Row(strategy, tuple(sample(right) for right in outcomes))
+def row(strategy: str, *outcomes: bool) -> StrategyRow:
+    return StrategyRow(strategy, tuple(sample(right) for right in outcomes))
 
 
 def test_the_leading_row_is_the_best_conductor() -> None:
@@ -430,7 +431,7 @@ def test_the_leading_row_is_the_best_conductor() -> None:
 
 
 def test_rows_with_one_step_per_task_are_not_planning_rows() -> None:
-    two = Row("conductor", (sample(True, workers=("a", "b")),))
+    two = StrategyRow("conductor", (sample(True, workers=("a", "b")),))
     assert planning_rows([two, row("random", True), row("single:a", True), row(CEILING, True)]) == [
         two
     ]

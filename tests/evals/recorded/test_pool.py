@@ -7,18 +7,18 @@ import pytest
 
 from podium.core.errors import ConfigError, RequestRefused, UsageError
 from podium.core.request import Request, system, user
-from podium.evals.context import occasion
+from podium.evals.comparison import best_per_task
+from podium.evals.context import sample_context
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import RecordedPool, is_recorded, recorded_pool
-from podium.evals.sample import suite_cases
-from podium.evals.tables.comparison import ceiling
+from podium.evals.sample import make_cases
 from support.recorded import UNKNOWN_TEXT, write_livecodebench, write_routellm
 
 
 def measuring(pool: RecordedPool, repeats: int = 1) -> Evaluation:
-    ensemble = pool.ensemble
-    cases = suite_cases(pool.tasks, ensemble.pool)
-    return Evaluation(ensemble, cases, seed=0, concurrency=4, repeats=repeats)
+    setup = pool.setup
+    cases = make_cases(pool.tasks, setup.pool)
+    return Evaluation(setup, cases, seed=0, concurrency=4, repeats=repeats)
 
 
 async def test_ten_repeats_are_the_recorded_shares(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ async def test_ten_repeats_are_the_recorded_shares(tmp_path: Path) -> None:
     rows = [await evaluation.row(f"single:{name}") for name in ("Ann", "Ben", "Cid")]
     expected = [(5 * 7) / 110, (5 * 9 + 6 * 1) / 110, 0]
     assert [row.accuracy.value for row in rows] == pytest.approx(expected)
-    assert ceiling(rows).accuracy.value == pytest.approx((5 * 7 + 5 * 9 + 1) / 110)
+    assert best_per_task(rows).accuracy.value == pytest.approx((5 * 7 + 5 * 9 + 1) / 110)
 
 
 async def test_one_repeat_alone_is_a_fair_draw(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ async def test_nobody_can_tell_from_a_reply_whether_it_is_right(tmp_path: Path) 
     request = Request((user(pool.tasks[0].question),))
     replies = []
     for repeat in range(10):
-        with occasion(repeat):
+        with sample_context(repeat):
             replies.append((await ann.reply(request)).text)
     numbers = {reply.split()[1] for reply in replies}
     assert numbers == {str(number) for number in range(1, 11)}
@@ -56,9 +56,9 @@ async def test_nobody_can_tell_from_a_reply_whether_it_is_right(tmp_path: Path) 
 async def test_an_outcome_that_is_missing_is_a_fault_of_that_worker(tmp_path: Path) -> None:
     pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
     row = await measuring(pool).row("single:Cid")
-    (fault,) = [sample for sample in row.samples if sample.fault is not None]
+    (fault,) = [sample for sample in row.samples if sample.error is not None]
     assert fault.task == f"livecodebench/{UNKNOWN_TEXT}"
-    assert "no answer of Cid" in str(fault.fault)
+    assert "no answer of Cid" in str(fault.error)
 
 
 async def test_anything_but_a_recorded_question_is_refused(tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ async def test_the_real_records_come_to_their_known_figures() -> None:
     rows = [await evaluation.row(f"single:{name}") for name in names]
     assert (len(rows), len(pool.tasks)) == (16, 349)
     assert 100 * max(row.accuracy.value for row in rows) == pytest.approx(41.63, abs=0.01)
-    assert 100 * ceiling(rows).accuracy.value == pytest.approx(53.75, abs=0.01)
+    assert 100 * best_per_task(rows).accuracy.value == pytest.approx(53.75, abs=0.01)

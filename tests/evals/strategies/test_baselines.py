@@ -16,13 +16,13 @@ from podium.evals.strategies.baselines import (
     REVISIONS,
     TEMPERATURE,
     Form,
-    best_of,
-    consensus,
-    majority,
+    best_of_n,
+    majority_vote,
     mixture_of_agents,
-    normalised,
-    reflection,
-    single,
+    normalise_answer,
+    self_consistency,
+    self_reflection,
+    single_worker,
 )
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import UNSURE
@@ -34,7 +34,7 @@ QUESTION = "What is six times seven?"
 
 async def test_a_single_worker_is_asked_the_bare_question_and_nobody_else_anything() -> None:
     workers = [ScriptedWorker("chosen", "42"), ScriptedWorker("other", "41")]
-    run = await single("chosen")(case_of(QUESTION, "42", workers), stage_of(workers))
+    run = await single_worker("chosen")(case_of(QUESTION, "42", workers), stage_of(workers))
     assert (run.answer, run.status, run.conductor) == ("42", "answered", "single:chosen")
     assert [message.text for message in workers[0].requests[0].messages] == [QUESTION]
     assert workers[1].calls == 0
@@ -43,7 +43,7 @@ async def test_a_single_worker_is_asked_the_bare_question_and_nobody_else_anythi
 
 async def test_a_worker_that_fails_leaves_a_failed_run_with_the_reason() -> None:
     workers = [ScriptedWorker("chosen", Unavailable("gone fishing"))]
-    run = await single("chosen")(case_of(QUESTION, "42", workers), stage_of(workers))
+    run = await single_worker("chosen")(case_of(QUESTION, "42", workers), stage_of(workers))
     assert (run.answer, run.status, run.error) == (None, "failed", "gone fishing")
     assert [step.status for step in run.steps] == ["failed"]
 
@@ -51,7 +51,7 @@ async def test_a_worker_that_fails_leaves_a_failed_run_with_the_reason() -> None
 async def test_calls_keep_to_the_budget_of_a_run() -> None:
     workers = [ScriptedWorker(name, "42") for name in "abc"]
     tight = replace(stage_of(workers), options=Options(budget=Budget(calls=2)))
-    run = await majority(case_of(QUESTION, "42", workers), tight)
+    run = await majority_vote(case_of(QUESTION, "42", workers), tight)
     assert sum(worker.calls for worker in workers) == 2
     assert run.answer == "42"
     assert run.error is not None
@@ -61,8 +61,8 @@ async def test_calls_keep_to_the_budget_of_a_run() -> None:
 async def test_a_call_ends_when_the_time_of_the_run_is_over() -> None:
     actor = Actor("slow")
     actor.gate = asyncio.Event()
-    stage = replace(stage_of([actor]), options=Options(budget=Budget(seconds=0.01)))
-    run = await single("slow")(case_of(QUESTION, "42", [actor]), stage)
+    context = replace(stage_of([actor]), options=Options(budget=Budget(seconds=0.01)))
+    run = await single_worker("slow")(case_of(QUESTION, "42", [actor]), context)
     assert run.answer is None
     assert run.error == "the run's budget is spent: seconds is capped at 0.01"
 
@@ -70,25 +70,25 @@ async def test_a_call_ends_when_the_time_of_the_run_is_over() -> None:
 async def test_the_most_frequent_answer_wins_however_it_is_written() -> None:
     replies = ["41", "Forty two.", "43", " forty  TWO ", "**forty two**"]
     workers = [ScriptedWorker(f"w{n}", reply) for n, reply in enumerate(replies)]
-    run = await majority(case_of(QUESTION, "", workers), stage_of(workers))
+    run = await majority_vote(case_of(QUESTION, "", workers), stage_of(workers))
     assert run.answer == "Forty two."
 
 
 async def test_who_does_not_know_does_not_vote() -> None:
     workers = [ScriptedWorker(f"w{n}", reply) for n, reply in enumerate([UNSURE, UNSURE, "42"])]
-    run = await majority(case_of(QUESTION, "42", workers), stage_of(workers))
+    run = await majority_vote(case_of(QUESTION, "42", workers), stage_of(workers))
     assert run.answer == "42"
 
 
 async def test_where_nobody_knows_the_answer_is_that() -> None:
     workers = [ScriptedWorker(f"w{n}", UNSURE) for n in range(2)]
-    run = await majority(case_of(QUESTION, "42", workers), stage_of(workers))
+    run = await majority_vote(case_of(QUESTION, "42", workers), stage_of(workers))
     assert run.answer == UNSURE
 
 
 async def test_of_equally_frequent_answers_the_first_workers_counts() -> None:
     workers = [ScriptedWorker(f"w{n}", reply) for n, reply in enumerate(["a", "b", "b", "a"])]
-    run = await majority(case_of(QUESTION, "", workers), stage_of(workers))
+    run = await majority_vote(case_of(QUESTION, "", workers), stage_of(workers))
     assert run.answer == "a"
 
 
@@ -125,7 +125,7 @@ async def test_an_aggregator_by_name_reads_everything_in_either_form(form: Form)
 
 async def test_without_a_system_message_all_attempts_are_in_one_message() -> None:
     worker = ScriptedWorker("ann", ["41", "42", "42"])
-    await reflection("ann", "message")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    await self_reflection("ann", "message")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     (shown,) = worker.requests[-1].messages
     assert "1. 41\n2. 42" in shown.text
     assert shown.text.endswith(QUESTION)
@@ -181,7 +181,7 @@ async def test_a_layer_in_which_everyone_fails_leaves_the_responses_of_the_one_b
 
 async def test_draws_of_one_worker_differ_in_their_seed_and_the_most_frequent_counts() -> None:
     worker = ScriptedWorker("ann", ["41", "42", "43", "42", "40"])
-    run = await consensus("ann", 5)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await self_consistency("ann", 5)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert (run.answer, run.conductor) == ("42", "majority-5:ann")
     assert [request.seed for request in worker.requests] == [0, 1, 2, 3, 4]
     assert {request.temperature for request in worker.requests} == {TEMPERATURE}
@@ -190,14 +190,14 @@ async def test_draws_of_one_worker_differ_in_their_seed_and_the_most_frequent_co
 async def test_another_repeat_makes_other_draws() -> None:
     worker = ScriptedWorker("ann", "42")
     again = replace(stage_of([worker]), repeat=2)
-    await consensus("ann", 3)(case_of(QUESTION, "42", [worker]), again)
+    await self_consistency("ann", 3)(case_of(QUESTION, "42", [worker]), again)
     assert [request.seed for request in worker.requests] == [6, 7, 8]
 
 
 async def test_where_answers_are_tagged_the_tags_are_voted_on() -> None:
     replies = ["First, … <answer>42</answer>", "<answer>41</answer>", "So: <answer> 42 </answer>"]
     worker = ScriptedWorker("ann", replies)
-    run = await consensus("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await self_consistency("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert run.answer == replies[0]
 
 
@@ -206,7 +206,7 @@ async def test_where_answers_are_tagged_the_tags_are_voted_on() -> None:
 )
 async def test_the_worker_itself_chooses_the_best_of_its_answers(choice: str, answer: str) -> None:
     worker = ScriptedWorker("ann", ["41", "42", "43", choice])
-    run = await best_of("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await best_of_n("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert run.answer == answer
     assert "1. 41\n2. 42\n3. 43" in worker.requests[-1].text
     assert worker.calls == 4
@@ -214,13 +214,13 @@ async def test_the_worker_itself_chooses_the_best_of_its_answers(choice: str, an
 
 async def test_nothing_is_chosen_where_all_answers_are_the_same() -> None:
     worker = ScriptedWorker("ann", "42")
-    run = await best_of("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await best_of_n("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert (run.answer, worker.calls) == ("42", 3)
 
 
 async def test_who_never_answers_has_no_best_answer() -> None:
     worker = ScriptedWorker("ann", Unavailable("gone"))
-    run = await best_of("ann", 2)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await best_of_n("ann", 2)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert (run.answer, run.status) == (None, "failed")
 
 
@@ -237,14 +237,18 @@ async def test_a_mixture_goes_on_without_a_proposer_that_fails() -> None:
 
 async def test_reflection_ends_once_the_worker_repeats_itself() -> None:
     worker = ScriptedWorker("ann", ["41", "42", "42.", "never asked"])
-    run = await reflection("ann", "system")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await self_reflection("ann", "system")(
+        case_of(QUESTION, "42", [worker]), stage_of([worker])
+    )
     assert run.answer == "42."
     assert worker.calls == 3
 
 
 async def test_reflection_revises_five_times_at_most_with_all_attempts_before_its_eyes() -> None:
     worker = ScriptedWorker("ann", [f"try {n}" for n in range(20)])
-    run = await reflection("ann", "system")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await self_reflection("ann", "system")(
+        case_of(QUESTION, "42", [worker]), stage_of([worker])
+    )
     assert worker.calls == 1 + REVISIONS == 6
     assert run.answer == "try 5"
     first, *revisions = worker.requests
@@ -257,13 +261,15 @@ async def test_reflection_revises_five_times_at_most_with_all_attempts_before_it
 
 async def test_reflection_keeps_its_last_attempt_where_a_revision_fails() -> None:
     worker = ScriptedWorker("ann", ["41", Unavailable("gone")])
-    run = await reflection("ann", "system")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await self_reflection("ann", "system")(
+        case_of(QUESTION, "42", [worker]), stage_of([worker])
+    )
     assert (run.answer, run.error) == ("41", "gone")
 
 
 def test_votes_are_counted_without_case_space_and_wrapping() -> None:
-    assert normalised(" **The  Moon**. ") == normalised("the moon") == "the moon"
-    assert normalised("-5") != normalised("5")
+    assert normalise_answer(" **The  Moon**. ") == normalise_answer("the moon") == "the moon"
+    assert normalise_answer("-5") != normalise_answer("5")
 
 
 def _is_second(request: Request) -> bool:

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from evals.support import case_of, ensemble_of
+from evals.support import case_of, setup_of
 from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
-from podium.evals.sample import suite_cases
-from podium.evals.strategies import candidates, check_strategy, made_of
+from podium.evals.sample import make_cases
+from podium.evals.strategies import check_strategy, expand_candidates, strategy_checksums
 from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 
 WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("ben", "41")]
-ENSEMBLE = ensemble_of(WORKERS)
+SETUP = setup_of(WORKERS)
 CASES = [case_of("six times seven?", "42", WORKERS)]
 
 OWN = """
@@ -23,8 +23,8 @@ from podium.evals.strategies.conducting import Transcript
 from podium.core.request import Request, user
 
 
-async def answer(case, stage):
-    transcript = Transcript("mine", case, stage)
+async def answer(case, context):
+    transcript = Transcript("mine", case, context)
     request = Request((user(case.task.question),))
     return transcript.run(await transcript.ask("ann", request, "answer"))
 """
@@ -37,7 +37,7 @@ async def best_alone() -> str:
 async def test_a_function_of_ones_own_is_a_strategy_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(OWN)
-    evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
+    evaluation = Evaluation(SETUP, CASES, seed=0, concurrency=1)
     row = await evaluation.row(f"{path}:answer")
     assert row.accuracy.value == 1
     assert row.samples[0].workers == ("ann",)
@@ -45,7 +45,7 @@ async def test_a_function_of_ones_own_is_a_strategy_like_any_other(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["best-of-3", "majority-7", "best-of-3:ben", "rules", "moa-3"])
 def test_these_are_strategies(name: str) -> None:
-    check_strategy(name, ENSEMBLE, CASES)
+    check_strategy(name, SETUP, CASES)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_these_are_refused_before_anyone_is_asked(
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])  # it grows where a module is looked for
     with pytest.raises(UsageError, match=reason):
-        check_strategy(name, ENSEMBLE, CASES)
+        check_strategy(name, SETUP, CASES)
 
 
 def test_a_fitted_strategy_without_its_file_is_told_how_to_make_one(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     with pytest.raises(ConfigError, match="podium eval fit"):
-        check_strategy(f"routerdc:{tmp_path / 'none.json'}", ENSEMBLE, CASES)
+        check_strategy(f"routerdc:{tmp_path / 'none.json'}", SETUP, CASES)
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_what_records_cannot_answer_is_refused_over_recorded_workers(
     name: str, tmp_path: Path
 ) -> None:
     pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
-    cases = suite_cases(pool.tasks, pool.ensemble.pool)
+    cases = make_cases(pool.tasks, pool.setup.pool)
     for allowed in ("best-single", "single:Ann", "random", "conductor"):
-        check_strategy(allowed, pool.ensemble, cases)
-    with pytest.raises(UsageError, match="reply only what was recorded"):
-        check_strategy(name, pool.ensemble, cases)
+        check_strategy(allowed, pool.setup, cases)
+    with pytest.raises(UsageError, match="only replay records"):
+        check_strategy(name, pool.setup, cases)
 
 
 async def test_draws_and_mixtures_are_those_of_the_best_single_worker() -> None:
-    assert await candidates("best-of-3", ENSEMBLE, best_alone) == ["best-of-3:ann"]
-    assert await candidates("majority-3:ben", ENSEMBLE, best_alone) == []
-    assert await candidates("moa-3", ENSEMBLE, best_alone) == [
+    assert await expand_candidates("best-of-3", SETUP, best_alone) == ["best-of-3:ann"]
+    assert await expand_candidates("majority-3:ben", SETUP, best_alone) == []
+    assert await expand_candidates("moa-3", SETUP, best_alone) == [
         "moa-3:drawn/system",
         "moa-3:drawn/message",
         "moa-3:ann/system",
@@ -99,7 +99,7 @@ async def test_draws_and_mixtures_are_those_of_the_best_single_worker() -> None:
 
 
 async def test_a_row_says_that_its_worker_was_chosen_on_these_tasks() -> None:
-    evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
+    evaluation = Evaluation(SETUP, CASES, seed=0, concurrency=1)
     row = await evaluation.row("best-of-2")
     assert row.note == (
         "best-of-2:ann, whose worker is the best alone on these very tasks: an optimistic choice"
@@ -107,7 +107,7 @@ async def test_a_row_says_that_its_worker_was_chosen_on_these_tasks() -> None:
 
 
 async def test_names_become_the_strategies_that_they_say() -> None:
-    evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
+    evaluation = Evaluation(SETUP, CASES, seed=0, concurrency=1)
     for name, calls in (("best-of-3:ann", 3), ("majority-4:ben", 4), ("rules", 1), ("moa-3", 5)):
         assert (await evaluation.row(name)).samples[0].calls == calls
 
@@ -120,7 +120,7 @@ def test_a_strategy_in_a_file_is_known_by_what_is_in_it(
     names = ["conductor", "single:ann", "sys:exit"]
     names += [f"{path}:answer", f"routerdc:{path}", "of_ones_own:answer"]
     path.write_text("one = 1")
-    before = made_of(names)
+    before = strategy_checksums(names)
     path.write_text("another = 2")
     assert list(before) == names[3:]
-    assert all(made_of(names)[name] != before[name] for name in before)
+    assert all(strategy_checksums(names)[name] != before[name] for name in before)

@@ -9,17 +9,18 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from evals.support import case_of, ensemble_of
+from evals.support import case_of, setup_of
 from podium.conductors.evolved.conductor import EvolvedConductor
 from podium.config import load
 from podium.core.errors import ConfigError, UsageError
 from podium.core.roles import Role
 from podium.engine.runner import Options
-from podium.evals.ensemble import opened
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
-from podium.evals.sample import suite_cases
-from podium.evals.strategies import by_name, check_strategy, made_of
+from podium.evals.sample import make_cases
+from podium.evals.setup import open_setup
+from podium.evals.strategies import check_strategy, strategy_checksums
+from podium.evals.strategies import registry as by_name
 from podium.workers import ScriptedWorker
 from podium.workers.local import hidden_states as reading
 from support.evolved import Reading, coordinator
@@ -31,9 +32,9 @@ TURNS = Reading(("ann", "worker"), ("bob", "verifier"))
 
 
 async def test_the_configured_coordinator_takes_its_turns() -> None:
-    ensemble = ensemble_of(WORKERS, EvolvedConductor(coordinator(), TURNS))
-    ensemble = replace(ensemble, options=Options(rounds=5))
-    row = await Evaluation(ensemble, CASES, seed=0, concurrency=1).row("conductor")
+    setup = setup_of(WORKERS, EvolvedConductor(coordinator(), TURNS))
+    setup = replace(setup, options=Options(rounds=5))
+    row = await Evaluation(setup, CASES, seed=0, concurrency=1).row("conductor")
     (sample,) = row.samples
     assert (sample.right, sample.accepted, sample.workers) == (True, True, ("ann", "bob"))
     assert sample.valid
@@ -52,12 +53,12 @@ async def test_a_directory_is_a_strategy_with_the_turns_of_its_training(
         return EvolvedConductor(trained, Reading(("ann", "thinker"))), None
 
     monkeypatch.setattr(by_name, "load_evolved_conductor", made)
-    check_strategy(name, ensemble_of(WORKERS), CASES)
-    row = await Evaluation(ensemble_of(WORKERS), CASES, seed=0, concurrency=1).row(name)
+    check_strategy(name, setup_of(WORKERS), CASES)
+    row = await Evaluation(setup_of(WORKERS), CASES, seed=0, concurrency=1).row(name)
     assert (row.accuracy.value, row.samples[0].calls) == (1, 1)
-    before = made_of([name])
+    before = strategy_checksums([name])
     coordinator(("bob", "ann"), roles=()).save(tmp_path / "trained")
-    assert made_of([name]) != before
+    assert strategy_checksums([name]) != before
 
 
 def test_another_order_of_workers_or_more_turns_are_another_strategy(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_another_order_of_workers_or_more_turns_are_another_strategy(tmp_path: P
     seen = set()
     for trained in (coordinator(), coordinator(("bob", "ann")), coordinator(turns=2)):
         trained.save(tmp_path)
-        seen.add(made_of([name])[name])
+        seen.add(strategy_checksums([name])[name])
     assert len(seen) == 3
 
 
@@ -73,30 +74,30 @@ async def test_a_verifier_accepts_in_the_last_turn_that_there_is() -> None:
     for rounds, reply in ((2, "ACCEPT"), (3, "ACCEPT"), (2, "REVISE")):
         workers = [ScriptedWorker("ann", "42"), ScriptedWorker("bob", reply)]
         turns = Reading(("ann", "worker"), ("bob", "verifier"))
-        ensemble = ensemble_of(workers, EvolvedConductor(coordinator(), turns))
-        ensemble = replace(ensemble, options=Options(rounds=rounds))
-        row = await Evaluation(ensemble, CASES, seed=0, concurrency=1).row("conductor")
+        setup = setup_of(workers, EvolvedConductor(coordinator(), turns))
+        setup = replace(setup, options=Options(rounds=rounds))
+        row = await Evaluation(setup, CASES, seed=0, concurrency=1).row("conductor")
         assert [sample.accepted for sample in row.samples] == [reply == "ACCEPT"]
 
 
 def test_a_coordinator_that_cannot_lead_these_workers_is_refused(tmp_path: Path) -> None:
     coordinator(("ann", "cid")).save(tmp_path)
     with pytest.raises(ConfigError, match=r"added: bob; removed: cid\).* put the pool back$"):
-        check_strategy(f"evolved:{tmp_path}", ensemble_of(WORKERS), CASES)
+        check_strategy(f"evolved:{tmp_path}", setup_of(WORKERS), CASES)
     with pytest.raises(UsageError, match="has to be trained first"):
-        check_strategy("evolved", ensemble_of(WORKERS), CASES)
+        check_strategy("evolved", setup_of(WORKERS), CASES)
     with pytest.raises(ConfigError, match=r"none/coordinator\.json: No such file"):
-        check_strategy(f"evolved:{tmp_path / 'none'}", ensemble_of(WORKERS), CASES)
+        check_strategy(f"evolved:{tmp_path / 'none'}", setup_of(WORKERS), CASES)
 
 
 def test_recorded_workers_take_one_turn_and_no_more(tmp_path: Path) -> None:
     pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
-    cases = suite_cases(pool.tasks, pool.ensemble.pool)
+    cases = make_cases(pool.tasks, pool.setup.pool)
     for turns in (1, 2):
-        coordinator(pool.ensemble.pool.names, turns=turns).save(tmp_path / f"of-{turns}")
-    check_strategy(f"evolved:{tmp_path / 'of-1'}", pool.ensemble, cases)
-    with pytest.raises(UsageError, match="takes 2 turns, and the workers of this pool reply to"):
-        check_strategy(f"evolved:{tmp_path / 'of-2'}", pool.ensemble, cases)
+        coordinator(pool.setup.pool.names, turns=turns).save(tmp_path / f"of-{turns}")
+    check_strategy(f"evolved:{tmp_path / 'of-1'}", pool.setup, cases)
+    with pytest.raises(UsageError, match="takes 2 turns, and the workers of this pool only replay"):
+        check_strategy(f"evolved:{tmp_path / 'of-2'}", pool.setup, cases)
 
 
 async def test_another_coordinator_is_another_evaluation(tmp_path: Path) -> None:
@@ -111,6 +112,6 @@ async def test_another_coordinator_is_another_evaluation(tmp_path: Path) -> None
             text += f'[[worker]]\nname = "{name}"\nprovider = "scripted"\n'
             text += 'options = { reply = "42" }\n'
         (tmp_path / "podium.toml").write_text(text)
-        async with opened(load(tmp_path / "podium.toml"), {}) as ensemble:
-            identities.append(ensemble.identity)
+        async with open_setup(load(tmp_path / "podium.toml"), {}) as setup:
+            identities.append(setup.fingerprint)
     assert len(set(identities)) == 2

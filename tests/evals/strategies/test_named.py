@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import UsageError
-from podium.evals.strategies.by_name import is_function_name, named_function
+from podium.evals.strategies.registry import is_function_name, load_function
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_other_names_are_none(name: str) -> None:
 
 
 def test_a_function_comes_from_an_installed_module() -> None:
-    assert named_function("json:dumps")([1]) == "[1]"
+    assert load_function("json:dumps")([1]) == "[1]"
 
 
 def test_a_function_comes_from_a_module_in_this_directory(
@@ -36,32 +36,32 @@ def test_a_function_comes_from_a_module_in_this_directory(
     (tmp_path / "ownwaysofanswering.py").write_text("def answer():\n    return 42\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["elsewhere"])
-    assert named_function("ownwaysofanswering:answer")() == 42
+    assert load_function("ownwaysofanswering:answer")() == 42
 
 
 def test_a_function_comes_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def answer():\n    return 42\n")
-    assert named_function(f"{path}:answer")() == 42
+    assert load_function(f"{path}:answer")() == 42
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def answer():\n    return 42\n\nAGE = 7\n")
     with pytest.raises(UsageError, match="did you mean 'answer'"):
-        named_function(f"{path}:anser")
+        load_function(f"{path}:anser")
     with pytest.raises(UsageError, match="is int, not a function"):
-        named_function(f"{path}:AGE")
-    with pytest.raises(UsageError, match="there is no such file"):
-        named_function("nowhere.py:answer")
+        load_function(f"{path}:AGE")
+    with pytest.raises(UsageError, match="no such file"):
+        load_function("nowhere.py:answer")
     with pytest.raises(UsageError, match="cannot import 'no_such_module_here'"):
-        named_function("no_such_module_here:answer")
+        load_function("no_such_module_here:answer")
     with pytest.raises(UsageError, match="expected module:function"):
-        named_function("nothing")
+        load_function("nothing")
 
 
 def test_a_file_that_breaks_is_told(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("raise RuntimeError('not today')\n")
     with pytest.raises(UsageError, match="RuntimeError: not today"):
-        named_function(f"{path}:answer")
+        load_function(f"{path}:answer")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evals.support import case_of, ensemble_of
+from evals.support import case_of, setup_of
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import READERS
 from podium.evals.strategies import STRATEGIES
@@ -37,9 +37,7 @@ async def test_the_strategy_on_the_page_runs_as_it_stands(tmp_path: Path) -> Non
         ScriptedWorker("ben", lambda request: "42" if "answered: 41" in request.text else "?"),
     ]
     cases = [case_of("Six times seven?", "42", workers)]
-    row = await Evaluation(ensemble_of(workers), cases, seed=0, concurrency=1).row(
-        f"{path}:checked"
-    )
+    row = await Evaluation(setup_of(workers), cases, seed=0, concurrency=1).row(f"{path}:checked")
     assert (row.accuracy.value, row.samples[0].workers) == (1, ("ann", "ben"))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from evals.evaluations import Item, write_evaluation
 from podium.core.errors import UsageError
-from podium.evals.tables.comparison import compared
+from podium.evals.comparison import compare_directories
 
 RIGHT = "42"
 
@@ -20,7 +20,7 @@ async def written(directory: Path, answers: Mapping[str, str], name: str = "cond
 async def test_tasks_are_matched_by_their_ids_in_whatever_order_they_ended(tmp_path: Path) -> None:
     first = await written(tmp_path / "a", {"x": RIGHT, "y": "1", "z": RIGHT, "w": "2"})
     second = await written(tmp_path / "b", {"w": "3", "z": "4", "y": RIGHT, "x": RIGHT})
-    document = compared(first, second, "conductor").document()
+    document = compare_directories(first, second, "conductor").document()
     assert document["n"] == 4
     assert document["first"]["value"] == document["second"]["value"] == 0.5
     assert (document["difference"]["gained"], document["difference"]["lost"]) == (1, 1)
@@ -30,7 +30,7 @@ async def test_tasks_are_matched_by_their_ids_in_whatever_order_they_ended(tmp_p
 async def test_what_flipped_is_told_the_gains_before_the_losses(tmp_path: Path) -> None:
     first = await written(tmp_path / "a", {"x": RIGHT, "y": "1", "z": RIGHT, "w": "2"})
     second = await written(tmp_path / "b", {"x": "0", "y": RIGHT, "z": RIGHT, "w": RIGHT})
-    comparison = compared(first, second, "conductor")
+    comparison = compare_directories(first, second, "conductor")
     assert [(flip.first.task, flip.is_gain) for flip in comparison.flips] == [
         ("y", True),
         ("w", True),
@@ -47,22 +47,22 @@ async def test_exactly_two_points_are_within_two_points_in_either_direction(
     first = await written(tmp_path / "a", {str(n): RIGHT if n < 90 else "1" for n in range(100)})
     second = await written(tmp_path / "b", {str(n): RIGHT if n < 88 else "1" for n in range(100)})
     for one, other in ((first, second), (second, first)):
-        comparison = compared(one, other, "conductor")
+        comparison = compare_directories(one, other, "conductor")
         assert comparison.is_within(0.02)
         assert not comparison.is_within(0.019)
-    assert compared(first, second, "conductor").difference.share.value == -0.02
+    assert compare_directories(first, second, "conductor").difference.share.value == -0.02
 
 
 async def test_different_tasks_cannot_be_compared(tmp_path: Path) -> None:
     first = await written(tmp_path / "a", {"x": RIGHT, "y": "1"})
     second = await written(tmp_path / "b", {"x": RIGHT, "z": "1"})
     with pytest.raises(UsageError, match="2 tasks are in one of .* alone; measure both with"):
-        compared(first, second, "conductor")
+        compare_directories(first, second, "conductor")
 
 
 async def test_who_has_no_such_samples_is_told_which_there_are(tmp_path: Path) -> None:
     first = await written(tmp_path / "a", {"x": RIGHT}, "moa")
     with pytest.raises(UsageError, match="has samples of moa, and none of 'conductor'"):
-        compared(first, first, "conductor")
+        compare_directories(first, first, "conductor")
     with pytest.raises(UsageError, match="has no samples"):
-        compared(tmp_path / "nowhere", first, "conductor")
+        compare_directories(tmp_path / "nowhere", first, "conductor")

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from evals.support import Knowing, ensemble_of, oracle_cases
+from evals.support import Knowing, oracle_cases, setup_of
 from podium.cli.eval_tables import etudes_table
 from podium.conductors import ModelConductor
-from podium.evals.ensemble import Ensemble
-from podium.evals.sample import Case, Variant
-from podium.evals.tables.etudes import EtudesTable, measure_etudes
-from podium.evals.tables.row import Row
-from podium.evals.tables.text_table import bars_table, rows_table
-from podium.evals.tables.training import TrainingFigures
+from podium.evals.results import StrategyRow
+from podium.evals.sample import Case, EtudeVariant
+from podium.evals.setup import EvalSetup
+from podium.evals.text_table import rows_table
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.tasks import LONGER
 from podium_lab.etudes.workers import oracle_workers
+from podium_lab.evals.etudes_table import EtudesTable, measure_etudes, requirements_table
+from podium_lab.evals.training_cost import TrainingCost
 
 N = 40
 SEED = 7
@@ -57,14 +57,14 @@ SHARES = (
 )
 
 
-def led_by_one_who_knows() -> Ensemble:
+def led_by_one_who_knows() -> EvalSetup:
     cases: list[Case] = [
         *oracle_cases(N, SEED),
-        *oracle_cases(N // 5, SEED, Variant(shapes=LONGER)),
+        *oracle_cases(N // 5, SEED, EtudeVariant(shapes=LONGER)),
     ]
     untrained = ModelConductor(ScriptedWorker("small", "no plan"), name="untrained:full")
-    ensemble = ensemble_of(oracle_workers(), Knowing(cases))
-    return replace(ensemble, untrained={"full": untrained})
+    setup = setup_of(oracle_workers(), Knowing(cases))
+    return replace(setup, untrained={"full": untrained})
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def measured() -> EtudesTable:
             seed=SEED,
             concurrency=8,
             flaky=0.3,
-            training=TrainingFigures(minutes=12.5, rollouts_per_second=140.0),
+            training=TrainingCost(minutes=12.5, rollouts_per_second=140.0),
         )
     )
 
@@ -90,7 +90,7 @@ def document(measured: EtudesTable) -> dict[str, Any]:
 
 
 def bar(document: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = [bar for bar in document["bars"] if bar["name"] == name]
+    (found,) = [bar for bar in document["requirements"] if bar["name"] == name]
     return dict(found)
 
 
@@ -141,7 +141,7 @@ def test_what_training_took_is_told_and_held_against_its_bars(document: dict[str
 
 
 def test_what_was_not_measured_is_neither_met_nor_failed(measured: EtudesTable) -> None:
-    document = replace(measured, training=TrainingFigures()).document()
+    document = replace(measured, training=TrainingCost()).document()
     assert document["train_minutes"] is None
     assert bar(document, "train_minutes") == {
         "name": "train_minutes",
@@ -180,7 +180,7 @@ def test_every_lead_is_told_with_its_interval(document: dict[str, Any]) -> None:
     ],
 )
 def test_a_bar_that_is_not_met_says_so(
-    measured: EtudesTable, name: str, spoil: Callable[[Row], Row]
+    measured: EtudesTable, name: str, spoil: Callable[[StrategyRow], StrategyRow]
 ) -> None:
     assert bar(measured.document(), name)["met"] is True
     rows = {**measured.rows, "conductor": spoil(measured.conductor)}
@@ -213,7 +213,7 @@ def test_more_than_nothing_is_any_number_of_times_as_much(measured: EtudesTable)
 def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: EtudesTable) -> None:
     rows = {name: _wrong(row) for name, row in measured.rows.items()}
     document = replace(measured, rows=rows).document()
-    assert len(document["bars"]) == len(measured.document()["bars"])
+    assert len(document["requirements"]) == len(measured.document()["requirements"])
     for name in ("ceiling", "conductor", "by_shape", "best_single"):
         assert bar(document, name)["met"] is False, name
 
@@ -229,12 +229,12 @@ def test_the_table_can_be_read_as_text(measured: EtudesTable) -> None:
     rows = rows_table(measured.all_rows()).splitlines()
     assert len({len(line) for line in rows}) == 1
     assert any(line.startswith("| recursion, flaky pool") for line in rows)
-    bars = bars_table(measured.bars()).splitlines()
+    bars = requirements_table(measured.requirements()).splitlines()
     rollouts = next(line for line in bars if "rollouts" in line)
     assert [cell.strip() for cell in rollouts.split("|")[2:4]] == ["140.000", "NO"]
 
 
-def _wrong(row: Row, *, every: int = 1, kind: str | None = None) -> Row:
+def _wrong(row: StrategyRow, *, every: int = 1, kind: str | None = None) -> StrategyRow:
     samples = tuple(
         replace(sample, right=False)
         if place % every == 0 and kind in (None, sample.kind)
@@ -244,15 +244,15 @@ def _wrong(row: Row, *, every: int = 1, kind: str | None = None) -> Row:
     return replace(row, samples=samples)
 
 
-def _right(row: Row, count: int) -> Row:
+def _right(row: StrategyRow, count: int) -> StrategyRow:
     """The row with so many of its first tasks right, and no other."""
     samples = (replace(sample, right=place < count) for place, sample in enumerate(row.samples))
     return replace(row, samples=tuple(samples))
 
 
-def _done_by_one(row: Row) -> Row:
+def _done_by_one(row: StrategyRow) -> StrategyRow:
     return replace(row, samples=tuple(replace(s, workers=("words",)) for s in row.samples))
 
 
-def _costing(row: Row, tokens: int) -> Row:
+def _costing(row: StrategyRow, tokens: int) -> StrategyRow:
     return replace(row, samples=tuple(replace(s, worker_tokens=tokens) for s in row.samples))

@@ -10,16 +10,15 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from evals.support import Knowing, ensemble_of, oracle_cases
+from evals.support import Knowing, oracle_cases, setup_of
 from podium.conductors.evolved.conductor import EvolvedConductor
 from podium.conductors.evolved.description import PARAMETERS
 from podium.core.errors import ConfigError
-from podium.evals.strategies import by_name
-from podium.evals.tables.evolved import EvolvedTable, Learner, measure_evolved
-from podium.evals.tables.text_table import learners_table
-from podium.evals.tables.training import TrainingFigures
+from podium.evals.strategies import registry as by_name
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.workers import oracle_workers
+from podium_lab.evals.evolved_table import EvolvedTable, Learner, learners_table, measure_evolved
+from podium_lab.evals.training_cost import TrainingCost
 from support.evolved import Reading, coordinator
 
 N = 30
@@ -40,17 +39,15 @@ async def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvolvedTable
 
     monkeypatch.setattr(by_name, "load_evolved_conductor", made)
     return await measure_evolved(
-        ensemble_of(oracle_workers(), Knowing(oracle_cases(N, SEED))),
+        setup_of(oracle_workers(), Knowing(oracle_cases(N, SEED))),
         [
-            Learner(
-                "evolved", f"evolved:{tmp_path / 'first'}", TrainingFigures(7.0, 40.0, 900, 12)
-            ),
+            Learner("evolved", f"evolved:{tmp_path / 'first'}", TrainingCost(7.0, 40.0, 900, 12)),
             Learner("evolved, no roles", f"evolved:{tmp_path / 'other'}", note="cut off"),
         ],
         n=N,
         seed=SEED,
         concurrency=4,
-        conductor=TrainingFigures(minutes=15.5, rollouts=111_616, parameters=4_884_480),
+        conductor=TrainingCost(minutes=15.5, rollouts=111_616, parameters=4_884_480),
     )
 
 
@@ -93,7 +90,7 @@ def test_rows_are_held_against_the_conductor_and_the_first_coordinator(
 def test_the_printed_table_has_the_same_figures(table: EvolvedTable) -> None:
     header, _, conductor, first, other, _ = learners_table(table.rows).splitlines()
     assert header.split(" | ")[-3:] == ["training minutes", "parameters trained", "evaluations |"]
-    assert [line.split("|")[8].strip() for line in (header, first)] == ["faults", "0"]
+    assert [line.split("|")[8].strip() for line in (header, first)] == ["errors", "0"]
     assert "| 15.5             | 4,884,480          | 111,616     |" in conductor
     assert "| 2.00  |" in first
     assert other.endswith("| –                | –                  | –           |")
@@ -109,7 +106,7 @@ async def test_a_coordinator_that_cannot_lead_is_refused_before_anything_is_meas
     for name, why in (("stranger", "removed: ann, bob"), ("damaged", "npy: cannot be read")):
         with pytest.raises(ConfigError, match=why):
             await measure_evolved(
-                ensemble_of(oracle_workers(), conductor),
+                setup_of(oracle_workers(), conductor),
                 [Learner("evolved", f"evolved:{tmp_path / name}")],
                 n=N,
                 seed=SEED,

@@ -6,7 +6,7 @@ import pytest
 
 from evals.evaluations import Item, write_evaluation
 from podium.core.errors import UsageError
-from podium.evals.tables.measured import read_measured
+from podium.evals.log import read_eval_log
 
 ITEMS = [Item("x"), Item("y"), Item("z")]
 ANSWERS = {
@@ -22,17 +22,17 @@ ROWS = [
 
 
 async def test_an_evaluation_is_read_back_as_its_table_had_it(tmp_path: Path) -> None:
-    measured = read_measured(await write_evaluation(tmp_path / "a", ANSWERS, suite="s", rows=ROWS))
+    measured = read_eval_log(await write_evaluation(tmp_path / "a", ANSWERS, suite="s", rows=ROWS))
     assert (measured.suite, measured.tasks, measured.is_finished) == ("s", 3, True)
     assert [row.strategy for row in measured.rows] == ["conductor", "best-single"]
     assert measured.row("conductor").outcomes == {"x": 1.0, "y": 1.0, "z": 0.0}
-    assert {row.strategy for row in measured.measured} == set(ANSWERS)
+    assert {row.strategy for row in measured.all_rows} == set(ANSWERS)
 
 
 async def test_a_row_that_was_chosen_has_the_samples_of_whom_it_was_chosen_to_be(
     tmp_path: Path,
 ) -> None:
-    measured = read_measured(await write_evaluation(tmp_path / "a", ANSWERS, rows=ROWS))
+    measured = read_eval_log(await write_evaluation(tmp_path / "a", ANSWERS, rows=ROWS))
     best = measured.row("best-single")
     assert best.samples == measured.row("single:gpt-5").samples
     assert (best.note, best.candidates) == ("the best of 2", CANDIDATES)
@@ -40,8 +40,8 @@ async def test_a_row_that_was_chosen_has_the_samples_of_whom_it_was_chosen_to_be
 
 
 async def test_the_run_behind_a_sample_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
-    measured = read_measured(await write_evaluation(tmp_path / "a", ANSWERS, rows=ROWS))
-    for row in measured.measured:
+    measured = read_eval_log(await write_evaluation(tmp_path / "a", ANSWERS, rows=ROWS))
+    for row in measured.all_rows:
         for sample in row.samples:
             run = measured.run(row.strategy, sample)
             assert run.id == f"run_{sample.task}"
@@ -53,7 +53,7 @@ async def test_an_evaluation_that_was_cut_off_is_read_as_far_as_it_came(tmp_path
     directory = await write_evaluation(tmp_path / "cut", ANSWERS)
     file = directory / "conductor.jsonl"
     file.write_bytes(file.read_bytes()[:-40])
-    measured = read_measured(directory)
+    measured = read_eval_log(directory)
     assert not measured.is_finished
     assert measured.suite == "cut"
     assert measured.row("conductor").outcomes == {"x": 1.0, "y": 1.0}
@@ -65,9 +65,9 @@ async def test_repeats_that_the_table_was_made_without_are_not_read(tmp_path: Pa
     file = directory / "conductor.jsonl"
     again = file.read_text("utf-8").replace('"repeat": 0', '"repeat": 1')
     file.write_text(file.read_text("utf-8") + again.replace('"right": true', '"right": false'))
-    assert len(read_measured(directory).row("conductor").samples) == 3
-    once = read_measured(await write_evaluation(tmp_path / "b", ANSWERS, rows=ROWS))
-    assert read_measured(directory).row("conductor").accuracy == once.row("conductor").accuracy
+    assert len(read_eval_log(directory).row("conductor").samples) == 3
+    once = read_eval_log(await write_evaluation(tmp_path / "b", ANSWERS, rows=ROWS))
+    assert read_eval_log(directory).row("conductor").accuracy == once.row("conductor").accuracy
 
 
 @pytest.mark.parametrize("line", ['{"task": "x", "right": tr', '{"task": "x"}', "[]"])
@@ -76,11 +76,11 @@ async def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> N
     with (directory / "conductor.jsonl").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
     with pytest.raises(UsageError, match=r"conductor.jsonl, line 4: expected a sample"):
-        read_measured(directory)
+        read_eval_log(directory)
 
 
 async def test_who_asks_for_a_strategy_that_is_not_there_is_told_which_are(tmp_path: Path) -> None:
-    measured = read_measured(await write_evaluation(tmp_path / "a", ANSWERS))
+    measured = read_eval_log(await write_evaluation(tmp_path / "a", ANSWERS))
     with pytest.raises(UsageError, match="has samples of conductor, .* none of 'moa'"):
         measured.row("moa")
 
@@ -88,4 +88,4 @@ async def test_who_asks_for_a_strategy_that_is_not_there_is_told_which_are(tmp_p
 def test_a_directory_without_samples_is_no_evaluation(tmp_path: Path) -> None:
     for directory in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="has no samples; name a directory"):
-            read_measured(directory)
+            read_eval_log(directory)

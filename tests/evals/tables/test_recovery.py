@@ -4,14 +4,14 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.curves import Recovery, ranks
+from podium.evals.strategies.routing_curves import GapRecovery, ranks
 
 WEAKER = np.array([0.0, 1.0, 1.0, 0.0])
 STRONGER = np.array([1.0, 1.0, 1.0, 1.0])
 
 
 def area(*preferences: float) -> float:
-    return Recovery(np.array(preferences), WEAKER, STRONGER).share().value
+    return GapRecovery(np.array(preferences), WEAKER, STRONGER).share().value
 
 
 def test_a_router_that_tells_nothing_apart_recovers_one_half() -> None:
@@ -27,16 +27,16 @@ def test_the_area_is_that_under_the_curve_from_the_weaker_to_the_stronger_worker
 def test_the_interval_is_over_questions() -> None:
     rng = np.random.default_rng(0)
     weaker = (rng.random(500) < 0.5).astype(np.float64)
-    share = Recovery(-weaker + rng.normal(size=500), weaker, np.ones(500)).share()
+    share = GapRecovery(-weaker + rng.normal(size=500), weaker, np.ones(500)).share()
     assert share.low < share.value < share.high
     assert 0.02 < share.high - share.low < 0.2
 
 
 def test_a_router_has_no_lead_on_itself() -> None:
-    router = Recovery(np.array([4.0, 2.0, 1.0, 3.0]), WEAKER, STRONGER)
+    router = GapRecovery(np.array([4.0, 2.0, 1.0, 3.0]), WEAKER, STRONGER)
     lead = router.lead(router)
     assert (lead.value, lead.low, lead.high) == (0.0, 0.0, 0.0)
-    other = Recovery(np.array([1.0, 3.0, 4.0, 2.0]), WEAKER, STRONGER)
+    other = GapRecovery(np.array([1.0, 3.0, 4.0, 2.0]), WEAKER, STRONGER)
     assert router.lead(other).value == pytest.approx(0.5)
 
 

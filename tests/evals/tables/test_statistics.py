@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.evals.tables.statistics import (
+from podium.evals.statistics import (
     bootstrap,
+    estimate_share,
     mcnemar,
     mean,
     paired_difference,
     quantile,
-    share_of,
     wilson,
 )
 
@@ -107,18 +107,18 @@ def test_the_bootstrap_is_the_same_in_whatever_order_samples_were_written() -> N
 
 def test_tries_of_one_task_make_no_interval_narrower_than_the_tasks_allow() -> None:
     """Ten tries that always agree are worth no more than one."""
-    assert share_of([1.0, 0.0, 1.0, 1.0]) == wilson(3, 4)
-    sometimes = share_of([0.9, 0.1, 1.0, 0.8])
+    assert estimate_share([1.0, 0.0, 1.0, 1.0]) == wilson(3, 4)
+    sometimes = estimate_share([0.9, 0.1, 1.0, 0.8])
     assert sometimes.value == pytest.approx(0.7)
     assert sometimes.low < 0.5 < 0.9 < sometimes.high
 
 
 def test_of_few_tasks_little_is_known_however_often_they_were_tried() -> None:
-    half = share_of([0.5, 0.5])
+    half = estimate_share([0.5, 0.5])
     assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-4)
     difference = paired_difference([2 / 3, 2 / 3], [1 / 3, 1 / 3]).share
     assert difference.low < 0 < difference.value == pytest.approx(1 / 3)
-    many = share_of([0.4, 0.6] * 20)
+    many = estimate_share([0.4, 0.6] * 20)
     assert many.high - many.low < 0.1
 
 

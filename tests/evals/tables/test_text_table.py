@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from evals.samples import sample
-from podium.evals.tables.row import Row
-from podium.evals.tables.text_table import COLUMNS, rows_table
+from podium.evals.results import StrategyRow
+from podium.evals.text_table import COLUMNS, rows_table
 
 
 def test_money_and_calls_of_a_task_are_told_and_unknown_is_a_dash() -> None:
-    known = Row("a", (sample(True, cost_usd=0.00123, calls=2), sample(False, cost_usd=0.00123)))
-    vague = Row("b", (sample(True, worker_tokens=None),))
+    known = StrategyRow(
+        "a", (sample(True, cost_usd=0.00123, calls=2), sample(False, cost_usd=0.00123))
+    )
+    vague = StrategyRow("b", (sample(True, worker_tokens=None),))
     head, _, *lines = rows_table([("a", known), ("b", vague)]).splitlines()
     columns = [cell.strip() for cell in head.strip("|").split("|")]
     assert tuple(columns) == COLUMNS

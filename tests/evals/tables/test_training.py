@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import UsageError
-from podium.evals.tables.training import (
+from podium_lab.evals.training_cost import (
     LONGEST_HEADER,
     NOT_MEASURED,
-    TrainingFigures,
+    TrainingCost,
     adapter_parameters,
-    read_trainings,
+    read_training_cost,
 )
 
 
@@ -24,7 +24,7 @@ def write(directory: Path, seconds: float | None, *steps: object) -> None:
 
 def test_minutes_are_the_wall_time_and_the_rate_is_that_of_the_steps(tmp_path: Path) -> None:
     write(tmp_path, 90.0, *[{"rollouts": 1000, "seconds": 5.0}] * 12)
-    figures = read_trainings([tmp_path])
+    figures = read_training_cost([tmp_path])
     assert figures.minutes == 1.5
     assert figures.rollouts_per_second == 200.0
 
@@ -32,7 +32,7 @@ def test_minutes_are_the_wall_time_and_the_rate_is_that_of_the_steps(tmp_path: P
 def test_several_trainings_are_taken_together(tmp_path: Path) -> None:
     write(tmp_path / "first", 60.0, {"loss": 0.5, "seconds": 60.0})
     write(tmp_path / "second", 60.0, {"rollouts": 300, "seconds": 3.0})
-    figures = read_trainings([tmp_path / "first", tmp_path / "second"])
+    figures = read_training_cost([tmp_path / "first", tmp_path / "second"])
     assert figures.minutes == 2.0
     assert figures.rollouts_per_second == 100.0
 
@@ -40,32 +40,32 @@ def test_several_trainings_are_taken_together(tmp_path: Path) -> None:
 def test_of_several_trainings_no_time_is_known_where_one_is_not(tmp_path: Path) -> None:
     write(tmp_path / "first", 60.0)
     write(tmp_path / "second", None)
-    assert read_trainings([tmp_path / "first", tmp_path / "second"]).minutes is None
+    assert read_training_cost([tmp_path / "first", tmp_path / "second"]).minutes is None
 
 
 def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
     steps = ({"rollouts": 10, "seconds": 2}, "17", {"step": 3}, '{"rollouts": 10, "sec')
     write(tmp_path, 60.0, *steps)
-    assert read_trainings([tmp_path]).rollouts_per_second == 5.0
+    assert read_training_cost([tmp_path]).rollouts_per_second == 5.0
 
 
 def test_what_was_not_written_down_is_not_known(tmp_path: Path) -> None:
-    assert read_trainings([]) == NOT_MEASURED
+    assert read_training_cost([]) == NOT_MEASURED
     write(tmp_path, None, {"loss": 1.0})
-    assert read_trainings([tmp_path]) == NOT_MEASURED
+    assert read_training_cost([tmp_path]) == NOT_MEASURED
 
 
 def test_of_metrics_alone_the_time_is_that_of_the_steps(tmp_path: Path) -> None:
     write(tmp_path, 90.0, *[{"rollouts": 1000, "seconds": 5.0}] * 12, {"step": 12, "accuracy": 1})
-    figures = read_trainings([tmp_path / "metrics.jsonl"])
-    assert figures == TrainingFigures(minutes=1.0, rollouts_per_second=200.0, rollouts=12_000)
+    figures = read_training_cost([tmp_path / "metrics.jsonl"])
+    assert figures == TrainingCost(minutes=1.0, rollouts_per_second=200.0, rollouts=12_000)
     (tmp_path / "metrics.jsonl").write_text("nothing of use\n", "utf-8")
-    assert read_trainings([tmp_path / "metrics.jsonl"]) == NOT_MEASURED
+    assert read_training_cost([tmp_path / "metrics.jsonl"]) == NOT_MEASURED
 
 
 def test_a_directory_of_no_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no summary\.json in it"):
-        read_trainings([tmp_path])
+        read_training_cost([tmp_path])
 
 
 def test_runs_are_added_up_and_parameters_are_those_of_the_last_adapter(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_runs_are_added_up_and_parameters_are_those_of_the_last_adapter(tmp_path
     }
     text = json.dumps(header).encode()
     (adapter / "adapter_model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
-    figures = read_trainings([tmp_path / "first", tmp_path / "second"])
+    figures = read_training_cost([tmp_path / "first", tmp_path / "second"])
     assert (figures.rollouts, figures.parameters) == (300, 2 * 16 * 576)
-    assert read_trainings([tmp_path / "first"]).parameters is None
+    assert read_training_cost([tmp_path / "first"]).parameters is None
 
 
 def adapter(directory: Path, header: object, length: int | None = None) -> Path:
@@ -136,4 +136,4 @@ def test_a_directory_in_the_place_of_an_adapters_file_is_none(tmp_path: Path) ->
 def test_of_figures_that_are_damaged_nothing_is_known(tmp_path: Path, damaged: bytes) -> None:
     for name in ("summary.json", "metrics.jsonl"):
         (tmp_path / name).write_bytes(damaged)
-    assert read_trainings([tmp_path]) == NOT_MEASURED
+    assert read_training_cost([tmp_path]) == NOT_MEASURED

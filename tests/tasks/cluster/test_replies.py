@@ -7,7 +7,7 @@ from typing import Any
 
 from podium.core.request import Reply
 from podium.core.usage import Usage
-from podium.tasks.cluster import BorrowedReplies, Library, Replies
+from podium.tasks.cluster import RemoteReplyCache, ReplyCacheActor, ReplyCacheSpec
 from support.ray_cluster import Remote
 
 USED = Usage(3, 1, 0, 0, 0)
@@ -15,8 +15,8 @@ USED = Usage(3, 1, 0, 0, 0)
 
 def library(path: Path | None = None) -> Any:
     """A library as seats reach it."""
-    kept = Library(Replies(path, 1_000_000))
-    return SimpleNamespace(get=Remote(kept.get), keep=Remote(kept.keep))
+    kept = ReplyCacheActor(ReplyCacheSpec(path, 1_000_000))
+    return SimpleNamespace(get=Remote(kept.get), put=Remote(kept.put))
 
 
 async def says(words: str) -> Reply:
@@ -26,19 +26,19 @@ async def says(words: str) -> Reply:
 
 async def test_what_one_seat_was_told_is_not_asked_again_by_another(tmp_path: Path) -> None:
     shelf = library(tmp_path / "replies.sqlite3")
-    one, other = BorrowedReplies(shelf), BorrowedReplies(shelf)
+    one, other = RemoteReplyCache(shelf), RemoteReplyCache(shelf)
     assert (await one.fetch(b"key", lambda: says("first"))).text == "first"
     assert (await other.fetch(b"key", lambda: says("second"))).text == "first"
     assert (await other.fetch(b"key", lambda: says("third"))).text == "first"
     assert (one.hits, one.misses) == (0, 1)
     assert (other.hits, other.misses) == (2, 0)
-    later = Library(Replies(tmp_path / "replies.sqlite3", 1_000_000))
+    later = ReplyCacheActor(ReplyCacheSpec(tmp_path / "replies.sqlite3", 1_000_000))
     assert later.get(b"key") == Reply("first", USED)
 
 
 async def test_seats_that_ask_the_same_at_the_same_time_go_on_with_the_same_words() -> None:
     shelf = library()
-    one, other = BorrowedReplies(shelf), BorrowedReplies(shelf)
+    one, other = RemoteReplyCache(shelf), RemoteReplyCache(shelf)
     words = await asyncio.gather(
         one.fetch(b"key", lambda: says("first")), other.fetch(b"key", lambda: says("second"))
     )

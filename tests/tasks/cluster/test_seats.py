@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from podium.core.errors import ConfigError, StoreError
-from podium.tasks.cluster import MOST_SEATS_LOST, Seats
+from podium.tasks.cluster import MAX_LOST_ACTORS, ActorPool
 from support.ray_cluster import EXCEPTIONS, Gone, LostObject, Wrapped
 
 
@@ -26,8 +26,8 @@ class FakeSeat:
         return self._end
 
 
-def seats_of(*seats: FakeSeat) -> Seats:
-    return Seats(seats, EXCEPTIONS, lost="what was done is kept")
+def seats_of(*seats: FakeSeat) -> ActorPool:
+    return ActorPool(seats, EXCEPTIONS, hint="what was done is kept")
 
 
 async def test_work_goes_to_whoever_has_least_to_do() -> None:
@@ -46,19 +46,19 @@ async def test_a_seat_that_is_gone_is_not_given_anything_again_and_without_any_i
     for _ in range(3):
         assert await taken.perform("work") == "done"
     assert (gone.given, here.given, len(taken)) == (1, 3, 1)
-    with pytest.raises(StoreError, match="has lost every machine; what was done is kept"):
+    with pytest.raises(StoreError, match="has lost all actors; what was done is kept"):
         await seats_of(gone).perform("work")
 
 
 async def test_work_that_kills_its_seat_is_given_to_a_few_and_leaves_the_others_to_the_rest() -> (
     None
 ):
-    dead = [FakeSeat(Gone("out of memory")) for _ in range(MOST_SEATS_LOST)]
+    dead = [FakeSeat(Gone("out of memory")) for _ in range(MAX_LOST_ACTORS)]
     spared = FakeSeat("done")
     taken = seats_of(*dead, spared)
     with pytest.raises(
         StoreError,
-        match=r"3 seats of the Ray cluster were lost .*Gone: out of memory.*what was done is kept",
+        match=r"3 actors of the Ray cluster were lost .*Gone: out of memory.*what was done is kept",
     ):
         await taken.perform("what kills")
     assert ([seat.given for seat in dead], spared.given) == ([1, 1, 1], 0)
@@ -68,8 +68,8 @@ async def test_work_that_kills_its_seat_is_given_to_a_few_and_leaves_the_others_
 async def test_a_loss_that_leaves_no_seat_is_told_as_that_and_not_as_the_fault_of_the_work() -> (
     None
 ):
-    taken = seats_of(*(FakeSeat(Gone()) for _ in range(MOST_SEATS_LOST)))
-    with pytest.raises(StoreError, match="has lost every machine"):
+    taken = seats_of(*(FakeSeat(Gone()) for _ in range(MAX_LOST_ACTORS)))
+    with pytest.raises(StoreError, match="has lost all actors"):
         await taken.perform("work")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from podium._util.plots import COLOURS, FAINT, FONT_POINTS, INK, MUTED, new_figure, style_axes
 from podium.core.roles import Role
+from podium.evals.comparison import BEST_SINGLE, CEILING, SINGLE, ReferenceRows
 from podium.evals.page.rendering import (
     UNKNOWN,
     amount,
@@ -21,9 +22,8 @@ from podium.evals.page.rendering import (
     usd,
     visible,
 )
-from podium.evals.tables.comparison import BEST_SINGLE, CEILING, SINGLE, Yardsticks
-from podium.evals.tables.row import Row
-from podium.evals.tables.statistics import Share
+from podium.evals.results import StrategyRow
+from podium.evals.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +96,7 @@ class Cost(NamedTuple):
     """A measure of cost: its unit, how to read it from a row, and how to format it."""
 
     unit: str
-    of: Callable[[Row], float | None]
+    of: Callable[[StrategyRow], float | None]
     format: Callable[[float | None], str]
 
 
@@ -107,12 +107,12 @@ _COSTS: Final = (
 )
 
 
-def choose_cost(rows: Sequence[Row]) -> Cost:
+def choose_cost(rows: Sequence[StrategyRow]) -> Cost:
     """Choose money if every row has a price, else tokens, else calls."""
     return next((cost for cost in _COSTS if all(cost.of(row) for row in rows)), _COSTS[-1])
 
 
-def frontier_chart(rows: Sequence[Row]) -> Chart:
+def frontier_chart(rows: Sequence[StrategyRow]) -> Chart:
     """Draw accuracy over cost; a line joins the strategies that no cheaper one beats.
 
     The per-task best is a height and no point: no budget buys it.
@@ -166,7 +166,7 @@ def scale_cost_axis(axes: Axes, costs: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _scale_share_axis(axes: Axes, shares: Sequence[Share]) -> None:
+def _scale_share_axis(axes: Axes, shares: Sequence[Estimate]) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     low, high = min(share.low for share in shares), max(share.high for share in shares)
@@ -176,7 +176,7 @@ def _scale_share_axis(axes: Axes, shares: Sequence[Share]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g} %"))
 
 
-def _draw_frontier(axes: Axes, strategies: Sequence[Row], spent: Sequence[float]) -> None:
+def _draw_frontier(axes: Axes, strategies: Sequence[StrategyRow], spent: Sequence[float]) -> None:
     best, xs, ys = -1.0, list[float](), list[float]()
     for x, row in sorted(zip(spent, strategies, strict=True), key=lambda pair: pair[0]):
         if row.accuracy.value > best and kind_of(row.strategy) != "ceiling":
@@ -224,7 +224,7 @@ def _annotate(
     return annotation
 
 
-def _label_points(axes: Axes, placed: Sequence[tuple[float, Row]]) -> None:
+def _label_points(axes: Axes, placed: Sequence[tuple[float, StrategyRow]]) -> None:
     """Name each point where the name covers no point and no other name; else leave it out."""
     from matplotlib.transforms import Bbox
 
@@ -249,7 +249,7 @@ def _label_points(axes: Axes, placed: Sequence[tuple[float, Row]]) -> None:
 
 
 def _label(
-    axes: Axes, x: float, row: Row, taken: Sequence[Any], inside: Any, renderer: Any
+    axes: Axes, x: float, row: StrategyRow, taken: Sequence[Any], inside: Any, renderer: Any
 ) -> Any | None:
     for across, up, horizontal, vertical in _OFFSETS:
         annotation = _annotate(
@@ -269,7 +269,7 @@ def _label(
     return None
 
 
-def steps_chart(rows: Sequence[Row]) -> Chart:
+def steps_chart(rows: Sequence[StrategyRow]) -> Chart:
     """Draw the mean steps per task by difficulty, or by kind of task if no difficulty is known."""
     drawn = rows[: len(LINE_COLOURS)]
     by_level = any(row.levels for row in drawn)
@@ -315,7 +315,7 @@ def steps_chart(rows: Sequence[Row]) -> Chart:
     return Chart("steps", f"Mean steps per task, by {by}", "; ".join(described), figure, tooltips)
 
 
-def _largest_groups(parts: Sequence[Mapping[str, Row]]) -> list[str]:
+def _largest_groups(parts: Sequence[Mapping[str, StrategyRow]]) -> list[str]:
     sizes = Counter[str]()
     for part in parts:
         for group, row in part.items():
@@ -324,7 +324,7 @@ def _largest_groups(parts: Sequence[Mapping[str, Row]]) -> list[str]:
     return [group for group in sizes if group in largest]
 
 
-def roles_chart(row: Row) -> Chart:
+def roles_chart(row: StrategyRow) -> Chart:
     """Draw the share of all steps for each worker and role as a heat map."""
     from matplotlib.patches import Rectangle
 
@@ -382,7 +382,9 @@ TABLE_COLUMNS: Final = (
 )
 
 
-def table_chart(title: str, rows: Sequence[Row], leading: Row, measures: Yardsticks) -> Chart:
+def table_chart(
+    title: str, rows: Sequence[StrategyRow], leading: StrategyRow, references: ReferenceRows
+) -> Chart:
     """Draw the table of strategies as a picture, for where a page cannot go."""
     from matplotlib.transforms import Bbox
 
@@ -391,7 +393,7 @@ def table_chart(title: str, rows: Sequence[Row], leading: Row, measures: Yardsti
     axes.axis("off")
     axes.set_title(visible(title), loc="left", color=INK, fontsize=11, fontweight="bold")
     axes.title.set_parse_math(False)
-    cells = [[visible(cell) for cell in _table_cells(row, measures)] for row in rows]
+    cells = [[visible(cell) for cell in _table_cells(row, references)] for row in rows]
     widths = [0.24, *[0.76 / (len(TABLE_COLUMNS) - 1)] * (len(TABLE_COLUMNS) - 1)]
     table = axes.table(
         cells, colLabels=TABLE_COLUMNS, colWidths=widths, bbox=Bbox.unit(), edges="horizontal"
@@ -412,8 +414,8 @@ def table_chart(title: str, rows: Sequence[Row], leading: Row, measures: Yardsti
     return Chart("table", title, described, figure)
 
 
-def _table_cells(row: Row, measures: Yardsticks) -> tuple[str, ...]:
-    lead = measures.lead(row)
+def _table_cells(row: StrategyRow, references: ReferenceRows) -> tuple[str, ...]:
+    lead = references.lead(row)
     return (
         shorten(row.strategy, 28),
         percent(row.accuracy.value),

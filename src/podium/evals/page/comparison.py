@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from podium._util.files import write_whole, writing
+from podium.evals.comparison import Flip, compare_logs
+from podium.evals.log import EvalLog, read_eval_log
 from podium.evals.page.rendering import UNKNOWN, amount, render, seconds, usd
 from podium.evals.page.report import RunView, trend
+from podium.evals.results import StrategyRow
 from podium.evals.sample import Sample
-from podium.evals.tables.comparison import Flip, compare_measured
-from podium.evals.tables.measured import Measured, read_measured
-from podium.evals.tables.row import Row
 
 COMPARISON_PAGE: Final = "comparison.html"
 MAX_FLIPS: Final = 25
 """Flips of each direction that are shown with their runs."""
 
-Sides = tuple[Measured, Measured]
+Sides = tuple[EvalLog, EvalLog]
 
 
 class FlipView(NamedTuple):
@@ -36,7 +36,7 @@ class FlipView(NamedTuple):
 
 def write_comparison(first: Path, second: Path, strategy: str, output: Path) -> Path:
     """Write the page that compares a strategy in two evaluations; return its path."""
-    sides = read_measured(first), read_measured(second)
+    sides = read_eval_log(first), read_eval_log(second)
     page = output / COMPARISON_PAGE
     with writing(output, 0, option="--output"):
         write_whole(page, comparison_page(sides, strategy))
@@ -45,7 +45,7 @@ def write_comparison(first: Path, second: Path, strategy: str, output: Path) -> 
 
 def comparison_page(sides: Sides, strategy: str) -> str:
     """Render the page of a comparison."""
-    comparison = compare_measured(*sides, strategy)
+    comparison = compare_logs(*sides, strategy)
     gained = [flip for flip in comparison.flips if flip.is_gain]
     lost = [flip for flip in comparison.flips if not flip.is_gain]
     return render(
@@ -70,8 +70,10 @@ def side_names(sides: Sides) -> tuple[str, str]:
     return (first, second) if first != second else (f"{first} (1)", f"{second} (2)")
 
 
-def _figures(first: Row, second: Row) -> Iterator[tuple[str, str, str, str]]:
-    measures: Sequence[tuple[str, Callable[[float | None], str], Callable[[Row], float | None]]] = (
+def _figures(first: StrategyRow, second: StrategyRow) -> Iterator[tuple[str, str, str, str]]:
+    references: Sequence[
+        tuple[str, Callable[[float | None], str], Callable[[StrategyRow], float | None]]
+    ] = (
         ("cost per task", usd, lambda row: row.cost_usd),
         ("tokens", amount, lambda row: row.tokens),
         ("planning tokens", amount, lambda row: row.orchestration_tokens),
@@ -80,9 +82,9 @@ def _figures(first: Row, second: Row) -> Iterator[tuple[str, str, str, str]]:
         ("p50 latency", seconds, lambda row: row.seconds(0.5)),
         ("p95 latency", seconds, lambda row: row.seconds(0.95)),
         ("worker entropy, bits", amount, lambda row: row.entropy_bits),
-        ("errors", amount, lambda row: float(row.faults)),
+        ("errors", amount, lambda row: float(row.errors)),
     )
-    for name, format_, read in measures:
+    for name, format_, read in references:
         one, other = read(first), read(second)
         ratio = f"× {amount(other / one)}" if one and other else UNKNOWN
         yield name, format_(one), format_(other), ratio
@@ -101,7 +103,7 @@ def _view(flip: Flip, sides: Sides, strategy: str) -> FlipView:
     return FlipView(flip, samples, [RunView(run) for run in runs])
 
 
-def _typical_sample(row: Row, task: str, is_right: bool) -> Sample:
+def _typical_sample(row: StrategyRow, task: str, is_right: bool) -> Sample:
     """Return the first sample of the task with that outcome, else the first one."""
     tries = [sample for sample in row.samples if sample.task == task]
     return next((sample for sample in tries if sample.right is is_right), tries[0])

@@ -28,6 +28,8 @@ from podium.core.pool import WorkerProfile
 from podium.core.roles import step_roles
 from podium.core.run import Round, Run
 from podium.core.workflow import Access, Shape, Step
+from podium.evals.comparison import BEST_SINGLE, CEILING, SINGLE, ReferenceRows, find_references
+from podium.evals.log import EMBEDDED, EvalLog, read_eval_log
 from podium.evals.page.charts import (
     KINDS,
     Chart,
@@ -38,12 +40,9 @@ from podium.evals.page.charts import (
     table_chart,
 )
 from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span, visible
+from podium.evals.results import StrategyRow, difficulty
 from podium.evals.sample import Sample
-from podium.evals.tables.comparison import BEST_SINGLE, CEILING, SINGLE, Yardsticks, yardsticks
-from podium.evals.tables.measured import Measured, read_measured
-from podium.evals.tables.row import Row, difficulty
-from podium.evals.tables.statistics import Difference
-from podium.evals.written import EMBEDDED
+from podium.evals.statistics import PairedDifference
 
 PAGE: Final = "report.html"
 SIGNIFICANT: Final = 0.05
@@ -64,7 +63,7 @@ def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
         raise UsageError(
             "no evaluation given; name a directory that podium eval run --output wrote"
         )
-    views = make_views([read_measured(directory) for directory in directories])
+    views = make_views([read_eval_log(directory) for directory in directories])
     paths = [output / PAGE]
     with writing(output, 0, option="--output"):
         write_whole(paths[0], report_page(views))
@@ -91,7 +90,7 @@ def report_page(views: Sequence[EvalView]) -> str:
     )
 
 
-def make_views(logs: Sequence[Measured]) -> list[EvalView]:
+def make_views(logs: Sequence[EvalLog]) -> list[EvalView]:
     """Prepare evaluations for the page; several get numbered ids, and distinct titles."""
     views = [make_view(log) for log in logs]
     if len(views) == 1:
@@ -109,25 +108,28 @@ def make_views(logs: Sequence[Measured]) -> list[EvalView]:
     ]
 
 
-def make_view(log: Measured) -> EvalView:
+def make_view(log: EvalLog) -> EvalView:
     """Prepare one evaluation for the page."""
-    measures = yardsticks((*log.measured, *log.rows))
-    rows = visible_rows(log, measures)
-    return EvalView(log.suite, log, rows, leading_row(rows), measures)
+    references = find_references((*log.all_rows, *log.rows))
+    rows = visible_rows(log, references)
+    return EvalView(log.suite, log, rows, leading_row(rows), references)
 
 
-def visible_rows(log: Measured, measures: Yardsticks) -> list[Row]:
+def visible_rows(log: EvalLog, references: ReferenceRows) -> list[StrategyRow]:
     """Return the table's rows, every single worker and the per-task best, the best first."""
     named = {row.strategy: row for row in log.rows}
     best = log.chosen.get(BEST_SINGLE)  # shown as best-single, and not a second time
-    for row in log.measured:
+    for row in log.all_rows:
         if row.strategy.startswith(SINGLE) and row.strategy != best:
             named.setdefault(row.strategy, row)
-    rows = [*named.values(), *([measures.ceiling] if measures.ceiling is not None else [])]
+    rows = [
+        *named.values(),
+        *([references.best_per_task] if references.best_per_task is not None else []),
+    ]
     return sorted(rows, key=lambda row: -row.accuracy.value)
 
 
-def leading_row(rows: Sequence[Row]) -> Row:
+def leading_row(rows: Sequence[StrategyRow]) -> StrategyRow:
     """Return the row that the page is about: the best conductor, else the best of the rest."""
     for kind in ("conducted", "other", "alone"):
         found = [row for row in rows if kind_of(row.strategy) == kind]
@@ -136,7 +138,7 @@ def leading_row(rows: Sequence[Row]) -> Row:
     return rows[0]
 
 
-def planning_rows(rows: Sequence[Row]) -> list[Row]:
+def planning_rows(rows: Sequence[StrategyRow]) -> list[StrategyRow]:
     """Return the rows of strategies that use several workers or steps."""
     return [
         row
@@ -147,7 +149,7 @@ def planning_rows(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def trend(difference: Difference) -> str:
+def trend(difference: PairedDifference) -> str:
     """Return better, worse, or unsure if chance may explain the difference."""
     if difference.p_value >= SIGNIFICANT:
         return "unsure"
@@ -173,7 +175,7 @@ class ShadedTable(NamedTuple):
 class FailureGroup(NamedTuple):
     """Failed samples of one strategy: how many there are, and those that are shown."""
 
-    row: Row
+    row: StrategyRow
     total: int
     is_open: bool
     shown: Sequence[FailedSample]
@@ -193,10 +195,10 @@ class EvalView:
     """An evaluation as the page shows it. `prefix` keeps the ids of several apart."""
 
     title: str
-    log: Measured
-    rows: Sequence[Row]
-    leading: Row
-    measures: Yardsticks
+    log: EvalLog
+    rows: Sequence[StrategyRow]
+    leading: StrategyRow
+    references: ReferenceRows
     prefix: str = ""
 
     @property
@@ -208,7 +210,7 @@ class EvalView:
     @property
     def facts(self) -> list[str]:
         """Return what was evaluated, in a few words each."""
-        log, summary = self.log, self.log.told
+        log, summary = self.log, self.log.summary
         found = [plural(log.tasks, "task")]
         if int(summary.get("repeats") or 1) > 1:
             found.append(f"{summary['repeats']} repeats")
@@ -217,7 +219,7 @@ class EvalView:
             found.append(f"seed {summary['seed']}")
         if log.pool:
             found.append(f"pool {log.pool}")
-        judges = sorted({s.judge for row in log.measured for s in row.samples if s.judge})
+        judges = sorted({s.judge for row in log.all_rows for s in row.samples if s.judge})
         found += [f"judged by the model {judge}" for judge in judges]
         if not log.is_finished:
             found.append("incomplete: the evaluation was interrupted")
@@ -226,7 +228,7 @@ class EvalView:
     @property
     def best_single_worker(self) -> str:
         """Return the name of the best single worker."""
-        best = self.measures.best_single
+        best = self.references.best_single
         assert best is not None
         workers = {worker for sample in best.samples for worker in sample.workers}
         return workers.pop() if len(workers) == 1 else best.strategy
@@ -234,7 +236,7 @@ class EvalView:
     @property
     def cost_ratio(self) -> tuple[float, str] | None:
         """Return how many times the best single worker's cost or tokens the leading row takes."""
-        best = self.measures.best_single
+        best = self.references.best_single
         if best is None:
             return None
         for unit, mine, theirs in (
@@ -263,7 +265,7 @@ class EvalView:
     def table_chart(self) -> Chart:
         """Draw the table of strategies."""
         title = f"{self.title}, {plural(self.log.tasks, 'task')}"
-        return table_chart(title, self.rows, self.leading, self.measures)
+        return table_chart(title, self.rows, self.leading, self.references)
 
     def svg(self, chart: Chart, number: int = 0) -> Markup:
         """Return a chart as markup; its ids begin with the view's prefix and the number."""
@@ -303,19 +305,19 @@ class EvalView:
         """Return strategy, source, count and first message of errors, the most frequent first."""
         counted = Counter[tuple[str, str]]()
         first: dict[tuple[str, str], str] = {}
-        for row in self.log.measured:
+        for row in self.log.all_rows:
             for sample in row.samples:
-                if sample.fault is not None:
-                    source = (row.strategy, sample.at_fault or "unknown")
+                if sample.error is not None:
+                    source = (row.strategy, sample.error_source or "unknown")
                     counted[source] += 1
-                    first.setdefault(source, sample.fault)
+                    first.setdefault(source, sample.error)
         return [(*source, count, first[source]) for source, count in counted.most_common()]
 
     @property
     def skipped(self) -> list[str]:
         """Return the lines of the suite that are no tasks, with the reason."""
         return [
-            f"{line['where']}: {line['reason']}" for line in self.log.told.get("left_out") or ()
+            f"{line['where']}: {line['reason']}" for line in self.log.summary.get("skipped") or ()
         ]
 
     @property
@@ -329,7 +331,9 @@ class EvalView:
             for task, right in row.outcomes.items():
                 if right and row.strategy != CEILING:
                     solved.setdefault(task, []).append(row.strategy)
-        best = self.measures.best_single.outcomes if self.measures.best_single is not None else {}
+        best = (
+            self.references.best_single.outcomes if self.references.best_single is not None else {}
+        )
         shown = [row for row in self.rows if not row.strategy.startswith((SINGLE, CEILING))]
         shown = shown or [row for row in self.rows if row.strategy != CEILING]
         for row in sorted(shown, key=lambda row: row is not self.leading):
@@ -355,7 +359,7 @@ class EvalView:
     @cached_property
     def profiles(self) -> dict[str, WorkerProfile]:
         """Return the profiles of the workers in the first runs, by name."""
-        samples = ((row.strategy, sample) for row in self.log.measured for sample in row.samples)
+        samples = ((row.strategy, sample) for row in self.log.all_rows for sample in row.samples)
         return {
             profile.name: profile
             for strategy, sample in islice(samples, MAX_RUNS_READ)
@@ -367,19 +371,19 @@ class EvalView:
         """Return name, provider and model of each worker; of a local file, only its name."""
         return [
             (name, self.profiles[name].provider, _model_name(self.profiles[name].model))
-            for name in self.log.begun.get("workers") or ()
+            for name in self.log.manifest.get("workers") or ()
             if name in self.profiles
         ]
 
     @property
     def unseen_workers(self) -> list[str]:
         """Return the workers that are in none of the runs read."""
-        return [n for n in self.log.begun.get("workers") or () if n not in self.profiles]
+        return [n for n in self.log.manifest.get("workers") or () if n not in self.profiles]
 
     @property
     def command(self) -> str | None:
         """Return a command that repeats the evaluation; None if nothing says how it was made."""
-        if not self.log.begun.get("workers"):
+        if not self.log.manifest.get("workers"):
             return None
         return shlex.join(_command(self.log, self.profiles))
 
@@ -427,7 +431,9 @@ def _overview(views: Sequence[EvalView]) -> list[tuple[str, list[float | None], 
 
 
 def _accuracy_table(
-    rows: Sequence[Row], parts: Callable[[Row], Mapping[str, Row]], caption: str
+    rows: Sequence[StrategyRow],
+    parts: Callable[[StrategyRow], Mapping[str, StrategyRow]],
+    caption: str,
 ) -> ShadedTable:
     by_row = [parts(row) for row in rows]
     names = dict.fromkeys(name for part in by_row for name in part)
@@ -442,7 +448,7 @@ def _accuracy_table(
     )
 
 
-def _accuracy_cell(row: Row | None) -> Cell:
+def _accuracy_cell(row: StrategyRow | None) -> Cell:
     if row is None:
         return Cell(UNKNOWN)
     share = row.accuracy
@@ -451,7 +457,7 @@ def _accuracy_cell(row: Row | None) -> Cell:
 
 
 def _shares_table(
-    rows: Sequence[Row], counts: Callable[[Row], Mapping[str, int]], caption: str
+    rows: Sequence[StrategyRow], counts: Callable[[StrategyRow], Mapping[str, int]], caption: str
 ) -> ShadedTable:
     counted = [counts(row) for row in rows]
     names = dict.fromkeys(name for found in counted for name in found)
@@ -469,7 +475,7 @@ def _share_cell(share: float) -> Cell:
     return Cell(text, round(share * SHADES))
 
 
-def _shape_counts(row: Row) -> Mapping[str, int]:
+def _shape_counts(row: StrategyRow) -> Mapping[str, int]:
     """Count workflows by shape, the simplest shape first."""
     found = Counter(sample.topology for sample in row.samples)
     return {shape: found[shape] for shape in (*Shape, *found) if shape in found}
@@ -480,10 +486,10 @@ def _model_name(model: str) -> str:
     return Path(path).name if path.startswith("/") else model
 
 
-def _command(log: Measured, profiles: Mapping[str, WorkerProfile]) -> Iterator[str]:
-    begun = log.begun
+def _command(log: EvalLog, profiles: Mapping[str, WorkerProfile]) -> Iterator[str]:
+    begun = log.manifest
     variant: Mapping[str, Any] = begun.get("variant") or {}
-    repeats = int(log.told.get("repeats") or 1)
+    repeats = int(log.summary.get("repeats") or 1)
     order = variant.get("pool_order", "drawn")
     yield from ("podium", "eval", "run", log.suite)
     if profiles and all(worker.provider == ORACLE for worker in profiles.values()):

@@ -1,35 +1,31 @@
-"""Strategies: the ways to answer that an evaluation measures.
+"""Strategies: the ways to answer that an evaluation compares.
 
-    by_name         which there are, what each needs, and what makes it
-    baselines       without a plan: one worker alone or several times, votes, mixtures, reflection
-    conducting      with a plan: a conductor's, the ideal one, one drawn at random
-    transcript      the calls of a strategy that makes them itself, kept as a run
-    named           functions of somebody's own
-    learned         those that were fitted, written down and read back; `routers/` are their inside
-    fit, folds      teaching them, and measuring them on tasks that they did not learn from
-
-What a strategy is, and what it may use, is `podium.evals.stage`; measuring strategies over cases
-is `podium.evals.evaluation`. `fit` and `folds` measure too, so nothing else here imports them.
+registry            strategies by name
+baselines           without a plan: single workers, votes, Mixture-of-Agents, self-reflection
+conducting          with a plan: a conductor's, the ideal one, a random one
+learned, routers    fitted strategies, their files and their models
+fit                 fitting them
+cross_validation    evaluating them on tasks that they did not learn from
 """
 
 from __future__ import annotations
 
-from podium.evals.strategies.by_name import (
-    PLANNED,
+from podium.evals.strategies.registry import (
+    NEEDS_CONDUCTOR,
     STRATEGIES,
-    candidates,
     check_strategy,
-    made_of,
-    note_on,
-    strategy_named,
+    expand_candidates,
+    make_strategy,
+    strategy_checksums,
+    strategy_note,
 )
 
 __all__ = [
-    "PLANNED",
+    "NEEDS_CONDUCTOR",
     "STRATEGIES",
-    "candidates",
     "check_strategy",
-    "made_of",
-    "note_on",
-    "strategy_named",
+    "expand_candidates",
+    "make_strategy",
+    "strategy_checksums",
+    "strategy_note",
 ]

@@ -1,9 +1,8 @@
-"""Strategies without a plan: one worker alone or several times, a vote, Mixture-of-Agents,
-self-reflection.
+"""Strategies without a plan: single workers, votes, Mixture-of-Agents, self-reflection.
 
-All of them first ask workers the bare question, in the same words as the engine would, so that a
-cache of replies serves them all. Workers sample as the pool says, but where several draws of one
-worker are compared and where a strategy's original says otherwise.
+All of them first send the bare question, exactly as the engine does, so that they share cached
+replies. Workers use the pool's sampling parameters unless several draws of one worker are compared
+or a strategy's original says otherwise.
 """
 
 from __future__ import annotations
@@ -25,83 +24,78 @@ from podium.core.run import Run
 from podium.evals.context import EvalContext, Strategy
 from podium.evals.sample import Case
 from podium.evals.strategies.conducting import Transcript
-from podium.tasks.answers import final_answer
+from podium.tasks.answers import extract_answer
 
 REVISIONS: Final = 5
-"""How often self-reflection may revise its answer."""
+"""Revisions of an answer in self-reflection."""
 
 TEMPERATURE: Final = 0.7
-"""At what temperature draws of one worker are made, so that they differ; the one that
-Mixture-of-Agents uses too."""
+"""The temperature of several draws of one worker, and of Mixture-of-Agents."""
 
-LONGEST_PROPOSAL: Final = 2048
-"""Tokens that a response may have in Mixture-of-Agents of several layers, as in the original."""
+MAX_PROPOSAL_TOKENS: Final = 2048
+"""Tokens of a response in Mixture-of-Agents with several layers, as in the original."""
 
 DRAWN: Final = "drawn"
-"""In a worker's place: one that is drawn at random for each task."""
+"""Stands for a worker drawn at random for each task."""
 
 Form = Literal["system", "message"]
-"""Where a worker finds what it is told about the responses: in a system message before the
-question, or in one message with it. Small models that were taught without system messages, such
-as the specialists of the études, may know no more than one of them, so both are tried."""
+"""Where the instruction is: in a system message, or in one message with the question. Small models
+may understand only one of them, so both are tried."""
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
 _WRAPPING: Final = " \t\n.,;!*_`\"'“”‘’«»"
 
 
-def single(worker: str) -> Strategy:
-    """One worker is asked the whole question, and nobody else anything."""
+def single_worker(worker: str) -> Strategy:
+    """Answer by one worker."""
 
-    async def answer(case: Case, stage: EvalContext) -> Run:
-        transcript = Transcript(f"single:{worker}", case, stage)
-        return transcript.run(await _asked(transcript, worker, case))
+    async def answer(case: Case, context: EvalContext) -> Run:
+        transcript = Transcript(f"single:{worker}", case, context)
+        return transcript.run(await _ask(transcript, worker, case))
 
     return answer
 
 
-async def majority(case: Case, stage: EvalContext) -> Run:
-    """Every worker is asked the whole question, and the most frequent answer counts.
+async def majority_vote(case: Case, context: EvalContext) -> Run:
+    """Answer by the most frequent answer of all workers.
 
-    Departures: the paper takes several samples of one model, which is `consensus`; here each
-    worker of the pool has one vote. Answers are compared without case, spaces, quotes and the
-    final full stop, and where a reply has its answer in tags, by that alone. Who says "I do not
-    know." does not vote, or that would win every vote among specialists. Of equally frequent
-    answers, the one of the worker that comes first in the pool counts.
+    Departures: the paper takes several samples of one model, which is `self_consistency`; here
+    each worker has one vote. Answers are compared without case, spaces, quotes and the final full
+    stop; only the text in answer tags counts if there are any. "I do not know." is no vote. Of
+    equally frequent answers, that of the first worker in the pool wins.
     """
-    transcript = Transcript("majority", case, stage)
-    return transcript.run(_voted(await _proposals(transcript, case)))
+    transcript = Transcript("majority", case, context)
+    return transcript.run(_vote(await _proposals(transcript, case)))
 
 
-def consensus(worker: str, count: int) -> Strategy:
+def self_consistency(worker: str, count: int) -> Strategy:
     """One worker answers several times, and its most frequent answer counts: self-consistency
     (Wang et al. 2023), the five-fold consensus of the Conductor's paper.
 
     Departures: every draw is made at temperature 0.7, with a seed of its own where the provider
-    takes one. Votes are counted as in `majority`: the original reads numbers and letters, and
+    takes one. Votes are counted as in `majority_vote`: the original reads numbers and letters, and
     here two ways of writing one answer are two answers.
     """
 
-    async def answer(case: Case, stage: EvalContext) -> Run:
-        transcript = Transcript(f"majority-{count}:{worker}", case, stage)
-        return transcript.run(_voted(await _draws(transcript, worker, case, _seeds(stage, count))))
+    async def answer(case: Case, context: EvalContext) -> Run:
+        transcript = Transcript(f"majority-{count}:{worker}", case, context)
+        return transcript.run(_vote(await _draw(transcript, worker, case, _seeds(context, count))))
 
     return answer
 
 
-def best_of(worker: str, count: int) -> Strategy:
-    """One worker answers several times and then says which of its answers is best: the plainest
-    way to spend more compute on one model.
+def best_of_n(worker: str, count: int) -> Strategy:
+    """Answer by the best of several answers of one worker, which chooses itself.
 
-    Departures: best-of-N usually has a trained verifier choose, and there is none for every kind
-    of task, so the worker itself does; who chooses none of the numbers gets the first answer.
-    Draws are made as in `consensus`.
+    Departures: best-of-N usually has a trained verifier; there is none for every kind of task. If
+    the worker names no number, the first answer counts. Draws are made as in `self_consistency`.
     """
 
-    async def answer(case: Case, stage: EvalContext) -> Run:
-        transcript = Transcript(f"best-of-{count}:{worker}", case, stage)
-        replies = await _draws(transcript, worker, case, _seeds(stage, count))
-        if len({normalised(reply) for reply in replies}) < 2:
+    async def answer(case: Case, context: EvalContext) -> Run:
+        transcript = Transcript(f"best-of-{count}:{worker}", case, context)
+        replies = await _draw(transcript, worker, case, _seeds(context, count))
+        if len({normalise_answer(reply) for reply in replies}) < 2:
             return transcript.run(replies[0] if replies else None)
         choice = await transcript.ask(
             worker,
@@ -109,35 +103,32 @@ def best_of(worker: str, count: int) -> Strategy:
             "choose the best response",
             tuple(range(count)),
         )
-        return transcript.run(replies[_number_in(choice or "", len(replies))])
+        return transcript.run(replies[_chosen_index(choice or "", len(replies))])
 
     return answer
 
 
 def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strategy:
-    """Layers of proposers, every worker of the pool, and an aggregator: the worker of that name,
-    or `DRAWN` for one that is drawn at random for each task, as the Conductor's paper ran it. The
-    original's is the strongest model; tables show the better of drawn and best alone.
+    """Answer by Mixture-of-Agents (Wang et al. 2024): layers of proposers and an aggregator.
 
-    With one layer everyone proposes once and the aggregator answers, as in the Conductor's paper:
-    proposers sample as the pool says. With three, the original's number, of which the aggregator
-    is the last, proposers answer a second time with everyone's first responses before them; all
-    calls are made at temperature 0.7 with at most 2048 tokens, as in the original's evaluation.
+    The aggregator is a worker, or `DRAWN` as in the Conductor's paper; the original takes the
+    strongest model. With one layer, every worker proposes once and the aggregator answers. With
+    three, the original's number, proposers answer again with all first responses; calls then
+    have temperature 0.7 and at most 2048 tokens, as in the original.
 
-    Departures from the original (Wang et al. 2024): the proposers are all workers of the pool
-    and not six chosen models; the words of the instruction are ours. A proposer that fails is
-    left out, where the original would send an empty response. The original has the form `system`;
-    see `Form` for the other.
+    Departures: the proposers are all workers of the pool, and the wording of the instruction is
+    ours. A proposer that fails is left out; the original sends an empty response. The original
+    has the form `system`.
     """
 
-    async def answer(case: Case, stage: EvalContext) -> Run:
-        transcript = Transcript("moa" if layers == 1 else f"moa-{layers}", case, stage)
+    async def answer(case: Case, context: EvalContext) -> Run:
+        transcript = Transcript("moa" if layers == 1 else f"moa-{layers}", case, context)
         workers = _workers(case)
 
         def sampled(request: Request) -> Request:
             if layers == 1:
                 return request
-            return replace(request, temperature=TEMPERATURE, max_tokens=LONGEST_PROPOSAL)
+            return replace(request, temperature=TEMPERATURE, max_tokens=MAX_PROPOSAL_TOKENS)
 
         async def layer(request: Request, subtask: str, reads: tuple[int, ...] = ()) -> list[str]:
             asked = [transcript.ask(worker, request, subtask, reads) for worker in workers]
@@ -149,8 +140,8 @@ def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strate
         for _ in range(layers - 2):
             shown = sampled(_with_responses("aggregate.txt", case, replies, form))
             replies = await layer(shown, "put the responses together", earlier) or replies
-            earlier = tuple(place + len(workers) for place in earlier)
-        drawn = stage.draw(case, "aggregator").choice(workers)
+            earlier = tuple(index + len(workers) for index in earlier)
+        drawn = context.random(case, "aggregator").choice(workers)
         put_together = await transcript.ask(
             drawn if aggregator == DRAWN else aggregator,
             sampled(_with_responses("aggregate.txt", case, replies, form)),
@@ -162,21 +153,19 @@ def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strate
     return answer
 
 
-def reflection(worker: str, form: Form) -> Strategy:
-    """One worker answers and then revises its answer up to five times, all of its attempts in
-    its context.
+def self_reflection(worker: str, form: Form) -> Strategy:
+    """Answer by one worker that revises its answer up to five times, with all attempts shown.
 
-    Departures: the paper runs this for each worker and so do we, but tables show the worker that
-    is best alone, in the better of two forms; it ends early once the worker repeats its last
-    attempt, which is how it is told to say that nothing is left to revise.
+    Departures: tables show the best single worker in the better of two forms. It ends early once
+    the worker repeats its last attempt, as the prompt asks it to.
     """
 
-    async def answer(case: Case, stage: EvalContext) -> Run:
-        transcript = Transcript(f"reflection:{worker}", case, stage)
+    async def answer(case: Case, context: EvalContext) -> Run:
+        transcript = Transcript(f"reflection:{worker}", case, context)
         attempts: list[str] = []
-        reply = await _asked(transcript, worker, case)
+        reply = await _ask(transcript, worker, case)
         while reply is not None:
-            repeated = bool(attempts) and normalised(reply) == normalised(attempts[-1])
+            repeated = bool(attempts) and normalise_answer(reply) == normalise_answer(attempts[-1])
             attempts.append(reply)
             if repeated or len(attempts) > REVISIONS:
                 break
@@ -191,62 +180,60 @@ def reflection(worker: str, form: Form) -> Strategy:
     return answer
 
 
-def normalised(reply: str) -> str:
-    """The reply's answer in the spelling in which votes are counted."""
-    answer = final_answer(reply, tagged=False) or ""
+def normalise_answer(reply: str) -> str:
+    """Return the reply's answer as votes compare it."""
+    answer = extract_answer(reply, tagged=False) or ""
     return re.sub(r"\s+", " ", answer.casefold()).strip(_WRAPPING)
 
 
-def _voted(replies: Sequence[str]) -> str | None:
-    """The first reply with the most frequent answer; None where there are no replies."""
-    votes = Counter(normalised(reply) for reply in replies)
-    votes.pop(normalised(UNSURE), None)
+def _vote(replies: Sequence[str]) -> str | None:
+    """Return the first reply with the most frequent answer; None without replies."""
+    votes = Counter(normalise_answer(reply) for reply in replies)
+    votes.pop(normalise_answer(UNSURE), None)
     if not votes:
         return replies[0] if replies else None
     winner = votes.most_common(1)[0][0]
-    return next(reply for reply in replies if normalised(reply) == winner)
+    return next(reply for reply in replies if normalise_answer(reply) == winner)
 
 
-def _number_in(choice: str, count: int) -> int:
-    """The place that the choice names by the last number in it; the first where it names none."""
+def _chosen_index(choice: str, count: int) -> int:
+    """Return the index that the last number in the choice names; 0 if there is none."""
     numbers = [int(found) for found in re.findall(r"\d{1,4}", choice)]
     return numbers[-1] - 1 if numbers and 1 <= numbers[-1] <= count else 0
 
 
 def _workers(case: Case) -> list[str]:
-    """Those who can answer by themselves, in the pool's order."""
+    """Return the workers that are no conductors."""
     return [worker.name for worker in case.pool if worker.provider != CONDUCTOR_PROVIDER]
 
 
-async def _asked(transcript: Transcript, worker: str, case: Case) -> str | None:
+async def _ask(transcript: Transcript, worker: str, case: Case) -> str | None:
     question = case.task.question
     return await transcript.ask(worker, Request((user(question),)), question)
 
 
-async def _draws(
-    transcript: Transcript, worker: str, case: Case, seeds: Sequence[int]
-) -> list[str]:
-    """What the worker replies to the bare question, each time anew; failed draws are left out."""
+async def _draw(transcript: Transcript, worker: str, case: Case, seeds: Sequence[int]) -> list[str]:
+    """Draw several replies to the bare question; failed draws are left out."""
     question = case.task.question
     request = Request((user(question),), temperature=TEMPERATURE)
     asked = [transcript.ask(worker, replace(request, seed=seed), question) for seed in seeds]
     return [reply for reply in await asyncio.gather(*asked) if reply is not None]
 
 
-def _seeds(stage: EvalContext, count: int) -> Sequence[int]:
-    """As many seeds as there are draws, others in each repeat of a task."""
-    return range(stage.repeat * count, (stage.repeat + 1) * count)
+def _seeds(context: EvalContext, count: int) -> Sequence[int]:
+    """Return a seed per draw, others in each repeat."""
+    return range(context.repeat * count, (context.repeat + 1) * count)
 
 
 async def _proposals(transcript: Transcript, case: Case) -> list[str]:
-    """What every worker replies to the bare question; who fails is left out."""
-    asked = [_asked(transcript, worker, case) for worker in _workers(case)]
+    """Ask every worker the bare question; failed replies are left out."""
+    asked = [_ask(transcript, worker, case) for worker in _workers(case)]
     replies = await asyncio.gather(*asked)
     return [reply for reply in replies if reply is not None]
 
 
 def _with_responses(prompt: str, case: Case, responses: Sequence[str], form: Form) -> Request:
-    """The question, after an instruction that lists the responses there are."""
+    """Return the question after an instruction that lists the responses."""
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(responses, start=1))
     instruction = Template(_text(prompt)).substitute(responses=listed)
     question = case.task.question

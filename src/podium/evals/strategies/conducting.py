@@ -1,4 +1,4 @@
-"""Strategies that carry out a plan: a conductor's, the ideal one, or one drawn at random."""
+"""Strategies that execute a plan: a conductor's, the ideal one, or a random one."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from podium.evals.sample import Case
 
 
 class Transcript:
-    """One task being answered by calls of a strategy's own."""
+    """Records the calls that a strategy makes itself, as a run."""
 
-    def __init__(self, strategy: str, case: Case, stage: EvalContext) -> None:
+    def __init__(self, strategy: str, case: Case, context: EvalContext) -> None:
         self._strategy = strategy
         self._case = case
-        self._stage = stage
+        self._context = context
         self._created_at = timestamp()
-        self._ledger = Ledger(stage.options.budget)
-        stage.call_policy.bind()
-        self._started = stage.call_policy.clock()
-        self._planned: list[Step] = []
+        self._ledger = Ledger(context.options.budget)
+        context.call_policy.bind()
+        self._started = context.call_policy.clock()
+        self._steps: list[Step] = []
         self._records: dict[int, StepRecord] = {}
 
     async def ask(
         self, worker: str, request: Request, subtask: str, reads: tuple[int, ...] = ()
     ) -> str | None:
-        """What the worker replies, or None where it fails or the budget is spent.
+        """Call a worker; return its reply, or None if it fails or the budget is spent.
 
-        `subtask` says in a line what the call is for, `reads` which earlier calls' replies are
-        part of the request: for whoever reads the run.
+        `subtask` describes the call, `reads` the earlier calls whose replies the request
+        contains; both are only recorded.
         """
-        index = len(self._planned)
-        self._planned.append(Step(worker, subtask, reads))
-        calls = Calls(self._stage.call_policy, self._ledger, self._started)
+        index = len(self._steps)
+        self._steps.append(Step(worker, subtask, reads))
+        calls = Calls(self._context.call_policy, self._ledger, self._started)
         began = self._elapsed_ms
         try:
             async with asyncio.timeout(self._ledger.seconds_left):
-                reply = await calls(self._stage.workers[worker], request)
+                reply = await calls(self._context.workers[worker], request)
         except TimeoutError:
             spent = BudgetExhausted("seconds", self._ledger.budget.seconds or 0.0)
-            self._note(index, calls, request, began, spent)
+            self._record(index, calls, request, began, spent)
             return None
         except PodiumError as error:
-            self._note(index, calls, request, began, error)
+            self._record(index, calls, request, began, error)
             return None
-        self._note(index, calls, request, began, reply)
+        self._record(index, calls, request, began, reply)
         return reply.text
 
     def run(self, answer: str | None) -> Run:
-        """Everything that was done, and the answer that came of it."""
+        """Return the run with that answer."""
         records = tuple(record for _, record in sorted(self._records.items()))
         failed = [record.error for record in records if record.error is not None]
         return Run(
@@ -69,8 +69,8 @@ class Transcript:
             pool=self._case.pool,
             conductor=self._strategy,
             created_at=self._created_at,
-            budget=self._stage.options.budget,
-            rounds=(Round(0, Workflow(tuple(self._planned)), records),),
+            budget=self._context.options.budget,
+            rounds=(Round(0, Workflow(tuple(self._steps)), records),),
             answer=answer,
             error=failed[0] if failed else None,
             spent=self._ledger.spent,
@@ -78,19 +78,19 @@ class Transcript:
 
     @property
     def _elapsed_ms(self) -> float:
-        return (self._stage.call_policy.clock() - self._started) * 1000
+        return (self._context.call_policy.clock() - self._started) * 1000
 
-    def _note(
+    def _record(
         self, index: int, calls: Calls, request: Request, began: float, end: Reply | PodiumError
     ) -> None:
-        planned = self._planned[index]
+        step = self._steps[index]
         done = isinstance(end, Reply)
         self._records[index] = StepRecord(
             round=0,
             index=index,
-            worker=planned.worker,
-            subtask=planned.subtask,
-            access=planned.access,
+            worker=step.worker,
+            subtask=step.subtask,
+            access=step.access,
             status="done" if done else "failed",
             reply=end.text if isinstance(end, Reply) else "",
             error=None if done else str(end),
@@ -98,40 +98,40 @@ class Transcript:
             finished_ms=self._elapsed_ms,
             attempts=tuple(calls.attempts),
             prompt=request.text,
-            answered_by=planned.worker if done else "",
+            answered_by=step.worker if done else "",
         )
 
 
-TRUE_CLAUSES: Final = 0.5
-"""How many of the random plans begin from the ideal plan's subtasks."""
+IDEAL_SUBTASKS_SHARE: Final = 0.5
+"""The share of random plans that use the ideal plan's subtasks."""
 
 
-def conducted(conductor: Conductor, *, rounds: int) -> Strategy:
-    """The conductor plans, and with more rounds than one it looks at the answer and accepts it
-    or plans again. Where a task grades plans, nothing is carried out. Everything else is as
-    configured. A trained conductor, one that is only prompted and the rules are all run so.
+def conductor_strategy(conductor: Conductor, *, rounds: int) -> Strategy:
+    """Answer by a conductor's plan; with several rounds it accepts the answer or plans again.
 
-    Where this departs from the paper: steps begin as soon as what they read is there, and not one
-    after another; a malformed plan gives way to the fallback at once, where models that the paper
-    only prompted were asked until their plan could be read, with twice the tokens; the last step
-    is told that its reply is the answer; and a step of a second round that reads all reads the
-    first round too, whatever the others read.
+    If a task grades plans, nothing is executed. Departures from the paper: steps start as soon
+    as what they read is there; a malformed plan is replaced by the fallback at once, while the
+    paper asked prompted models again, with twice the tokens; the last step's prompt says that its
+    reply is the answer; a step of a second round that reads all also reads the first round.
     """
 
-    async def answer(case: Case, stage: EvalContext) -> Run:
+    async def answer(case: Case, context: EvalContext) -> Run:
         runner = Runner(
-            conductor, tuple(stage.workers.values()), pool=case.pool, call_policy=stage.call_policy
+            conductor,
+            tuple(context.workers.values()),
+            pool=case.pool,
+            call_policy=context.call_policy,
         )
-        options = replace(stage.options, rounds=rounds)
+        options = replace(context.options, rounds=rounds)
         if case.task.plan_grader is not None:
-            return await _only_planned(runner, case, options)
+            return await _plan_only(runner, case, options)
         return await runner.run(case.task.question, options=options)
 
     return answer
 
 
-async def _only_planned(runner: Runner, case: Case, options: Options) -> Run:
-    """A run that was cut off just when it had been planned."""
+async def _plan_only(runner: Runner, case: Case, options: Options) -> Run:
+    """Return a run that is planned and not executed."""
     run = Run(
         id=new_run_id(),
         question=case.task.question,
@@ -149,22 +149,21 @@ async def _only_planned(runner: Runner, case: Case, options: Options) -> Run:
     return replace(planned, spent=recorded_spending(planned))
 
 
-async def ideal(case: Case, stage: EvalContext) -> Run:
-    """The plan that a perfect conductor would write, by the same workers: the ceiling of every
-    conductor. Only études come with one."""
-    assert case.ideal is not None, "an evaluation refuses tasks without an ideal plan"
-    return await carried_out("ideal", case.ideal, case, stage)
+async def ideal_plan(case: Case, context: EvalContext) -> Run:
+    """Answer by the ideal plan, the upper bound of every conductor. Only études have one."""
+    assert case.ideal is not None, "check_strategy rejects tasks without an ideal plan"
+    return await execute_plan("ideal", case.ideal, case, context)
 
 
-async def random_plans(case: Case, stage: EvalContext) -> Run:
-    """A well-formed plan of random workers and random access.
+async def random_plan(case: Case, context: EvalContext) -> Run:
+    """Answer by a valid plan with random workers and random access.
 
-    In half of the tasks whose ideal plan is known its subtasks are used, which is generous:
-    nobody has to find them. In all others one worker gets the whole question.
+    Half of the plans use the ideal plan's subtasks if there is one; in all others one worker
+    gets the whole question.
     """
-    rng = stage.draw(case, "plan")
+    rng = context.random(case, "plan")
     subtasks = [case.task.question]
-    if case.ideal is not None and rng.random() < TRUE_CLAUSES:
+    if case.ideal is not None and rng.random() < IDEAL_SUBTASKS_SHARE:
         subtasks = [step.subtask for step in case.ideal.steps]
     with lab_extra():
         from podium_lab.etudes.plan_examples import random_access
@@ -173,11 +172,11 @@ async def random_plans(case: Case, stage: EvalContext) -> Run:
         Step(rng.choice(case.pool.names), subtask, reads)
         for subtask, reads in zip(subtasks, access, strict=True)
     )
-    return await carried_out("random", Workflow(steps), case, stage)
+    return await execute_plan("random", Workflow(steps), case, context)
 
 
-async def carried_out(name: str, workflow: Workflow, case: Case, stage: EvalContext) -> Run:
-    """That plan, carried out as it is, however many steps it has."""
-    longest = max(stage.options.max_steps, len(workflow))
-    widened = replace(stage, options=replace(stage.options, max_steps=longest))
-    return await conducted(FixedConductor(workflow, name=name), rounds=1)(case, widened)
+async def execute_plan(name: str, workflow: Workflow, case: Case, context: EvalContext) -> Run:
+    """Execute that plan, however many steps it has."""
+    longest = max(context.options.max_steps, len(workflow))
+    widened = replace(context, options=replace(context.options, max_steps=longest))
+    return await conductor_strategy(FixedConductor(workflow, name=name), rounds=1)(case, widened)

@@ -11,7 +11,7 @@ np = pytest.importorskip("numpy")
 
 from podium.conductors.routing.arrays import Array, decode_array, encode_array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.evals.strategies.routers.encoder import encoder_maker, read_encoder
+from podium.evals.strategies.routers import encoder_factory, read_encoder
 
 FRUIT = ["How many apples are in the basket?", "Count the apples and the pears in the basket."]
 CODE = ["Write a function that sorts a list.", "Implement a function that reverses a list."]
@@ -59,7 +59,7 @@ def test_an_encoder_of_ones_own_is_named_by_its_function(
         "        return numpy.array([[len(text), 1.0] for text in texts])\n"
     )
     monkeypatch.chdir(tmp_path)
-    encoder = encoder_maker("lengths.py:Lengths")(FRUIT)
+    encoder = encoder_factory("lengths.py:Lengths")(FRUIT)
     assert encoder.document() == {"name": "lengths.py:Lengths"}
     expected = normalize_rows(Lengths().encode(FRUIT))
     assert np.allclose(read_encoder(encoder.document()).encode(FRUIT), expected)

@@ -10,15 +10,17 @@ np = pytest.importorskip("numpy")
 
 from podium.conductors.routing.arrays import Array
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.evals.strategies.routers import MasRouter
-from podium.evals.strategies.routers.collaborations import (
+from podium_lab.routers.masrouter import (
     DECIDE,
     MODES,
+    NAMES,
     ROLES,
     Agent,
+    MasRouter,
+    MasRouterTrainer,
+    SampledPlan,
     workflow,
 )
-from podium.evals.strategies.routers.masrouter import NAMES, Drawn, Teacher
 
 POOL = Pool(
     (
@@ -31,7 +33,7 @@ AGENTS = (Agent("planner", "ann"), Agent("solver", "ben"), Agent("critic", "ann"
 
 
 def untaught(seed: int = 0) -> MasRouter:
-    return MasRouter.untaught(POOL.names, QUESTIONS, HashedEncoder.fit, seed)
+    return MasRouter.untrained(POOL.names, QUESTIONS, HashedEncoder.fit, seed)
 
 
 def test_alone_means_one_step_whoever_else_was_drawn() -> None:
@@ -68,9 +70,9 @@ def test_gradients_are_those_of_small_changes() -> None:
     """The chance of a plan, by changing one weight at a time, with the draws held fixed."""
     router = untaught(3)
 
-    def drawn(weights: dict[str, Array]) -> Drawn:
+    def drawn(weights: dict[str, Array]) -> SampledPlan:
         changed = MasRouter(router.workers, router.encoder, weights)
-        return changed.drawn(QUESTIONS[0], POOL, np.random.default_rng(5))
+        return changed.sample(QUESTIONS[0], POOL, np.random.default_rng(5))
 
     weights: dict[str, Array] = {n: array.astype(np.float64) for n, array in router.weights.items()}
     gradients = drawn(weights).gradients
@@ -87,16 +89,16 @@ def test_gradients_are_those_of_small_changes() -> None:
 
 
 def test_it_learns_which_worker_earns() -> None:
-    teacher = Teacher(untaught())
+    teacher = MasRouterTrainer(untaught())
     rng = np.random.default_rng(0)
     for _ in range(60):
-        plans = [teacher.router.drawn(question, POOL, rng) for question in QUESTIONS]
+        plans = [teacher.router.sample(question, POOL, rng) for question in QUESTIONS]
         wanted = ["ann" if "verse" in question else "ben" for question in QUESTIONS]
         rewards = [
             float(plan.workflow.steps[-1].worker == worker)
             for plan, worker in zip(plans, wanted, strict=True)
         ]
-        teacher.learn(plans, rewards)
+        teacher.step(plans, rewards)
     assert teacher.router.plan(QUESTIONS[0], POOL).steps[-1].worker == "ann"
     assert teacher.router.plan(QUESTIONS[1], POOL).steps[-1].worker == "ben"
 
@@ -104,10 +106,10 @@ def test_it_learns_which_worker_earns() -> None:
 def test_teaching_leaves_the_router_that_it_began_from_alone() -> None:
     router = untaught()
     before = {name: array.copy() for name, array in router.weights.items()}
-    teacher = Teacher(router)
+    teacher = MasRouterTrainer(router)
     rng = np.random.default_rng(0)
-    plans = [router.drawn(question, POOL, rng) for question in QUESTIONS]
-    teacher.learn(plans, [1.0, 0.0, 0.0, 0.0])
+    plans = [router.sample(question, POOL, rng) for question in QUESTIONS]
+    teacher.step(plans, [1.0, 0.0, 0.0, 0.0])
     assert all(np.array_equal(router.weights[name], before[name]) for name in NAMES)
     assert any(not np.array_equal(teacher.router.weights[n], before[n]) for n in NAMES)
 
@@ -115,13 +117,13 @@ def test_teaching_leaves_the_router_that_it_began_from_alone() -> None:
 def test_a_worker_that_it_never_met_can_be_chosen_by_its_description() -> None:
     grown = Pool((*POOL.workers, WorkerProfile(name="cid", description="good at everything")))
     rng = np.random.default_rng(0)
-    plans = [untaught().drawn(QUESTIONS[0], grown, rng).workflow for _ in range(100)]
+    plans = [untaught().sample(QUESTIONS[0], grown, rng).workflow for _ in range(100)]
     assert {"ann", "ben", "cid"} <= {step.worker for plan in plans for step in plan.steps}
 
 
 def test_every_way_and_every_role_is_tried() -> None:
     rng = np.random.default_rng(0)
-    plans = [untaught().drawn(QUESTIONS[0], POOL, rng).workflow for _ in range(400)]
+    plans = [untaught().sample(QUESTIONS[0], POOL, rng).workflow for _ in range(400)]
     told = {step.subtask for plan in plans for step in plan.steps}
     assert set(ROLES.values()) <= told
     assert {len(plan) for plan in plans} >= {1, 3, 4, 13}

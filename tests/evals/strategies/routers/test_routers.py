@@ -10,10 +10,18 @@ np = pytest.importorskip("numpy")
 
 from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.evals.strategies.routers import ROUTERS, Outcomes, Router, chosen
-from podium.evals.strategies.routers.base import AdamW, NeighbourRouter
-from podium.evals.strategies.routers.routerdc import _contrasts, _cosine_matrix, _Lesson
-from podium.evals.strategies.routers.smoothie import SmoothieGlobal, SmoothieLocal
+from podium.evals.strategies.routers import (
+    ROUTERS,
+    NeighbourRouter,
+    Router,
+    WorkerOutcomes,
+    choose_worker,
+    router_class,
+)
+from podium_lab.routers import RESEARCH_ROUTERS
+from podium_lab.routers.adamw import AdamW
+from podium_lab.routers.routerdc import _contrasts, _cosine_matrix, _Training
+from podium_lab.routers.smoothie import SmoothieGlobal, SmoothieLocal
 
 WORKERS = ("poet", "clerk", "cook")
 VERSES = [
@@ -22,8 +30,10 @@ VERSES = [
 SUMS = [f"Add {n} and {n + 3} and divide by two" for n in range(4)]
 STEWS = [f"Cook a stew with {thing} and salt" for thing in ["leek", "lamb", "beans", "barley"]]
 
+ALL_ROUTERS = (*ROUTERS, *RESEARCH_ROUTERS)
 
-def split_outcomes(times: int = 5) -> Outcomes:
+
+def split_outcomes(times: int = 5) -> WorkerOutcomes:
     """Everyone is right in one trade alone, the clerk a little more often on the whole."""
     questions, shares = [], []
     for n in range(times):
@@ -33,59 +43,59 @@ def split_outcomes(times: int = 5) -> Outcomes:
                 shares.append([1.0 if place == trade else 0.0 for place in range(3)])
                 if n == 0:
                     shares[-1][1] = 1.0
-    return Outcomes(tuple(questions), WORKERS, np.array(shares, dtype=np.float32))
+    return WorkerOutcomes(tuple(questions), WORKERS, np.array(shares, dtype=np.float32))
 
 
-def fitted(name: str, outcomes: Outcomes) -> Router:
-    return ROUTERS[name].fitted(outcomes, HashedEncoder.fit, 0)
+def fit(name: str, outcomes: WorkerOutcomes) -> Router:
+    return router_class(name).fit(outcomes, HashedEncoder.fit, 0)
 
 
 @pytest.mark.parametrize("name", ["neighbours", "routerdc"])
 def test_a_router_finds_who_is_right_on_what(name: str) -> None:
-    router = fitted(name, split_outcomes())
-    assert chosen(router, "Write a verse about the cloud in spring", WORKERS) == "poet"
-    assert chosen(router, "Add 17 and 20 and divide by two", WORKERS) == "clerk"
-    assert chosen(router, "Cook a stew with peas and salt", WORKERS) == "cook"
+    router = fit(name, split_outcomes())
+    assert choose_worker(router, "Write a verse about the cloud in spring", WORKERS) == "poet"
+    assert choose_worker(router, "Add 17 and 20 and divide by two", WORKERS) == "clerk"
+    assert choose_worker(router, "Cook a stew with peas and salt", WORKERS) == "cook"
 
 
 def test_a_constant_router_reads_no_question() -> None:
-    router = fitted("constant", split_outcomes())
-    assert {chosen(router, text, WORKERS) for text in (*VERSES, *SUMS)} == {"clerk"}
+    router = fit("constant", split_outcomes())
+    assert {choose_worker(router, text, WORKERS) for text in (*VERSES, *SUMS)} == {"clerk"}
 
 
 def test_of_absent_workers_none_is_chosen() -> None:
-    router = fitted("constant", split_outcomes())
-    assert chosen(router, "anything", ("cook", "stranger")) == "cook"
+    router = fit("constant", split_outcomes())
+    assert choose_worker(router, "anything", ("cook", "stranger")) == "cook"
     with pytest.raises(UsageError, match="fit it again on this pool"):
-        chosen(router, "anything", ("stranger",))
+        choose_worker(router, "anything", ("stranger",))
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("name", ALL_ROUTERS)
 def test_a_router_that_was_written_down_chooses_alike(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.evals.strategies.routers.routerdc.STEPS", 40)
+    monkeypatch.setattr("podium_lab.routers.routerdc.STEPS", 40)
     outcomes = split_outcomes(2)
     said = tuple(tuple(f"{worker} on {q}" for worker in WORKERS) for q in outcomes.questions)
-    router = fitted(name, Outcomes(outcomes.questions, WORKERS, outcomes.shares, said))
+    router = fit(name, WorkerOutcomes(outcomes.questions, WORKERS, outcomes.shares, said))
     document = json.loads(json.dumps(router.document()))
-    again = ROUTERS[name].read(router.workers, document)
+    again = router_class(name).read(router.workers, document)
     assert np.array_equal(again.scores(VERSES), router.scores(VERSES))
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("name", ALL_ROUTERS)
 def test_the_same_seed_gives_the_same_router(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podium.evals.strategies.routers.routerdc.STEPS", 40)
+    monkeypatch.setattr("podium_lab.routers.routerdc.STEPS", 40)
     outcomes = split_outcomes(2)
     said = tuple(tuple(f"{worker} on {q}" for worker in WORKERS) for q in outcomes.questions)
-    whole = Outcomes(outcomes.questions, WORKERS, outcomes.shares, said)
-    assert fitted(name, whole).document() == fitted(name, whole).document()
+    whole = WorkerOutcomes(outcomes.questions, WORKERS, outcomes.shares, said)
+    assert fit(name, whole).document() == fit(name, whole).document()
 
 
 def test_one_question_is_enough_to_learn_from() -> None:
-    one = Outcomes(("Add 1 and 2",), WORKERS, np.array([[0, 1, 0]], dtype=np.float32))
+    one = WorkerOutcomes(("Add 1 and 2",), WORKERS, np.array([[0, 1, 0]], dtype=np.float32))
     for name in ("constant", "neighbours", "routerdc"):
-        assert fitted(name, one).scores(["Add 3 and 4"]).shape == (1, 3)
+        assert fit(name, one).scores(["Add 3 and 4"]).shape == (1, 3)
 
 
 def test_neighbours_never_look_at_the_questions_own_outcome() -> None:
@@ -94,15 +104,15 @@ def test_neighbours_never_look_at_the_questions_own_outcome() -> None:
     words = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen"]
     questions = tuple(" ".join(rng.choice(words, 6)) for _ in range(120))
     shares = (rng.random((120, 3)) < [0.2, 0.6, 0.2]).astype(np.float32)
-    router = NeighbourRouter.fitted(Outcomes(questions, WORKERS, shares), HashedEncoder.fit, 0)
+    router = NeighbourRouter.fit(WorkerOutcomes(questions, WORKERS, shares), HashedEncoder.fit, 0)
     assert router.count > 5
 
 
 def test_outcomes_must_fit_questions_and_workers() -> None:
     with pytest.raises(ValueError, match="shape"):
-        Outcomes(("a",), ("b", "c"), np.zeros((1, 1), dtype=np.float32))
+        WorkerOutcomes(("a",), ("b", "c"), np.zeros((1, 1), dtype=np.float32))
     with pytest.raises(UsageError, match="at least one question"):
-        Outcomes((), ("b",), np.zeros((0, 1), dtype=np.float32))
+        WorkerOutcomes((), ("b",), np.zeros((0, 1), dtype=np.float32))
 
 
 def test_some_of_the_questions_keep_their_outcomes() -> None:
@@ -142,7 +152,7 @@ class TestRouterDC:
         rng = np.random.default_rng(2)
         centres = np.eye(4, 12)[:2]
         vectors = normalize_rows(np.repeat(centres, 20, axis=0) + 0.1 * rng.normal(size=(40, 12)))
-        lesson = _Lesson(vectors, np.zeros((40, 3), dtype=np.float32), rng)
+        lesson = _Training(vectors, np.zeros((40, 3), dtype=np.float32), rng)
         before = lesson.state[0].copy()
         for _ in range(200):
             lesson.step()
@@ -151,7 +161,7 @@ class TestRouterDC:
 
     def test_slopes_of_the_second_contrast_are_those_of_small_changes(self) -> None:
         rng = np.random.default_rng(3)
-        lesson = _Lesson(normalize_rows(rng.normal(size=(40, 6))), np.zeros((40, 2)), rng)
+        lesson = _Training(normalize_rows(rng.normal(size=(40, 6))), np.zeros((40, 2)), rng)
         rows = [row for place in range(5) if (row := lesson._companions(place)) is not None]
         replayed = {row[0]: row for row in rows}
         lesson._companions = replayed.get  # type: ignore[method-assign, assignment]
@@ -180,31 +190,31 @@ def _between(rows: Array) -> float:
 
 
 class TestSmoothie:
-    def outcomes(self) -> Outcomes:
+    def outcomes(self) -> WorkerOutcomes:
         """Two agree on verses and two on sums; the clerk is always among them."""
         replies = [("a river flows", "a river flows", "salt and leek") for _ in VERSES]
         replies += [("words words", "forty two", "forty two") for _ in SUMS]
         shares = np.zeros((8, 3), dtype=np.float32)
-        return Outcomes((*VERSES, *SUMS), WORKERS, shares, tuple(replies))
+        return WorkerOutcomes((*VERSES, *SUMS), WORKERS, shares, tuple(replies))
 
     def test_who_agrees_with_everyone_is_trusted_without_a_label(self) -> None:
-        router = SmoothieGlobal.fitted(self.outcomes(), HashedEncoder.fit, 0)
-        assert chosen(router, SUMS[0], WORKERS) == "clerk"
+        router = SmoothieGlobal.fit(self.outcomes(), HashedEncoder.fit, 0)
+        assert choose_worker(router, SUMS[0], WORKERS) == "clerk"
 
     def test_local_trust_changes_with_the_question(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("podium.evals.strategies.routers.smoothie.NEAREST", 4)
-        router = SmoothieLocal.fitted(self.outcomes(), HashedEncoder.fit, 0)
+        monkeypatch.setattr("podium_lab.routers.smoothie.NEAREST", 4)
+        router = SmoothieLocal.fit(self.outcomes(), HashedEncoder.fit, 0)
         verse, total = router.scores([VERSES[1], SUMS[1]])
         assert verse.argmin() == WORKERS.index("cook")
         assert total.argmin() == WORKERS.index("poet")
 
     def test_two_workers_or_no_words_are_too_little(self) -> None:
         shares: Array = np.zeros((1, 2), dtype=np.float32)
-        two = Outcomes(("q",), ("a", "b"), shares, (("x", "y"),))
+        two = WorkerOutcomes(("q",), ("a", "b"), shares, (("x", "y"),))
         with pytest.raises(UsageError, match="at least 3 workers"):
-            SmoothieGlobal.fitted(two, HashedEncoder.fit, 0)
-        with pytest.raises(UsageError, match="no words"):
-            SmoothieGlobal.fitted(split_outcomes(1), HashedEncoder.fit, 0)
+            SmoothieGlobal.fit(two, HashedEncoder.fit, 0)
+        with pytest.raises(UsageError, match="no replies"):
+            SmoothieGlobal.fit(split_outcomes(1), HashedEncoder.fit, 0)
 
 
 def test_the_optimiser_walks_downhill() -> None:

@@ -29,7 +29,7 @@ DIGITS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Estimate:
     """A share, or a difference of shares, with its 95 % interval."""
 
     value: float
@@ -38,30 +38,30 @@ class Share:
 
     def document(self) -> dict[str, float]:
         """The share as it is written into tables."""
-        return {name: rounded(getattr(self, name)) for name in ("value", "low", "high")}
+        return {name: round_figure(getattr(self, name)) for name in ("value", "low", "high")}
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference:
     """How much more often one is right than another on the same tasks.
 
     `gained` counts the tasks that only the first got right, `lost` those that only the second
     did; `p_value` is McNemar's, exact and two-sided.
     """
 
-    share: Share
+    share: Estimate
     gained: int
     lost: int
     p_value: float
 
 
-def rounded(number: float) -> float:
+def round_figure(number: float) -> float:
     """The number as it is written, and as it is held against a bar: 0.93 less 0.9 is 0.03, and
     not a little more."""
     return round(number, DIGITS)
 
 
-def wilson(successes: float, trials: int) -> Share:
+def wilson(successes: float, trials: int) -> Estimate:
     """A share with Wilson's score interval, which also holds near 0 and 1 and for few trials.
 
     Of no trials nothing is known: the share is counted as 0, anywhere between 0 and 1. Shares of
@@ -70,17 +70,17 @@ def wilson(successes: float, trials: int) -> Share:
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials cannot be")
     if trials == 0:
-        return Share(0.0, 0.0, 1.0)
+        return Estimate(0.0, 0.0, 1.0)
     value = successes / trials
     weight = Z_95**2 / trials
     centre = (value + weight / 2) / (1 + weight)
     reach = Z_95 / (1 + weight) * math.sqrt(value * (1 - value) / trials + weight / (4 * trials))
     low = 0.0 if successes == 0 else centre - reach
     high = 1.0 if successes == trials else centre + reach
-    return Share(value, low, high)
+    return Estimate(value, low, high)
 
 
-def share_of(outcomes: Iterable[float]) -> Share:
+def estimate_share(outcomes: Iterable[float]) -> Estimate:
     """The mean outcome: with Wilson's interval where tasks were tried once or are few, else with
     one by the bootstrap over tasks, since the tries of one task are not independent."""
     found = list(outcomes)
@@ -89,7 +89,7 @@ def share_of(outcomes: Iterable[float]) -> Share:
     return wilson(math.fsum(found), len(found)) if len(found) < FEW else bootstrap(found)
 
 
-def bootstrap(numbers: Sequence[float]) -> Share:
+def bootstrap(numbers: Sequence[float]) -> Estimate:
     """The mean of some numbers, with the percentile interval of resampled means.
 
     The same numbers give the same interval in whatever order they come, as samples do that are
@@ -101,17 +101,17 @@ def bootstrap(numbers: Sequence[float]) -> Share:
 
 
 @lru_cache(maxsize=512)
-def _resampled(numbers: tuple[float, ...]) -> Share:
+def _resampled(numbers: tuple[float, ...]) -> Estimate:
     """Remembered, since it takes a while and tables ask for the same figure in several places."""
     count = len(numbers)
     rng = Random(count)  # noqa: S311 - repeatable
     means = sorted(math.fsum(rng.choices(numbers, k=count)) / count for _ in range(RESAMPLES))
     value = math.fsum(numbers) / count
     low, high = _between(means, 0.025), _between(means, 0.975)
-    return Share(value, min(low, value), max(high, value))
+    return Estimate(value, min(low, value), max(high, value))
 
 
-def paired_difference(one: Sequence[float], other: Sequence[float]) -> Difference:
+def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDifference:
     """How much more often `one` is right than `other`, task by task.
 
     The interval is Agresti and Min's: Wald's for matched pairs, with half a pair added to each
@@ -128,10 +128,10 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> Differenc
     share = (
         _matched_pairs(differences) if once or len(differences) < FEW else bootstrap(differences)
     )
-    return Difference(share, gained, lost, mcnemar(gained, lost))
+    return PairedDifference(share, gained, lost, mcnemar(gained, lost))
 
 
-def _matched_pairs(differences: Sequence[float]) -> Share:
+def _matched_pairs(differences: Sequence[float]) -> Estimate:
     """The half pairs that are added on either side leave the sum as it is, and add one to the sum
     of squares, which of outcomes that are 0 or 1 is the number of pairs that differ."""
     total = math.fsum(differences)
@@ -140,7 +140,7 @@ def _matched_pairs(differences: Sequence[float]) -> Share:
     value, centre = total / len(differences) if differences else 0.0, total / pairs
     spread = math.sqrt(max(0.0, squares - total**2 / pairs)) / pairs
     low, high = centre - Z_95 * spread, centre + Z_95 * spread
-    return Share(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
+    return Estimate(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
 
 
 def _tried_once(outcomes: Sequence[float]) -> bool:

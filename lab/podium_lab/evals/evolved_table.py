@@ -7,20 +7,21 @@ took. Nothing here knows how a coordinator was found: who calls says it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.evals.ensemble import Ensemble
-from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
-from podium.evals.sample import etude_cases
-from podium.evals.tables.row import Row, difference_document
-from podium.evals.tables.statistics import Share
-from podium.evals.tables.training import NOT_MEASURED, TrainingFigures
+from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
+from podium.evals.results import StrategyRow, difference_document
+from podium.evals.setup import EvalSetup
+from podium.evals.statistics import Estimate
+from podium.evals.text_table import UNKNOWN, format_interval, format_number, markdown
+from podium_lab.evals.cases import make_etude_cases
+from podium_lab.evals.training_cost import NOT_MEASURED, TrainingCost
 
 CONDUCTOR: Final = "conductor"
 BEST_SINGLE: Final = "best-single"
-NOTHING_LEARNED: Final = TrainingFigures(minutes=0.0, rollouts=0, parameters=0)
+NOTHING_LEARNED: Final = TrainingCost(minutes=0.0, rollouts=0, parameters=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Learner:
 
     name: str
     strategy: str
-    took: TrainingFigures = NOT_MEASURED
+    took: TrainingCost = NOT_MEASURED
     note: str = ""
 
 
@@ -39,13 +40,13 @@ class LearnedRow:
     """What a learner's samples come to."""
 
     learner: Learner
-    row: Row
+    row: StrategyRow
 
     @property
-    def one_skill(self) -> Share | None:
+    def one_skill(self) -> Estimate | None:
         """The accuracy where one worker is enough; None where there was no such question."""
         found = tuple(sample for sample in self.row.samples if sample.skills == 1)
-        return Row(self.row.strategy, found).accuracy if found else None
+        return StrategyRow(self.row.strategy, found).accuracy if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +76,25 @@ class EvolvedTable:
 
 
 async def measure_evolved(
-    ensemble: Ensemble,
+    setup: EvalSetup,
     coordinators: Sequence[Learner],
     *,
     n: int,
     seed: int,
     concurrency: int,
-    conductor: TrainingFigures = NOT_MEASURED,
-    watch: Watch = unwatched,
-    keep: Keep | None = None,
+    conductor: TrainingCost = NOT_MEASURED,
+    on_progress: ProgressCallback = ignore_progress,
+    on_sample: SampleCallback | None = None,
 ) -> EvolvedTable:
     """Measure the conductor, these coordinators, and every worker alone, over `n` unseen études;
     `conductor` is what training the conductor took."""
     evaluation = Evaluation(
-        ensemble,
-        etude_cases(n, seed, ensemble.pool),
+        setup,
+        make_etude_cases(n, seed, setup.pool),
         seed=seed,
         concurrency=concurrency,
-        watch=watch,
-        keep=keep,
+        on_progress=on_progress,
+        on_sample=on_sample,
     )
     learners = (
         Learner(CONDUCTOR, CONDUCTOR, conductor),
@@ -119,3 +120,36 @@ def _differences(
         for name, other in (("conductor", conductor), ("evolved", evolved))
         if other is not found
     }
+
+
+COLUMNS: Final = (
+    *("strategy", "accuracy", "95 % interval", "one skill", "turns"),
+    *("worker tokens", "orchestration tokens", "errors"),
+    *("training minutes", "parameters trained", "evaluations"),
+)
+
+
+def learners_table(rows: Iterable[LearnedRow]) -> str:
+    """Return a Markdown table of learned strategies with the cost of learning."""
+    return markdown(COLUMNS, [_cells(found) for found in rows])
+
+
+def _cells(found: LearnedRow) -> Sequence[str]:
+    row, took = found.row, found.learner.took
+    return (
+        found.learner.name,
+        f"{row.accuracy.value:.3f}",
+        format_interval(row.accuracy),
+        format_number(found.one_skill.value if found.one_skill else None, 3),
+        format_number(row.steps(), 2),
+        format_number(row.worker_tokens, 0),
+        format_number(row.orchestration_tokens, 0),
+        str(row.errors),
+        format_number(took.minutes, 1),
+        _format_count(took.parameters),
+        _format_count(took.rollouts),
+    )
+
+
+def _format_count(number: int | None) -> str:
+    return UNKNOWN if number is None else f"{number:,}"

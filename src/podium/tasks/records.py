@@ -10,19 +10,21 @@ A record is data, and can be written down; the `Task` that it becomes can grade.
 
 from __future__ import annotations
 
+import csv
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TextIO
 
 from podium._util.files import write_whole
-from podium.core.errors import ConfigError, StoreError
+from podium.core.errors import ConfigError, PodiumError, StoreError
 from podium.core.task import Task
 from podium.core.worker import Worker
-from podium.tasks.graders import GRADERS, make_grader
-from podium.tasks.judge import JUDGE
+from podium.tasks.graders import GRADERS, JUDGE, make_grader
 
 KEYS: Final = ("id", "kind", "difficulty", "question", "answer", "grader")
 
@@ -132,3 +134,135 @@ def save_suite(path: Path, records: Iterable[TaskRecord]) -> None:
         write_whole(path, "".join(f"{line}\n" for line in lines))
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+class TaskEntry(NamedTuple):
+    """Where a record stands, in words, and what makes it: None is not of the suite at all."""
+
+    where: str
+    make: Callable[[], TaskRecord | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedLine:
+    """A line that is no task, and the reason in words."""
+
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTasks:
+    """The records that become tasks, these tasks in the same order, and what was left out."""
+
+    records: tuple[TaskRecord, ...]
+    tasks: tuple[Task, ...]
+    skipped: tuple[SkippedLine, ...]
+
+    def whole(self) -> LoadedTasks:
+        """Itself if nothing was left out, else the first reason as an error."""
+        if self.skipped:
+            raise ConfigError(str(self.skipped[0]))
+        return self
+
+
+def build_tasks(
+    entries: Iterable[TaskEntry], source: str, judge: Worker | None = None
+) -> LoadedTasks:
+    """Make every entry a task that can be graded. An error says that none could be."""
+    records: dict[str, TaskRecord] = {}
+    tasks = []
+    skipped = []
+    for where, make in entries:
+        try:
+            record = make()
+            if record is None:
+                continue
+            if record.id in records:
+                raise ConfigError(f"the id {record.id!r} was already used; give each task its own")
+            tasks.append(record.to_task(judge))
+            records[record.id] = record
+        except PodiumError as error:
+            skipped.append(SkippedLine(where, str(error)))
+    if skipped and not records:
+        raise ConfigError(f"{skipped[0]}; none of the {len(skipped)} in {source} is a task")
+    if not records:
+        raise ConfigError(f"{source}: there are no tasks in it")
+    return LoadedTasks(tuple(records.values()), tuple(tasks), tuple(skipped))
+
+
+ENDINGS: Final = (".jsonl", ".csv")
+_LONGEST_CELL: Final = 2**24
+
+
+class FileLine(NamedTuple):
+    """What stands in one line of a file."""
+
+    number: int
+    data: object
+
+
+def load_task_file(path: Path, judge: Worker | None = None) -> list[Task]:
+    """The tasks in the file; a line that is none is an error."""
+    return list(read_task_file(path, judge).whole().tasks)
+
+
+def read_records(path: Path) -> list[TaskRecord]:
+    """The tasks in the file as data; each is known to become a task."""
+    return list(read_task_file(path).whole().records)
+
+
+def read_task_file(path: Path, judge: Worker | None = None) -> LoadedTasks:
+    """The tasks in the file, and the lines of it that are none."""
+    return build_tasks(_entries(path), str(path), judge)
+
+
+def _entries(path: Path) -> Iterator[TaskEntry]:
+    for number, data in _lines(path):
+        make = partial(TaskRecord.from_json, data, f"{path.stem}/{number}")
+        yield TaskEntry(f"{path}, line {number}", make)
+
+
+def _lines(path: Path) -> Iterator[FileLine]:
+    if path.suffix not in ENDINGS:
+        raise ConfigError(f"{path}: tasks are read from {' or '.join(ENDINGS)} files")
+    with open_text(path) as file:
+        yield from _csv_lines(path, file) if path.suffix == ".csv" else json_lines(path, file)
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """The file, opened as text; what goes wrong with it is told as a person would."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield file
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error.reason}") from error
+
+
+def json_lines(path: Path, file: Iterator[str]) -> Iterator[FileLine]:
+    """Each line that is not blank, as what it says."""
+    for number, text in enumerate(file, start=1):
+        if text.strip():
+            try:
+                yield FileLine(number, json.loads(text))
+            except ValueError as error:
+                raise ConfigError(f"{path}, line {number}: not valid JSON: {error}") from error
+
+
+def _csv_lines(path: Path, file: Iterator[str]) -> Iterator[FileLine]:
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(file, strict=True)
+    try:
+        columns = [name.strip() for name in next(reader, [])]
+        for cells in filter(None, reader):
+            if len(cells) > len(columns):
+                raise ConfigError(f"{path}, line {reader.line_num}: more cells than columns")
+            yield FileLine(reader.line_num, dict(zip(columns, cells, strict=False)))
+    except csv.Error as error:
+        raise ConfigError(f"{path}, line {reader.line_num}: not valid CSV: {error}") from error

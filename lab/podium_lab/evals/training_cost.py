@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from podium.core.errors import UsageError
-from podium.evals.tables.statistics import rounded
+from podium.evals.statistics import round_figure
 from podium.workers.local.sources import WEIGHTS_FILE
 
 SUMMARY: Final = "summary.json"
@@ -37,7 +37,7 @@ LONGEST_HEADER: Final = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingFigures:
+class TrainingCost:
     """How long training took, how many rollouts it made and how many a second in its steps, and
     how many parameters it trained; None is not measured."""
 
@@ -49,16 +49,16 @@ class TrainingFigures:
     def document(self) -> dict[str, Any]:
         """What learning took, as tables of learners have it."""
         return {
-            "train_minutes": None if self.minutes is None else rounded(self.minutes),
+            "train_minutes": None if self.minutes is None else round_figure(self.minutes),
             "parameters_trained": self.parameters,
             "evaluations": self.rollouts,
         }
 
 
-NOT_MEASURED: Final = TrainingFigures()
+NOT_MEASURED: Final = TrainingCost()
 
 
-def each_once(trainings: Sequence[Path]) -> list[Path]:
+def require_distinct(trainings: Sequence[Path]) -> list[Path]:
     """Where these really are; one that is named twice is refused."""
     places = [training.resolve() for training in trainings]
     for place, often in Counter(places).items():
@@ -67,15 +67,15 @@ def each_once(trainings: Sequence[Path]) -> list[Path]:
     return places
 
 
-def read_trainings(trainings: Sequence[Path]) -> TrainingFigures:
+def read_training_cost(trainings: Sequence[Path]) -> TrainingCost:
     """The figures of these trainings, by their directories or their files of metrics, taken
     together; unknown where one's are."""
-    each_once(trainings)
+    require_distinct(trainings)
     summaries = [_summary(training) for training in trainings]
     seconds = _sum(_number(summary, "seconds") for summary in summaries)
     rollouts = _sum(_number(summary, "rollouts") for summary in summaries)
     steps = [step for training in trainings for step in _steps(_metrics(training))]
-    return TrainingFigures(
+    return TrainingCost(
         minutes=None if seconds is None else seconds / 60,
         rollouts_per_second=_rate(steps),
         rollouts=None if rollouts is None else int(rollouts),

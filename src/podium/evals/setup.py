@@ -1,11 +1,10 @@
-"""The ensemble: who takes part in an evaluation, connected and ready to be asked.
+"""The workers and conductors that take part in an evaluation.
 
-    async with opened(settings, os.environ, cache=cache) as ensemble:
+    async with open_setup(settings, os.environ, cache=cache) as setup:
         ...
 
-Workers are those that the settings name, or perfect ones in their place. Every call may be
-answered from a cache of replies, the conductor's own included. Nothing here touches the store:
-what an evaluation does is not part of anybody's history.
+Workers are those of the settings, or the études' perfect ones. A cache may answer every call, the
+conductor's included. Runs of an evaluation are not written to the store.
 """
 
 from __future__ import annotations
@@ -30,29 +29,28 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.evals.context import CountedWorker, EvalContext, RepeatingWorker
+from podium.evals.context import CountedWorker, EvalContext, RepeatCachedWorker
 from podium.workers import Http, connect
 from podium.workers.cached import ReplyCache
 from podium.workers.local import weights
 
 ADAPTER_OPTIONS: Final = ("adapter", "adapter_scale")
-"""What makes a trained model of a base model, in a worker's options."""
+"""A worker's options that turn a base model into a trained one."""
 
-PLACES: Final = 4
-"""How many requests llama.cpp works on at a time."""
+LLAMACPP_SLOTS: Final = 4
+"""Requests that llama.cpp works on at a time."""
 
 UNTRAINED_PROMPTS: Final[tuple[Length, ...]] = ("compact", "full")
-"""How a model that was not trained to plan is asked for a plan."""
+"""Prompts for a model that was not trained to plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ensemble:
-    """Workers by name with their pool, the conductor, and what holds for every run.
+class EvalSetup:
+    """Workers by name with their pool, the conductor, and options for every run.
 
-    `untrained` is the conductor's model without its training, by the prompt that it is asked
-    with; empty where the conductor is no model. `asked` counts the calls that were really made,
-    by worker. `identity` is a fingerprint of everyone who takes part: other workers, other
-    models or another adapter make another one.
+    `untrained` is the conductor's model without its training, by prompt; empty if the conductor
+    is no model. `calls` counts calls by worker. `fingerprint` changes with any worker, model or
+    adapter.
     """
 
     workers: Mapping[str, Worker]
@@ -61,18 +59,18 @@ class Ensemble:
     untrained: Mapping[str, Conductor] = field(default_factory=dict)
     options: Options = Options()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    asked: Counter[str] = field(default_factory=Counter)
-    identity: str = ""
+    calls: Counter[str] = field(default_factory=Counter)
+    fingerprint: str = ""
 
-    def stage(self, seed: int) -> EvalContext:
-        """What all strategies share that these take part in."""
+    def context(self, seed: int) -> EvalContext:
+        """Return the context that all strategies share."""
         call_policy = CallPolicy(self.retry)
         return EvalContext(
             workers=self.workers, call_policy=call_policy, options=self.options, seed=seed
         )
 
-    def made_flaky(self, share: float, seed: int) -> Ensemble:
-        """The same, but every specialist declines that share of the requests it gets."""
+    def with_flaky_workers(self, share: float, seed: int) -> EvalSetup:
+        """Return a setup whose specialists decline that share of requests."""
         with lab_extra():
             from podium_lab.etudes import FAMILIES, FlakyWorker
         families = {family.value for family in FAMILIES}
@@ -84,41 +82,45 @@ class Ensemble:
 
 
 @asynccontextmanager
-async def opened(
+async def open_setup(
     settings: Settings,
     environment: Mapping[str, str],
     *,
     cache: ReplyCache | None = None,
     oracle: bool = False,
     untrained: WorkerSettings | None = None,
-) -> AsyncIterator[Ensemble]:
-    """Connect everyone that the settings name, and close them at the end.
+) -> AsyncIterator[EvalSetup]:
+    """Connect the workers and the conductor, and close them at the end.
 
-    With `oracle`, perfect workers take the place of the pool's. `untrained` is the model that
-    plans without having been trained to; when left out, the conductor's less its adapter.
+    With `oracle`, perfect workers replace the pool's. `untrained` plans without training; by
+    default it is the conductor's model without its adapter.
     """
-    asked = Counter[str]()
+    calls = Counter[str]()
 
-    def counted(worker: Worker, known_by: str) -> Worker:
-        worker = CountedWorker(worker, asked)
-        return worker if cache is None else RepeatingWorker(worker, cache, fingerprint=known_by)
+    def counted(worker: Worker, fingerprint: str) -> Worker:
+        worker = CountedWorker(worker, calls)
+        return (
+            worker if cache is None else RepeatCachedWorker(worker, cache, fingerprint=fingerprint)
+        )
 
     async with AsyncExitStack() as stack:
         http = Http()
         stack.push_async_callback(http.close)
         assembly = assemble(settings, environment, http)
         stack.push_async_callback(assembly.close)
-        prompted = dict[str, Conductor]()
-        base = untrained or without_adapter(settings.conductor.worker)
+        untrained_conductors = dict[str, Conductor]()
+        base = untrained or remove_adapter(settings.conductor.worker)
         if base is not None:
-            base = _in_turn(base)
+            base = _limit_concurrency(base)
             planner = connect(base.profile, base.endpoint(environment), http)
             if hasattr(planner, "close"):
                 stack.push_async_callback(planner.close)
-            prompted = _prompted(counted(planner, fingerprint(base)), settings.conductor)
-        conductor, plans = assembly.conductor, settings.conductor.worker
-        if isinstance(conductor, ModelConductor) and plans is not None:
-            conductor.worker = counted(conductor.worker, fingerprint(plans))
+            untrained_conductors = _untrained_conductors(
+                counted(planner, worker_fingerprint(base)), settings.conductor
+            )
+        conductor, trained = assembly.conductor, settings.conductor.worker
+        if isinstance(conductor, ModelConductor) and trained is not None:
+            conductor.worker = counted(conductor.worker, worker_fingerprint(trained))
         if oracle:
             with lab_extra():
                 from podium_lab.etudes.workers import oracle_workers
@@ -128,29 +130,29 @@ async def opened(
             pool = Pool(tuple(worker.profile for worker in workers))
         else:
             workers = [
-                counted(worker, fingerprint(settings[worker.profile.name]))
+                counted(worker, worker_fingerprint(settings[worker.profile.name]))
                 for worker in assembly.workers
             ]
             pool = assembly.pool
-        yield Ensemble(
+        yield EvalSetup(
             workers={worker.profile.name: worker for worker in workers},
             pool=pool,
             conductor=conductor,
-            untrained=prompted,
+            untrained=untrained_conductors,
             options=default_options(settings),
             retry=settings.retry,
-            asked=asked,
-            identity=_identity(settings, base, oracle=oracle),
+            calls=calls,
+            fingerprint=_fingerprint(settings, base, oracle=oracle),
         )
 
 
-def _identity(settings: Settings, untrained: WorkerSettings | None, *, oracle: bool) -> str:
-    """What decides over the replies and plans of an evaluation, in a short text."""
+def _fingerprint(settings: Settings, untrained: WorkerSettings | None, *, oracle: bool) -> str:
+    """Hash everything that decides the replies and plans of an evaluation."""
     conductor, flow = settings.conductor, settings.conductor.workflow
     workers = () if oracle else settings.workers
-    asked = [worker for worker in (*workers, conductor.worker, untrained) if worker is not None]
+    used = [worker for worker in (*workers, conductor.worker, untrained) if worker is not None]
     known: tuple[object, ...] = (
-        [(_described(worker.profile), fingerprint(worker)) for worker in asked],
+        [(_profile_document(worker.profile), worker_fingerprint(worker)) for worker in used],
         (conductor.kind, conductor.max_steps, conductor.temperature, conductor.prompt),
         (conductor.few_shot, conductor.fallback, flow and sha256_of(flow)),
         (settings.share_question, settings.mask_names, settings.budget),
@@ -160,20 +162,23 @@ def _identity(settings: Settings, untrained: WorkerSettings | None, *, oracle: b
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
 
-def _described(profile: WorkerProfile) -> dict[str, object]:
-    """All of a profile, in an order that is the same in every process: that of a set is not."""
+def _profile_document(profile: WorkerProfile) -> dict[str, object]:
+    """Return a profile in a stable order: that of a set differs between processes."""
     return {**asdict(profile), "capabilities": sorted(profile.capabilities)}
 
 
-def fingerprint(worker: WorkerSettings) -> str:
-    """What decides over a worker's replies besides its name and model: its address, its options,
-    and what is in its adapter, for the next training leaves another one under the same name."""
+def worker_fingerprint(worker: WorkerSettings) -> str:
+    """Return what decides a worker's replies besides its profile.
+
+    That includes the content of its adapter: the next training writes another one to the same
+    name.
+    """
     adapter = worker.options.get("adapter")
-    sums = [sha256_of(file) for file in _files(str(adapter), worker)] if adapter else []
+    sums = [sha256_of(file) for file in _adapter_files(str(adapter), worker)] if adapter else []
     return json.dumps([worker.base_url, dict(worker.options), sums], sort_keys=True, default=str)
 
 
-def _files(adapter: str, worker: WorkerSettings) -> list[Path]:
+def _adapter_files(adapter: str, worker: WorkerSettings) -> list[Path]:
     path = Path(adapter).expanduser()
     if worker.profile.provider == "llamacpp":
         path = weights.find(adapter).path
@@ -182,8 +187,8 @@ def _files(adapter: str, worker: WorkerSettings) -> list[Path]:
     return [path] if path.is_file() else []
 
 
-def without_adapter(trained: WorkerSettings | None) -> WorkerSettings | None:
-    """The model that plans, as it was before it was trained to."""
+def remove_adapter(trained: WorkerSettings | None) -> WorkerSettings | None:
+    """Return the conductor's model as it was before training."""
     if trained is None:
         return None
     bare = {key: value for key, value in trained.options.items() if key not in ADAPTER_OPTIONS}
@@ -191,18 +196,17 @@ def without_adapter(trained: WorkerSettings | None) -> WorkerSettings | None:
     return replace(trained, profile=profile, options=bare)
 
 
-def _in_turn(worker: WorkerSettings) -> WorkerSettings:
-    """A model on the processor has a few places; who waits for one at the gate has all of the
-    time limit left, and who waits inside the model has not."""
+def _limit_concurrency(worker: WorkerSettings) -> WorkerSettings:
+    """Queue calls before llama.cpp: the time limit of a call runs while it waits inside."""
     profile = worker.profile
     if profile.provider != "llamacpp" or profile.limits.concurrency is not None:
         return worker
-    limits = replace(profile.limits, concurrency=PLACES)
+    limits = replace(profile.limits, concurrency=LLAMACPP_SLOTS)
     return replace(worker, profile=replace(profile, limits=limits))
 
 
-def _prompted(worker: Worker, conductor: ConductorSettings) -> dict[str, Conductor]:
-    """The worker asked for plans in each of the ways in which an untrained model is."""
+def _untrained_conductors(worker: Worker, conductor: ConductorSettings) -> dict[str, Conductor]:
+    """Return a conductor for each prompt of an untrained model."""
     return {
         prompt: ModelConductor(
             worker,

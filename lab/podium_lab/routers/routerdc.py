@@ -1,9 +1,10 @@
-"""RouterDC: a router that learns by two contrasts (Chen et al., NeurIPS 2024, arXiv:2409.19886).
+"""RouterDC: a router trained by dual contrastive learning (Chen et al., NeurIPS 2024,
+arXiv:2409.19886).
 
-Written from the paper's description. Where it departs from the original:
+Written from the paper's description. Departures from the original:
 
 - The encoder is not a language model that is fine-tuned along (mDeBERTa-v3-base, 768 wide), but
-  a fixed encoding of the question (`encoder.py`, any other by its name) and a learned linear
+  a fixed encoding of the question (or any other named one) and a learned linear
   map. So the rate of learning is larger, 0.003 instead of 0.00005; there are as many steps.
 - A fifth of the training split is held back, and the step that routes it best is kept, as the
   Conductor's paper did by the loss; the original takes the best on each test set.
@@ -37,11 +38,11 @@ from podium.conductors.routing.arrays import (
     read_array,
 )
 from podium.conductors.routing.encoders import Encoder, width_of
-from podium.evals.strategies.routers.base import AdamW, Outcomes
-from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
+from podium.evals.strategies.routers import EncoderFactory, WorkerOutcomes, read_encoder
+from podium_lab.routers.adamw import AdamW
 
 WIDTH: Final = 64
-"""How long the vectors of questions and workers are that are compared."""
+"""The length of the vectors of questions and workers."""
 
 STEPS: Final = 1000
 BATCH: Final = 16
@@ -50,24 +51,23 @@ DEVIATION: Final = 0.78
 BEST: Final = 3
 WORST: Final = 3
 OTHERS: Final = 3
-"""How many questions of other clusters each question is held against."""
+"""Questions of other clusters per question in the contrast."""
 
 RIGHT_ENOUGH: Final = 0.5
-"""Who is right more often than that is no bad example, even among the worst."""
+"""A worker that is right more often is no negative example."""
 
 HELD_BACK: Final = 0.2
-"""The share of the training split by which the best step is found."""
+"""The share of the training split that selects the best step."""
 
-LOOK_EVERY: Final = 20
+EVALUATE_EVERY: Final = 20
 MOST_CLUSTERS: Final = 5
 SMALL: Final = 1e-8
-"""Keeps a vector of no length from being divided by it."""
+"""Avoids division by a vector of length zero."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouterDC:
-    """Prefers the worker whose vector is nearest to the question's. `projection` maps an
-    encoding onto the plane of `keys`, which has a row for each worker."""
+    """Prefers the worker whose key is nearest to the question's projection."""
 
     workers: tuple[str, ...]
     encoder: Encoder
@@ -75,30 +75,31 @@ class RouterDC:
     keys: Array
 
     @classmethod
-    def fitted(cls, outcomes: Outcomes, encoder: MakeEncoder, seed: int) -> RouterDC:
-        """The router after the step that routed the questions held back best."""
+    def fit(cls, outcomes: WorkerOutcomes, encoder: EncoderFactory, seed: int) -> RouterDC:
+        """Fit the router; keep the step that routes the held-out questions best."""
         rng = np.random.default_rng(normalize_seed(seed))
         made = encoder(outcomes.questions)
         vectors = made.encode(outcomes.questions)
         order = rng.permutation(len(vectors))
         held = order[: int(len(order) * HELD_BACK)]
         taught = order[len(held) :]
-        lesson = _Lesson(vectors[taught], outcomes.shares[taught], rng)
-        best, kept = -1.0, lesson.state
+        training = _Training(vectors[taught], outcomes.shares[taught], rng)
+        best, kept = -1.0, training.state
         for step in range(STEPS + 1):
-            if step % LOOK_EVERY == 0:
-                reached = _routed(vectors[held], outcomes.shares[held], *lesson.state)
-                if reached >= best:  # of several, the one that was taught longest
-                    best, kept = reached, lesson.state
-            lesson.step()
+            if step % EVALUATE_EVERY == 0:
+                accuracy = _routed_accuracy(vectors[held], outcomes.shares[held], *training.state)
+                if accuracy >= best:  # of several, the one that was trained longest
+                    best, kept = accuracy, training.state
+            if step < STEPS:
+                training.step()
         return cls(outcomes.workers, made, *kept)
 
     def scores(self, questions: Sequence[str]) -> Array:
-        """The cosine of each question with each worker."""
+        """Return the cosine of each question with each worker."""
         return _cosines(self.encoder.encode(questions), self.projection, self.keys)
 
     def document(self) -> dict[str, Any]:
-        """The router as JSON."""
+        """Return the router as JSON."""
         return {
             "encoder": self.encoder.document(),
             "projection": encode_array(self.projection),
@@ -107,19 +108,18 @@ class RouterDC:
 
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> RouterDC:
-        """The router that was written down."""
+        """Read the router from JSON."""
         encoder = read_encoder(document.get("encoder"))
         projection = read_array(document, "projection", (width_of(encoder), None))
         keys = read_array(document, "keys", (len(workers), projection.shape[1]))
         return cls(workers, encoder, projection, keys)
 
 
-class _Lesson:
-    """The two matrices while they are learned."""
+class _Training:
+    """The two matrices in training."""
 
     def __init__(self, vectors: Array, shares: Array, rng: np.random.Generator) -> None:
         self._vectors = vectors
-        self._shares = shares
         self._rng = rng
         wide = vectors.shape[1]
         self._projection = rng.normal(0, wide**-0.5, (wide, WIDTH)).astype(np.float32)
@@ -137,7 +137,7 @@ class _Lesson:
         return self._projection.copy(), self._keys.copy()
 
     def step(self) -> None:
-        """One batch, and the update that comes of it."""
+        """Update the matrices by one batch."""
         size = min(BATCH, len(self._vectors))
         batch = self._rng.choice(len(self._vectors), size, replace=False)
         gradients = [self._of_workers(batch), self._of_questions(batch)]
@@ -147,7 +147,7 @@ class _Lesson:
         )
 
     def _of_workers(self, batch: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Each good worker of a question against its bad ones: the gradients of both matrices."""
+        """Contrast good workers of a question with bad ones; return both gradients."""
         hidden = self._vectors[batch] @ self._projection
         cosines, pulled = _cosine_matrix(hidden, self._keys)
         slopes = np.zeros_like(cosines)
@@ -161,8 +161,10 @@ class _Lesson:
         return self._vectors[batch].T @ to_hidden, to_keys
 
     def _of_questions(self, batch: NDArray[np.int64]) -> tuple[Array, Array]:
-        """A question of the same cluster against some of others, for each of the batch at once:
-        the first of a row is the question, the second is like it, and the rest are not."""
+        """Contrast a question of the same cluster with some of others; return both gradients.
+
+        The first of a row is the question, the second is like it, and the rest are not.
+        """
         drawn = [row for place in batch if (row := self._companions(int(place))) is not None]
         if not drawn:
             return np.zeros_like(self._projection), np.zeros_like(self._keys)
@@ -183,8 +185,7 @@ class _Lesson:
         return gradient, np.zeros_like(self._keys)
 
     def _companions(self, place: int) -> list[int] | None:
-        """The question, one of the same cluster, and three of others; None where there are not
-        as many."""
+        """Return the question, one of its cluster and three of others; None if there are fewer."""
         same, other = self._inside[self._clusters[place]], self._outside[self._clusters[place]]
         if len(same) < 2 or len(other) < OTHERS:
             return None
@@ -195,7 +196,7 @@ class _Lesson:
 
 
 def _contrasts(shares: Array, overall: Array) -> tuple[list[int], list[int]]:
-    """The workers that a question is drawn to, and those that it is driven from."""
+    """Return the positive and the negative workers of a question."""
     order = [int(place) for place in np.lexsort((-overall, -shares))]
     good = [place for place in order[:BEST] if shares[place] > 0]
     bad = [place for place in order[-WORST:] if shares[place] <= RIGHT_ENOUGH]
@@ -203,8 +204,7 @@ def _contrasts(shares: Array, overall: Array) -> tuple[list[int], list[int]]:
 
 
 def _cosine_matrix(one: Array, other: Array) -> tuple[Array, Any]:
-    """The cosines of all rows with all rows, and the function that takes their slopes back to
-    the rows themselves."""
+    """Return the cosines of all rows with all rows, and their backward function."""
     lengths = [np.linalg.norm(rows, axis=1, keepdims=True) + SMALL for rows in (one, other)]
     units = [rows / length for rows, length in zip((one, other), lengths, strict=True)]
     cosines = units[0] @ units[1].T
@@ -223,8 +223,8 @@ def _cosines(vectors: Array, projection: Array, keys: Array) -> Array:
     return found
 
 
-def _routed(vectors: Array, shares: Array, projection: Array, keys: Array) -> float:
-    """How often the worker is right that the questions are routed to."""
+def _routed_accuracy(vectors: Array, shares: Array, projection: Array, keys: Array) -> float:
+    """Return the accuracy of the workers that the questions are routed to."""
     if not len(vectors):
         return 0.0
     choices = _cosines(vectors, projection, keys).argmax(axis=1)
@@ -238,7 +238,7 @@ def _softmax(numbers: Array) -> Array:
 
 
 def _clusters(vectors: Array, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Which cluster each vector is in, by k-means."""
+    """Return the k-means cluster of each vector."""
     count = max(1, min(MOST_CLUSTERS, len(vectors) // 10))
     centres = vectors[rng.choice(len(vectors), count, replace=False)]
     found = np.zeros(len(vectors), dtype=np.int64)

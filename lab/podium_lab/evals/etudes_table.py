@@ -1,6 +1,6 @@
 """The table of the études: what a trained conductor must show, and whether it does.
 
-One call measures every row over the same unseen études, one after another, so that a provider
+One call references every row over the same unseen études, one after another, so that a provider
 which batches has a thousand tasks to batch at a time. What is held against which bar is below,
 word for word; a bar that is not met stays in the table.
 """
@@ -9,31 +9,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from podium._util.lab import lab_extra
 from podium._util.process import shares
-from podium.evals.ensemble import Ensemble
-from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
-from podium.evals.sample import Variant, etude_cases
-from podium.evals.tables.row import Row, difference_document
-from podium.evals.tables.statistics import rounded
-from podium.evals.tables.training import NOT_MEASURED, TrainingFigures
+from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
+from podium.evals.results import StrategyRow, difference_document
+from podium.evals.sample import EtudeVariant
+from podium.evals.setup import EvalSetup
+from podium.evals.statistics import round_figure
+from podium.evals.text_table import format_number, markdown
+from podium_lab.evals.cases import make_etude_cases
+from podium_lab.evals.training_cost import NOT_MEASURED, TrainingCost
 
 CEILING: Final = "ideal"
 BEATEN: Final = ("moa", "reflection", "majority", "random", "untrained")
 MAIN: Final = (CEILING, "conductor", "best-single", *BEATEN)
 
-SHUFFLED: Final = Variant(shuffled=True)
-SUBSET: Final = Variant(drop_one=True)
+SHUFFLED: Final = EtudeVariant(shuffled=True)
+SUBSET: Final = EtudeVariant(drop_one=True)
 LONGER_SHARE: Final = 5
 """Of the longer chains there are one in so many of the other études."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Requirement:
     """One thing that must be shown: `met` by the figure itself and not by its interval, and None
     where it was not measured."""
 
@@ -45,7 +47,7 @@ class Bar:
     def document(self) -> dict[str, Any]:
         """The bar as JSON."""
         told = self.reached is not None and math.isfinite(self.reached)  # JSON has no infinity
-        reached = rounded(self.reached) if told and self.reached is not None else None
+        reached = round_figure(self.reached) if told and self.reached is not None else None
         return {"name": self.name, "demand": self.demand, "reached": reached, "met": self.met}
 
 
@@ -53,22 +55,22 @@ class Bar:
 class EtudesTable:
     """Every row of the table: the main ones by strategy, and the conductor elsewhere."""
 
-    rows: Mapping[str, Row]
-    two_rounds: Row
-    shuffled: Row
-    subset: Row
-    longer: Row
-    longer_ceiling: Row
-    flaky: Row
+    rows: Mapping[str, StrategyRow]
+    two_rounds: StrategyRow
+    shuffled: StrategyRow
+    subset: StrategyRow
+    longer: StrategyRow
+    longer_ceiling: StrategyRow
+    flaky: StrategyRow
     flaky_share: float
-    training: TrainingFigures = NOT_MEASURED
+    training: TrainingCost = NOT_MEASURED
 
     @property
-    def conductor(self) -> Row:
+    def conductor(self) -> StrategyRow:
         """The row that it is all about."""
         return self.rows["conductor"]
 
-    def all_rows(self) -> Iterator[tuple[str, Row]]:
+    def all_rows(self) -> Iterator[tuple[str, StrategyRow]]:
         """Every row under the name that a reader of the table meets."""
         yield from self.rows.items()
         yield "conductor, two rounds", self.two_rounds
@@ -118,27 +120,27 @@ class EtudesTable:
             "two_rounds_difference": difference_document(self.two_rounds.against(conductor)),
             "shuffled_difference": difference_document(self.shuffled.against(conductor)),
             "subset_difference": difference_document(self.subset.against(conductor)),
-            "bars": [bar.document() for bar in self.bars()],
+            "requirements": [found.document() for found in self.requirements()],
             "rows": [
                 {**row.document(self._best_single_beside(row)), "strategy": name}
                 for name, row in self.all_rows()
             ],
         }
 
-    def _best_single_beside(self, row: Row) -> Row | None:
+    def _best_single_beside(self, row: StrategyRow) -> StrategyRow | None:
         """The best single worker, for a row over the same cases."""
         same = (*self.rows.values(), self.two_rounds)
         return self.rows["best-single"] if any(row is one for one in same) else None
 
-    def bars(self) -> Iterator[Bar]:
+    def requirements(self) -> Iterator[Requirement]:
         """Everything that must be shown, one after the other."""
-        yield from self._accuracy_bars()
-        yield from self._generality_bars()
-        yield from self._economy_bars()
-        yield from self._recursion_bars()
-        yield from self._training_bars()
+        yield from self._accuracy_requirements()
+        yield from self._generality_requirements()
+        yield from self._economy_requirements()
+        yield from self._recursion_requirements()
+        yield from self._training_requirements()
 
-    def _accuracy_bars(self) -> Iterator[Bar]:
+    def _accuracy_requirements(self) -> Iterator[Requirement]:
         ceiling = self.rows[CEILING].accuracy.value
         conductor = self.conductor.accuracy.value
         worst = min(share.value for share in self.conductor.by_kind.values())
@@ -160,7 +162,7 @@ class EtudesTable:
             lead = conductor - self.rows[name].accuracy.value
             yield _at_least(name, f"at least 0.20 more than {name}", lead, 0.20)
 
-    def _generality_bars(self) -> Iterator[Bar]:
+    def _generality_requirements(self) -> Iterator[Requirement]:
         for name, where, row in (
             ("shuffled", "in pools of another order", self.shuffled),
             ("subset", "in pools less a worker that is not needed", self.subset),
@@ -175,7 +177,7 @@ class EtudesTable:
             "worker_share", "no worker above half", max(shares(counts).values(), default=None), 0.5
         )
 
-    def _economy_bars(self) -> Iterator[Bar]:
+    def _economy_requirements(self) -> Iterator[Requirement]:
         own, mixture = self.conductor.worker_tokens, self.rows["moa"].worker_tokens
         ratio = None if own is None or mixture is None else _ratio(own, mixture)
         yield _at_most("worker_tokens", "at most 1/3 of MoA's worker tokens", ratio, 1 / 3)
@@ -186,7 +188,7 @@ class EtudesTable:
             "steps_three_skill", "at least 2.5 steps for three", self.conductor.steps(3), 2.5
         )
 
-    def _recursion_bars(self) -> Iterator[Bar]:
+    def _recursion_requirements(self) -> Iterator[Requirement]:
         gain, accepted = self.flaky.recursion_gain, self.flaky.accepted_when_right
         yield _at_least(
             "recursion_gain", "at least +0.05 on the flaky pool", gain.share.value, 0.05
@@ -198,7 +200,7 @@ class EtudesTable:
             0.90,
         )
 
-    def _training_bars(self) -> Iterator[Bar]:
+    def _training_requirements(self) -> Iterator[Requirement]:
         yield _at_most("train_minutes", "trains in at most 25 minutes", self.training.minutes, 25.0)
         yield _at_least(
             "rollouts_per_second",
@@ -209,15 +211,15 @@ class EtudesTable:
 
 
 async def measure_etudes(
-    ensemble: Ensemble,
+    setup: EvalSetup,
     *,
     n: int,
     seed: int,
     concurrency: int,
     flaky: float | None = None,
-    training: TrainingFigures = NOT_MEASURED,
-    watch: Watch = unwatched,
-    keep: Keep | None = None,
+    training: TrainingCost = NOT_MEASURED,
+    on_progress: ProgressCallback = ignore_progress,
+    on_sample: SampleCallback | None = None,
 ) -> EtudesTable:
     """Measure every row over `n` unseen études; `flaky` is the share of requests that the
     specialists of the flaky pool decline."""
@@ -226,24 +228,27 @@ async def measure_etudes(
         from podium_lab.etudes.tasks import LONGER
     flaky = FLAKY if flaky is None else flaky
 
-    def evaluation(name: str, who: Ensemble, count: int, variant: Variant | None) -> Evaluation:
+    def evaluation(
+        name: str, who: EvalSetup, count: int, variant: EtudeVariant | None
+    ) -> Evaluation:
         return Evaluation(
             who,
-            etude_cases(count, seed, who.pool, variant),
+            make_etude_cases(count, seed, who.pool, variant),
             seed=seed,
             concurrency=concurrency,
-            watch=lambda strategy, done, total: watch(f"{name}{strategy}", done, total),
-            keep=keep and (lambda strategy, sample, run: keep(f"{name}{strategy}", sample, run)),
+            on_progress=lambda strategy, done, total: on_progress(f"{name}{strategy}", done, total),
+            on_sample=on_sample
+            and (lambda strategy, sample, run: on_sample(f"{name}{strategy}", sample, run)),
         )
 
-    main = evaluation("", ensemble, n, None)
-    longer = evaluation("longer-", ensemble, max(1, n // LONGER_SHARE), Variant(shapes=LONGER))
-    unreliable = ensemble.made_flaky(flaky, seed)
+    main = evaluation("", setup, n, None)
+    longer = evaluation("longer-", setup, max(1, n // LONGER_SHARE), EtudeVariant(shapes=LONGER))
+    unreliable = setup.with_flaky_workers(flaky, seed)
     return EtudesTable(
         rows={name: await main.row(name) for name in MAIN},
         two_rounds=await main.row("recursion"),
-        shuffled=await evaluation("shuffled-", ensemble, n, SHUFFLED).row("conductor"),
-        subset=await evaluation("subset-", ensemble, n, SUBSET).row("conductor"),
+        shuffled=await evaluation("shuffled-", setup, n, SHUFFLED).row("conductor"),
+        subset=await evaluation("subset-", setup, n, SUBSET).row("conductor"),
         longer=await longer.row("conductor"),
         longer_ceiling=await longer.row(CEILING),
         flaky=await evaluation("flaky-", unreliable, n, None).row("recursion"),
@@ -259,13 +264,29 @@ def _ratio(one: float, other: float) -> float:
     return math.inf if one else 0.0
 
 
-def _at_least(name: str, demand: str, reached: float | None, least: float) -> Bar:
-    return Bar(
-        name, demand, reached, None if reached is None else rounded(reached) >= rounded(least)
+def _at_least(name: str, demand: str, reached: float | None, least: float) -> Requirement:
+    return Requirement(
+        name,
+        demand,
+        reached,
+        None if reached is None else round_figure(reached) >= round_figure(least),
     )
 
 
-def _at_most(name: str, demand: str, reached: float | None, most: float) -> Bar:
-    return Bar(
-        name, demand, reached, None if reached is None else rounded(reached) <= rounded(most)
+def _at_most(name: str, demand: str, reached: float | None, most: float) -> Requirement:
+    return Requirement(
+        name,
+        demand,
+        reached,
+        None if reached is None else round_figure(reached) <= round_figure(most),
     )
+
+
+REQUIREMENT_COLUMNS: Final = ("requirement", "reached", "met")
+_MET: Final = {True: "yes", False: "NO", None: "not measured"}
+
+
+def requirements_table(requirements: Iterable[Requirement]) -> str:
+    """Return a Markdown table of requirements and whether they are met."""
+    cells = [(r.demand, format_number(r.reached, 3), _MET[r.met]) for r in requirements]
+    return markdown(REQUIREMENT_COLUMNS, cells)

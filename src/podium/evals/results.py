@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from podium._util.process import entropy_bits, shares
 from podium.evals.sample import Sample
-from podium.evals.tables.statistics import (
-    Difference,
-    Share,
+from podium.evals.statistics import (
+    Estimate,
+    PairedDifference,
+    estimate_share,
     mean,
     paired_difference,
     quantile,
-    rounded,
-    share_of,
+    round_figure,
 )
 
 _LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "hard", "competition")
@@ -29,7 +29,7 @@ _LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "h
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StrategyRow:
     """The samples of one strategy, in the order of the tasks, and what is told of them.
 
     A task that was tried several times counts once, as the share of tries that were right.
@@ -48,28 +48,28 @@ class Row:
         return _outcomes(self.samples)
 
     @property
-    def accuracy(self) -> Share:
+    def accuracy(self) -> Estimate:
         """The share of tasks that were answered rightly."""
-        return share_of(self.outcomes.values())
+        return estimate_share(self.outcomes.values())
 
     @property
-    def accuracy_given_valid(self) -> Share | None:
+    def accuracy_given_valid(self) -> Estimate | None:
         """The same where the plan was carried out as written; None where none was."""
         valid = _outcomes(sample for sample in self.samples if sample.valid)
-        return share_of(valid.values()) if valid else None
+        return estimate_share(valid.values()) if valid else None
 
     @property
-    def by_kind(self) -> dict[str, Share]:
+    def by_kind(self) -> dict[str, Estimate]:
         """The accuracy for each kind of task."""
         return {kind: part.accuracy for kind, part in self.kinds.items()}
 
     @property
-    def kinds(self) -> dict[str, Row]:
+    def kinds(self) -> dict[str, StrategyRow]:
         """A row for each kind of task."""
         return self._parts(lambda sample: sample.kind, str)
 
     @property
-    def levels(self) -> dict[str, Row]:
+    def levels(self) -> dict[str, StrategyRow]:
         """A row for each level of difficulty, the easiest first; of tasks that have none, none."""
         return self._parts(difficulty, _by_level)
 
@@ -131,21 +131,21 @@ class Row:
         return mean(sample.valid for sample in self.samples)
 
     @property
-    def faults(self) -> int:
+    def errors(self) -> int:
         """In how many samples a call, a plan or a grade failed."""
-        return sum(sample.fault is not None for sample in self.samples)
+        return sum(sample.error is not None for sample in self.samples)
 
     def seconds(self, share: float) -> float | None:
         """The time within which that share of the tasks is answered. A kept reply takes no time,
         so a sample that was given one says nothing of this."""
-        return quantile((s.seconds for s in self.samples if not s.recalled), share)
+        return quantile((s.seconds for s in self.samples if not s.cached_calls), share)
 
     def steps(self, skills: int | None = None) -> float | None:
         """How many steps a task gets on average: any task, or one that needs so many skills."""
         return mean(s.steps for s in self.samples if skills is None or s.skills == skills)
 
     @property
-    def recursion_gain(self) -> Difference:
+    def recursion_gain(self) -> PairedDifference:
         """How much more often the last answer is right than the first round's was."""
         first = _by_task(
             (sample.task, sample.right if sample.first_right is None else sample.first_right)
@@ -154,20 +154,20 @@ class Row:
         return paired_difference(list(self.outcomes.values()), list(first.values()))
 
     @property
-    def accepted_when_right(self) -> Share:
+    def accepted_when_right(self) -> Estimate:
         """Of the first answers that were right, how many were accepted as they were."""
         right_at_first = (sample for sample in self.samples if sample.first_right)
         accepted = _by_task((sample.task, sample.accepted is True) for sample in right_at_first)
-        return share_of(accepted.values())
+        return estimate_share(accepted.values())
 
-    def against(self, other: Row) -> Difference:
+    def against(self, other: StrategyRow) -> PairedDifference:
         """How much more often this strategy is right than another one on the same tasks. One that
         was cut off is compared on the tasks that both have."""
         mine, theirs = self.outcomes, other.outcomes
         both = [task for task in mine if task in theirs]
         return paired_difference([mine[task] for task in both], [theirs[task] for task in both])
 
-    def document(self, best_single: Row | None = None) -> dict[str, Any]:
+    def document(self, best_single: StrategyRow | None = None) -> dict[str, Any]:
         """The row as JSON; shares with two figures of interval beside them. All of it is the same
         whenever the same is measured, but for `seconds`."""
         valid = self.accuracy_given_valid
@@ -181,7 +181,7 @@ class Row:
                 for level, part in self.levels.items()
             },
             "valid_rate": _rounded(self.valid_rate),
-            "accuracy_given_valid": None if valid is None else rounded(valid.value),
+            "accuracy_given_valid": None if valid is None else round_figure(valid.value),
             "interval_given_valid": None if valid is None else interval(valid),
             "steps": _rounded(self.steps()),
             "steps_by_skills": {
@@ -200,7 +200,7 @@ class Row:
             "worker_shares": _all_rounded(shares(self.worker_counts)),
             "topology_shares": _all_rounded(shares(Counter(s.topology for s in self.samples))),
             "role_shares": _all_rounded(shares(self.role_counts)),
-            "faults": self.faults,
+            "errors": self.errors,
             "note": self.note,
         }
         if self.candidates is not None:
@@ -214,13 +214,16 @@ class Row:
 
     def _parts(
         self, part: Callable[[Sample], str | None], order: Callable[[str], Any]
-    ) -> dict[str, Row]:
+    ) -> dict[str, StrategyRow]:
         found = defaultdict[str, list[Sample]](list)
         for sample in self.samples:
             name = part(sample)
             if name is not None:
                 found[name].append(sample)
-        return {name: Row(self.strategy, tuple(found[name])) for name in sorted(found, key=order)}
+        return {
+            name: StrategyRow(self.strategy, tuple(found[name]))
+            for name in sorted(found, key=order)
+        }
 
 
 def difficulty(sample: Sample) -> str | None:
@@ -233,12 +236,12 @@ def difficulty(sample: Sample) -> str | None:
     return "1 skill" if sample.skills == 1 else f"{sample.skills} skills"
 
 
-def interval(share: Share) -> list[float]:
+def interval(share: Estimate) -> list[float]:
     """The two ends of a share's interval."""
-    return [rounded(share.low), rounded(share.high)]
+    return [round_figure(share.low), round_figure(share.high)]
 
 
-def difference_document(difference: Difference) -> dict[str, float]:
+def difference_document(difference: PairedDifference) -> dict[str, float]:
     """A paired difference as JSON."""
     return {
         **difference.share.document(),
@@ -268,18 +271,18 @@ def _by_level(level: str) -> tuple[int, list[tuple[int, str]]]:
     return place, [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
-def _accuracy_document(row: Row) -> dict[str, Any]:
+def _accuracy_document(row: StrategyRow) -> dict[str, Any]:
     accuracy = row.accuracy
     return {
         "n": len(row.outcomes),
-        "accuracy": rounded(accuracy.value),
+        "accuracy": round_figure(accuracy.value),
         "interval": interval(accuracy),
     }
 
 
 def _rounded(number: float | None) -> float | None:
-    return None if number is None else rounded(number)
+    return None if number is None else round_figure(number)
 
 
 def _all_rounded(numbers: Mapping[str, float]) -> dict[str, float]:
-    return {name: rounded(number) for name, number in numbers.items()}
+    return {name: round_figure(number) for name, number in numbers.items()}

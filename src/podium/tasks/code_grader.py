@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from pydantic import ConfigDict
 
 from podium.core.errors import ConfigError
-from podium.tasks.answers import final_answer, shown, without_fence
+from podium.tasks.answers import extract_answer, quote, strip_fence
 from podium.workers.sandbox import (
     DEFAULT_LIMITS,
     ProgramLimits,
@@ -46,7 +46,7 @@ class ProgramTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeGrader:
     """A program that passes every test: one that reads standard input and writes to standard
     output or, where there is a `function`, one that defines it, alone or in a class `Solution`.
     With a `check` instead of tests, one that the check passes; `before` is run first, for what a
@@ -87,8 +87,8 @@ class Code:
 
     async def problem_with(self, answer: str) -> str | None:
         """Why the program in the reply does not pass, in words; None where it does."""
-        text = final_answer(answer, tagged=self.tagged)
-        program = None if text is None else without_fence(text)
+        text = extract_answer(answer, tagged=self.tagged)
+        program = None if text is None else strip_fence(text)
         if not program:
             return "there is no program"
         if len(program) > LONGEST_PROGRAM:
@@ -159,5 +159,5 @@ def _require_json(text: str) -> None:
         json.loads(text)
     except ValueError as error:
         raise ConfigError(
-            f"what a function must return is written as JSON, and {shown(text)} is not"
+            f"what a function must return is written as JSON, and {quote(text)} is not"
         ) from error

@@ -1,10 +1,10 @@
-"""Smoothie: who is trusted is found without a label, from how replies differ from each other
-(Guha et al., NeurIPS 2024, arXiv:2412.04692).
+"""Smoothie: trust in workers without labels, from how their replies differ (Guha et al., NeurIPS
+2024, arXiv:2412.04692).
 
-A worker whose replies are near to everybody else's is taken to be near to the truth. Global is
-one trust for all questions; local is one for each question, from its nearest in training.
+A worker whose replies are near to the others' is taken to be near to the truth. Global is one
+trust for all questions; local is one per question, from its nearest training questions.
 
-Where it departs from the original:
+Departures from the original:
 
 - Trust is estimated on the training split, the original's train-time regime, and one worker is
   asked in the end. The Conductor's paper estimates it on the very questions that are answered,
@@ -28,50 +28,48 @@ import numpy as np
 from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array
 from podium.conductors.routing.encoders import Encoder, width_of
 from podium.core.errors import ConfigError, UsageError
-from podium.evals.strategies.routers.base import Outcomes
-from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
+from podium.evals.strategies.routers import EncoderFactory, WorkerOutcomes, read_encoder
 
 NEAREST: Final = 20
-"""How many questions the local form looks at."""
+"""Neighbours that the local form uses."""
 
 LEAST_WORKERS: Final = 3
-"""Two replies differ from each other, and nobody can say whose fault that is."""
+"""With two replies, it is unknown which one is off."""
 
 SMALLEST: Final = 1e-4
-"""Estimates of a distance can come out below zero, and trust is what one divides by it."""
+"""Estimated distances can be negative, and trust divides by them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothieGlobal:
-    """One trust for each worker, whatever the question."""
+    """One trust per worker for all questions."""
 
     workers: tuple[str, ...]
     trust: Array
 
     @classmethod
-    def fitted(cls, outcomes: Outcomes, encoder: MakeEncoder, seed: int) -> SmoothieGlobal:
-        """Trust from the replies to all questions; what was right is not looked at."""
+    def fit(cls, outcomes: WorkerOutcomes, encoder: EncoderFactory, seed: int) -> SmoothieGlobal:
+        """Estimate trust from the replies to all questions, without labels."""
         distances = _distances(outcomes, encoder)
         return cls(outcomes.workers, _trust(distances.mean(axis=0)))
 
     def scores(self, questions: Sequence[str]) -> Array:
-        """The same row for every question."""
+        """Return the same row for every question."""
         return np.tile(self.trust, (len(questions), 1))
 
     def document(self) -> dict[str, Any]:
-        """The router as JSON."""
+        """Return the router as JSON."""
         return {"trust": encode_array(self.trust)}
 
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> SmoothieGlobal:
-        """The router that was written down."""
+        """Read the router from JSON."""
         return cls(workers, read_array(document, "trust", (len(workers),)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothieLocal:
-    """Trust from the replies to the questions most like this one. `distances` has, for each
-    question of the training split, how far every reply is from every other."""
+    """Trust from the replies to the most similar training questions."""
 
     workers: tuple[str, ...]
     encoder: Encoder
@@ -79,21 +77,20 @@ class SmoothieLocal:
     distances: Array
 
     @classmethod
-    def fitted(cls, outcomes: Outcomes, encoder: MakeEncoder, seed: int) -> SmoothieLocal:
-        """The training questions and how far replies to them are apart; what was right is not
-        looked at."""
+    def fit(cls, outcomes: WorkerOutcomes, encoder: EncoderFactory, seed: int) -> SmoothieLocal:
+        """Keep the training questions and the distances of replies to them, without labels."""
         made = encoder(outcomes.questions)
         vectors = made.encode(outcomes.questions)
         return cls(outcomes.workers, made, vectors, _distances(outcomes, encoder))
 
     def scores(self, questions: Sequence[str]) -> Array:
-        """The trust in each worker near each question."""
+        """Return the trust in each worker near each question."""
         likeness = self.encoder.encode(questions) @ self.vectors.T
         nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEAREST]
         return np.stack([_trust(self.distances[places].mean(axis=0)) for places in nearest])
 
     def document(self) -> dict[str, Any]:
-        """The router as JSON."""
+        """Return the router as JSON."""
         return {
             "encoder": self.encoder.document(),
             "vectors": encode_array(self.vectors),
@@ -102,7 +99,7 @@ class SmoothieLocal:
 
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> SmoothieLocal:
-        """The router that was written down."""
+        """Read the router from JSON."""
         if len(workers) < LEAST_WORKERS:
             raise ConfigError(
                 f"expected at least {LEAST_WORKERS} workers whose replies were compared, not "
@@ -114,12 +111,12 @@ class SmoothieLocal:
         return cls(workers, encoder, vectors, distances)
 
 
-def _distances(outcomes: Outcomes, encoder: MakeEncoder) -> Array:
-    """For each question, the squared distance of every worker's reply from every other's."""
+def _distances(outcomes: WorkerOutcomes, encoder: EncoderFactory) -> Array:
+    """Return the squared distances between workers' replies, for each question."""
     if outcomes.replies is None or len(outcomes.workers) < LEAST_WORKERS:
         raise UsageError(
-            f"Smoothie compares the words of at least {LEAST_WORKERS} workers, and here are "
-            f"{'those' if outcomes.replies else 'no words'} of {len(outcomes.workers)}; use "
+            f"Smoothie compares the replies of at least {LEAST_WORKERS} workers, and there are "
+            f"{'replies' if outcomes.replies else 'no replies'} of {len(outcomes.workers)}; use "
             f"another strategy, or a larger pool"
         )
     texts = [reply for row in outcomes.replies for reply in row]
@@ -131,10 +128,10 @@ def _distances(outcomes: Outcomes, encoder: MakeEncoder) -> Array:
 
 
 def _trust(distances: Array) -> Array:
-    """One divided by each worker's distance from the truth, all of them together one.
+    """Return the inverse of each worker's distance from the truth, normalised.
 
-    Where errors are independent, the distance of i from the truth is half of its distances from
-    j and from k less that of j from k; it is averaged over all pairs of others.
+    If errors are independent, the distance of i from the truth is half of d(i,j) + d(i,k) -
+    d(j,k), averaged over all pairs of others.
     """
     count = len(distances)
     errors = [

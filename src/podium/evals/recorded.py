@@ -28,10 +28,10 @@ from podium.core.request import Reply, Request
 from podium.core.task import Grader, Task
 from podium.core.worker import Worker
 from podium.engine import RetryPolicy
-from podium.evals.context import current_repeat, note_recalled
-from podium.evals.ensemble import Ensemble
+from podium.evals.context import count_cached_call, current_repeat
+from podium.evals.setup import EvalSetup
 from podium.tasks import load_records
-from podium.tasks.mix import rank
+from podium.tasks.suites import seeded_rank
 
 BENCHMARKS_VARIABLE: Final = "PODIUM_BENCHMARKS"
 """Names the directory with the benchmarks' files, where no option does."""
@@ -43,7 +43,7 @@ _LONGEST_CELL: Final = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedAnswer:
     """Of a worker's answers to a question, how many were right; their words, where there is one
     and it was recorded."""
 
@@ -57,7 +57,7 @@ class Recording:
 
     id: str
     question: str
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, RecordedAnswer]
     tries: int = 1
     kind: str = ""
     difficulty: str | None = None
@@ -81,11 +81,11 @@ def read_livecodebench(data: Path | None) -> list[Recording]:
             f"`performances`: {error}"
         ) from error
     texts = {record.id: record for record in load_records("livecodebench", data=directory)}
-    answers: dict[str, dict[str, Answer]] = {}
+    answers: dict[str, dict[str, RecordedAnswer]] = {}
     difficulty: dict[str, str] = {}
     platform: dict[str, str] = {}
     for row in rows:
-        answers.setdefault(row.question, {})[row.model] = Answer(row.right)
+        answers.setdefault(row.question, {})[row.model] = RecordedAnswer(row.right)
         difficulty[row.question], platform[row.question] = row.difficulty, row.platform
     return [
         Recording(
@@ -148,7 +148,7 @@ def _recording(identity: str, row: Mapping[str, str], name: str, kind: str) -> R
         if cell not in ("True", "False"):
             raise ConfigError(f"{name}: expected True or False for {worker}, not {cell!r}")
         text = row.get(f"{worker}_response", "")
-        answers[worker.rpartition("/")[2]] = Answer(int(cell == "True"), text)
+        answers[worker.rpartition("/")[2]] = RecordedAnswer(int(cell == "True"), text)
     return Recording(id=identity, question=row["prompt"].strip(), answers=answers, kind=kind)
 
 
@@ -241,7 +241,7 @@ class RecordedWorker(Worker):
         answer = recording.answers.get(self.profile.name)
         if answer is None:
             raise RequestRefused(f"no answer of {self.profile.name} to {recording.id} was recorded")
-        note_recalled()  # how long it took is not known
+        count_cached_call()  # how long it took is not known
         return Reply(answer.text or _named(self.profile.name, recording), model=self.profile.model)
 
 
@@ -255,9 +255,9 @@ class RecordedPool:
     tries: int
 
     @property
-    def ensemble(self) -> Ensemble:
+    def setup(self) -> EvalSetup:
         """Who takes part in an evaluation. Nobody here can plan, so questions are handed on."""
-        return Ensemble(
+        return EvalSetup(
             workers={worker.profile.name: worker for worker in self.workers},
             pool=Pool(tuple(worker.profile for worker in self.workers)),
             conductor=RouterConductor(),
@@ -286,7 +286,7 @@ def recorded_pool(
         )
     recordings = [found for found in READERS[name](data) if not part or _part(found.id) == part]
     if limit is not None and limit < len(recordings):
-        recordings = sorted(recordings, key=lambda found: rank(found.id, seed))[:limit]
+        recordings = sorted(recordings, key=lambda found: seeded_rank(found.id, seed))[:limit]
     return _made(recordings)
 
 

@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from podium.core.errors import UsageError
+from podium.evals.log import EvalLog, read_eval_log
+from podium.evals.results import StrategyRow, difference_document
 from podium.evals.sample import Sample
-from podium.evals.tables.measured import Measured, read_measured
-from podium.evals.tables.row import Row, difference_document
-from podium.evals.tables.statistics import Difference, Share, paired_difference, rounded, share_of
+from podium.evals.statistics import (
+    Estimate,
+    PairedDifference,
+    estimate_share,
+    paired_difference,
+    round_figure,
+)
 
 SINGLE: Final = "single:"
 BEST_SINGLE: Final = "best-single"
@@ -27,35 +33,35 @@ CEILING_NOTE: Final = "of {count} single workers, for each task the one that is 
 Unit = Literal["USD", "tokens"]
 
 
-class Matched(NamedTuple):
+class ComputeMatch(NamedTuple):
     """A best-of-N beside a strategy: how many times the strategy's compute it spends."""
 
-    row: Row
+    row: StrategyRow
     times: float
     unit: Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Yardsticks:
+class ReferenceRows:
     """The best single worker, the best one for each task, and the best-of-N that were measured;
     None where the rows for it are missing."""
 
-    best_single: Row | None = None
-    ceiling: Row | None = None
-    best_of: tuple[Row, ...] = ()
+    best_single: StrategyRow | None = None
+    best_per_task: StrategyRow | None = None
+    best_of: tuple[StrategyRow, ...] = ()
 
-    def regret(self, row: Row) -> Difference | None:
+    def regret(self, row: StrategyRow) -> PairedDifference | None:
         """How much more often the best worker for each task is right than the strategy. Below
         zero where working together reaches what no worker does alone."""
-        return None if self.ceiling is None else self.ceiling.against(row)
+        return None if self.best_per_task is None else self.best_per_task.against(row)
 
-    def lead(self, row: Row) -> Difference | None:
+    def lead(self, row: StrategyRow) -> PairedDifference | None:
         """How much more often the strategy is right than the best single worker."""
         if self.best_single is None or self.best_single.samples == row.samples:
             return None
         return row.against(self.best_single)
 
-    def matched(self, row: Row) -> Matched | None:
+    def matched(self, row: StrategyRow) -> ComputeMatch | None:
         """The best-of-N with as much compute: the cheapest that spends no less than the strategy,
         else the one that spends most. Compute is money where everything has a price, else
         tokens."""
@@ -71,9 +77,9 @@ class Yardsticks:
             if enough
             else max(range(len(times)), key=times.__getitem__)
         )
-        return Matched(self.best_of[place], times[place], unit)
+        return ComputeMatch(self.best_of[place], times[place], unit)
 
-    def document(self, row: Row) -> dict[str, Any]:
+    def document(self, row: StrategyRow) -> dict[str, Any]:
         """The row as JSON, with what it is held against."""
         document = row.document(self.best_single)
         if (regret := self.regret(row)) is not None:
@@ -81,52 +87,52 @@ class Yardsticks:
         if (matched := self.matched(row)) is not None:
             document["compute_matched"] = {
                 "strategy": matched.row.strategy,
-                "spends": rounded(matched.times),
+                "spends": round_figure(matched.times),
                 "unit": matched.unit,
                 **difference_document(row.against(matched.row)),
             }
         return document
 
 
-def yardsticks(rows: Iterable[Row]) -> Yardsticks:
+def find_references(rows: Iterable[StrategyRow]) -> ReferenceRows:
     """What can be measured by, given all rows of an evaluation."""
     known = {row.strategy: row for row in rows}
     singles = [row for name, row in known.items() if name.startswith(SINGLE)]
     best = known.get(BEST_SINGLE) or max(singles, key=lambda row: row.accuracy.value, default=None)
-    return Yardsticks(
+    return ReferenceRows(
         best_single=best,
-        ceiling=ceiling(singles) if len(singles) > 1 else None,
+        best_per_task=best_per_task(singles) if len(singles) > 1 else None,
         best_of=tuple(row for name, row in known.items() if name.startswith(BEST_OF)),
     )
 
 
-def ceiling(singles: Sequence[Row]) -> Row:
+def best_per_task(singles: Sequence[StrategyRow]) -> StrategyRow:
     """For each task the samples of the worker that is right most often; of several, of the one
     with the fewest tokens."""
-    by_task = defaultdict[str, list[Row]](list)
+    by_task = defaultdict[str, list[StrategyRow]](list)
     for row in singles:
         for task, samples in _by_task(row).items():
-            by_task[task].append(Row(row.strategy, tuple(samples)))
+            by_task[task].append(StrategyRow(row.strategy, tuple(samples)))
     best = [min(rows, key=_badness) for rows in by_task.values()]
-    return Row(
+    return StrategyRow(
         CEILING,
         tuple(sample for row in best for sample in row.samples),
         CEILING_NOTE.format(count=len(singles)),
     )
 
 
-def _badness(row: Row) -> tuple[float, float]:
+def _badness(row: StrategyRow) -> tuple[float, float]:
     return -sum(row.outcomes.values()), row.tokens if row.tokens is not None else float("inf")
 
 
-def _by_task(row: Row) -> dict[str, list[Sample]]:
+def _by_task(row: StrategyRow) -> dict[str, list[Sample]]:
     found = defaultdict[str, list[Sample]](list)
     for sample in row.samples:
         found[sample.task].append(sample)
     return found
 
 
-def _spent(rows: Sequence[Row]) -> tuple[Unit, list[float] | None]:
+def _spent(rows: Sequence[StrategyRow]) -> tuple[Unit, list[float] | None]:
     """What a task of each row takes, all in the same unit; None where that is unknown."""
     dollars = [row.cost_usd for row in rows]
     if all(dollars):
@@ -135,7 +141,7 @@ def _spent(rows: Sequence[Row]) -> tuple[Unit, list[float] | None]:
     return "tokens", None if None in tokens else [part for part in tokens if part is not None]
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """What one side made of a task: how often it was right, and the answer of every try."""
 
     task: str
@@ -146,8 +152,8 @@ class Outcome(NamedTuple):
 class Flip(NamedTuple):
     """A task that one side answers rightly more often than the other."""
 
-    first: Outcome
-    second: Outcome
+    first: TaskOutcome
+    second: TaskOutcome
 
     @property
     def is_gain(self) -> bool:
@@ -159,25 +165,27 @@ class Flip(NamedTuple):
 class Comparison:
     """The outcomes of the same tasks on two sides, in the same order."""
 
-    first: tuple[Outcome, ...]
-    second: tuple[Outcome, ...]
+    first: tuple[TaskOutcome, ...]
+    second: tuple[TaskOutcome, ...]
 
     @property
-    def accuracies(self) -> tuple[Share, Share]:
+    def accuracies(self) -> tuple[Estimate, Estimate]:
         """How often each side is right."""
-        first, second = (share_of(o.right for o in side) for side in (self.first, self.second))
+        first, second = (
+            estimate_share(o.right for o in side) for side in (self.first, self.second)
+        )
         return first, second
 
     @property
-    def difference(self) -> Difference:
+    def difference(self) -> PairedDifference:
         """How much more often the second is right than the first."""
         return paired_difference([o.right for o in self.second], [o.right for o in self.first])
 
     @property
-    def same_answers(self) -> Share:
+    def same_answers(self) -> Estimate:
         """How often both give the same answer, word for word."""
         pairs = zip(self.first, self.second, strict=True)
-        return share_of(first.answers == second.answers for first, second in pairs)
+        return estimate_share(first.answers == second.answers for first, second in pairs)
 
     @property
     def flips(self) -> tuple[Flip, ...]:
@@ -188,7 +196,7 @@ class Comparison:
 
     def is_within(self, most: float) -> bool:
         """Whether neither is right more often by more than that."""
-        return abs(rounded(self.difference.share.value)) <= rounded(most)
+        return abs(round_figure(self.difference.share.value)) <= round_figure(most)
 
     def document(self) -> dict[str, Any]:
         """The comparison as JSON."""
@@ -206,12 +214,12 @@ class Comparison:
         }
 
 
-def compared(first: Path, second: Path, strategy: str) -> Comparison:
+def compare_directories(first: Path, second: Path, strategy: str) -> Comparison:
     """The samples of that strategy in two directories, which must be of the same tasks."""
-    return compare_measured(read_measured(first), read_measured(second), strategy)
+    return compare_logs(read_eval_log(first), read_eval_log(second), strategy)
 
 
-def compare_measured(first: Measured, second: Measured, strategy: str) -> Comparison:
+def compare_logs(first: EvalLog, second: EvalLog, strategy: str) -> Comparison:
     """The same of two evaluations that were read already."""
     one, other = outcomes_of(first, strategy), outcomes_of(second, strategy)
     alone = one.keys() ^ other.keys()
@@ -223,12 +231,12 @@ def compare_measured(first: Measured, second: Measured, strategy: str) -> Compar
     return Comparison(tuple(one.values()), tuple(other[task] for task in one))
 
 
-def outcomes_of(measured: Measured, strategy: str) -> Mapping[str, Outcome]:
+def outcomes_of(measured: EvalLog, strategy: str) -> Mapping[str, TaskOutcome]:
     """What became of each task, by its id."""
     row = measured.row(strategy)
     answers = defaultdict[str, list[str | None]](list)
     for sample in sorted(row.samples, key=lambda sample: sample.repeat):
         answers[sample.task].append(measured.answer(strategy, sample))
     return {
-        task: Outcome(task, right, tuple(answers[task])) for task, right in row.outcomes.items()
+        task: TaskOutcome(task, right, tuple(answers[task])) for task, right in row.outcomes.items()
     }

@@ -1,0 +1,321 @@
+"""Strategies by name: which exist, what each needs, and how it is made."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from podium._util.files import sha256_of
+from podium.client.assembly import load_evolved_conductor
+from podium.conductors import RulesConductor
+from podium.conductors.evolved.description import FILE, PARAMETERS, read_description
+from podium.config.problems import suggest
+from podium.core.errors import UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.evals.context import Strategy
+from podium.evals.recorded import PROVIDER, WORDLESS
+from podium.evals.sample import Case
+from podium.evals.setup import EvalSetup
+from podium.evals.strategies.baselines import (
+    DRAWN,
+    FORMS,
+    Form,
+    best_of_n,
+    majority_vote,
+    mixture_of_agents,
+    self_consistency,
+    self_reflection,
+    single_worker,
+)
+from podium.evals.strategies.conducting import conductor_strategy, ideal_plan, random_plan
+from podium.evals.strategies.learned import EVOLVED, LEARNED, parse_learned_name, read_learned
+from podium.tasks.sources import import_optional
+
+
+def is_function_name(name: str) -> bool:
+    """True if the name has the form module:function or file.py:function."""
+    module, colon, function = name.rpartition(":")
+    dotted = all(part.isidentifier() for part in module.split("."))
+    return bool(colon) and function.isidentifier() and (dotted or module.endswith(".py"))
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Import a function by its name; that runs its module."""
+    if not is_function_name(name):
+        raise UsageError(f"expected module:function or file.py:function, not {name!r}")
+    place, _, attribute = name.rpartition(":")
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    function = getattr(module, attribute, None)
+    if function is None:
+        public = [known for known in vars(module) if not known.startswith("_")]
+        raise UsageError(f"{place} has no function {attribute!r}; {suggest(attribute, public)}")
+    if not callable(function):
+        raise UsageError(f"{name} is {type(function).__name__}, not a function")
+    found: Callable[..., Any] = function
+    return found
+
+
+def function_file(name: str) -> Path | None:
+    """Return the file of a function; None if its module has none."""
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return Path(place)
+    found: str | None = getattr(_import_module(place), "__file__", None)
+    return None if found is None else Path(found)
+
+
+def _import_module(module: str) -> ModuleType:
+    """Import a module, also from the working directory."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"cannot import {module!r}: {error}; name a module that is installed or in this "
+            f"directory, or the path of a .py file"
+        ) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None, "a path that ends in .py always has one"
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:  # a user's file may raise anything
+        raise UsageError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+NEEDS_CONDUCTOR: Final = ("conductor", "recursion", "untrained")
+"""Strategies that need the conductor's model."""
+
+PLANNING: Final = ("conductor", "untrained", "random", "rules")
+"""Strategies whose plan can be graded."""
+
+DEFAULT_DRAWS: Final = 5
+LAYERS: Final = 3
+"""Layers of the larger Mixture-of-Agents."""
+
+STRATEGIES: Final = (
+    "conductor",
+    "recursion",
+    "ideal",
+    "best-single",
+    "moa",
+    f"moa-{LAYERS}",
+    "reflection",
+    "majority",
+    f"majority-{DEFAULT_DRAWS}",
+    f"best-of-{DEFAULT_DRAWS}",
+    "rules",
+    "random",
+    "untrained",
+)
+"""Strategies by name. `single:W`, `reflection:W`, `best-of-N:W` and `majority-N:W` use the worker
+W, `untrained:P` the prompt P. Those in `LEARNED` are named with their file, `EVOLVED` with its
+directory, and a user's own as `module:function`."""
+
+NEEDS_NEW_REPLIES: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
+"""Strategies that recorded workers cannot answer: they ask more, or compare texts."""
+
+_DRAWS: Final = re.compile(r"(best-of|majority)-([1-9]\d{0,2})")
+_MIXTURES: Final = ("moa", f"moa-{LAYERS}")
+
+
+def check_strategy(name: str, setup: EvalSetup, cases: Sequence[Case]) -> None:
+    """Reject an unknown or unsuitable strategy before any worker is called."""
+    family, colon, which = name.partition(":")
+    if (family in NEEDS_NEW_REPLIES or _DRAWS.fullmatch(family)) and _is_recorded(setup):
+        raise UsageError(
+            f"the strategy {name!r} asks workers more than the question or compares their replies, "
+            f"and the workers of this pool only replay records; use best-single, single:WORKER, "
+            f"random, or a fitted one"
+        )
+    if colon and (family in ("single", "reflection") or _DRAWS.fullmatch(family)):
+        _check_worker(name, which, setup)
+    elif family == "untrained":
+        _check_prompt(name, which, setup)
+    elif family in LEARNED:
+        _check_learned(name, which, setup)
+    elif family == EVOLVED:
+        _check_evolved(which, setup)
+    elif name == "ideal" and any(case.ideal is None for case in cases):
+        raise UsageError("the strategy 'ideal' needs ideal plans, which only the études have")
+    elif family not in STRATEGIES and is_function_name(name):
+        load_function(name)
+    elif name not in STRATEGIES and not _DRAWS.fullmatch(name):
+        known = (*STRATEGIES, *LEARNED, EVOLVED, *(f"single:{w}" for w in single_workers(setup)))
+        raise UsageError(f"unknown strategy {name!r}; {suggest(name, known)}")
+    if family not in PLANNING and any(case.task.plan_grader for case in cases):
+        raise UsageError(
+            f"these tasks grade plans, and {name!r} writes none; "
+            f"use {', '.join(PLANNING[:-1])} or {PLANNING[-1]}"
+        )
+
+
+async def expand_candidates(
+    name: str, setup: EvalSetup, best_worker: Callable[[], Awaitable[str]]
+) -> list[str]:
+    """Return the strategies of which the best is reported under that name; else none."""
+    family, _, which = name.partition(":")
+    if name == "best-single":
+        return [f"single:{worker}" for worker in single_workers(setup)]
+    if name == "untrained":
+        return [f"untrained:{prompt}" for prompt in setup.untrained]
+    if name in _MIXTURES:
+        aggregators = (DRAWN, await best_worker())
+        return [f"{name}:{worker}/{form}" for worker in aggregators for form in FORMS]
+    if name == "reflection" or (family == "reflection" and which in single_workers(setup)):
+        worker = which or await best_worker()
+        return [f"reflection:{worker}/{form}" for form in FORMS]
+    if _DRAWS.fullmatch(name):
+        return [f"{name}:{await best_worker()}"]
+    return []
+
+
+def make_strategy(name: str, setup: EvalSetup) -> Strategy:
+    """Make a strategy that was checked and has no candidates."""
+    family, _, which = name.partition(":")
+    if family in LEARNED:
+        path, quality_bias = parse_learned_name(name)
+        learned = read_learned(path)
+        return learned.strategy if quality_bias is None else learned.with_quality_bias(quality_bias)
+    if drawn := _DRAWS.fullmatch(family):
+        make = best_of_n if drawn[1] == "best-of" else self_consistency
+        return make(which, int(drawn[2]))
+    if family in _MIXTURES:
+        aggregator, form = _parse_form(which)
+        return mixture_of_agents(aggregator, form, layers=1 if family == "moa" else LAYERS)
+    match family:
+        case "conductor":
+            takes_turns = getattr(setup.conductor, "takes_turns", False)
+            return conductor_strategy(
+                setup.conductor, rounds=setup.options.rounds if takes_turns else 1
+            )
+        case "evolved":
+            leading, _ = load_evolved_conductor(
+                Path(which)
+            )  # its model is unloaded with the process
+            return conductor_strategy(leading, rounds=read_description(Path(which)).turns)
+        case "recursion":
+            return conductor_strategy(setup.conductor, rounds=2)
+        case "untrained":
+            return conductor_strategy(setup.untrained[which], rounds=1)
+        case "rules":
+            return conductor_strategy(RulesConductor(), rounds=1)
+        case "single":
+            return single_worker(which)
+        case "reflection":
+            worker, form = _parse_form(which)
+            return self_reflection(worker, form)
+        case "ideal":
+            return ideal_plan
+        case "majority":
+            return majority_vote
+        case "random":
+            return random_plan
+        case _:
+            return load_function(name)
+
+
+def strategy_note(name: str, cases: Sequence[Case]) -> str:
+    """Return a warning about that strategy on these cases, empty for most."""
+    family = name.partition(":")[0]
+    return read_learned(parse_learned_name(name).path).note(cases) if family in LEARNED else ""
+
+
+def strategy_checksums(names: Iterable[str]) -> dict[str, str]:
+    """Return checksums of the strategies' files: fitted models, coordinators, functions."""
+    found = {}
+    for name in names:
+        family, _, which = name.partition(":")
+        paths: tuple[Path | None, ...] = ()
+        if family in LEARNED:
+            paths = (parse_learned_name(name).path,)
+        elif family == EVOLVED:
+            paths = (Path(which) / FILE, Path(which) / PARAMETERS)
+        elif family not in (*STRATEGIES, "single") and is_function_name(name):
+            paths = (function_file(name),)
+        if checksums := [sha256_of(path) for path in paths if path is not None]:
+            found[name] = " ".join(checksums)
+    return found
+
+
+def single_workers(setup: EvalSetup) -> tuple[str, ...]:
+    """Return the workers that are no conductors."""
+    return tuple(w.name for w in setup.pool if w.provider != CONDUCTOR_PROVIDER)
+
+
+def _is_recorded(setup: EvalSetup) -> bool:
+    return any(worker.provider in (PROVIDER, WORDLESS) for worker in setup.pool)
+
+
+def _check_worker(name: str, which: str, setup: EvalSetup) -> None:
+    singles = single_workers(setup)
+    if which not in singles:
+        raise UsageError(
+            f"the strategy {name!r} names no worker of this pool; {suggest(which, singles)}"
+        )
+
+
+def _check_prompt(name: str, which: str, setup: EvalSetup) -> None:
+    if not setup.untrained:
+        raise UsageError(
+            "the strategy 'untrained' needs a conductor that is a model; set kind = \"model\""
+        )
+    if which and which not in setup.untrained:
+        raise UsageError(
+            f"the strategy {name!r} names no prompt; {suggest(which, setup.untrained)}"
+        )
+
+
+def _check_learned(name: str, which: str, setup: EvalSetup) -> None:
+    family = name.partition(":")[0]
+    if not which:
+        raise UsageError(
+            f"the strategy {family!r} has to be fitted first: podium eval fit writes its file; "
+            f"name it as {family}:FILE"
+        )
+    path = parse_learned_name(name).path
+    learned = read_learned(path)
+    if learned.name != family:
+        raise UsageError(f"{path} holds the strategy {learned.name!r}, not {family!r}")
+    learned.check(single_workers(setup))
+
+
+def _check_evolved(which: str, setup: EvalSetup) -> None:
+    if not which:
+        raise UsageError(
+            f"the strategy {EVOLVED!r} has to be trained first: podium train evolve writes its "
+            f"directory; name it as {EVOLVED}:DIR"
+        )
+    described = read_description(Path(which))
+    described.check(setup.pool)
+    if described.turns > 1 and _is_recorded(setup):
+        raise UsageError(
+            f"the coordinator in {which} takes {described.turns} turns, and the workers of this "
+            f"pool only replay records; train one with a single turn"
+        )
+    import_optional("numpy", f"reading {which}", extra="train")
+    from podium.conductors.evolved.coordinator import Coordinator
+
+    Coordinator.load(Path(which))  # reject damaged parameters before any worker is called
+
+
+def _parse_form(which: str) -> tuple[str, Form]:
+    """Parse a worker and a form, as in `ann/system`."""
+    worker, _, name = which.rpartition("/")
+    (form,) = (form for form in FORMS if form == name)
+    return worker, form
