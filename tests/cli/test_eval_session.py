@@ -119,7 +119,7 @@ def test_samples_and_summary_are_written_where_asked(
     assert len((output / "conductor.jsonl").read_text("utf-8").splitlines()) == 3
     other = podium("eval", "run", "etudes", "--pool", role_pool, "--output", output)
     assert other.code == 2
-    assert "its limit is 3, and this one's is 100; name a new directory" in other.complaint
+    assert "its limit is 3, expected 100; name a new directory" in other.complaint
 
 
 def test_an_evaluation_goes_on_in_its_directory_with_further_strategies_and_repeats(
@@ -155,11 +155,11 @@ def test_a_cluster_is_given_everything_that_the_table_depends_on(
     addresses: list[str] = []
 
     class Elsewhere(SampleRunner):
-        seats = 2
+        actors = 2
 
         def __init__(self, ensemble: EvalSetup, seed: int) -> None:
             super().__init__(ensemble, seed=seed)
-            self.asked = ensemble.calls
+            self.calls = ensemble.calls
 
     @asynccontextmanager
     async def spread(
