@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from podium._util.files import cache_dir, exclusive, write_whole, writing
+from podium._util.files import cache_dir, explain_write_errors, lock_file, write_atomically
 from podium.core.errors import ConfigError
 
 LONGEST_INSTALLATION_SECONDS: Final = 900.0
@@ -86,17 +86,17 @@ async def prepare(peer: Peer, say: Say, commands: InstallCommands = install_comm
     the disk is full.
     """
     directory = peer.directory
-    with writing(directory.parent, 0):
-        async with exclusive(directory.with_name(f"{directory.name}.lock")):
+    with explain_write_errors(directory.parent, 0):
+        async with lock_file(directory.with_name(f"{directory.name}.lock")):
             marker = directory / MARKER
             made_of = f"{peer.requirement} on Python {sys.version}\n"
             if not (marker.is_file() and marker.read_text("utf-8") == made_of):
                 say(f"making an environment with {peer.requirement} in {directory} (only once) …")
-                with writing(directory, peer.needed_bytes):
+                with explain_write_errors(directory, peer.needed_bytes):
                     marker.unlink(missing_ok=True)
                     for command in commands(directory, peer.requirement):
                         await _run(command, peer)
-                    write_whole(marker, made_of)
+                    write_atomically(marker, made_of)
     return python_in(directory)
 
 

@@ -15,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.train.gguf import export_adapter
 from podium.workers.local import sources as adapters
 
@@ -25,7 +25,7 @@ def ship(name: str, trained: Path, trained_by: str) -> None:
     adapter = adapters.shipped_adapter(adapters.PREFIX + name)
     export_adapter(trained, adapter.path, base=adapter.base)
     told = {
-        "sha256": sha256_of(adapter.path),
+        "sha256": sha256_file(adapter.path),
         "bytes": adapter.path.stat().st_size,
         "trained_by": trained_by,
     }

@@ -34,7 +34,7 @@ from benchmarks.chaos.scene import INNER, PRICE, mark_of, steps_done, write_scen
 from benchmarks.chaos.upstream import Asked, Conduct, asked_of, chaos_upstream, tokens_of
 from benchmarks.postgres import running_postgres
 from benchmarks.processes import Started, free_port, server_process
-from podium._util.process import NAMED_BY
+from podium._util.process import REPLICA_VARIABLE
 from podium.core.errors import NotFound
 from podium.core.run import Run
 from podium.server.access.tokens import make_key
@@ -69,7 +69,7 @@ class Replica:
                 port=self.port,
                 ready="/readyz",
                 directory=self._directory,
-                environment={"PODIUM_HOME": str(self._directory), NAMED_BY: self._name},
+                environment={"PODIUM_HOME": str(self._directory), REPLICA_VARIABLE: self._name},
             )
         )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium._util.files import full, read_json, whole_directory, writing
+from podium._util.files import explain_write_errors, no_space_error, read_json, replace_directory
 from podium.core.errors import ConfigError, StoreError
 
 
@@ -15,7 +15,7 @@ def names(directory: Path) -> list[str]:
 
 def test_a_directory_is_not_there_until_all_of_it_is(tmp_path: Path) -> None:
     target = tmp_path / "new"
-    with whole_directory(target) as draft:
+    with replace_directory(target) as draft:
         (draft / "one").write_text("1", "utf-8")
         assert not target.exists()
     assert names(tmp_path) == ["new"]
@@ -26,7 +26,7 @@ def test_a_directory_takes_the_place_of_another(tmp_path: Path) -> None:
     target = tmp_path / "new"
     target.mkdir()
     (target / "old").write_text("", "utf-8")
-    with whole_directory(target) as draft:
+    with replace_directory(target) as draft:
         (draft / "one").write_text("1", "utf-8")
         assert names(target) == ["old"]
     assert names(target) == ["one"]
@@ -42,7 +42,7 @@ def test_what_was_there_stays_when_the_new_one_cannot_be_written(
     (target / "old").write_text("", "utf-8")
 
     def write_half() -> None:
-        with whole_directory(target) as draft:
+        with replace_directory(target) as draft:
             (draft / "half").write_text("", "utf-8")
             raise fault
 
@@ -56,7 +56,7 @@ def test_what_a_killed_process_left_behind_is_no_hindrance(tmp_path: Path) -> No
     left = tmp_path / ".new.part"
     left.mkdir()
     (left / "half").write_text("", "utf-8")
-    with whole_directory(tmp_path / "new") as draft:
+    with replace_directory(tmp_path / "new") as draft:
         assert names(draft) == []
     assert names(tmp_path) == ["new"]
 
@@ -71,13 +71,15 @@ def test_podium_home_is_advised_only_for_what_it_moves(
     monkeypatch.setenv("PODIUM_HOME", str(tmp_path / "home"))
     place = tmp_path / "home" / below
     said = "3,000 bytes are needed there; free some, or {} a directory on a larger disk"
-    assert str(full(place, 3000)).endswith(said.format("set PODIUM_HOME to"))
-    assert str(full(tmp_path / "elsewhere", 3000)).endswith(said.format("name"))
-    assert str(full(place, 3000, option="--output")).endswith(said.format("set --output to"))
+    assert str(no_space_error(place, 3000)).endswith(said.format("set PODIUM_HOME to"))
+    assert str(no_space_error(tmp_path / "elsewhere", 3000)).endswith(said.format("name"))
+    assert str(no_space_error(place, 3000, option="--output")).endswith(
+        said.format("set --output to")
+    )
 
 
 def test_a_disk_that_fills_up_is_told_without_bytes_that_nobody_counted(tmp_path: Path) -> None:
-    with pytest.raises(StoreError) as raised, writing(tmp_path, 0):
+    with pytest.raises(StoreError) as raised, explain_write_errors(tmp_path, 0):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert str(raised.value) == (
         f"no room in {tmp_path}; free some, or name a directory on a larger disk"
@@ -90,7 +92,7 @@ def test_a_directory_that_is_not_writable_is_told_with_the_option_that_names_it(
     (tmp_path / "file").touch()
     with (
         pytest.raises(StoreError, match=r"make it writable, or set --cache to a directory that is"),
-        writing(tmp_path / "file" / "below", 0, option="--cache"),
+        explain_write_errors(tmp_path / "file" / "below", 0, option="--cache"),
     ):
         raise AssertionError
 

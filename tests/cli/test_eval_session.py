@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cli.support import RULES, MakePool, Podium
-from podium._util.files import exclusive
+from podium._util.files import lock_file
 from podium.cli import eval_session
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import PoolOptions
@@ -141,7 +141,7 @@ async def test_two_evaluations_do_not_write_to_one_directory(
 ) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    async with exclusive(output / ".lock"):
+    async with lock_file(output / ".lock"):
         process = start("eval", "run", "etudes", "--pool", role_pool, "--output", output)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium
-from podium._util.files import Progress, silent
+from podium._util.files import Progress, no_progress
 from podium.cli.session import NO_API_KEY
 from podium.workers.local import weights
 from podium.workers.local.sources import packaged_models
@@ -40,7 +40,7 @@ def test_pulling_what_is_here_says_where_and_fetches_nothing(podium: Podium, hom
 def test_pulling_tells_in_one_line_that_it_fetches(
     podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def pull(name: str, progress: Progress = silent) -> Path:
+    async def pull(name: str, progress: Progress = no_progress) -> Path:
         return place_weights(home)
 
     monkeypatch.setattr(weights, "pull", pull)
@@ -52,7 +52,7 @@ def test_pulling_tells_in_one_line_that_it_fetches(
 def test_on_a_terminal_fetching_is_seen_as_a_bar(
     podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def pull(name: str, progress: Progress = silent) -> Path:
+    async def pull(name: str, progress: Progress = no_progress) -> Path:
         progress(46_000_000, 92_000_000)
         return place_weights(home)
 
@@ -82,7 +82,7 @@ def test_without_a_key_the_first_question_says_once_that_the_pool_is_small(
 ) -> None:
     Path("podium.toml").write_text(configuration, "utf-8")
 
-    async def pull(name: str, progress: Progress = silent) -> Path:
+    async def pull(name: str, progress: Progress = no_progress) -> Path:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(weights, "pull", pull)

@@ -215,9 +215,8 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
     [
         (
             True,
-            "chose nobody at quality bias 0.25, so the conductor planned; it was surest of small, "
-            "with "
-            "confidence 0.90 where 0.95 is needed",
+            "chose no worker at quality bias 0.25, so the conductor planned; small came nearest "
+            "with confidence 0.90 where 0.95 is needed",
         ),
         (False, "chose small with confidence 0.90 at quality bias 0.25"),
     ],

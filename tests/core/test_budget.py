@@ -175,3 +175,15 @@ def test_a_narrowed_budget_has_the_lower_of_each_cap() -> None:
         calls=5, usd=0.5, tokens=100, depth=0
     )
     assert budget.narrowed({"calls": None, "tokens": None}) is budget
+
+
+def test_an_unpriced_worker_is_named_once() -> None:
+    unpriced = WorkerProfile(name="a")
+    with pytest.raises(ConfigError, match="no price is known for a; set a price"):
+        Budget(usd=1).check((unpriced, unpriced))
+
+
+def test_small_amounts_of_money_are_printed_without_an_exponent() -> None:
+    assert str(BudgetExhausted("usd", 1e-7)).endswith("usd is capped at $0.0000001")
+    assert str(BudgetExhausted("usd", 20.5)).endswith("usd is capped at $20.5")
+    assert str(BudgetExhausted("usd", 0)).endswith("usd is capped at $0")

@@ -4,7 +4,7 @@ import pytest
 
 from podium.core.usage import (
     FREE,
-    MOST_TOKENS,
+    MAX_TOKENS,
     NO_USAGE,
     UNKNOWN_USAGE,
     Price,
@@ -55,8 +55,8 @@ def test_a_long_input_is_priced_as_a_whole_at_the_higher_rate() -> None:
         (Usage(None, None, 7, 7, 7), Usage(None, None, 7, 7, 7)),
         (Usage(-40, -2, 0, 0, 0), Usage(None, None, 0, 0, 0)),
         (Usage(10, 5, -1, 0, 0), Usage(10, 5, None, 0, 0)),
-        (Usage(MOST_TOKENS, MOST_TOKENS, 0, 0, 0), Usage(MOST_TOKENS, MOST_TOKENS, 0, 0, 0)),
-        (Usage(MOST_TOKENS + 1, 5, 0, 0, 0), Usage(None, 5, 0, 0, 0)),
+        (Usage(MAX_TOKENS, MAX_TOKENS, 0, 0, 0), Usage(MAX_TOKENS, MAX_TOKENS, 0, 0, 0)),
+        (Usage(MAX_TOKENS + 1, 5, 0, 0, 0), Usage(None, 5, 0, 0, 0)),
         (Usage(10, 5.5, 0, 0, 0), Usage(10, None, 0, 0, 0)),  # type: ignore[arg-type]
         (Usage("10", True, 0, 0, 0), Usage(None, None, 0, 0, 0)),  # type: ignore[arg-type]
     ],

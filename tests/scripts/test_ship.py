@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.train import gguf as export
 from podium.workers.local.sources import shipped_adapter, shipped_adapters, verify_adapter
 from support.shipped import Ship, ship
@@ -31,5 +31,5 @@ def test_an_adapter_takes_the_place_of_the_one_of_its_name_and_the_others_stay(
     assert shipped_adapters()[::2] == (first, third)
     now = shipped_adapter("embedded/second")
     assert verify_adapter(now).read_text("utf-8") == f"GGUF of trained/second over {second.base}"
-    assert (now.bytes, now.sha256) == (now.path.stat().st_size, sha256_of(now.path))
+    assert (now.bytes, now.sha256) == (now.path.stat().st_size, sha256_file(now.path))
     assert (now.trained_by, now.description) == ("recipes/études.toml", second.description)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.workers.local import sources as adapters
 from support.local_weights import MODEL
 
@@ -32,7 +32,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ship:
             "file": path.name,
             "base": MODEL,
             "template": "chatml",
-            "sha256": sha256_of(path),
+            "sha256": sha256_file(path),
             "bytes": len(content),
             "licence": "Apache-2.0",
             "trained_by": "nobody",

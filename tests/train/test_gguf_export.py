@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.core.errors import ConfigError, StoreError
 from podium.workers.local.llama_server import ModelSettings
 from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE
@@ -147,7 +147,7 @@ def test_the_file_says_what_it_is_and_is_the_same_every_time(
     one, other = tmp_path / "one.gguf", tmp_path / "new directory" / "other.gguf"
     assert export_adapter(tiny.saved(4), one, base=base) == one
     export_adapter(tiny.saved(4), other, base=f"file:{base}")
-    assert sha256_of(one) == sha256_of(other)
+    assert sha256_file(one) == sha256_file(other)
     reader = gguf.GGUFReader(one)
     said = {name: field.contents() for name, field in reader.fields.items()}
     assert said["general.architecture"] == "llama"

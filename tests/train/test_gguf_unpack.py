@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.cli import main
 from podium.core.errors import ConfigError
 from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE, shipped_adapters
@@ -83,7 +83,7 @@ def test_every_shipped_adapter_is_unpacked_and_exported_again_as_the_same_file(
         output = tmp_path / shipped.path.stem
         assert main(["train", "unpack", shipped.name, "--output", str(output)]) == 0
         exported = export_adapter(output, tmp_path / "again.gguf", base=shipped.base)
-        assert sha256_of(exported) == shipped.sha256
+        assert sha256_file(exported) == shipped.sha256
 
 
 def test_a_file_of_ones_own_needs_its_base_named(

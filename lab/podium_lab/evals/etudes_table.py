@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from podium._util.distribution import shares
 from podium._util.lab import lab_extra
-from podium._util.process import shares
 from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
 from podium.evals.results import StrategyRow, difference_document
 from podium.evals.sample import EtudeVariant

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium._util.files import read_json, whole_directory, write_whole
+from podium._util.files import read_json, replace_directory, write_atomically
 from podium.conductors.evolved.coordinator import Coordinator, Vector
 from podium.conductors.evolved.description import ROLES, Description
 from podium.conductors.routing.arrays import normalize_seed
@@ -283,11 +283,11 @@ class _Evolution:
     def _keep(self) -> None:
         """Write the checkpoint of the step that is over, and drop the oldest one too many."""
         place = self._recipe.output / DIRECTORY
-        with whole_directory(place / f"checkpoint-{self.step}") as draft:
+        with replace_directory(place / f"checkpoint-{self.step}") as draft:
             self.coordinator.save(draft / COORDINATOR)
             self._space.save(draft)
             state = {"step": self.step, "rewards": self._rewards}
-            write_whole(draft / STATE_FILE, json.dumps(state) + "\n")
+            write_atomically(draft / STATE_FILE, json.dumps(state) + "\n")
         too_old = self.step - self._recipe.run.keep
         shutil.rmtree(place / f"checkpoint-{too_old}", ignore_errors=True)
 

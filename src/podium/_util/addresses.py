@@ -1,4 +1,4 @@
-"""Addresses on the network: which are this machine, the proxy before one, how one is shown."""
+"""URLs: proxies, loopback, and URLs without credentials."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s'\"]*@")
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for an address, or None where there is none.
+    """Return the proxy that the environment names for a URL, or None.
 
-    aiohttp's own `trust_env` would also read ~/.netrc, and clash with the keys and tokens that
-    Podium sends itself. Raises `ValueError` for an address that is not one.
+    aiohttp's own `trust_env` would also read ~/.netrc, which clashes with Podium's API keys. Raises
+    `ValueError` for an invalid URL.
     """
     address = urlsplit(url)
     proxy = urllib.request.getproxies().get(address.scheme)
@@ -27,7 +27,7 @@ def proxy_for(url: str) -> str | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the address is on this machine."""
+    """True if the URL is on this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -35,13 +35,12 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def without_credentials(text: str) -> str:
-    """A text in which no address says with what name and password one gets in there."""
+def strip_credentials(text: str) -> str:
+    """Remove user names and passwords from URLs in a text."""
     return _CREDENTIALS.sub("", text)
 
 
-def shown(address: str) -> str:
-    """An address without what lets someone in: its credentials, and its query, which may be a
-    signature."""
-    bare = without_credentials(address if "://" in address else f"://{address}")
+def redact_url(address: str) -> str:
+    """Return a URL without credentials and query, which may hold a signature."""
+    bare = strip_credentials(address if "://" in address else f"://{address}")
     return bare.removeprefix("://").partition("?")[0]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from podium._util import files as paths
-from podium._util.addresses import shown
+from podium._util.addresses import redact_url
 from podium._version import __version__
 from podium.cli import options
 from podium.cli.models import is_obtainable, worker_weights
@@ -65,7 +65,7 @@ class McpServerStatus:
     def line(self) -> str:
         """The status as text."""
         server, reached = self.settings, self.reached
-        where = shown(server.url) if server.url else server.command
+        where = redact_url(server.url) if server.url else server.command
         if reached.problem is not None:
             state = f"not usable: {reached.problem}"
         else:
@@ -105,7 +105,7 @@ def traces_endpoint(settings: Settings, environment: Mapping[str, str]) -> str |
         return None
     own = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
     shared = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or DEFAULT_OTLP_ENDPOINT
-    return shown(own or f"{shared.rstrip('/')}/v1/traces")
+    return redact_url(own or f"{shared.rstrip('/')}/v1/traces")
 
 
 def traces_line(address: str | None) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
-from podium._util.files import cache_dir, exclusive
+from podium._util.files import cache_dir, lock_file
 from podium._version import __version__
 from podium.cli.models import fetch_weights
 from podium.cli.options import PoolOptions
@@ -283,7 +283,7 @@ class EvalSession:
 
         try:
             async with asyncio.timeout(LOCK_SECONDS):
-                await stack.enter_async_context(exclusive(directory / LOCK))
+                await stack.enter_async_context(lock_file(directory / LOCK))
         except TimeoutError as error:
             raise UsageError(
                 f"another evaluation is writing to {directory}; wait for it, or choose another one"

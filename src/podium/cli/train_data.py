@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from podium._util.files import write_whole, writing
+from podium._util.files import explain_write_errors, write_atomically
 from podium.cli.output import echo, echo_json, pluralize
 from podium.cli.session import run_with_store
 from podium.conductors.prompt import Length, Prompt
@@ -137,8 +137,8 @@ def _describe_empty(
 
 def _write(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
     lines = (json_format.dumps(each, ensure_ascii=False) for each in documents)
-    with writing(path.parent, 0):
-        write_whole(path, "".join(f"{_UNSAFE.sub(_escape, line)}\n" for line in lines))
+    with explain_write_errors(path.parent, 0):
+        write_atomically(path, "".join(f"{_UNSAFE.sub(_escape, line)}\n" for line in lines))
 
 
 def _escape(found: re.Match[str]) -> str:

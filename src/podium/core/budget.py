@@ -1,16 +1,11 @@
-"""The budget of a run, and the ledger that keeps it.
+"""The budget of a run, and the ledger that enforces it.
 
-A run and every run nested in it share one ledger. Before each call the engine takes a *hold*:
-one call, the tokens and the money that the call may use at most. When the call ends the hold is
-settled to what the provider reported. A hold that would pass a cap is refused, so caps on calls
-and on output hold exactly, under any concurrency; the size of an input is only known roughly
-beforehand (three bytes a token), and a cap on tokens or money can be passed by that error.
-A call whose usage stays unknown is settled at its full hold: the budget assumes the worst. So
-that one call cannot take everything, a hold is at most a fair share of what is left, between it
-and the steps that are still to come.
-
-Where several runs draw on one account besides, such as that of a server's key, each hold is taken
-there as well, so that its caps hold for all of them together.
+A run and its nested runs share one ledger. Before each call the engine reserves one call and the
+most tokens and money it may use; at its end the reservation is settled to what the provider
+reported. So caps on calls and output are exact under any concurrency; input is estimated (three
+bytes a token), and tokens or money can exceed their cap by that error. Unreported usage is charged
+at its estimate. A reservation is at most a fair share of what is left, so that later steps can run.
+Runs may also draw on a shared account, such as an API key's: each call is reserved there too.
 """
 
 from __future__ import annotations
@@ -29,18 +24,18 @@ from podium.core.request import Image, Request, ToolCall, ToolResult
 from podium.core.usage import NO_USAGE, Price, Usage
 
 DEFAULT_OUTPUT_TOKENS: Final = 8192
-"""The output a capped call may use where neither the request nor the worker says."""
+"""Output of a capped call where neither request nor worker sets a limit."""
 
-LEAST_OUTPUT_TOKENS: Final = 16
+MIN_OUTPUT_TOKENS: Final = 16
 """A call that could afford less output than this is not worth making."""
 
-BYTES_A_TOKEN: Final = 3
-TOKENS_AN_IMAGE: Final = 1600
+BYTES_PER_TOKEN: Final = 3
+TOKENS_PER_IMAGE: Final = 1600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The caps of a run. None is no cap. `depth` is how deep runs may nest (0: not at all)."""
+    """The caps of a run; None is no cap. `depth` is how deep runs may nest (0: not at all)."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -56,7 +51,7 @@ class Budget:
                 raise ConfigError(f"budget.{name} is {value}; a cap is a number from 0 up")
 
     def check(self, workers: Iterable[WorkerProfile]) -> None:
-        """Refuse a cap on money over workers whose price nobody knows."""
+        """Raise `ConfigError` for a cap on money where a worker's price is unknown."""
         if self.usd is None or self.allow_unpriced:
             return
         unpriced = [
@@ -68,8 +63,7 @@ class Budget:
             raise _unpriced(unpriced)
 
     def narrowed(self, caps: Mapping[str, float | None]) -> Budget:
-        """This budget with those caps, by their names, where they are lower than its own. None is
-        no cap, so nothing can be made wider."""
+        """Return this budget with the lower of its own and the given caps."""
         lower: dict[str, float] = {}
         for name, cap in caps.items():
             own = getattr(self, name)
@@ -80,7 +74,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has used so far, as its budget counts it."""
+    """What a run has used, as its budget counts it."""
 
     calls: int = 0
     tokens: int = 0
@@ -90,7 +84,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class CallReservation:
-    """A reservation for one call. `max_tokens` is the most output it may ask for, if capped."""
+    """What is reserved for one call. `max_tokens` caps its output, if set."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -101,55 +95,56 @@ _UNCAPPED: Final = CallReservation()
 
 
 class Remaining(NamedTuple):
-    """What is left of caps, besides what calls in flight hold. None is no cap."""
+    """What is left of caps after the reservations in flight. None is no cap."""
 
     tokens: int | None
     usd: float | None
 
 
 class Account(Protocol):
-    """What a run draws on besides its own budget, together with runs that it knows nothing of."""
+    """A budget that a run shares with other runs."""
 
     @property
     def left(self) -> Remaining:
-        """What this run may still hold."""
+        """What this run may still reserve."""
         ...
 
     @property
     def may_get_back(self) -> bool:
-        """Whether calls in flight, of any run, may be settled for less than they hold."""
+        """True if calls in flight, of any run, may free part of their reservation."""
         ...
 
     def exhausted(self, cap: str) -> BudgetExhausted:
-        """The error that says whose `tokens` or `usd` are spent."""
+        """Return the error that names the budget whose `tokens` or `usd` are spent."""
         ...
 
     def hold(self, hold: CallReservation) -> None:
-        """A call begins that may use so much."""
+        """Reserve for a call that begins."""
         ...
 
     def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
-        """That call has ended, and this is what it counts for."""
+        """Settle the reservation of a call that ended."""
         ...
 
     async def change(self) -> None:
-        """Wait until more may be left, or nothing can come back any more."""
+        """Wait until more may be left, or nothing can be freed any more."""
         ...
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes draw on it too, so that a hold must be secured."""
+        """True if other processes draw on it too, so that reservations must be confirmed."""
         ...
 
     async def secure(self) -> bool:
-        """Make sure of all that this run holds; False where others were faster, and what is left
-        is known anew. Raises `StoreError` where nobody can tell."""
+        """Confirm all reservations of this run; False if others were faster.
+
+        Raises `StoreError` where the account cannot be read.
+        """
         ...
 
 
 class Ledger:
-    """Keeps one budget for a whole tree of runs, and to the account that they draw on. Not
-    thread-safe: it lives on one event loop."""
+    """Enforces one budget, and a shared account, for a tree of runs. It lives on one event loop."""
 
     def __init__(
         self,
@@ -166,18 +161,18 @@ class Ledger:
         self._calls = spent.calls
         self._tokens = spent.tokens
         self._usd = spent.usd
-        self._held_tokens = 0
-        self._held_usd = 0.0
-        self._holds = 0
+        self._reserved_tokens = 0
+        self._reserved_usd = 0.0
+        self._reservations = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     def hold(
         self, profile: WorkerProfile, request: Request, share: int = 1
     ) -> CallReservation | None:
-        """Reserve one call, with the output cut down to one of `share` parts of what is left.
+        """Reserve one call, with output capped at one of `share` parts of what is left.
 
-        Returns None when the call could be afforded only after calls now in flight have been
-        settled for less than they hold: await `change` and try again.
+        None if calls in flight must be settled first: await `change` and try again. Raises
+        `BudgetExhausted`.
         """
         budget = self.budget
         if budget.calls is not None and self._calls >= budget.calls:
@@ -192,9 +187,9 @@ class Ledger:
         if hold is None:
             return None
         self._calls += 1
-        self._holds += 1
-        self._held_tokens += hold.tokens
-        self._held_usd += hold.usd
+        self._reservations += 1
+        self._reserved_tokens += hold.tokens
+        self._reserved_usd += hold.usd
         if account is not None:
             account.hold(hold)
         return hold
@@ -202,8 +197,7 @@ class Ledger:
     async def secured(
         self, hold: CallReservation | None, profile: WorkerProfile, request: Request, share: int = 1
     ) -> CallReservation:
-        """The hold, once it is certain with all who draw on the same account; for None, the one
-        that can be taken when what is missing has come back."""
+        """Return the reservation once it is confirmed, reserving again as long as it takes."""
         while True:
             if hold is None:
                 await self.change()
@@ -212,7 +206,7 @@ class Ledger:
             hold = self.hold(profile, request, share)
 
     async def is_certain(self, hold: CallReservation) -> bool:
-        """Whether the hold stands; it is given back where it does not."""
+        """True if the account confirms the reservation; otherwise it is released."""
         if self._account is None:
             return True
         certain = False
@@ -224,26 +218,26 @@ class Ledger:
         return certain
 
     def count(self) -> None:
-        """Count as a call what is none to a worker and costs nothing: the use of a tool."""
+        """Count a tool call: it counts as a call and costs nothing."""
         if self.budget.calls is not None and self._calls >= self.budget.calls:
             raise BudgetExhausted("calls", self.budget.calls)
         self._calls += 1
 
     def release(self, hold: CallReservation) -> None:
-        """Give a hold back whose call was never made."""
+        """Release the reservation of a call that was not made."""
         self._calls -= 1
         self.settle(hold, NO_USAGE, 0.0)
 
     def settle(self, hold: CallReservation, usage: Usage, cost: float | None) -> None:
-        """Replace a hold by what the call really used."""
+        """Replace a reservation by what the call used."""
         total = usage.total_tokens
         if hold is _UNCAPPED:
             self._tokens += total or 0
             self._usd += cost or 0.0
             return
-        self._holds -= 1
-        self._held_tokens -= hold.tokens
-        self._held_usd -= hold.usd
+        self._reservations -= 1
+        self._reserved_tokens -= hold.tokens
+        self._reserved_usd -= hold.usd
         tokens = hold.tokens if total is None else total
         usd = hold.usd if cost is None else cost
         self._tokens += tokens
@@ -256,9 +250,9 @@ class Ledger:
                 future.set_result(None)
 
     async def change(self) -> None:
-        """Wait until a hold has been settled."""
+        """Wait until a reservation was settled."""
         if self._account is not None:
-            await self._account.change()  # it hears of every hold of this ledger's too
+            await self._account.change()  # it sees every reservation of this ledger too
             return
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
@@ -266,21 +260,20 @@ class Ledger:
 
     @property
     def seconds_left(self) -> float | None:
-        """Wall time until the deadline, or None without one."""
+        """Seconds until the deadline, or None without one."""
         if self.budget.seconds is None:
             return None
         return max(0.0, self.budget.seconds - (self._clock() - self._started))
 
     @property
     def spent(self) -> Spent:
-        """What has been used so far; holds in flight are not in it."""
+        """What has been used, without the reservations in flight."""
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
     def _affordable(
         self, profile: WorkerProfile, request: Request, share: int
     ) -> CallReservation | None:
-        """The largest hold that fits: output is cut down to its share of what is left. None where
-        what is missing may come back."""
+        """Return the largest reservation that fits; None if calls in flight may free enough."""
         budget, account = self.budget, self._account
         price = profile.price
         if budget.usd is not None and price is None and not budget.allow_unpriced:
@@ -289,7 +282,7 @@ class Ledger:
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         outputs, missing = _affordable_output(self._left, price, inputs, wanted, share)
         if missing:
-            if self._holds:
+            if self._reservations:
                 return None
             raise BudgetExhausted(missing, getattr(budget, missing))
         if account is not None:
@@ -304,12 +297,12 @@ class Ledger:
     def _left(self) -> Remaining:
         tokens, usd = self.budget.tokens, self.budget.usd
         return Remaining(
-            None if tokens is None else tokens - self._tokens - self._held_tokens,
-            None if usd is None else usd - self._usd - self._held_usd,
+            None if tokens is None else tokens - self._tokens - self._reserved_tokens,
+            None if usd is None else usd - self._usd - self._reserved_usd,
         )
 
     def _usd_at_most(self, price: Price | None, inputs: int, outputs: int) -> float:
-        """What a call may cost, where anybody caps money."""
+        """Return the most a call may cost, where money is capped."""
         if price is None or (self.budget.usd is None and self._account is None):
             return 0.0
         return (inputs * price.highest_input + outputs * price.highest_output) / 1_000_000
@@ -318,9 +311,8 @@ class Ledger:
 def _affordable_output(
     left: Remaining, price: Price | None, inputs: int, wanted: int, share: int
 ) -> tuple[int, str]:
-    """How much of the output that is wanted can be paid from what is left, and the cap that leaves
-    too little for a call to be worth making, or nothing."""
-    least = min(wanted, LEAST_OUTPUT_TOKENS)
+    """Return how much output is affordable, and the cap that leaves too little, if any."""
+    least = min(wanted, MIN_OUTPUT_TOKENS)
     outputs = wanted
     if left.tokens is not None:
         tokens = left.tokens - inputs
@@ -339,34 +331,33 @@ def _affordable_output(
 
 def _unpriced(names: list[str]) -> ConfigError:
     return ConfigError(
-        f"the budget caps money, but no price is known for {', '.join(names)}; "
+        f"the budget caps money, but no price is known for {', '.join(dict.fromkeys(names))}; "
         f"set a price, drop the worker, or set budget.allow_unpriced = true"
     )
 
 
 def estimate_input_tokens(request: Request) -> int:
-    """Roughly how many tokens the request is, on the high side: words, pictures and tools."""
+    """Estimate the request's tokens, on the high side: text, images and tools."""
     tokens = 1
     for message in request.messages:
         for part in message.parts:
             if isinstance(part, Image):
-                tokens += TOKENS_AN_IMAGE
+                tokens += TOKENS_PER_IMAGE
             else:
                 tokens += _tokens_of(part.arguments if isinstance(part, ToolCall) else part.text)
             if isinstance(part, ToolResult):
-                tokens += TOKENS_AN_IMAGE * len(part.images)
+                tokens += TOKENS_PER_IMAGE * len(part.images)
     for tool in request.tools:
         tokens += _tokens_of(json.dumps([tool.name, tool.description, dict(tool.parameters)]))
     return tokens
 
 
 def _tokens_of(text: str) -> int:
-    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_A_TOKEN)
+    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
 
 
 def cap_output(request: Request, profile: WorkerProfile, hold: CallReservation) -> Request:
-    """The request with its output cut down to what the hold, the worker's limit and its window
-    allow."""
+    """Cap the request's output by the reservation, the worker's limit and its window."""
     limits = profile.limits
     if hold.max_tokens is None and limits.max_output_tokens is None:
         return request
@@ -374,5 +365,5 @@ def cap_output(request: Request, profile: WorkerProfile, hold: CallReservation) 
     most = min(cap for cap in caps if cap is not None)
     if limits.context_window is not None:
         room = limits.context_window - estimate_input_tokens(request)
-        most = min(most, max(room, LEAST_OUTPUT_TOKENS))
+        most = min(most, max(room, MIN_OUTPUT_TOKENS))
     return request if most == request.max_tokens else replace(request, max_tokens=most)

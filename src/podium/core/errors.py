@@ -1,35 +1,34 @@
-"""Every error that Podium raises on purpose, grouped by who must act.
+"""Every error of Podium, in families by who must act.
 
     PodiumError
-    ├── UsageError            the person calling Podium must change something
-    │   ├── ConfigError           a setting, a key or a file is wrong or missing
-    │   ├── UnknownWorker         a name that is not in the pool
-    │   ├── NotFound              no run with that id
-    │   └── Conflict              somebody else is at work on that run
-    │       └── TakenOver             the run was this process's, and another has taken it over
-    ├── PlanError             the conductor (or whoever wrote the plan) must change it
-    │   ├── MalformedPlan         the text is not a plan; names the list and the reason
-    │   └── InvalidWorkflow       it is a plan, but not one that can be carried out
-    ├── WorkerError           a worker, or the provider behind it, must act
-    │   ├── AuthenticationFailed  the provider does not accept the key
-    │   ├── RequestRefused        the provider will not serve this request as it is
-    │   │   └── PromptTooLong         it does not fit into the model's window
-    │   ├── RateLimited           too many requests; may say when to come back
-    │   ├── Unavailable           unreachable, overloaded or broken off
-    │   │   └── CircuitOpen           not called for a while, for it has failed too often
-    │   ├── TimedOut              no reply within the worker's time limit
-    │   ├── BadReply              a reply that cannot be understood or is too large
-    │   └── WorkerCrashed         the worker's own code raised something else
-    ├── BudgetExhausted       whoever set the budget must raise it; names the cap
-    ├── GuardrailBlocked      a guardrail let something not pass; says where and why
-    │   └── ReplanDemanded        it wants the round planned again
-    └── StoreError            whoever runs the machine must act (disk full, locked, too new)
-        ├── BudgetUnseen          what is left of a shared budget cannot be looked up
-        └── UnreadableRun         a run on record that this Podium does not understand
+    ├── UsageError               the caller must change something
+    │   ├── ConfigError              a setting, a key or a file is wrong or missing
+    │   ├── UnknownWorker            a worker that is not in the pool
+    │   ├── NotFound                 no run with that id
+    │   └── Conflict                 another process works on that run
+    │       └── RunTakenOver             another process took over a run of this one
+    ├── PlanError                the author of the plan, mostly the conductor, must change it
+    │   ├── MalformedPlan            the text is not a plan; names the list and the reason
+    │   └── InvalidWorkflow          a plan that cannot be executed
+    ├── WorkerError              the worker or its provider must act
+    │   ├── AuthenticationFailed     the provider rejects the API key
+    │   ├── RequestRefused           the provider rejects this request
+    │   │   └── PromptTooLong            it exceeds the model's context window
+    │   ├── RateLimited              too many requests
+    │   ├── Unavailable              unreachable, overloaded or broken off
+    │   │   └── CircuitOpen              not called for a while after too many failures
+    │   ├── TimedOut                 no reply within the worker's time limit
+    │   ├── BadReply                 a reply that is malformed or too large
+    │   └── WorkerCrashed            the worker's own code raised something else
+    ├── BudgetExhausted          the owner of the budget must raise it; names the cap
+    ├── GuardrailBlocked         the asker or the guardrail's author must act
+    │   └── ReplanRequested          a guardrail wants the round planned again
+    └── StoreError               the operator must act: disk full, locked, newer version
+        ├── BudgetUnavailable        a shared budget cannot be read
+        └── UnreadableRun            a stored run is damaged or of a newer version
 
-A message says what was expected, what came, and what to do; where an optional part is missing,
-`install_command` says how to get it. Nothing here knows about HTTP,
-databases or terminals; the edges translate into this tree and out of it.
+A message says what happened, what was expected and what to do. Nothing here knows HTTP, databases
+or terminals; the edges translate into this tree and out of it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class PodiumError(Exception):
 
 
 class UsageError(PodiumError):
-    """The person calling Podium must change something."""
+    """The caller must change something."""
 
 
 class ConfigError(UsageError):
@@ -52,7 +51,7 @@ class ConfigError(UsageError):
 
 
 class UnknownWorker(UsageError):
-    """A worker was named that is not in the pool."""
+    """A worker that is not in the pool."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no worker named {name!r} in the pool; it has {', '.join(known)}")
@@ -61,16 +60,15 @@ class UnknownWorker(UsageError):
 
 
 class NotFound(UsageError):
-    """Something was asked for by an id that the store does not hold."""
+    """The store has nothing with that id."""
 
 
 class Conflict(UsageError):
-    """A run cannot be taken up or deleted now, for somebody else is at work on it."""
+    """Another process works on the run, so it cannot be resumed or deleted now."""
 
 
 class RunTakenOver(Conflict):
-    """A run was performed here until another process took it over, for this one was silent for
-    too long. Nothing more is written of it here."""
+    """Another process took the run over after a missed heartbeat; this one writes no more of it."""
 
 
 class PlanError(PodiumError):
@@ -87,16 +85,18 @@ class MalformedPlan(PlanError):
 
 
 class InvalidWorkflow(PlanError):
-    """The plan was understood, but no engine could carry it out."""
+    """The plan was parsed, but cannot be executed."""
 
 
 class WorkerError(PodiumError):
     """A call to a worker failed.
 
-    `retryable` says whether the same request may succeed later; `retry_after` is the wait in
-    seconds that the provider asked for, where it did; `billed` is False when the provider
-    certainly charged nothing (it refused before working), so the usage is zero, not unknown.
-    Each kind has its usual values, which whoever raises it may know better.
+    Each kind has default values; the raising code may know better.
+
+    Attributes:
+        retryable: The same request may succeed later.
+        retry_after: Seconds to wait, where the provider asked for it.
+        billed: False if the provider certainly charged nothing; usage is then zero, not unknown.
     """
 
     retryable = False
@@ -119,15 +119,15 @@ class WorkerError(PodiumError):
 
 
 class AuthenticationFailed(WorkerError):
-    """The provider does not accept the key."""
+    """The provider rejects the API key."""
 
 
 class RequestRefused(WorkerError):
-    """The provider will not serve this request as it is: too long, not allowed, not supported."""
+    """The provider rejects this request: too long, not allowed, not supported."""
 
 
 class PromptTooLong(RequestRefused):
-    """What is asked does not fit into the model's window; whoever asks must shorten it."""
+    """The prompt exceeds the model's context window; the asker must shorten it."""
 
 
 class RateLimited(WorkerError):
@@ -143,8 +143,7 @@ class Unavailable(WorkerError):
 
 
 class CircuitOpen(Unavailable):
-    """The worker has failed too often of late, so it was not called; `retry_after` is when it may
-    be again."""
+    """Not called, after too many recent failures; `retry_after` is when the circuit may close."""
 
 
 class TimedOut(WorkerError):
@@ -155,7 +154,7 @@ class TimedOut(WorkerError):
 
 
 class BadReply(WorkerError):
-    """The worker answered, but with something that is not a reply, or far too much of it."""
+    """A reply that is malformed or far too large."""
 
     retryable = True
     billed = True
@@ -168,19 +167,17 @@ class WorkerCrashed(WorkerError):
 
 
 class BudgetExhausted(PodiumError):
-    """A cap of the run's budget was reached, or of whatever else it draws on. `cap` is calls,
-    tokens, usd, seconds or depth."""
+    """A cap was reached. `cap` is calls, tokens, usd, seconds or depth."""
 
     def __init__(self, cap: str, limit: float, whose: str = "the run's budget") -> None:
-        shown = f"${limit:g}" if cap == "usd" else f"{limit:g}"
+        shown = format_usd(limit) if cap == "usd" else f"{limit:g}"
         super().__init__(f"{whose} is spent: {cap} is capped at {shown}")
         self.cap = cap
         self.limit = limit
 
 
 class GuardrailBlocked(PodiumError):
-    """A guardrail did not let a question, a reply or an answer through. Whoever asked must ask
-    something else, or whoever set the guardrail must change it."""
+    """A guardrail blocked a question, a reply or an answer, its `stage`."""
 
     def __init__(self, guardrail: str, stage: str, reason: str) -> None:
         super().__init__(f"the guardrail {guardrail!r} blocked the {stage}: {reason}")
@@ -190,25 +187,28 @@ class GuardrailBlocked(PodiumError):
 
 
 class ReplanRequested(GuardrailBlocked):
-    """A guardrail wants the round planned again, with its reason told to the conductor."""
+    """A guardrail wants the round planned again; the conductor gets its reason."""
 
 
 class StoreError(PodiumError):
-    """The store cannot read or write: disk full, locked, or made by a newer Podium."""
+    """The store cannot read or write: disk full, locked, or written by a newer Podium."""
 
 
 class BudgetUnavailable(StoreError):
-    """What is left of a budget that several processes share cannot be looked up, so nothing more
-    is spent. Whoever asked may try again; whoever runs the database must act."""
+    """A shared budget cannot be read, so nothing more is spent. The caller may retry."""
 
 
 class UnreadableRun(StoreError):
-    """One run on record is damaged, or was written by a newer Podium. Others may be well."""
+    """One stored run is damaged or was written by a newer Podium; others may be readable."""
+
+
+def format_usd(amount: float) -> str:
+    """Format US dollars without an exponent: $0.5, $0.0000001."""
+    return "$" + (f"{amount:.12f}".rstrip("0").rstrip(".") or "0")
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an optional part, for a message: into the Python that runs, and
-    from the clone where this is one."""
+    """Return the pip command that installs an extra into this Python, from a clone if it is one."""
     clone = Path(__file__).parents[3]
     is_clone = (clone / "pyproject.toml").is_file()
     package = f"-e '{clone}[{extra}]'" if is_clone else f"'podium-conductor[{extra}]'"

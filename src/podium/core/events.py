@@ -1,8 +1,7 @@
-"""What happens during a run, as it happens.
+"""The events of a run, as they happen.
 
-The engine's event stream is the only way to watch a run: the command line, the server and the
-tests all read the same events. A nested run's events come through its parent's stream, under
-its own `run_id`.
+Command line, server and tests all watch runs through these. A nested run's events come through its
+parent's stream, under its own `run_id`.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from podium.core.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run began or was resumed. `parent` is the run it is nested in, and that run's step.
-    `restore` puts back what guardrails took out of the question: it is for whoever asked, and for
-    nobody else who watches."""
+    """A run started or was resumed.
+
+    `parent` is the enclosing run and its step. `restore` puts redacted values back into a text; it
+    is for the asker alone.
+    """
 
     run: Run
     parent: tuple[str, int] | None = None
@@ -27,7 +28,7 @@ class RunStarted:
 
     @property
     def run_id(self) -> str:
-        """The run that began."""
+        """The run's id."""
         return self.run.id
 
 
@@ -40,13 +41,13 @@ class Planned:
 
     @property
     def workflow(self) -> Workflow | None:
-        """What will be carried out."""
+        """The workflow to execute."""
         return self.round.workflow
 
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step's inputs are done and its worker is being asked. `prompt` is what it receives."""
+    """A step's inputs are done and its worker is asked with this prompt."""
 
     run_id: str
     round: int
@@ -59,9 +60,8 @@ class StepStarted:
 class StepRetried:
     """A call failed and will be made again, perhaps by the fallback `worker`.
 
-    `kept` is how many characters of the step's reply were told as deltas already. They stand:
-    the next call is asked to go on after them, so its deltas are never a repetition. What was
-    told of its thinking is void.
+    `kept` is how many characters of the reply were already sent as deltas. They stand: the next
+    call continues after them. Thinking sent so far is void.
     """
 
     run_id: str
@@ -75,11 +75,10 @@ class StepRetried:
 
 @dataclass(frozen=True, slots=True)
 class StepDelta:
-    """A piece of the final step's reply, or of its thinking, as the worker produces it.
+    """A piece of the final step's reply, or of its thinking.
 
-    Where the reply must fit a schema, it comes as one piece once it does. Words that the worker
-    says before it uses tools are pieces too. A later round, if there is one, has a final step and
-    a reply of its own.
+    A reply that must fit a schema comes as one piece. Text before tool calls comes as pieces too.
+    Every round has its own final step and reply.
     """
 
     run_id: str
@@ -91,8 +90,7 @@ class StepDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolUsed:
-    """A tool of Podium's own was carried out inside a step. Tools of the client are not: a step
-    that calls them ends as waiting."""
+    """One of Podium's own tools was called inside a step."""
 
     run_id: str
     round: int
@@ -103,8 +101,7 @@ class ToolUsed:
 
 @dataclass(frozen=True, slots=True)
 class GuardrailActed:
-    """A guardrail did something: it redacted, blocked, noted, asked a verifier, or demanded another
-    plan. What was done to the question stands on the run as it begins."""
+    """A guardrail checked a reply or an answer; checks of the question are on `RunStarted.run`."""
 
     run_id: str
     check: GuardrailCheck
@@ -112,8 +109,7 @@ class GuardrailActed:
 
 @dataclass(frozen=True, slots=True)
 class StepNoted:
-    """A step, or the run nested in it, has got further. `step` is what a resume would go on from,
-    should the process end now; the step itself goes on."""
+    """A running step, or the run nested in it, made progress that a resume would continue from."""
 
     run_id: str
     step: StepRecord
@@ -121,7 +117,7 @@ class StepNoted:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A step ended: done, failed, skipped or cancelled; or it waits for the results of tools."""
+    """A step ended: done, failed, skipped or cancelled; or it waits for tool results."""
 
     run_id: str
     step: StepRecord
@@ -137,13 +133,13 @@ class RoundDone:
 
 @dataclass(frozen=True, slots=True)
 class RunDone:
-    """The run ended and is complete now; or it waits, and can be resumed."""
+    """The run ended, or waits and can be resumed."""
 
     run: Run
 
     @property
     def run_id(self) -> str:
-        """The run that ended."""
+        """The run's id."""
         return self.run.id
 
 
@@ -162,4 +158,4 @@ Event = (
 )
 
 Emit = Callable[[Event], None]
-"""Where events go. It must return at once: whoever needs to wait keeps a queue."""
+"""Takes events. It must return at once: a slow listener keeps a queue."""

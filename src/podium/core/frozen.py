@@ -1,10 +1,8 @@
-"""Frozen dataclasses that are quick to build.
+"""A faster `__init__` for frozen dataclasses.
 
-A frozen dataclass sets each field through `object.__setattr__`, at about 60 ns a field. The
-engine builds three wide values for every step, and that was a quarter of its time. `fast_init`
-gives such a class an `__init__` that fills the fields while the instance is of an unfrozen twin
-class with the same layout, and then makes it what it is. Nothing else about the class changes:
-it is as frozen, comparable and hashable as before.
+A frozen dataclass sets each field through `object.__setattr__`, at about 60 ns a field, which was a
+quarter of the engine's time. `fast_init` fills the fields of an unfrozen twin class with the same
+layout and then changes the instance's class back. Nothing else changes.
 """
 
 from __future__ import annotations

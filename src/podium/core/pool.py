@@ -1,7 +1,7 @@
 """The pool: the ordered workers that a conductor may call, as data.
 
-A profile says everything that a conductor may read and an engine must respect about a worker.
-How to reach the worker is `podium.providers`; this module only describes.
+A profile is all that a conductor may read and an engine must respect about a worker. How to reach
+a worker is `podium.workers`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from podium.core.errors import ConfigError, UnknownWorker, UsageError
 from podium.core.usage import Price
 
 Capability = Literal["vision", "tools", "json", "long_context", "reasoning", "sampling", "prefill"]
-"""What a worker can do. `sampling` means that it accepts temperature and the like, and
-`prefill` that it continues a reply which Podium began."""
+"""`sampling`: it accepts temperature, top_p and seed. `prefill`: it continues a given reply."""
 
 CAPABILITIES: Final[tuple[Capability, ...]] = (
     "vision",
@@ -28,12 +27,12 @@ CAPABILITIES: Final[tuple[Capability, ...]] = (
 )
 
 CONDUCTOR_PROVIDER: Final = "podium"
-"""The provider of a worker that is a conductor itself: its steps are nested runs."""
+"""The provider of a worker that is a conductor: its steps are nested runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a worker can take. None means no limit that we know of."""
+    """The limits of a worker; None is unknown or none."""
 
     concurrency: int | None = None
     requests_per_minute: int | None = None
@@ -45,10 +44,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProfile:
-    """Who a worker is.
+    """A worker as data.
 
-    `description` is the one line by which a conductor chooses; `fallback` names the worker
-    that takes over a step when this one fails.
+    `description` is the line by which a conductor chooses; `fallback` names the worker that takes
+    over a step when this one fails.
     """
 
     name: str
@@ -63,11 +62,10 @@ class WorkerProfile:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Profiles in order; a worker's id in a plan is its place here.
+    """Profiles in order; a worker's id in a plan is its index here.
 
-    `share_question` is False when workers see only what their subtask says, never the question
-    itself (small specialists need that). `mask_names` hides names from the conductor, which
-    then chooses by description alone, as in the paper.
+    With `share_question` False, workers see only their subtask, not the question (for small
+    specialists). `mask_names` hides names from the conductor, as in the paper.
     """
 
     workers: tuple[WorkerProfile, ...]
@@ -110,14 +108,13 @@ class Pool:
         return tuple(worker.name for worker in self.workers)
 
     def index(self, name: str) -> int:
-        """The id by which plans call that worker."""
+        """Return the worker's id in plans."""
         return self.workers.index(self[name])
 
     def without(self, excluded: Collection[str]) -> Pool:
-        """This pool less the workers whose name or provider is excluded.
+        """Return this pool without workers whose name or provider is excluded.
 
-        A fallback onto an excluded worker is dropped with it, so that an exclusion holds for
-        every call of a run.
+        Fallbacks to them are dropped too, so that an exclusion holds for every call.
         """
         kept = [
             worker
@@ -137,10 +134,9 @@ class Pool:
 
     @property
     def best(self) -> WorkerProfile:
-        """The worker to trust with a whole question when there is no plan.
+        """The worker for a whole question without a plan: the most expensive one.
 
-        Price is the only measure of strength that every pool carries; among equals, and where
-        prices are unknown, the pool's order decides.
+        Price is the only measure of strength that every pool has; then the pool's order decides.
         """
         candidates = [worker for worker in self.workers if worker.provider != CONDUCTOR_PROVIDER]
         return max(
@@ -150,7 +146,7 @@ class Pool:
 
     @property
     def cheapest(self) -> WorkerProfile:
-        """The worker that answers for the least money; unknown prices come last."""
+        """The worker with the lowest price; unknown prices come last."""
         candidates = [worker for worker in self.workers if worker.provider != CONDUCTOR_PROVIDER]
         return min(
             candidates or self.workers,
@@ -159,22 +155,22 @@ class Pool:
 
 
 MCP_PREFIX: Final = "mcp:"
-"""What the name of a server of tools begins with."""
+"""Prefix of MCP servers in exclusions."""
 
 
 def excludable_names(
     profiles: Iterable[WorkerProfile], servers: Iterable[str] = ()
 ) -> frozenset[str]:
-    """Every name that can be excluded, where these may work and those have tools."""
+    """Return every name that a run can exclude: workers, providers and MCP servers."""
     names = {name for profile in profiles for name in (profile.name, profile.provider)}
     return frozenset(names - {""}) | {f"{MCP_PREFIX}{server}" for server in servers}
 
 
 def check_excluded(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
-    """The names; raises `ConfigError` for one that nobody has."""
+    """Return the names; raise `ConfigError` for an unknown one."""
     for name in sorted(names - known):
         raise ConfigError(
-            f"{name[:80]!r} is to be excluded, but no worker, provider or server of tools is "
-            f"called so; there is {', '.join(sorted(known))}"
+            f"cannot exclude {name[:80]!r}: no worker, provider or MCP server has that name; "
+            f"there is {', '.join(sorted(known))}"
         )
     return names

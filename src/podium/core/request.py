@@ -1,7 +1,6 @@
-"""One request and one reply: what passes between Podium and any worker.
+"""The request to a worker and its reply.
 
-Every vendor's dialect is translated into these types at the edge and out of them again, so that
-nothing inside Podium knows a wire format.
+Vendors' wire formats are translated into these types at the edge and out of them again.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ Finish = Literal["stop", "length", "tool", "refused"]
 
 Detail = Literal["", "auto", "low", "high", "original"]
 CacheTime = Literal["", "5m", "1h"]
-"""How long a provider is asked to keep a prompt; empty where it is not asked to."""
+"""How long a provider shall cache the prompt; empty to not ask for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words. `kind` tells the parts of a message apart in JSON."""
+    """A text. `kind` tells the parts of a message apart in JSON."""
 
     text: str
     kind: Literal["text"] = "text"
@@ -32,8 +31,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture: either its bytes in base64 with their media type, or an address. `detail` says how
-    closely OpenAI's models are to look; other vendors have nothing of the kind."""
+    """An image: base64 data with its media type, or a URL. `detail` is OpenAI's resolution."""
 
     media_type: str = ""
     data: str = ""
@@ -44,7 +42,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A worker asks for a tool; `arguments` is the JSON text that it wrote."""
+    """A worker's call of a tool; `arguments` is JSON as the worker wrote it."""
 
     id: str
     name: str
@@ -54,7 +52,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answered to the call with that id, in words and pictures."""
+    """A tool's result for the call with that id."""
 
     call_id: str
     text: str
@@ -65,8 +63,11 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A worker's reasoning. `opaque` is the provider's own state (a signature, an encrypted
-    block): it is handed back only to the model that made it, and to nobody else."""
+    """A worker's reasoning.
+
+    `opaque` is the provider's state (a signature, an encrypted block); it goes back only to the
+    model that made it.
+    """
 
     text: str
     opaque: str = ""
@@ -86,34 +87,34 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The words of the turn, without pictures, tools and thinking."""
+        """The text of the turn, without images, tools and thinking."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 def system(text: str) -> Message:
-    """A system message of plain words."""
+    """Make a system message."""
     return Message("system", (Text(text),))
 
 
 def user(text: str) -> Message:
-    """A user message of plain words."""
+    """Make a user message."""
     return Message("user", (Text(text),))
 
 
 def assistant(text: str) -> Message:
-    """An assistant message of plain words."""
+    """Make an assistant message."""
     return Message("assistant", (Text(text),))
 
 
 def images_in(messages: Sequence[Message]) -> tuple[Image, ...]:
-    """Every picture of a conversation, those that tools showed included."""
+    """Return every image of a conversation, those in tool results included."""
     parts = [part for message in messages for part in message.parts]
     shown = (image for part in parts if isinstance(part, ToolResult) for image in part.images)
     return (*(part for part in parts if isinstance(part, Image)), *shown)
 
 
 def unanswered_calls(turns: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls of the last assistant turn that no result after it answers."""
+    """Return the calls of the last assistant turn that have no result."""
     answered: set[str] = set()
     for message in reversed(turns):
         if message.role == "assistant":
@@ -136,16 +137,12 @@ class Tool:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything a worker is asked. A field left at its default is not sent to the provider.
+    """A request. A field left at its default is not sent to the provider.
 
-    `prefill` is how the reply must begin (only sent where the provider can continue a reply;
-    the reply's text then starts with it). `schema` is a JSON Schema that the reply must fit;
-    `grammar` is a GBNF grammar, which only local models can follow. `effort` is how hard to think,
-    and `thinking_tokens` the most to spend on that, for providers that take a number. Without
-    `parallel_tools`, a reply is to call one tool at most, of which providers are told that can be.
-    `cache_key` and `cache_time` are hints at the provider's cache of prompts: by which key those
-    that begin alike are found, and how long this one is worth keeping. They go to providers that
-    know them, and no reply depends on them.
+    `prefill` is the start of the reply, for providers that can continue one; the reply's text
+    includes it. `schema` is a JSON Schema for the reply; `grammar` is GBNF, for local models.
+    `effort` and `thinking_tokens` bound the reasoning. Without `parallel_tools` a reply calls one
+    tool at most. `cache_key` and `cache_time` are hints for the provider's prompt cache.
     """
 
     messages: tuple[Message, ...]
@@ -167,14 +164,13 @@ class Request:
 
     @property
     def text(self) -> str:
-        """All words of the request, for measuring its length."""
+        """All text of the request, for measuring its length."""
         return "".join(message.text for message in self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a worker answered, and what the provider says it used. `stop_sequence` is the one that
-    ended it, where the provider tells; the text is without it."""
+    """A worker's reply and its usage. `stop_sequence` ended it, where the provider reports one."""
 
     text: str
     usage: Usage = UNKNOWN_USAGE
@@ -185,13 +181,13 @@ class Reply:
     stop_sequence: str = ""
 
     def with_first_call(self) -> Reply:
-        """The reply with the first of its tool calls alone."""
+        """Return the reply with only its first tool call."""
         return replace(self, tool_calls=self.tool_calls[:1]) if self.tool_calls[1:] else self
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply as it is produced: words of the answer, or words of thinking."""
+    """A streamed piece of a reply: text or thinking."""
 
     text: str
     kind: Literal["text", "thinking"] = "text"
@@ -199,13 +195,11 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOptions:
-    """What the client demands of the answer, whoever gives it: its form and length, how it is
-    sampled, and the tools that may be used on the way. A field left at its default demands
-    nothing. Each means what it means in a `Request`.
+    """What the client demands of the answer: format, length, sampling and tools.
 
-    Without `parallel_tools`, every reply calls one tool at a time: of several calls, the first
-    goes on and the others are as if they had not been made, so that the worker may make them when
-    it has the first result. Steps that run at once may still call one each."""
+    Fields mean what they mean in a `Request`. Without `parallel_tools`, only the first of several
+    tool calls of a reply is made; concurrent steps may still call one each.
+    """
 
     max_tokens: int | None = None
     temperature: float | None = None

@@ -1,9 +1,8 @@
-"""What a question demands of workers, and a workflow fitted to it.
+"""The capabilities that a question needs, and workflows fitted to them.
 
-Terms and images need capabilities: a schema needs a worker that writes JSON to order, an image one
-that can see. Where a plan gives its final step to a worker that lacks what is needed, another
-takes the step over, and the round says so. What no worker of the pool can do is refused before
-anything is asked.
+A schema needs a worker that writes JSON to order, an image one with vision. Where a plan gives its
+final step to a worker that lacks a capability, another takes it over, with a warning. What no
+worker of the pool can do is rejected before any call.
 """
 
 from __future__ import annotations
@@ -27,43 +26,40 @@ _WORDS: Final[dict[Capability, str]] = {
 
 
 def answer_capabilities(response_options: ResponseOptions) -> Capabilities:
-    """What whoever gives the answer must be able to do.
+    """Return what the final step's worker must be able to do.
 
-    A temperature or top_p of 1 is how every model samples that is not told otherwise.
+    A temperature or top_p of 1 is every model's default, and needs nothing.
     """
-    needs: set[Capability] = set()
+    needed: set[Capability] = set()
     if response_options.schema is not None:
-        needs.add("json")
-    told = {response_options.temperature, response_options.top_p} - {
-        None,
-        1,
-    } or response_options.seed is not None
-    if told:
-        needs.add("sampling")
+        needed.add("json")
+    sampling = {response_options.temperature, response_options.top_p} - {None, 1}
+    if sampling or response_options.seed is not None:
+        needed.add("sampling")
     if _forces_a_tool(response_options):
-        needs.add("tools")
-    return frozenset(needs)
+        needed.add("tools")
+    return frozenset(needed)
 
 
 def sole_worker_capabilities(
     response_options: ResponseOptions, images: tuple[Image, ...]
 ) -> Capabilities:
-    """What a worker must be able to do that answers all alone."""
-    needs = set(answer_capabilities(response_options))
+    """Return what a worker must be able to do that answers alone."""
+    needed = set(answer_capabilities(response_options))
     if has_callable_tools(response_options):
-        needs.add("tools")
+        needed.add("tools")
     if images:
-        needs.add("vision")
-    return frozenset(needs)
+        needed.add("vision")
+    return frozenset(needed)
 
 
 def has_callable_tools(response_options: ResponseOptions) -> bool:
-    """Whether the client's tools may be called."""
+    """True if the client's tools may be called."""
     return bool(response_options.tools) and response_options.tool_choice != "none"
 
 
 def intermediate_options(response_options: ResponseOptions) -> ResponseOptions:
-    """What of the terms holds for a step that does not give the answer."""
+    """Return the options that also apply to steps before the final one."""
     if response_options is DEFAULT_RESPONSE_OPTIONS:
         return response_options
     return ResponseOptions(
@@ -79,23 +75,22 @@ def _forces_a_tool(response_options: ResponseOptions) -> bool:
     return bool(response_options.tools) and response_options.tool_choice not in ("", "auto", "none")
 
 
-def describe_capabilities(needs: Capabilities) -> str:
-    """What is needed, to stand after `cannot`."""
-    return " or ".join(_WORDS[need] for need in sorted(needs))
+def describe_capabilities(needed: Capabilities) -> str:
+    """Describe capabilities, to follow "cannot"."""
+    return " or ".join(_WORDS[need] for need in sorted(needed))
 
 
-def is_capable(worker: WorkerProfile, needs: Capabilities, pool: Pool) -> bool:
-    """Whether the worker has all that is needed. A conductor can do what a worker can whom it
-    may lead."""
+def is_capable(worker: WorkerProfile, needed: Capabilities, pool: Pool) -> bool:
+    """True if the worker has the capabilities; a conductor has those of any of its workers."""
     if worker.provider == CONDUCTOR_PROVIDER:
         return any(
-            needs <= other.capabilities for other in pool if other.provider != CONDUCTOR_PROVIDER
+            needed <= other.capabilities for other in pool if other.provider != CONDUCTOR_PROVIDER
         )
-    return needs <= worker.capabilities
+    return needed <= worker.capabilities
 
 
 def check_response_options(response_options: ResponseOptions) -> None:
-    """Raise `UsageError` for terms that contradict themselves."""
+    """Raise `UsageError` for options that contradict themselves."""
     names = [tool.name for tool in response_options.tools]
     for name in names:
         if not name or name in TOOL_CHOICES:
@@ -106,8 +101,7 @@ def check_response_options(response_options: ResponseOptions) -> None:
         there_is = ", ".join(names) or "none"
         raise UsageError(
             f"tool_choice is {response_options.tool_choice!r}; it is auto, none, required or the "
-            f"name of a "
-            f"tool, and of these there is {there_is}"
+            f"name of a tool, and of these there is {there_is}"
         )
     if response_options.tool_choice not in ("", "auto", "none") and not names:
         raise UsageError(f"tool_choice is {response_options.tool_choice!r}, but there are no tools")
@@ -128,49 +122,48 @@ def check_pool(pool: Pool, response_options: ResponseOptions, images: tuple[Imag
 def fit_workflow(
     workflow: Workflow, pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]
 ) -> tuple[Workflow, tuple[str, ...]]:
-    """The workflow, with its final step given to a worker that can do what is needed, and what
-    was changed in words.
+    """Return the workflow with a capable worker for its final step, and a warning if changed.
 
-    The final worker must be able to do what the answer needs; that somebody sees the images, and
-    that somebody can call the tools, is enough. `PlanError` where no one worker can do it all.
+    For images and tools one capable worker in the workflow is enough. Raises `PlanError` if no
+    worker can do all that the answer needs.
     """
     workers = [pool[step.worker] for step in workflow.steps]
-    needs = set(answer_capabilities(response_options))
+    needed = set(answer_capabilities(response_options))
     for need, is_there in (
         ("vision", bool(images)),
         ("tools", has_callable_tools(response_options)),
     ):
         wanted: Capabilities = frozenset((need,))  # type: ignore[arg-type]
         if is_there and not any(is_capable(worker, wanted, pool) for worker in workers):
-            needs |= wanted
+            needed |= wanted
     final = workers[-1]
-    if not needs or is_capable(final, frozenset(needs), pool):
+    if not needed or is_capable(final, frozenset(needed), pool):
         return workflow, ()
     missing = describe_capabilities(
-        frozenset(need for need in needs if not is_capable(final, frozenset((need,)), pool))
+        frozenset(need for need in needed if not is_capable(final, frozenset((need,)), pool))
     )
-    substitute = _substitute(final, frozenset(needs), pool)
+    substitute = _substitute(final, frozenset(needed), pool)
     if substitute is None:
         raise PlanError(
             f"{final.name} gives the answer but cannot {missing or 'do all that is needed'}, and "
             f"no worker of the pool can do that and all else that the answer needs"
         )
     last = replace(workflow.steps[-1], worker=substitute.name)
-    said = f"{final.name} cannot {missing}, so {substitute.name} answers in its place"
-    return Workflow((*workflow.steps[:-1], last)), (said,)
+    warning = f"{final.name} cannot {missing}, so {substitute.name} answers in its place"
+    return Workflow((*workflow.steps[:-1], last)), (warning,)
 
 
-def _substitute(worker: WorkerProfile, needs: Capabilities, pool: Pool) -> WorkerProfile | None:
-    """Who takes over: the first of the worker's named substitutes that can, else the best one."""
+def _substitute(worker: WorkerProfile, needed: Capabilities, pool: Pool) -> WorkerProfile | None:
+    """Return the worker's first capable fallback, else the best capable worker."""
     tried = [worker.name]
     while worker.fallback is not None and worker.fallback not in tried:
         worker = pool[worker.fallback]
         tried.append(worker.name)
-        if is_capable(worker, needs, pool):
+        if is_capable(worker, needed, pool):
             return worker
     able = tuple(
         replace(other, fallback=None)
         for other in pool
-        if other.provider != CONDUCTOR_PROVIDER and is_capable(other, needs, pool)
+        if other.provider != CONDUCTOR_PROVIDER and is_capable(other, needed, pool)
     )
     return pool[Pool(able).best.name] if able else None

@@ -1,5 +1,4 @@
-"""When a failed call is made again, when a worker that fails is left alone, and when another is
-asked beside one that takes long."""
+"""Policies of calls: retries, circuit breakers and hedges."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """At most `attempts` calls to one worker, with waits that double and are jittered.
+    """At most `attempts` calls to one worker, with jittered exponential backoff.
 
-    A wait that the provider asked for is honoured as it is, unless it is longer than
-    `longest_requested_wait`: then the worker counts as failed and its fallback has its turn.
+    A wait that the provider asks for is honoured up to `longest_requested_wait`; beyond it the
+    worker counts as failed.
     """
 
     attempts: int = 4
@@ -27,7 +26,7 @@ class RetryPolicy:
     jitter: Callable[[], float] = random.random
 
     def wait_before(self, attempt: int, error: WorkerError) -> float | None:
-        """Seconds to wait before attempt number `attempt` (from 1), or None to give up."""
+        """Return the seconds to wait after attempt number `attempt` (from 1); None to give up."""
         if attempt >= self.attempts or not error.retryable:
             return None
         if error.retry_after is not None:
@@ -38,11 +37,11 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """When a worker that fails is left alone, and for how long; never, where it is not `on`.
+    """When a failing worker is not called, and for how long; never, if not `on`.
 
-    Its breaker opens after `failures` in a row, or when of the last `window` calls a `share` has
-    failed. It cools for `cooling_seconds`, doubled after each call that was tried in vain, up to
-    `longest_cooling_seconds`. A wait that the provider asked for is kept to, up to the same.
+    The circuit opens after `failures` in a row, or when a `share` of the last `window` calls
+    failed. It stays open for `cooling_seconds`, doubled after each failed probe, up to
+    `longest_cooling_seconds`. A wait that the provider asks for is honoured up to the same.
     """
 
     on: bool = True
@@ -55,11 +54,11 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hedge:
-    """When another call is made beside one that has not begun to answer: after so many seconds, or
-    when it takes longer than that percentile of the worker's latest calls. With both, the seconds
-    hold until there are calls enough.
+    """When a second call is made beside one that has not begun to answer.
 
-    `to` is who is asked; when left out, the worker's `fallback`, or else the same worker again.
+    After `after_seconds`, or past a percentile of the worker's latest calls; with both, the seconds
+    apply until there are enough calls. `to` is the second worker: by default the `fallback`, else
+    the same worker again.
     """
 
     after_seconds: float | None = None
@@ -78,7 +77,7 @@ class Hedge:
 
 
 def check_hedges(hedges: Mapping[str, Hedge], pool: Pool) -> None:
-    """Refuse hedges of workers that are not there, or to such."""
+    """Raise `ConfigError` for hedges of or to unknown workers."""
     able = [worker.name for worker in pool if worker.provider != CONDUCTOR_PROVIDER]
     for name, hedge in hedges.items():
         for named in (name, hedge.to or name):

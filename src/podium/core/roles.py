@@ -1,12 +1,10 @@
-"""The roles that subtasks take: to plan, to solve, to verify, to aggregate, to hand planning over.
+"""The roles of steps: plan, solve, verify, aggregate, hand over planning.
 
-    roles(run)          # one for each step, in the order of the workflows
+    step_roles(run)     # one for each step, in the order of the workflows
 
-Nobody tells a conductor that plans of roles; it writes subtasks in plain language, and which role
-one takes is read from it afterwards, unless its round has a role. That is a reading, not a fact:
-the wording is matched against the verbs with which subtasks of the kind begin, and what a step may
-read must fit, since nobody verifies or puts together what they cannot see. A subtask that fits
-nothing is there to solve.
+Conductors write subtasks in plain language, so a role is inferred from the wording: the verbs with
+which such subtasks begin, and what the step may read (nothing can be verified unseen). A round
+with a role decides for its steps. Everything else is there to solve.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from podium.core.workflow import Workflow
 
 
 class Role(StrEnum):
-    """What a step is there for."""
+    """The purpose of a step."""
 
     PLAN = "plan"
     SOLVE = "solve"
@@ -36,9 +34,9 @@ _TURNS: Final[dict[TurnRole, Role]] = {
     "worker": Role.SOLVE,
     "verifier": Role.VERIFY,
 }
-"""By the role of a round, where its conductor gave one: then nothing need be read."""
+"""Roles of steps by the role of their round."""
 
-_DECIDED_BY_OTHERS: Final = re.compile(
+_HANDED_OVER: Final = re.compile(
     r"\b(?:write|draft|devise|design|define|assign|decide|propose|create|formulate|list)\b[^.]{0,60}"
     r"\b(?:sub-?tasks|workflow|division of labou?r|which (?:model|worker|agent)s?)\b"
     r"|\b(?:orchestrate|delegate|coordinate the (?:models|workers|agents))\b"
@@ -56,17 +54,17 @@ _VERIFIED: Final = re.compile(
     r"|inspect|proofread|audit|debug|refine|revise|correct|fix|improve|go through|make sure"
     r"|find (?:the |any )?(?:mistakes?|errors?|bugs?|flaws?))\b"
 )
-_PUT_TOGETHER: Final = re.compile(
+_AGGREGATED: Final = re.compile(
     r"\b(?:combine|aggregate|merge|synthesi[sz]e|compare|reconcile|consolidate|integrate|unify|vote"
     r"|put (?:\w+ ){0,3}together|(?:choose|select|pick|decide on) (?:the |which )?"
     r"(?:best|most|right|correct|final|answer|solution)|majority|consensus)\b"
 )
 _BEGINNING: Final = 160
-"""So many letters tell what a subtask is; what follows is mostly about the thing itself."""
+"""Characters that are read; what follows is mostly about the topic."""
 
 
 def step_roles(run: Run) -> tuple[Role, ...]:
-    """The role of every step that was planned, those of every round in order."""
+    """Return the role of every planned step, in the order of the rounds."""
     return tuple(_roles(run))
 
 
@@ -84,7 +82,7 @@ def _roles(run: Run) -> Iterator[Role]:
 
 
 def _role(run: Run, workflow: Workflow, index: int, before: int) -> Role:
-    """`before` is how many steps the round before had: whoever may read all reads these too."""
+    """Infer one role; `before` is the number of steps that access to `all` adds."""
     step = workflow.steps[index]
     if _is_conductor(step.worker, run.pool):
         return Role.HAND_OVER
@@ -96,14 +94,13 @@ def _role(run: Run, workflow: Workflow, index: int, before: int) -> Role:
 
 
 def infer_role(subtask: str, *, reads: int, is_last: bool) -> Role:
-    """What a subtask reads like, whose step may read so many others. Planning is no last step:
-    its reply is the answer."""
+    """Infer the role of a subtask whose step reads so many others. A last step never plans."""
     beginning = subtask.casefold()[:_BEGINNING]
-    if reads > 1 and _PUT_TOGETHER.search(beginning):
+    if reads > 1 and _AGGREGATED.search(beginning):
         return Role.AGGREGATE
     if reads and _VERIFIED.search(beginning):
         return Role.VERIFY
-    if not is_last and _DECIDED_BY_OTHERS.search(beginning):
+    if not is_last and _HANDED_OVER.search(beginning):
         return Role.HAND_OVER
     if not is_last and _PLANNED.search(beginning):
         return Role.PLAN

@@ -1,7 +1,7 @@
 """The run: a question and everything that was done to answer it.
 
-A run is a value. The engine builds it, the store keeps it, and every page, table and export is
-made from it. As JSON it carries `version`; `load` reads every version that was ever written.
+A run is a value: the engine builds it, the store keeps it, pages and exports are made from it. Its
+JSON carries a `version`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ from podium.core.workflow import Access, Workflow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRecord:
-    """One decision. `scores` are what the router expected of each worker that could take the
-    question, `quality_bias` how much quality counted over cost (0 the cheapest, 1 the best), and
-    `router` the fingerprint of its file. What was `escalated` the conductor planned: for nobody the
-    confidence was as high as `needed`, and the `worker` is who came nearest."""
+    """The decision of a learned router.
+
+    `scores` are the expected rewards by worker; `router` is the fingerprint of its file. If
+    `escalated`, no worker reached the `needed` confidence, `worker` came nearest, and the conductor
+    planned.
+    """
 
     worker: str
     confidence: float
@@ -50,15 +52,14 @@ class RoutingRecord:
 
     @property
     def sentence(self) -> str:
-        """The decision in words."""
+        """The decision as a sentence."""
         others = sorted(self.scores.items(), key=lambda each: -each[1])
         expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
         if self.escalated:
             verdict = (
-                f"chose nobody at quality bias {self.quality_bias:g}, so the conductor planned; "
-                f"it was surest of "
-                f"{self.worker}, with confidence {self.confidence:.2f} where {self.needed:.2f} is "
-                f"needed"
+                f"chose no worker at quality bias {self.quality_bias:g}, so the conductor planned; "
+                f"{self.worker} came nearest with confidence {self.confidence:.2f} "
+                f"where {self.needed:.2f} is needed"
             )
         else:
             verdict = (
@@ -72,7 +73,7 @@ class RoutingRecord:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One call to one worker, whether it succeeded or not. Times count from the run's start."""
+    """One call to one worker. Times count from the run's start."""
 
     worker: str
     usage: Usage
@@ -83,19 +84,18 @@ class Attempt:
 
     @property
     def was_made(self) -> bool:
-        """Whether the worker was called at all: one that is left alone, for it has failed too
-        often, is refused in no time and for nothing."""
+        """False if the worker's circuit was open and it was not called."""
         took_no_time = self.started_ms == self.finished_ms
         return not (took_no_time and self.error is not None and self.usage == NO_USAGE)
 
 
 def total_usage(calls: Iterable[Attempt]) -> Usage:
-    """The sum of the calls' tokens."""
+    """Add the calls' tokens."""
     return sum((call.usage for call in calls), NO_USAGE)
 
 
 def total_cost(calls: Iterable[Attempt]) -> float | None:
-    """The sum of the calls' cost, unknown as soon as one is."""
+    """Add the calls' costs; None if one is unknown."""
     total: float | None = 0.0
     for call in calls:
         total = add(total, call.cost_usd)
@@ -103,19 +103,19 @@ def total_cost(calls: Iterable[Attempt]) -> float | None:
 
 
 GuardrailStage = Literal["question", "reply", "answer"]
-"""Where guardrails look: at the question with the conversation before it, at each worker's reply,
-and at the answer."""
+"""What a guardrail checks: the question with its conversation, each reply, or the answer."""
 
 GuardrailAction = Literal["passed", "noted", "redacted", "blocked", "replanned"]
-"""What a guardrail did. `replanned`: it demanded another plan."""
+"""What a guardrail did. `replanned`: it asked for another plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardrailCheck:
-    """What a guardrail did in one place; one that let something through, and asked nobody, did
-    nothing and leaves none. `attempts` are its calls to a verifier. `round`, `step` and `worker`
-    say whose reply it was; of the question, and of an answer that no final step gave, `step` is
-    None. It stands on the step whose reply it was, else on the run."""
+    """What a guardrail did to one text; a plain pass leaves none.
+
+    `attempts` are calls to a verifier. `step` is None for the question and for an answer that no
+    final step gave. Checks are kept on the step whose reply it was, else on the run.
+    """
 
     guardrail: str
     stage: GuardrailStage
@@ -128,40 +128,32 @@ class GuardrailCheck:
 
 
 RUN_VERSION: Final = 4
-"""Version 2 added terms, images, the owner, and steps that wait for the results of tools; version 3
-what guardrails did; version 4 the roles of rounds, the quality bias, and what a router decided.
-What an older version lacks has its default."""
+"""Fields that an older version lacks have their defaults."""
 
 Tier = Literal["mini", "podium", "ultra"]
-"""How much conducting a question gets: none, as much as it seems to need, or all of it."""
+"""How much planning a question gets: none, as much as it seems to need, or all of it."""
 
 StepStatus = Literal["done", "failed", "skipped", "cancelled", "waiting"]
-"""`waiting`: the worker called tools of the client, whose results it needs to go on."""
+"""`waiting`: the worker called the client's tools and needs their results."""
 
 RunStatus = Literal[
     "running", "answered", "partial", "failed", "exhausted", "interrupted", "waiting"
 ]
-"""`partial`: not what was planned, but the best answer so far, with the reason in `error`.
-`exhausted`: the budget ended before there was any answer. `interrupted`: stopped from outside,
-and can be resumed. `waiting`: nothing can go on without the results of tools that the client
-carries out; with them it can be resumed."""
+"""`partial`: the plan failed, the answer is the best so far, `error` says why. `exhausted`: the
+budget ended before any answer. `interrupted`: stopped, can be resumed. `waiting`: needs results of
+the client's tools, can be resumed with them."""
 
 
 @final
 @fast_init
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A step that has ended or waits: what was asked, what came back, and what it took.
+    """A step that ended or waits.
 
-    A final step that was cut off while its reply streamed keeps what had come of it.
-    `prompt` is the message that the worker received, word for word. `answered_by` differs from
-    `worker` when a fallback took over. `finish` is why the reply ended, as the provider has it,
-    and `stop_sequence` the one that ended it, where the provider tells.
-    `nested` are the runs behind a step whose worker was a conductor, the last one being the one
-    that counted; their calls are the step's calls. `turns` is what passed between the prompt and
-    the reply, where the worker used tools or was asked again: what it said and called, and what
-    it was told. Only this step ever sees them. `thinking` is what the worker thought before its
-    reply. `checks` are what guardrails did to the reply, which stands here as they left it.
+    A final step that was cut off keeps what it had streamed. `prompt` is the exact message to the
+    worker. `answered_by` differs from `worker` if a fallback took over. `nested` are the runs of a
+    step whose worker is a conductor; the last one counts. `turns` are the tool and repair turns
+    between prompt and reply. `checks` are what guardrails did to the reply.
     """
 
     round: int
@@ -186,7 +178,7 @@ class StepRecord:
 
     @property
     def calls(self) -> Iterator[Attempt]:
-        """Every call made for this step, those of a nested run and of verifiers included."""
+        """Every call of this step, nested runs and verifiers included."""
         yield from self.attempts
         for check in self.checks:
             yield from check.attempts
@@ -205,7 +197,7 @@ class StepRecord:
 
     @property
     def waiting_for(self) -> tuple[ToolCall, ...]:
-        """The calls whose results this step, or the run nested in it, needs to go on."""
+        """The tool calls whose results this step, or its nested run, needs."""
         if self.status != "waiting":
             return ()
         return unanswered_calls(self.turns) or (
@@ -214,22 +206,20 @@ class StepRecord:
 
 
 TurnRole = Literal["thinker", "worker", "verifier"]
-"""What a round is there for, where its conductor gives roles: to think ahead, to do the work, or
-to judge what was done."""
+"""The purpose of a round, where its conductor assigns roles."""
 
 ANSWERING: Final = (None, "worker")
-"""The roles of rounds whose final reply is meant for the user; without roles, every one is."""
+"""Roles of rounds whose final reply is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """One plan-and-execute pass.
 
-    `accepted` is set, and there is no workflow, when the conductor took the answer of the round
-    before as it was; with neither, planning did not come to an end. `planning` are the
-    conductor's own calls, `plan_text` is what it wrote. A round with a `role` is a turn: its steps
-    may read those of every round before. `routed` is what a learned router decided, where one was
-    asked.
+    `accepted` means that the conductor accepted the answer before; with neither that nor a
+    workflow, planning was cut off. `planning` are the conductor's calls, `plan_text` what it wrote.
+    Steps of a round with a `role` may read every earlier round. `routed` is a learned router's
+    decision.
     """
 
     index: int
@@ -244,28 +234,28 @@ class Round:
 
     @property
     def answers(self) -> bool:
-        """Whether the last step's reply is meant for the user."""
+        """True if the last step's reply is for the user."""
         return self.role in ANSWERING
 
     @property
     def is_routed(self) -> bool:
-        """Whether the round is left to the worker that a router chose, whose answer stands."""
+        """True if a router chose the only worker, whose answer stands."""
         return self.routed is not None and not self.routed.escalated
 
     @property
     def final(self) -> StepRecord | None:
-        """The last step of the workflow, once it is done, where its reply is an answer."""
+        """The last step, if it is done and its reply is an answer."""
         if self.workflow is None or not self.answers:
             return None
         last = len(self.workflow) - 1
-        for step in reversed(self.steps):  # it is the first of these, as a rule
+        for step in reversed(self.steps):  # mostly the first one
             if step.index == last and step.status == "done":
                 return step
         return None
 
     @property
     def unfinished(self) -> bool:
-        """Whether a step of the workflow is still to be carried out."""
+        """True if a step of the workflow is not done."""
         done = sum(step.status == "done" for step in self.steps)
         return self.workflow is not None and done < len(self.workflow)
 
@@ -276,15 +266,15 @@ class Round:
 class Run:
     """A question, all its rounds, and how it ended.
 
-    `response_options` are what the client demands of the answer, `images` came with the question,
-    and
-    `owner` is whose run it is, where that matters. `too_long` says of a run that failed that what
-    was asked did not fit into a worker's window; `refused` that a provider did not accept the API
-    key or the request, so that resuming fails again. `spent_cap` names the budget cap that stopped
-    it. `guardrails` are the names of those that were in
-    force, `checks` what they did to the question, or to an answer that no final step gave, and
-    `blocked_by` the one that ended the run, where one did; a question that was blocked is not kept.
-    `quality_bias` is how much quality counts over cost for a router, where that was asked for.
+    Attributes:
+        too_long: It failed because a prompt exceeded a context window.
+        refused: A provider rejected the API key or the request; resuming fails again.
+        spent_cap: The budget cap that stopped it.
+        guardrails: The names of the guardrails in force.
+        checks: Guardrail checks of the question, or of an answer that no final step gave.
+        blocked_by: The guardrail that ended it. A blocked question is not kept.
+        process: The process that performs it.
+        prompt_hash: A fingerprint of the prompts that shaped it.
     """
 
     id: str
@@ -325,7 +315,7 @@ class Run:
 
     @property
     def calls(self) -> Iterator[Attempt]:
-        """Every call of the run: planning, steps, nested runs, and verifiers of guardrails."""
+        """Every call of the run: planning, steps, nested runs and verifiers."""
         for check in self.checks:
             yield from check.attempts
         for round_ in self.rounds:
@@ -335,7 +325,7 @@ class Run:
 
     @property
     def all_checks(self) -> Iterator[GuardrailCheck]:
-        """What guardrails did anywhere in the run, nested runs included."""
+        """Every guardrail check of the run, nested runs included."""
         yield from self.checks
         for step in self.steps:
             for nested in step.nested:
@@ -359,21 +349,19 @@ class Run:
 
     @property
     def waiting_for(self) -> tuple[ToolCall, ...]:
-        """The calls whose results the run needs to go on, over all steps that wait. One that has
-        ended needs none, though steps of it were left waiting."""
+        """The tool calls whose results a waiting run needs."""
         return self.pending_tool_calls if self.status == "waiting" else ()
 
     @property
     def pending_tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of steps that wait, whether or not the run itself still does."""
+        """The tool calls of waiting steps, even if the run itself ended."""
         if not self.rounds:
             return ()
         return tuple(call for step in self.rounds[-1].steps for call in step.waiting_for)
 
     @property
     def final_finish(self) -> Finish:
-        """Why the answer ended: `tool` while the run waits, `length` where it was cut off,
-        `refused` where a guardrail blocked it."""
+        """Why the answer ended: `tool` while waiting, `length` if cut off, `refused` if blocked."""
         if self.status == "waiting":
             return "tool"
         if self.blocked_by:
@@ -385,7 +373,7 @@ class Run:
 
     @property
     def final_stop_sequence(self) -> str:
-        """The client's stop sequence that ended the answer, where the worker said so."""
+        """The client's stop sequence that ended the answer, if reported."""
         if self.answer is None or self.status == "waiting":
             return ""
         step = visible_answer_step(self.rounds)
@@ -401,8 +389,7 @@ def _planning_calls(run: Run) -> Iterator[Attempt]:
 
 
 def best_step(rounds: Sequence[Round]) -> StepRecord | None:
-    """The step whose reply answers best: the last round's final one that is done, else a final
-    one that was cut off in mid-answer, else the last step that is done."""
+    """Return the best answer's step: the last final one done, else one cut off, else one done."""
     finals = [step for round_ in rounds if (step := round_.final) is not None]
     if finals:
         return finals[-1]
@@ -413,8 +400,7 @@ def best_step(rounds: Sequence[Round]) -> StepRecord | None:
 
 
 def visible_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
-    """The step whose reply a reader is left with: a final one that is done, else one that broke
-    off when some of it had been told, else the best so far."""
+    """Return the step whose reply the asker saw: final, else broken off, else the best."""
     best = best_step(rounds)
     if best is not None and any(best is round_.final for round_ in rounds):
         return best
@@ -424,17 +410,16 @@ def visible_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
 
 
 def step_label(step: StepRecord, round_: Round) -> str:
-    """How a step is told of to those who read it in a later round."""
+    """Return the step's label in prompts of later rounds."""
     if round_.role is None:
         return f"{step.index} of the round before"
     return f"{round_.role} of turn {round_.index + 1}"
 
 
 def recorded_spending(run: Run) -> Spent:
-    """What a run had used when it was cut off.
+    """Return what a run had used when it was cut off.
 
-    What its budget counted stands on the run, unless its process died before that could be
-    written; its recorded calls are always there, but a call of unknown usage adds nothing.
+    Its process may have died before `spent` was written, so recorded calls are counted too.
     """
     calls = [call for call in run.calls if call.was_made]
     return Spent(
@@ -446,24 +431,24 @@ def recorded_spending(run: Run) -> Spent:
 
 
 def new_run_id() -> str:
-    """An id that is short enough to type and never repeats in practice."""
+    """Make a new run id."""
     return f"run_{secrets.token_hex(8)}"
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """A moment, or else now, in UTC, as stored on a run."""
+    """Format a moment, by default now, in UTC."""
     now = datetime.now(UTC) if moment is None else moment.astimezone(UTC)
     return now.isoformat(timespec="milliseconds")
 
 
 def dump(run: Run) -> dict[str, Any]:
-    """The run as plain JSON values, losing nothing."""
+    """Return the run as plain JSON values, without loss."""
     document: dict[str, Any] = _adapter().dump_python(run, mode="json")
     return document
 
 
 def load(document: Mapping[str, Any]) -> Run:
-    """Read what `dump` wrote."""
+    """Read what `dump` wrote; raise `UnreadableRun`."""
     version = document.get("version")
     if not isinstance(version, int) or version > RUN_VERSION:
         raise UnreadableRun(

@@ -10,10 +10,10 @@ from typing import Final
 
 
 def unused_suffix(tags: tuple[str, ...], texts: Iterable[str]) -> str:
-    """A suffix for the tags that no text can contain.
+    """Return a suffix for the tags that no text contains.
 
-    It is empty as long as nobody writes such a tag; otherwise it is taken from the texts' own
-    hash, which their author cannot write into them. The same texts always give the same mark.
+    Empty if no text holds such a tag; otherwise from the texts' hash, which their author cannot
+    predict. Deterministic.
     """
     pattern = _pattern(tags)
     texts = list(texts)
@@ -26,10 +26,10 @@ def unused_suffix(tags: tuple[str, ...], texts: Iterable[str]) -> str:
 
 _WIDE: Final = "\uff1c"
 _SMALL: Final = "\ufe64"
-"""What a reader may take for the sign with which a tag begins."""
+"""Characters that look like `<`."""
 
 _BETWEEN: Final = r"\s/\uff0f\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
-"""What may stand before a tag's name and not be seen, or be seen as a slash."""
+"""Invisible characters and slashes before a tag's name."""
 
 
 @cache

@@ -1,8 +1,6 @@
-"""A task: a question that can be graded, and what it takes to grade it.
+"""A task: a question with a grader. A suite is a list of tasks.
 
-Tasks are what conductors are trained on and what strategies are measured by; a suite is a list
-of them. Where tasks come from is `podium.tasks`; what is made of them is `podium.train` and
-`podium.evals`.
+Tasks come from `podium.tasks` and are used by `podium.train` and `podium.evals`.
 """
 
 from __future__ import annotations
@@ -17,11 +15,10 @@ from podium.core.workflow import Workflow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRun:
-    """A run, and its reward from 0 to 1.
+    """A run and its reward from 0 to 1.
 
-    `source` says who judged it, and `judged_at` when. `task` is what it was graded by, as JSON,
-    where a grader had one. With `excludes`, whoever asked named workers or providers that must
-    see nothing of it.
+    `source` is the judge. `task` is the task as JSON, if it was graded by one. `excludes` means
+    that the asker excluded workers or providers from seeing it.
     """
 
     run: Run
@@ -34,8 +31,7 @@ class JudgedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of asking one worker one question. `cost` is in dollars; like `output_tokens` it is
-    None where nobody knows it."""
+    """The reward of one worker on one question. `cost` is in US dollars; None is unknown."""
 
     question: str
     worker: str
@@ -46,12 +42,12 @@ class Outcome:
     source: str
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a line of a log."""
+        """Return the line of a log."""
         return asdict(self)
 
 
 def worker_outcome(judged: JudgedRun) -> Outcome | None:
-    """What one worker earned; None where the reward is not one worker's."""
+    """Return the outcome of a run by one worker; None if others took part."""
     run = judged.run
     step = sole_step(run)
     if step is None:
@@ -70,7 +66,7 @@ def worker_outcome(judged: JudgedRun) -> Outcome | None:
 
 
 def sole_step(run: Run) -> StepRecord | None:
-    """The step that did all of a run; None where there were others, or runs nested in it."""
+    """Return the only step of a run; None if there were others or nested runs."""
     planned = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
     if len(planned) != 1 or len(planned[0]) != 1 or len(run.steps) != 1:
         return None
@@ -79,12 +75,13 @@ def sole_step(run: Run) -> StepRecord | None:
 
 
 class Grader(Protocol):
-    """Tells whether a final answer is right."""
+    """Decides whether a final answer is right."""
 
     async def __call__(self, answer: str) -> bool:
-        """Grade the answer. A wrong, empty or endless answer is False, never an error: what is
-        raised says that nobody could grade, as when a judge is out of reach, and then the
-        answer is neither right nor wrong."""
+        """Grade the answer: wrong or empty is False; an error means it could not be graded.
+
+        A judge that is unreachable is such an error: the answer is then neither right nor wrong.
+        """
         ...
 
 
@@ -92,13 +89,13 @@ class Grader(Protocol):
 class Task:
     """A question and its grader.
 
-    `kind` is what tables group by: a subject, a shape. `difficulty` is what the data itself says
-    of how hard the task is, None where it says nothing. `answer` is the reference in words, where
-    there is one. `judge` names the worker that decides where the grade is a model's opinion:
-    what is reported of such a task must say so. `milestones` grade the results that a good run
-    comes by on its way, where they are known: training may give some credit for these. With
-    `plan_grader` the plan itself is graded and need not be carried out: for questions whose
-    answers cannot be checked, where it still is clear what a sensible plan looks like.
+    Attributes:
+        kind: What tables group by: a subject, a shape.
+        difficulty: As the data set states it, if it does.
+        answer: The reference answer, if there is one.
+        judge: The worker whose opinion is the grade; reports must say so.
+        milestones: Graders of intermediate results, for partial credit in training.
+        plan_grader: Grades the plan instead of its execution, where answers cannot be checked.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """Tokens and money, as the providers reported them.
 
-Unknown is not zero: a count that a provider did not give is `None`, and a sum with an unknown
-part is unknown. Nothing is ever estimated here.
+Unknown is not zero: a count that a provider did not report is None, and so is a sum with an unknown
+part. Nothing is estimated here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Number = TypeVar("Number", int, float)
 
 
 def add(one: Number | None, other: Number | None) -> Number | None:
-    """A sum that is unknown as soon as one part is."""
+    """Add; None if a part is None."""
     return None if one is None or other is None else one + other
 
 
@@ -48,30 +48,30 @@ class Usage:
 
 
 NO_USAGE: Final = Usage(0, 0, 0, 0, 0)
-"""Nothing was used, and that is known: the sum over no calls, or a call refused unbilled."""
+"""Known to be zero: the sum over no calls, or a call refused unbilled."""
 
 UNKNOWN_USAGE: Final = Usage()
-"""The provider did not say."""
+"""The provider did not report."""
 
-MOST_TOKENS: Final = 10**9
-"""No call reads or writes more than this; whoever reports it is mistaken."""
+MAX_TOKENS: Final = 10**9
+"""No call uses more; a higher report is a mistake."""
 
 
 def plausible_usage(usage: Usage) -> Usage:
-    """The usage without counts that cannot be: such a count is unknown, not charged.
+    """Return the usage with impossible counts made unknown.
 
-    Those are what is no whole number, below zero or beyond all measure, and parts that are more
-    than their whole, which mean something else than they say and would make a cost negative.
+    Impossible are negative, fractional or huge counts, and parts larger than their whole, which
+    would make a cost negative.
     """
     read, written = usage.input_tokens, usage.output_tokens
     cached, reasoned = usage.cached_input_tokens, usage.reasoning_tokens
     kept = usage.cache_write_tokens
     if (
         type(read) is type(written) is type(cached) is type(reasoned) is type(kept) is int
-        and 0 <= reasoned <= written <= MOST_TOKENS
+        and 0 <= reasoned <= written <= MAX_TOKENS
         and cached >= 0
         and kept >= 0
-        and cached + kept <= read <= MOST_TOKENS
+        and cached + kept <= read <= MAX_TOKENS
     ):
         return usage
     counts = Usage(*map(_count, (read, written, cached, reasoned, kept)))
@@ -84,7 +84,7 @@ def plausible_usage(usage: Usage) -> Usage:
 
 
 def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Price:
     beyond: Price | None = None
 
     def cost(self, usage: Usage) -> float | None:
-        """What the usage costs in US dollars, or None where a count that matters is unknown."""
+        """Return the cost in US dollars; None if a count that matters is unknown."""
         if self.is_free:
             return 0.0
         if usage.input_tokens is None or usage.output_tokens is None:
@@ -128,7 +128,7 @@ class Price:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing costs anything, however much it is."""
+        """True if every price is zero."""
         return not (self.highest_input or self.highest_output)
 
     @property
@@ -144,4 +144,4 @@ class Price:
 
 
 FREE: Final = Price(input=0, output=0)
-"""A worker that costs nothing, such as a model on one's own machine."""
+"""The price of a model on one's own machine."""

@@ -23,43 +23,42 @@ from podium.core.request import Delta, Reply, Request, Tool, ToolCall, ToolResul
 
 
 class Toolbox(Protocol):
-    """Tools that are carried out inside a step, within the budget's calls and seconds.
+    """Podium's own tools, called inside a step, within the budget's calls and seconds.
 
-    They are offered to every worker that can call tools, beside the tools of the client.
+    They are offered to every worker that can call tools, besides the client's tools.
     """
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What there is."""
+        """The tools."""
         ...
 
     async def call(self, call: ToolCall) -> ToolResult:
-        """Carry a call to one of the tools out. What it raises becomes a result that says so."""
+        """Call a tool. An exception becomes an error result."""
         ...
 
 
 @runtime_checkable
 class McpToolbox(Toolbox, Protocol):
-    """A toolbox whose tools are those of servers, which a run may exclude by `mcp:` and name."""
+    """A toolbox of MCP servers, which a run may exclude as `mcp:NAME`."""
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The names of the servers."""
+        """The servers' names."""
         ...
 
     def excluding(self, names: Collection[str]) -> Toolbox:
-        """The tools of the servers that are not excluded. Those are told which names are: what
-        must not see a run must not see it through them either."""
+        """Return the tools of the other servers, which get the excluded names passed on."""
         ...
 
 
 def mcp_servers(toolbox: Toolbox | None) -> tuple[str, ...]:
-    """The servers that can be excluded from a toolbox."""
+    """Return the servers that can be excluded from a toolbox."""
     return toolbox.servers if isinstance(toolbox, McpToolbox) else ()
 
 
 def exclude_servers(toolbox: Toolbox | None, names: Collection[str]) -> Toolbox | None:
-    """The toolbox as a run may use it that excludes these names."""
+    """Return the toolbox without the excluded servers."""
     if names and isinstance(toolbox, McpToolbox):
         return toolbox.excluding(names)
     return toolbox
@@ -70,14 +69,14 @@ class Worker(Protocol):
     """Takes a request and returns a reply."""
 
     profile: WorkerProfile
-    """Who this worker is: what a conductor reads and an engine respects."""
+    """What a conductor reads and an engine respects."""
 
     async def reply(self, request: Request) -> Reply:
-        """Answer the request as a whole."""
+        """Return the whole reply."""
         ...
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Answer piece by piece: any number of deltas, then the whole reply, last."""
+        """Yield any number of deltas, then the whole reply."""
         reply = await self.reply(request)
         if reply.text:
             yield Delta(reply.text)
@@ -85,12 +84,11 @@ class Worker(Protocol):
 
 
 class Caller(Protocol):
-    """Calls a worker on behalf of a run: within its budget, with limits, retries and a record.
+    """Calls a worker within a run's budget, with limits, retries and a record.
 
-    Conductors that need a model to plan are handed one of these and never call a worker
-    directly, so that planning is metered like everything else.
+    Conductors get one, and never call a worker directly, so that planning is metered too.
     """
 
     async def __call__(self, worker: Worker, request: Request) -> Reply:
-        """Call the worker; raises `WorkerError` or `BudgetExhausted`."""
+        """Call the worker; raise `WorkerError` or `BudgetExhausted`."""
         ...

@@ -1,8 +1,9 @@
-"""The workflow: what a conductor writes and an engine carries out.
+"""The workflow: a conductor writes it, the engine executes it. Start reading here.
 
-A workflow is a short list of steps. Each step gives one worker one subtask in plain language,
-and says which earlier steps' results that worker may read. Nothing else of the workflow reaches
-it. The last step's reply is the answer.
+Podium answers a question with several models. A small model, the conductor, reads the question and
+a pool of workers and writes a workflow: a short list of steps. Each step gives one worker one
+subtask in plain language and names the earlier steps whose results that worker may read. Nothing
+else of the workflow reaches it. The last step's reply is the answer.
 
     Workflow((
         Step("gpt-5", "Solve it algebraically"),
@@ -10,8 +11,14 @@ it. The last step's reply is the answer.
         Step("claude-sonnet-4", "Compare the two and give the answer", access=(0, 1)),
     ))
 
-Here steps 0 and 1 may run at once, and step 2 waits for both. This module knows the shape of
-plans only: parsing them is `podium.plan`, carrying them out is `podium.engine`.
+Steps 0 and 1 run at once, and step 2 waits for both. Planning and execution make a round. With more
+rounds, the conductor sees the answer and accepts it or plans again. A run is a question with all
+its rounds, calls, tokens and costs; one budget caps it. A worker may be a conductor itself: its
+step is a nested run.
+
+From here: `pool` and `worker` (who answers), `request` (what they are asked), `conductor` (who
+plans), `run` and `events` (what is recorded), `budget` (what it may cost). Text becomes a workflow
+in `podium.conductors.plan`; `podium.engine` executes it.
 """
 
 from __future__ import annotations
@@ -52,7 +59,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """Steps in order. Construction refuses what no engine could carry out."""
+    """Steps in order. Construction raises `InvalidWorkflow` for what cannot be executed."""
 
     steps: tuple[Step, ...]
 
@@ -69,12 +76,12 @@ class Workflow:
         return len(self.steps)
 
     def reads(self, index: int) -> tuple[int, ...]:
-        """The earlier steps whose subtask and reply step `index` receives, in order."""
+        """Return the earlier steps whose subtask and reply step `index` receives, in order."""
         access = self.steps[index].access
         return tuple(range(index)) if access == "all" else access
 
     def check(self, workers: Collection[str], max_steps: int = DEFAULT_MAX_STEPS) -> None:
-        """Refuse a workflow that is too long or that names a worker outside the pool."""
+        """Raise for a workflow that is too long or names a worker outside the pool."""
         if len(self.steps) > max_steps:
             raise InvalidWorkflow(
                 f"the workflow has {len(self.steps)} steps and at most {max_steps} are allowed; "
@@ -102,7 +109,7 @@ class Workflow:
 
     @property
     def shape(self) -> Shape:
-        """Which of the five topologies this is."""
+        """The topology."""
         last = len(self.steps) - 1
         if last == 0:
             return Shape.ONE_SHOT
@@ -117,7 +124,7 @@ class Workflow:
         return Shape.MIXED
 
     def _direct_reads(self) -> list[set[int]]:
-        """Each step's reads, without those that it would reach through another of its reads."""
+        """Return each step's reads without those implied by another of its reads."""
         reachable: list[set[int]] = []
         direct: list[set[int]] = []
         for index in range(len(self.steps)):

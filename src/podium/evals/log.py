@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TextIO
 
-from podium._util.files import place, read_json, write_whole, writing
+from podium._util.files import explain_write_errors, move_into_place, read_json, write_atomically
 from podium.core.errors import UnreadableRun, UsageError
 from podium.core.run import Run, load
 from podium.core.task import JudgedRun
@@ -165,7 +165,7 @@ class EvalLogWriter:
             if content != path.read_bytes():
                 draft = path.with_name(f"{path.name}.part")
                 draft.write_bytes(content)
-                place(draft, path)
+                move_into_place(draft, path)
         return {sample.key: sample for _, name, sample in kept if name == strategy}
 
     def write_sample(self, strategy: str, sample: Sample, run: Run) -> None:
@@ -180,7 +180,7 @@ class EvalLogWriter:
             file.flush()
 
     def _writing(self, needed: int = 0) -> AbstractContextManager[None]:
-        return writing(self._directory, needed, option="--output")
+        return explain_write_errors(self._directory, needed, option="--output")
 
 
 def _is_unused(directory: Path) -> bool:
@@ -213,9 +213,9 @@ def samples_path(directory: Path, strategy: str) -> Path:
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON file atomically."""
-    with writing(path.parent, 0):
+    with explain_write_errors(path.parent, 0):
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        write_whole(path, text.encode("utf-8", SURROGATES).decode("utf-8"))
+        write_atomically(path, text.encode("utf-8", SURROGATES).decode("utf-8"))
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium._util.lab import ETUDES, lab_extra
 from podium.config.problems import suggest
 from podium.core.budget import Budget
@@ -254,7 +254,7 @@ def _manifest(spec: EvalSpec, cases: Sequence[Case], setup: EvalSetup) -> dict[s
         "workers": list(setup.pool.names),
         "setup": setup.fingerprint,
         "judge": spec.judge,
-        "file": None if file is None else sha256_of(file),
+        "file": None if file is None else sha256_file(file),
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from podium._util.process import entropy_bits, shares
+from podium._util.distribution import entropy_bits, shares
 from podium.evals.sample import Sample
 from podium.evals.statistics import (
     Estimate,

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
 from podium._version import __version__
 from podium.client.assembly import assemble, default_options
@@ -154,11 +154,11 @@ def _fingerprint(settings: Settings, untrained: WorkerSettings | None, *, oracle
     known: tuple[object, ...] = (
         [(_profile_document(worker.profile), worker_fingerprint(worker)) for worker in used],
         (conductor.kind, conductor.max_steps, conductor.temperature, conductor.prompt),
-        (conductor.few_shot, conductor.fallback, flow and sha256_of(flow)),
+        (conductor.few_shot, conductor.fallback, flow and sha256_file(flow)),
         (settings.share_question, settings.mask_names, settings.budget),
     )
     if conductor.coordinator is not None:
-        known += (sha256_of(conductor.coordinator / PARAMETERS), conductor.rounds)
+        known += (sha256_file(conductor.coordinator / PARAMETERS), conductor.rounds)
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
 
@@ -174,7 +174,7 @@ def worker_fingerprint(worker: WorkerSettings) -> str:
     name.
     """
     adapter = worker.options.get("adapter")
-    sums = [sha256_of(file) for file in _adapter_files(str(adapter), worker)] if adapter else []
+    sums = [sha256_file(file) for file in _adapter_files(str(adapter), worker)] if adapter else []
     return json.dumps([worker.base_url, dict(worker.options), sums], sort_keys=True, default=str)
 
 

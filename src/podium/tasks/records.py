@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
-from podium._util.files import write_whole
+from podium._util.files import write_atomically
 from podium.core.errors import ConfigError, PodiumError, StoreError
 from podium.core.task import Task
 from podium.core.worker import Worker
@@ -131,7 +131,7 @@ def save_suite(path: Path, records: Iterable[TaskRecord]) -> None:
     lines = [json.dumps(record.to_json(), ensure_ascii=False) for record in records]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, "".join(f"{line}\n" for line in lines))
+        write_atomically(path, "".join(f"{line}\n" for line in lines))
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from podium._util.files import write_whole
+from podium._util.files import write_atomically
 from podium._util.lab import lab_extra
 from podium.conductors import plan
 from podium.conductors.prompt import all_or_nothing
@@ -164,7 +164,9 @@ def _share(tasks: Sequence[Task], scores: Sequence[Score]) -> Accuracy | None:
 def write_baselines(output: Path, measured: Baselines) -> None:
     """Keep them below the output."""
     document = {"best_single": measured.best, **asdict(measured)}
-    write_whole(output / BASELINES_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(
+        output / BASELINES_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    )
 
 
 def read_baselines(output: Path) -> Baselines | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 from xml.sax.saxutils import escape
 
-from podium._util.files import write_whole
+from podium._util.files import write_atomically
 from podium._util.svg import DARK, LIGHT, SURFACES, Scale, ticks
 from podium.core.errors import ConfigError, StoreError
 from podium.train.training_log import METRICS
@@ -195,7 +195,7 @@ def write_curves(paths: Sequence[Path], output: Path) -> list[TrainingHistory]:
     picture = draw(courses)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, picture)
+        write_atomically(output, picture)
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror or error}") from error
     return courses

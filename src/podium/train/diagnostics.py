@@ -16,7 +16,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from podium._util.process import entropy_bits, shares
+from podium._util.distribution import entropy_bits, shares
 from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.train.score import Score

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from podium._util.files import place, writing
+from podium._util.files import explain_write_errors, move_into_place
 from podium.core.errors import ConfigError, install_command
 from podium.workers.local import weights
 from podium.workers.local.lora import DOWN, PREFIX, UP, LoraShape, write_adapter
@@ -197,9 +197,9 @@ def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
     }
     tensors = {}
     for tensor, pair in pairs.items():
-        place = f"{PREFIX}model.layers.{_module(tensor)}"
-        tensors[f"{place}.{DOWN}"] = torch.from_numpy(pair.a.copy())
-        tensors[f"{place}.{UP}"] = torch.from_numpy(pair.b.copy())
+        target = f"{PREFIX}model.layers.{_module(tensor)}"
+        tensors[f"{target}.{DOWN}"] = torch.from_numpy(pair.a.copy())
+        tensors[f"{target}.{UP}"] = torch.from_numpy(pair.b.copy())
     write_adapter(output, tensors, _shape(file, reader, pairs), base)
     return output
 
@@ -269,10 +269,10 @@ def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path
     pairs = _read_pairs_export(adapter_dir / WEIGHTS_FILE, model)
     draft = output.with_name(f"{output.name}.part")
     size = sum(pair.a.nbytes + pair.b.nbytes for pair in pairs.values())
-    with writing(output.parent, size + HEADER_BYTES):
+    with explain_write_errors(output.parent, size + HEADER_BYTES):
         try:
             _write(draft, model.architecture, alpha, pairs)
-            place(draft, output)
+            move_into_place(draft, output)
         finally:
             draft.unlink(missing_ok=True)
     return output

@@ -19,7 +19,7 @@ import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 
-from podium._util.files import whole_directory
+from podium._util.files import replace_directory
 from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
 from podium.train.trainer_setup import autocast, parameter_dtype
@@ -97,7 +97,7 @@ class Policy:
 
     def save(self, directory: Path, weights: Mapping[str, torch.Tensor]) -> None:
         """Write what was trained, an adapter or the whole model, from these weights of it."""
-        with whole_directory(directory) as draft:
+        with replace_directory(directory) as draft:
             if self._folded is not None:
                 self.model.save_pretrained(draft, state_dict=weights, **ONLY_THE_ADAPTER)
                 return

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from podium._util.files import write_whole, writing
+from podium._util.files import explain_write_errors, write_atomically
 from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError, install_command
 from podium.core.pool import Pool, WorkerProfile
@@ -276,8 +276,8 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
 def claim_output(recipe: Recipe) -> None:
     """Make the directory of the training and write down whose it is; the disk must have room."""
     document = {"recipe": resolved(recipe)}
-    with writing(recipe.output, disk_bytes(recipe), option="--output"):
-        write_whole(recipe.output / RECIPE_FILE, json.dumps(document, indent=2) + "\n")
+    with explain_write_errors(recipe.output, disk_bytes(recipe), option="--output"):
+        write_atomically(recipe.output / RECIPE_FILE, json.dumps(document, indent=2) + "\n")
 
 
 def has_checkpoint(output: Path) -> bool:

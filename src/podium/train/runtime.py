@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from podium._util.files import NO_ROOM
+from podium._util.files import NO_SPACE_ERRNOS
 from podium.core.errors import ConfigError, StoreError
 
 
@@ -116,7 +116,7 @@ def _first_sentence(error: Exception) -> str:
 
 
 def _is_about_room(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
+    if isinstance(error, OSError) and error.errno in NO_SPACE_ERRNOS:
         return True
     words = str(error).lower()
     return any(sign in words for sign in _FULL_IN_WORDS)

@@ -20,7 +20,7 @@ from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from podium._util.files import whole_directory
+from podium._util.files import replace_directory
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.errors import ConfigError
 from podium.train.examples import UNLABELLED, TokenExample, batches, encode, load_examples
@@ -316,7 +316,7 @@ def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack
 
 def _write(recipe: Recipe, loaded: pretrained.Pretrained, stack: AdapterStack | None) -> None:
     if stack is None:
-        with whole_directory(recipe.output / MODEL) as directory:
+        with replace_directory(recipe.output / MODEL) as directory:
             with nothing_drawn():
                 loaded.model.save_pretrained(directory)
             loaded.tokenizer.save_pretrained(directory)

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from rich.console import Console
 
-from podium._util.files import write_whole
+from podium._util.files import write_atomically
 from podium.train.diagnostics import MANY_DROPPED, CollapseDetector, StepDiagnostics
 from podium.train.recipe import Recipe
 from podium.train.runtime import is_main_process
@@ -202,7 +202,7 @@ class TrainingLog:
             "rollouts_per_second": round(self._rollouts / max(seconds, 1e-9), 1),
             **more,
         }
-        write_whole(self._output / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        write_atomically(self._output / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
     def _print(self, words: str, style: str | None = None) -> None:
         self._console.print(words, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -213,7 +213,7 @@ class TrainingLog:
             return open(os.devnull, "w", encoding="utf-8")
         path = self._output / name
         if after and path.exists():
-            write_whole(path, "".join(_lines_until(path, after)))
+            write_atomically(path, "".join(_lines_until(path, after)))
         return path.open("a" if after else "w", encoding="utf-8")
 
     def _write(self, file: IO[str], line: Mapping[str, Any]) -> None:

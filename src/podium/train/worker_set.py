@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
 from podium.client.assembly import assemble, close_all
 from podium.config import Settings
@@ -132,7 +132,7 @@ def _fingerprint(options: Mapping[str, Any]) -> str:
     weights = Path(str(options.get("adapter", "")).removeprefix("file:")).expanduser()
     if weights.is_dir():
         weights /= WEIGHTS_FILE
-    return repr(told) + (sha256_of(weights) if weights.is_file() else "")
+    return repr(told) + (sha256_file(weights) if weights.is_file() else "")
 
 
 def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from podium._util.addresses import shown, without_credentials
+from podium._util.addresses import redact_url, strip_credentials
 from podium.core.errors import (
     AuthenticationFailed,
     PromptTooLong,
@@ -68,7 +68,7 @@ def error_from_status(
     document = _parsed(body)
     detail = _vendor_message(document) or body.decode("utf-8", "replace")
     if 300 <= status < 400:
-        target = shown(headers.get("Location", "nowhere"))
+        target = redact_url(headers.get("Location", "nowhere"))
         detail = f"redirected to {target}; set base_url to that address"
     wait = _retry_after(headers, document)
     line = f"{worker} answered HTTP {status}"
@@ -97,7 +97,7 @@ def clean_message(message: str, key: str = "") -> str:
 
     Keys shorter than any real one stay: replacing every "x" would garble the message.
     """
-    line = " ".join(without_credentials(redact_key(message, key)).split())
+    line = " ".join(strip_credentials(redact_key(message, key)).split())
     return line if len(line) <= MESSAGE_CHARACTERS else line[: MESSAGE_CHARACTERS - 1] + "…"
 
 

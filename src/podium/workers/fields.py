@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Final, ParamSpec
 
-from podium.core.usage import MOST_TOKENS, UNKNOWN_USAGE, Usage, plausible_usage
+from podium.core.usage import MAX_TOKENS, UNKNOWN_USAGE, Usage, plausible_usage
 
 Document = Mapping[str, Any]
 Arguments = ParamSpec("Arguments")
@@ -76,7 +76,7 @@ def get_count(document: Document, key: str) -> int | None:
     value = document.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TOKENS:
         raise MalformedReply(f"expected a count as {key}, got {_shown(value)}")
     return value
 

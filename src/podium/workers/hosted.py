@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar, Final, Protocol
 
-from podium._util.addresses import shown
+from podium._util.addresses import redact_url
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request
@@ -61,7 +61,7 @@ class HostedWorker(ABC):
         if not re.match(r"https?://[^/\s]+(/|$)", endpoint.base_url):
             raise ConfigError(
                 f"worker {profile.name!r} needs a base_url such as https://host/v1, "
-                f"got {shown(endpoint.base_url)!r}"
+                f"got {redact_url(endpoint.base_url)!r}"
             )
         if not endpoint.api_key.isascii() or not endpoint.api_key.isprintable():
             raise ConfigError(

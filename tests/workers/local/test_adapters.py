@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.core.errors import ConfigError
 from podium.workers.llamacpp import TEMPLATES
 from podium.workers.local import sources, weights
@@ -26,7 +26,7 @@ MOST_BYTES = 30_000_000
 def test_every_file_is_in_the_manifest_and_what_the_manifest_says() -> None:
     assert {adapter.path for adapter in SHIPPED} == set(DIRECTORY.glob("*.gguf"))
     for adapter in SHIPPED:
-        assert adapter.sha256 == sha256_of(adapter.path), adapter.name
+        assert adapter.sha256 == sha256_file(adapter.path), adapter.name
         assert adapter.bytes == adapter.path.stat().st_size, adapter.name
         assert adapter.licence
         assert adapter.trained_by

@@ -1,6 +1,6 @@
 import pytest
 
-from podium._util.addresses import proxy_for, shown, without_credentials
+from podium._util.addresses import proxy_for, redact_url, strip_credentials
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +36,10 @@ def test_ones_own_machine_and_what_the_user_names_are_reached_directly(
     ],
 )
 def test_an_address_is_shown_without_what_lets_someone_in(address: str, seen: str) -> None:
-    assert shown(address) == seen
+    assert redact_url(address) == seen
 
 
 def test_a_text_keeps_everything_but_the_credentials_of_its_addresses() -> None:
     said = "407, message='No', url='http://ada:pw@box:1'; write to ada@example.com"
     expected = "407, message='No', url='http://box:1'; write to ada@example.com"
-    assert without_credentials(said) == expected
+    assert strip_credentials(said) == expected

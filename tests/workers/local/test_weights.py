@@ -106,7 +106,7 @@ async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path: Path) -
     assert await holder.stdout.readline() == b"held\n"
 
     async def take() -> None:
-        async with files.exclusive(lock, poll_seconds=0.001):
+        async with files.lock_file(lock, poll_seconds=0.001):
             pass
 
     taking = asyncio.create_task(take())

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from podium._util.files import whole_directory, write_whole, writing
+from podium._util.files import explain_write_errors, replace_directory, write_atomically
 from podium.conductors.evolved.description import FILE, PARAMETERS, Description, read_description
 from podium.core.errors import ConfigError
 
@@ -117,9 +117,12 @@ class Coordinator:
 
     def save(self, directory: Path) -> None:
         """Replace the directory atomically by the two files."""
-        with writing(directory.parent, self.parameters.nbytes), whole_directory(directory) as draft:
+        with (
+            explain_write_errors(directory.parent, self.parameters.nbytes),
+            replace_directory(directory) as draft,
+        ):
             np.save(draft / PARAMETERS, self.parameters, allow_pickle=False)
-            write_whole(draft / FILE, json.dumps(self.described.document(), indent=2) + "\n")
+            write_atomically(draft / FILE, json.dumps(self.described.document(), indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Coordinator:

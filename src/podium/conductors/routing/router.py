@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from podium._util.files import read_json, write_whole, writing
+from podium._util.files import explain_write_errors, read_json, write_atomically
 from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array, read_number
 from podium.conductors.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
 from podium.conductors.tiers import RoutingDecision
@@ -209,8 +209,8 @@ class LearnedRouter:
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
-        with writing(path.parent, 0):
-            write_whole(path, json.dumps(self.document()) + "\n")
+        with explain_write_errors(path.parent, 0):
+            write_atomically(path, json.dumps(self.document()) + "\n")
 
     def decide(
         self, question: str, pool: Pool, quality_bias: float = 1.0, confidence: float = 0.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from podium._util.files import write_whole, writing
+from podium._util.files import explain_write_errors, write_atomically
 from podium.evals.comparison import Flip, compare_logs
 from podium.evals.log import EvalLog, read_eval_log
 from podium.evals.page.rendering import UNKNOWN, amount, render, seconds, usd
@@ -38,8 +38,8 @@ def write_comparison(first: Path, second: Path, strategy: str, output: Path) -> 
     """Write the page that compares a strategy in two evaluations; return its path."""
     sides = read_eval_log(first), read_eval_log(second)
     page = output / COMPARISON_PAGE
-    with writing(output, 0, option="--output"):
-        write_whole(page, comparison_page(sides, strategy))
+    with explain_write_errors(output, 0, option="--output"):
+        write_atomically(page, comparison_page(sides, strategy))
     return page
 
 

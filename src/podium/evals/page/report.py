@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
-from podium._util.files import write_whole, writing
+from podium._util.distribution import entropy_bits, shares
+from podium._util.files import explain_write_errors, write_atomically
 from podium._util.lab import ORACLE
 from podium._util.plots import has_matplotlib, to_svg, write_png
-from podium._util.process import entropy_bits, shares
 from podium.core.errors import UsageError, install_command
 from podium.core.pool import WorkerProfile
 from podium.core.roles import step_roles
@@ -65,8 +65,8 @@ def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
         )
     views = make_views([read_eval_log(directory) for directory in directories])
     paths = [output / PAGE]
-    with writing(output, 0, option="--output"):
-        write_whole(paths[0], report_page(views))
+    with explain_write_errors(output, 0, option="--output"):
+        write_atomically(paths[0], report_page(views))
         for view in views if has_matplotlib() else ():
             for chart in (view.table_chart, *view.charts, *view.role_charts[:1]):
                 paths.append(output / f"{view.file_prefix}{chart.name}.png")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from podium._util.files import read_json, write_whole, writing
+from podium._util.files import explain_write_errors, read_json, write_atomically
 from podium.conductors import PlanningContext, RouterConductor
 from podium.core.errors import ConfigError, UsageError
 from podium.core.run import Run
@@ -158,8 +158,8 @@ def _is_file(path: Path) -> bool:
 
 def write_learned(path: Path, learned: LearnedStrategy) -> None:
     """Write a fitted strategy atomically."""
-    with writing(path.parent, 0):
-        write_whole(path, json.dumps(learned.document()) + "\n")
+    with explain_write_errors(path.parent, 0):
+        write_atomically(path, json.dumps(learned.document()) + "\n")
 
 
 def read_learned(path: Path) -> LearnedStrategy:

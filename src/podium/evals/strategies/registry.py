@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.client.assembly import load_evolved_conductor
 from podium.conductors import RulesConductor
 from podium.conductors.evolved.description import FILE, PARAMETERS, read_description
@@ -248,7 +248,7 @@ def strategy_checksums(names: Iterable[str]) -> dict[str, str]:
             paths = (Path(which) / FILE, Path(which) / PARAMETERS)
         elif family not in (*STRATEGIES, "single") and is_function_name(name):
             paths = (function_file(name),)
-        if checksums := [sha256_of(path) for path in paths if path is not None]:
+        if checksums := [sha256_file(path) for path in paths if path is not None]:
             found[name] = " ".join(checksums)
     return found
 

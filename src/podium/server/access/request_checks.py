@@ -24,7 +24,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from podium._util.addresses import is_loopback, shown
+from podium._util.addresses import is_loopback, redact_url
 from podium.config import ServerSettings, Settings
 from podium.core.errors import ConfigError
 from podium.core.request import Image, Message, ToolResult
@@ -188,7 +188,8 @@ def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> No
         address = worker.endpoint(environment).base_url
         if address and _is_own_address(address, settings.server):
             raise ConfigError(
-                f"{settings.source}: worker {worker.profile.name!r} is at {shown(address)}, which "
+                f"{settings.source}: worker {worker.profile.name!r} is at {redact_url(address)}, "
+                f"which "
                 f"is this server; give the worker another base_url, or serve with another --port"
             )
 

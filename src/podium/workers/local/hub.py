@@ -16,8 +16,8 @@ from typing import Final
 
 import aiohttp
 
-from podium._util.addresses import proxy_for, shown, without_credentials
-from podium._util.files import Progress, place, sha256_of, writing
+from podium._util.addresses import proxy_for, redact_url, strip_credentials
+from podium._util.files import Progress, explain_write_errors, move_into_place, sha256_file
 from podium.core.errors import ConfigError, StoreError
 from podium.workers.local.sources import HubFile
 
@@ -52,7 +52,7 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
         if not description.tag:
             _drop(part)
         missing = (description.bytes or 0) - _length(part)
-        with writing(target.parent, missing), _network(source, endpoint, target):
+        with explain_write_errors(target.parent, missing), _network(source, endpoint, target):
             await _download(session, url, part, description, progress)
     if description.bytes not in (None, _length(part)):
         length = _length(part)
@@ -61,14 +61,14 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
             f"{source.name} came with {length:,} bytes and the hub names {description.bytes:,}; "
             f"the file was dropped, pull it again"
         )
-    checksum = await asyncio.to_thread(sha256_of, part)
+    checksum = await asyncio.to_thread(sha256_file, part)
     if description.sha256 and checksum != description.sha256:
         _drop(part)
         raise StoreError(
             f"{source.name} came damaged: its sha256 is {checksum} and the hub names "
             f"{description.sha256}; the file was dropped, pull it again"
         )
-    place(part, target)
+    move_into_place(part, target)
     return checksum
 
 
@@ -79,7 +79,7 @@ async def _session(endpoint: str) -> AsyncIterator[aiohttp.ClientSession]:
         proxy = proxy_for(endpoint)
     except ValueError as error:
         raise ConfigError(
-            f"HF_ENDPOINT is {shown(endpoint)!r}; give an address such as {DEFAULT_ENDPOINT}"
+            f"HF_ENDPOINT is {redact_url(endpoint)!r}; give an address such as {DEFAULT_ENDPOINT}"
         ) from error
     token = os.environ.get("HF_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -94,7 +94,7 @@ def _network(source: HubFile, endpoint: str, target: Path) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ConfigError(
-            f"cannot fetch {source.name} from {shown(endpoint)}: {_reason(error)}; "
+            f"cannot fetch {source.name} from {redact_url(endpoint)}: {_reason(error)}; "
             f"check the network and pull it again to go on from where it stopped, or place the "
             f"file at {target}"
         ) from None  # the cause would show signed addresses and a proxy's password
@@ -106,7 +106,7 @@ def _reason(error: Exception) -> str:
         return f"HTTP {error.status} {error.message}".strip()
     if isinstance(error, aiohttp.InvalidURL):
         return "the address of the hub or of the proxy is not valid"
-    return without_credentials(str(error)) or type(error).__name__
+    return strip_credentials(str(error)) or type(error).__name__
 
 
 async def _describe(session: aiohttp.ClientSession, url: str, source: HubFile) -> _Description:

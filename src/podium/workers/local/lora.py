@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
-from podium._util.files import whole_directory, writing
+from podium._util.files import explain_write_errors, replace_directory
 from podium.core.errors import ConfigError
 from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE, read_config
 
@@ -246,7 +246,10 @@ def write_adapter(
         "inference_mode": True,
     }
     weights = serialised({name: tensor.contiguous() for name, tensor in tensors.items()})
-    with writing(directory.parent, len(weights)), whole_directory(directory) as draft:
+    with (
+        explain_write_errors(directory.parent, len(weights)),
+        replace_directory(directory) as draft,
+    ):
         (draft / WEIGHTS_FILE).write_bytes(weights)
         (draft / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
 

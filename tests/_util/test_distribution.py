@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from podium._util.process import entropy_bits, shares
+from podium._util.distribution import entropy_bits, shares
 
 
 def test_entropy_is_the_logarithm_of_how_many_are_used_alike() -> None:
