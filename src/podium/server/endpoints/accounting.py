@@ -1,4 +1,7 @@
-"""What was spent: a key sees its own, and who sees the runs of every key sees all of it."""
+"""Accounting: spending, the audit log and the names of keys.
+
+A key sees its own spending; with the scope `admin`, everything is visible.
+"""
 
 from __future__ import annotations
 
@@ -32,40 +35,38 @@ router = APIRouter()
 
 @router.get("/v1/keys", tags=["runs"])
 async def keys(service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
-    """The names of the keys of which you may see the runs: your own, or every one for `admin`."""
+    """List the keys whose runs are visible: the caller's own, or all for `admin`."""
     principal.require("runs:read")
     names = await key_names(service, principal)
-    in_order = sorted(names.items(), key=lambda named: (named[1], named[0]))
+    ordered = sorted(names.items(), key=lambda named: (named[1], named[0]))
     return {
         "object": "list",
-        "data": [{"object": "key", "id": key_id, "name": name} for key_id, name in in_order],
+        "data": [{"object": "key", "id": key_id, "name": name} for key_id, name in ordered],
     }
 
 
 async def key_names(service: Service, principal: Principal) -> dict[str, str]:
-    """The names of the keys that the principal may know of, by their ids: their own, or every one
-    for `admin`."""
+    """Return the names of the visible keys by id."""
     if not principal.has_scope("admin"):
         return {principal.key_id: principal.name}
     return {key.id: key.name for key in await keys_in(await service.store.flush()).keys()}
 
 
-MOST_LISTED: Final = 1_000
+MAX_LISTED: Final = 1_000
 
 
 @router.get("/v1/audit", tags=["audit"])
 async def audit(
     service: ServiceDep,
     principal: PrincipalDep,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 100,
     before: Annotated[int | None, Query(ge=1)] = None,
     since: datetime | None = None,
     actor: Annotated[str | None, Query(max_length=200)] = None,
 ) -> dict[str, Any]:
-    """Administrative acts, the newest first: who did what, when, to what and from where. `before`
-    is the number of the last entry of the page before, `actor` a key's id or name, or a user of
-    the server's machine as `user:NAME`; moments without a time zone are meant in UTC. Takes the
-    scope `admin`."""
+    """List administrative actions, newest first. `before` is the number of the last entry of the
+    previous page, `actor` a key's id or name, or `user:NAME` for a user of the server's machine;
+    times without a time zone are UTC. Requires the scope `admin`."""
     principal.require("admin")
     log = service.audit.log
     if log is None:
@@ -85,37 +86,37 @@ def _utc(moment: datetime) -> str:
     return timestamp(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 
-USUAL_DAYS: Final = 30
-MOST_DAYS: Final = 366
-EARLIEST: Final = date.min + timedelta(days=USUAL_DAYS)
+DEFAULT_DAYS: Final = 30
+MAX_DAYS: Final = 366
+EARLIEST: Final = date.min + timedelta(days=DEFAULT_DAYS)
 LATEST: Final = date.max - timedelta(days=1)
-"""A range can end on these days and between: calendars must have what is before and after it."""
+"""Bounds of a range's last day: the days around it must be valid dates."""
 
-MOST_RUNS: Final = 5_000
-"""Runs that are looked through for what their workers cost, the newest of the range."""
+MAX_RUNS: Final = 5_000
+"""Runs that `by=worker` reads at most, the newest of the range."""
 
 
 @router.get("/v1/spend", tags=["spend"])
 async def spend(
     service: ServiceDep,
     principal: PrincipalDep,
-    since: Annotated[date | None, Query(alias="from", description="the first day, of UTC")] = None,
-    until: Annotated[date | None, Query(alias="to", description="the last day, of UTC")] = None,
+    since: Annotated[date | None, Query(alias="from", description="first day, in UTC")] = None,
+    until: Annotated[date | None, Query(alias="to", description="last day, in UTC")] = None,
     by: By = "day",
 ) -> dict[str, Any]:
-    """What was spent from one day to another, both included, by key, tier, worker or day; the
-    last 30 days unless said otherwise. Requests of which the cost is unknown are counted apart.
-    `by=worker` takes the scope `runs:read`, for only runs tell who worked."""
-    first, last = _span(since, until)
-    sees_all = principal.has_scope("admin")
-    spent = await _entries(service, None if sees_all else principal.key_id, first, last)
+    """Return spending from one day to another, both included, by key, tier, worker or day; the last
+    30 days by default. Requests of unknown cost are counted separately. `by=worker` requires the
+    scope `runs:read`."""
+    first, last = _read_range(since, until)
+    is_admin = principal.has_scope("admin")
+    spent = await _entries(service, None if is_admin else principal.key_id, first, last)
     whole = total_spending(spent)
     document: dict[str, Any] = {
         "object": "spend",
         "from": first,
         "to": last,
         "by": by,
-        "key": None if sees_all else principal.name,
+        "key": None if is_admin else principal.name,
         "total": asdict(whole),
     }
     if by == "worker":
@@ -135,16 +136,16 @@ async def spend(
     return document
 
 
-def _span(since: date | None, until: date | None) -> tuple[str, str]:
+def _read_range(since: date | None, until: date | None) -> tuple[str, str]:
     last = until or datetime.now(UTC).date()
     if not EARLIEST <= last <= LATEST:
-        raise invalid("to", f"to is {last}; it is a day from {EARLIEST} to {LATEST}")
-    first = since or last - timedelta(days=USUAL_DAYS - 1)
+        raise invalid("to", f"to: expected a day from {EARLIEST} to {LATEST}, got {last}")
+    first = since or last - timedelta(days=DEFAULT_DAYS - 1)
     if first > last:
-        raise invalid("from", f"from is {first}, which is after to, {last}; swap them")
-    if (last - first).days >= MOST_DAYS:
+        raise invalid("from", f"from ({first}) is after to ({last})")
+    if (last - first).days >= MAX_DAYS:
         raise invalid(
-            "from", f"from {first} to {last} is more than {MOST_DAYS} days; ask for fewer at a time"
+            "from", f"from {first} to {last} is more than {MAX_DAYS} days; request a shorter range"
         )
     return first.isoformat(), last.isoformat()
 
@@ -152,7 +153,7 @@ def _span(since: date | None, until: date | None) -> tuple[str, str]:
 async def _entries(
     service: Service, key_id: str | None, first: str, last: str
 ) -> list[SpendingEntry]:
-    """What the books of keys say, and for who sees all also the runs that were without one."""
+    """Return the usage of keys, and for administrators also that of runs without a key."""
     store = await service.store.flush()
     used = await keys_in(store).usage(key_id=key_id, since=first, until=last)
     if key_id is not None:
@@ -167,7 +168,7 @@ async def _window(service: Service, principal: Principal, first: str, last: str)
     owner = None if principal.has_scope("admin") else principal.key_id
     accounts = statistics_in(await service.store.flush())
     return await service.digests.between(
-        accounts, since=first, until=last, owner=owner, limit=MOST_RUNS
+        accounts, since=first, until=last, owner=owner, limit=MAX_RUNS
     )
 
 

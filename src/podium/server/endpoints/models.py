@@ -1,4 +1,4 @@
-"""The list of models, in the shape of whichever vendor the client takes us for."""
+"""The list of models, in OpenAI's or Anthropic's format."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 @router.get("")
 async def models(request: Request, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
-    """The tiers, their pinned aliases, and every worker by its name; with the header
-    `anthropic-version` in Anthropic's shape."""
-    listed = list(_shown(service, principal))
+    """List the tiers, their pinned aliases and the workers; in Anthropic's format with the header
+    `anthropic-version`."""
+    entries = list(_visible(service, principal))
     if not is_anthropic_client(request):
-        return {"object": "list", "data": [_openai(each, service) for each in listed]}
+        return {"object": "list", "data": [_openai(each, service) for each in entries]}
     return {
-        "data": [_anthropic(each, service) for each in listed],
+        "data": [_anthropic(each, service) for each in entries],
         "has_more": False,
-        "first_id": listed[0].name if listed else None,
-        "last_id": listed[-1].name if listed else None,
+        "first_id": entries[0].name if entries else None,
+        "last_id": entries[-1].name if entries else None,
     }
 
 
@@ -37,32 +37,32 @@ async def models(request: Request, service: ServiceDep, principal: PrincipalDep)
 async def model(
     request: Request, name: str, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
-    """One of them."""
-    for each in _shown(service, principal):
+    """Return one model."""
+    for each in _visible(service, principal):
         if each.name == name:
             return (_anthropic if is_anthropic_client(request) else _openai)(each, service)
-    service.catalog.find(name)  # says what there is instead
-    raise ApiError("not_found", f"there is no model {name[:200]!r} for this key", field="model")
+    service.catalog.find(name)  # raises with a suggestion
+    raise ApiError("not_found", f"model not found for this API key: {name[:200]!r}", field="model")
 
 
-def _shown(service: Service, principal: Principal) -> Iterable[ModelEntry]:
+def _visible(service: Service, principal: Principal) -> Iterable[ModelEntry]:
     return (each for each in service.catalog if principal.can_list(each.name, each.owner))
 
 
-def _openai(listed: ModelEntry, service: Service) -> dict[str, Any]:
+def _openai(entry: ModelEntry, service: Service) -> dict[str, Any]:
     return {
-        "id": listed.name,
+        "id": entry.name,
         "object": "model",
         "created": int(service.started),
-        "owned_by": listed.owner,
+        "owned_by": entry.owner,
     }
 
 
-def _anthropic(listed: ModelEntry, service: Service) -> dict[str, Any]:
+def _anthropic(entry: ModelEntry, service: Service) -> dict[str, Any]:
     created = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="seconds")
     return {
         "type": "model",
-        "id": listed.name,
-        "display_name": listed.description or listed.name,
+        "id": entry.name,
+        "display_name": entry.description or entry.name,
         "created_at": created.replace("+00:00", "Z"),
     }

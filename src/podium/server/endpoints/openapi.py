@@ -1,5 +1,4 @@
-"""What the OpenAPI page says of bodies that are not FastAPI's to check: the fields that clients
-send most. The dialects know every field, and say what is wrong with one."""
+"""OpenAPI schemas of bodies that the dialects check: the fields that clients send most."""
 
 from __future__ import annotations
 
@@ -9,16 +8,16 @@ from podium.server.access.tokens import MAX_TOKEN
 from podium.store.base import MAX_ANSWER, MAX_COMMENT
 
 _TEXT: Final = {"type": "string"}
-_WORDS: Final = {"type": "string", "minLength": 1}
+_NON_EMPTY: Final = {"type": "string", "minLength": 1}
 _NAME: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
 _FUNCTION: Final = {"const": "function"}
 _FLAG: Final = {"type": "boolean"}
 _COUNT: Final = {"type": "integer", "minimum": 1}
 _EFFORT: Final = {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]}
 
-_WISHES: Final = {
+_PODIUM: Final = {
     "type": "object",
-    "description": "What only Podium understands; headers X-Podium-… say the same.",
+    "description": "Podium's own options; the headers X-Podium-… are equivalent.",
     "additionalProperties": False,
     "properties": {
         "budget": {
@@ -48,13 +47,13 @@ _MODEL: Final = {
 
 
 def _content(kind: str) -> dict[str, Any]:
-    """Words, or parts of them; pictures and the rest are in the vendors' own references."""
+    """Return the schema of text content; images and others are in the vendors' references."""
     part = {
         "type": "object",
         "required": ["type", "text"],
-        "properties": {"type": {"const": kind}, "text": _WORDS},
+        "properties": {"type": {"const": kind}, "text": _NON_EMPTY},
     }
-    return {"anyOf": [_WORDS, {"type": "array", "minItems": 1, "items": part}]}
+    return {"anyOf": [_NON_EMPTY, {"type": "array", "minItems": 1, "items": part}]}
 
 
 def _message(kind: str, *roles: str) -> dict[str, Any]:
@@ -65,16 +64,16 @@ def _message(kind: str, *roles: str) -> dict[str, Any]:
     }
 
 
-def _tool(*place: str) -> dict[str, Any]:
-    """A function, described where the vendor has it."""
+def _tool(*location: str) -> dict[str, Any]:
+    """Return the schema of a tool, nested as the vendor does."""
     function: dict[str, Any] = {
         "type": "object",
         "required": ["name"],
-        "properties": {"name": _NAME, "description": _TEXT, place[-1]: {"type": "object"}},
+        "properties": {"name": _NAME, "description": _TEXT, location[-1]: {"type": "object"}},
     }
-    if place[0] == "function":
+    if location[0] == "function":
         return _object(["type", "function"], {"type": _FUNCTION, "function": function})
-    if place[0] == "type":
+    if location[0] == "type":
         function["required"] = ["type", "name"]
         function["properties"]["type"] = _FUNCTION
     return function
@@ -107,7 +106,7 @@ CHAT: Final = _object(
         },
         "reasoning_effort": _EFFORT,
         "store": _FLAG,
-        "podium": _WISHES,
+        "podium": _PODIUM,
     },
 )
 
@@ -117,7 +116,7 @@ RESPONSES: Final = _object(
         "model": _MODEL,
         "input": {
             "anyOf": [
-                _WORDS,
+                _NON_EMPTY,
                 {
                     "type": "array",
                     "minItems": 1,
@@ -137,7 +136,7 @@ RESPONSES: Final = _object(
             "type": "object",
             "properties": {"effort": _EFFORT, "summary": {"enum": ["auto", "concise", "detailed"]}},
         },
-        "podium": _WISHES,
+        "podium": _PODIUM,
     },
 )
 
@@ -164,7 +163,7 @@ MESSAGES: Final = _object(
                 "budget_tokens": {"type": "integer", "minimum": 1024},
             },
         },
-        "podium": _WISHES,
+        "podium": _PODIUM,
     },
 )
 
@@ -175,7 +174,7 @@ COUNT: Final = _object(
 
 PLAN: Final = _object(
     ["question"],
-    {"question": {"type": "string", "minLength": 1}, "model": _MODEL, "podium": _WISHES},
+    {"question": {"type": "string", "minLength": 1}, "model": _MODEL, "podium": _PODIUM},
 )
 
 FEEDBACK: Final = _object(
@@ -185,60 +184,60 @@ FEEDBACK: Final = _object(
             "type": "number",
             "minimum": 0,
             "maximum": 1,
-            "description": "from 0, useless, to 1, just right",
+            "description": "from 0 (useless) to 1 (right)",
         },
         "comment": {"type": "string", "maxLength": MAX_COMMENT},
         "answer": {
             "type": "string",
             "maxLength": MAX_ANSWER,
-            "description": "what would have been right, in short",
+            "description": "the right answer, in short",
         },
     },
 )
 
-SIGN_IN: Final = _object(["key"], {"key": {**_WORDS, "maxLength": MAX_TOKEN}})
+SIGN_IN: Final = _object(["key"], {"key": {**_NON_EMPTY, "maxLength": MAX_TOKEN}})
 
 ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "/v1/chat/completions": (CHAT, "OpenAI's Chat Completions."),
     "/v1/responses": (RESPONSES, "OpenAI's Responses."),
     "/v1/messages": (MESSAGES, "Anthropic's Messages."),
-    "/v1/plan": (PLAN, "The workflow that would be carried out, and an estimate of its cost."),
+    "/v1/plan": (PLAN, "The workflow that would be executed, and an estimate of its cost."),
 }
-"""The bodies of the dialects and of plans, by their addresses, and what they are."""
+"""Schemas and summaries by path."""
 
 
 _ERROR: Final = {
-    "description": "An error, in the shape of the vendor whose API this is; else OpenAI's.",
+    "description": "An error, in the format of the vendor whose API this is, else OpenAI's.",
     "content": {"application/json": {}},
 }
 
 
 def request_body(schema: dict[str, Any]) -> dict[str, Any]:
-    """What the page says of an endpoint that takes such a body."""
+    """Return the OpenAPI fragment of an endpoint with such a body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def add_dialect_paths(page: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
-    """The page with the endpoints of the dialects, and with how keys are shown."""
-    for address in addresses:
-        schema, summary = ENDPOINTS[address]
-        page["paths"].setdefault(address, {})["post"] = {
-            "tags": [address.split("/")[2]],
+def add_dialect_paths(schema: dict[str, Any], paths: list[str]) -> dict[str, Any]:
+    """Add the dialects' endpoints, errors and authentication to the schema."""
+    for path in paths:
+        body, summary = ENDPOINTS[path]
+        schema["paths"].setdefault(path, {})["post"] = {
+            "tags": [path.split("/")[2]],
             "summary": summary,
-            "operationId": f"post{address.replace('/', '_')}",
-            **request_body(schema),
+            "operationId": f"post{path.replace('/', '_')}",
+            **request_body(body),
             "responses": {
                 "200": {
-                    "description": "The answer, or the plan; with `stream`, as server-sent events.",
+                    "description": "The response or the plan; with `stream`, server-sent events.",
                     "content": {"application/json": {}, "text/event-stream": {}},
                 },
             },
         }
-    for operations in page["paths"].values():
+    for operations in schema["paths"].values():
         for operation in operations.values():
-            operation["responses"].pop("422", None)  # FastAPI's word for what is a 400 here
+            operation["responses"].pop("422", None)  # these are 400 here
             operation["responses"]["default"] = _ERROR
-    components = page.setdefault("components", {})
+    components = schema.setdefault("components", {})
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    page["security"] = [{"key": []}, {}]
-    return page
+    schema["security"] = [{"key": []}, {}]
+    return schema

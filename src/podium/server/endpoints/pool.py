@@ -1,7 +1,6 @@
-"""The pool as it does its work: who is in it, and what everyone did in the runs of late.
+"""The pool and its statistics over the runs that the caller may see.
 
-Figures are those of the runs that the principal may see: a key's own, or everybody's. Workers that
-a key excludes are not shown to it.
+Workers that a key excludes are not shown to it.
 """
 
 from __future__ import annotations
@@ -29,25 +28,24 @@ from podium.store import statistics_in
 
 router = APIRouter(prefix="/v1/pool", tags=["pool"])
 
-USUAL_DAYS: Final = 7
-MOST_DAYS: Final = 90
-MOST_RUNS: Final = 2_000
-"""Runs that are looked through, the newest of the window."""
+DEFAULT_DAYS: Final = 7
+MAX_DAYS: Final = 90
+MAX_RUNS: Final = 2_000
+"""Runs that are read at most, the newest of the window."""
 
 
 @router.get("")
 async def pool(
     service: ServiceDep,
     principal: PrincipalDep,
-    days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="how many to look back")] = (
-        USUAL_DAYS
+    days: Annotated[int, Query(ge=1, le=MAX_DAYS, description="days to look back")] = (
+        DEFAULT_DAYS
     ),
 ) -> dict[str, Any]:
-    """Every worker: what it is, and what it did in the runs of the last days: calls, failures,
-    time, cost, and what conductors used it for, with steps to look at. What nobody knows is null.
-    `breaker` says whether this process calls it now: `closed`, `open` or `half-open`.
-    `best` is the worker to trust with a whole question, of those that the principal may ask for.
-    Takes the scope `runs:read`; a key sees figures of its own runs."""
+    """Return every worker with its statistics of the last days: calls, failures, latency, cost and
+    roles, with example steps. Unknown values are null. `breaker` is the state of this process's
+    circuit breaker: `closed`, `open` or `half-open`. `best` is the worker for a whole question, of
+    those that the caller may request. Requires the scope `runs:read`."""
     principal.require("runs:read")
     now = datetime.now(UTC)
     since = (now - timedelta(days=days - 1)).date().isoformat()
@@ -56,9 +54,9 @@ async def pool(
         since=since,
         until=now.date().isoformat(),
         owner=None if principal.has_scope("admin") else principal.key_id,
-        limit=MOST_RUNS,
+        limit=MAX_RUNS,
     )
-    found = await asyncio.to_thread(worker_stats, window.digests)  # thousands of runs take a while
+    found = await asyncio.to_thread(worker_stats, window.digests)  # slow for thousands of runs
     planner = await _planner(service)
     breakers = (await service.podium.open()).call_policy.breakers
     profiles = [*service.pool]
@@ -81,36 +79,40 @@ async def pool(
                 **_profile(profile),
                 "is_worker": profile.name in service.pool.names,
                 "is_planner": profile == planner,
-                **_figures(found.get(profile.name, NOTHING)),
+                **_statistics(found.get(profile.name, NOTHING)),
                 "breaker": breakers.state(profile.name),
                 "direct": _direct(profile.name, service) if principal.has_scope("admin") else None,
             }
             for profile in profiles
-            if _is_shown(profile.name, profile.provider, principal)
+            if _is_visible(profile.name, profile.provider, principal)
         ],
         "former": _former(window, found, profiles, principal),
     }
 
 
 def _best(service: Service, principal: Principal) -> str | None:
-    unasked = {
+    unavailable = {
         profile.name
         for profile in service.pool
         if profile.provider == CONDUCTOR_PROVIDER
         or not principal.can_list(profile.name, profile.provider)
     }
-    return None if len(unasked) == len(service.pool) else service.pool.without(unasked).best.name
+    return (
+        None
+        if len(unavailable) == len(service.pool)
+        else service.pool.without(unavailable).best.name
+    )
 
 
 async def _planner(service: Service) -> WorkerProfile | None:
-    """The model that plans, where one does."""
+    """Return the model that plans, if there is one."""
     planner: Worker | None = getattr(
         (await service.podium.open()).assembly.conductor, "worker", None
     )
     return None if planner is None else planner.profile
 
 
-def _is_shown(name: str, provider: str, principal: Principal) -> bool:
+def _is_visible(name: str, provider: str, principal: Principal) -> bool:
     return name not in principal.exclude and provider not in principal.exclude
 
 
@@ -133,7 +135,7 @@ def _former(
     now: list[WorkerProfile],
     principal: Principal,
 ) -> list[dict[str, Any]]:
-    """Those who worked in these runs and are not in the pool any more."""
+    """Return workers of these runs that are no longer in the pool."""
     names = {profile.name for profile in now}
     providers = {
         name: provider
@@ -142,19 +144,19 @@ def _former(
         if name not in names
     }
     return [
-        {"name": name, "provider": providers.get(name, ""), **_figures(each)}
+        {"name": name, "provider": providers.get(name, ""), **_statistics(each)}
         for name, each in found.items()
-        if name not in names and _is_shown(name, providers.get(name, ""), principal)
+        if name not in names and _is_visible(name, providers.get(name, ""), principal)
     ]
 
 
-def _figures(found: WorkerStats) -> dict[str, Any]:
+def _statistics(found: WorkerStats) -> dict[str, Any]:
     p50, p95 = found.seconds or (None, None)
     return {
         "health": {
             "state": found.health,
-            "last_success": _moment(found.last_success),
-            "last_failure": _moment(found.last_failure),
+            "last_success": _format_time(found.last_success),
+            "last_failure": _format_time(found.last_failure),
             "last_error": found.last_error,
             "failures_in_a_row": found.failures_in_a_row,
         },
@@ -187,7 +189,7 @@ def _role(found: RoleStats) -> dict[str, Any]:
 
 
 def _direct(name: str, service: Service) -> dict[str, Any]:
-    """Requests for the worker by its own name, which leave no run: since the server started."""
+    """Count requests for the worker by its own name since the server started."""
     counts = service.metrics.requests_by_status(name)
     requests = sum(counts.values())
     failed = sum(count for status, count in counts.items() if int(status) >= 500)
@@ -195,7 +197,7 @@ def _direct(name: str, service: Service) -> dict[str, Any]:
     return {"requests": requests, "failed": failed, "since": started}
 
 
-def _moment(seconds: float | None) -> str | None:
+def _format_time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,5 +1,7 @@
-"""The runs on record: list, show, watch and delete them. Everyone sees their own; a key with the
-scope `admin`, and everyone where no keys are asked for, sees all."""
+"""Stored runs: list, show, stream, export, delete and rate them.
+
+A key sees its own runs; with the scope `admin`, or without keys, all runs are visible.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.fields import bounded_text, number, read_object
 from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_output import response_id
-from podium.server.dialects.responses_output import run_id as run_of
+from podium.server.dialects.responses_output import run_id as run_id_of
 from podium.server.endpoints.accounting import key_names
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.endpoints.http import encode_json, parse_json_object
@@ -34,14 +36,14 @@ from podium.store.base import MAX_ANSWER, MAX_COMMENT
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
-MOST_LISTED: Final = 100
+MAX_LISTED: Final = 100
 
 
 @router.get("")
 async def runs(
     service: ServiceDep,
     principal: PrincipalDep,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 20,
     before: Annotated[str | None, Query(max_length=100)] = None,
     text: Annotated[str | None, Query(max_length=1000)] = None,
     status: RunStatus | None = None,
@@ -53,10 +55,9 @@ async def runs(
     until: datetime | None = None,
     owner: Annotated[str | None, Query(max_length=100)] = None,
 ) -> dict[str, Any]:
-    """The newest runs first. `before` is the id of the last run of the page before. `text` looks
-    in questions and answers, `worker` is one that any step used, costs are in dollars, and
-    moments without a time zone are meant in UTC. `owner` is the id of a key: for everyone but an
-    administrator, their own."""
+    """List runs, newest first. `before` is the last id of the previous page. `text` searches
+    questions and answers, `worker` is used by any step, costs are in USD, times without a time zone
+    are UTC. `owner` is the id of a key, for administrators only."""
     principal.require("runs:read")
     wanted = RunFilter(
         text=text,
@@ -88,8 +89,7 @@ async def runs(
 
 @router.get("/{run_id}")
 async def run(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
-    """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
-    worker was sent is told step by step, and `feedback` is what was thought of its answer."""
+    """Return a run: plans, steps, replies, calls, tokens, cost and feedback."""
     found = await load_run(run_id, service, principal)
     names = await key_names(service, principal) if found.owner else {}
     given = await service.store.feedback_of(found.id)
@@ -103,26 +103,26 @@ async def run(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Resp
 
 @router.get("/{run_id}/events", response_class=StreamingResponse)
 async def events(run_id: str, service: ServiceDep, principal: PrincipalDep) -> StreamingResponse:
-    """What happens in a run, as server-sent events: what has happened already first, and then as
-    it goes on, to its end."""
+    """Stream the events of a run from its beginning to its end, as server-sent events."""
     await load_run(run_id, service, principal)
-    return StreamingResponse(_told(run_id, service, principal), media_type="text/event-stream")
+    return StreamingResponse(
+        _stream_events(run_id, service, principal), media_type="text/event-stream"
+    )
 
 
 @router.post("/{run_id}/feedback", openapi_extra=request_body(FEEDBACK))
 async def feedback(
     run_id: str, request: Request, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
-    """Say what you think of a run's answer. The latest word stands, and is kept with the run. A
-    run that still goes on has no answer to think of yet."""
-    said = read_object(parse_json_object(await request.body())).only(("score", "comment", "answer"))
-    score = said.required("score", number(0, 1))
-    comment = said.optional("comment", bounded_text(most=MAX_COMMENT)) or ""
-    answer = said.optional("answer", bounded_text(most=MAX_ANSWER)) or ""
+    """Rate the answer of a run that has ended. The latest feedback replaces earlier feedback."""
+    body = read_object(parse_json_object(await request.body())).only(("score", "comment", "answer"))
+    score = body.required("score", number(0, 1))
+    comment = body.optional("comment", bounded_text(most=MAX_COMMENT)) or ""
+    answer = body.optional("answer", bounded_text(most=MAX_ANSWER)) or ""
     run = await load_run(run_id, service, principal)
     if run.status in ("running", "waiting"):
         raise ApiError(
-            "conflict", f"{run.id} is {run.status}; say what you think of it when it has ended"
+            "conflict", f"{run.id} has the status {run.status}; send feedback when it has ended"
         )
     given = Feedback(
         run_id=run.id,
@@ -131,45 +131,43 @@ async def feedback(
         given_at=timestamp(),
         task=correction_task(run.question, answer),
     )
-    await _enter_anothers("feedback given", run, service, principal)
+    await _audit_for_other_key("feedback given", run, service, principal)
     await service.store.give_feedback(given)
     return feedback_document(given)
 
 
 @router.get("/{run_id}/feedback")
-async def given_feedback(
-    run_id: str, service: ServiceDep, principal: PrincipalDep
-) -> dict[str, Any]:
-    """What was thought of a run's answer."""
+async def get_feedback(run_id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
+    """Return the feedback on a run."""
     run = await load_run(run_id, service, principal)
     given = await service.store.feedback_of(run.id)
     if given is None:
-        raise ApiError("not_found", f"nobody has said what they think of {run.id}")
+        raise ApiError("not_found", f"run {run.id} has no feedback")
     return feedback_document(given)
 
 
 @router.delete("/{run_id}/feedback", status_code=204)
 async def withdraw_feedback(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
-    """Withdraw what was thought of a run's answer."""
+    """Delete the feedback on a run."""
     run = await load_run(run_id, service, principal)
-    if await service.store.feedback_of(run.id) is not None:  # else nothing is done, and it says so
-        await _enter_anothers("feedback withdrawn", run, service, principal)
+    if await service.store.feedback_of(run.id) is not None:  # otherwise nothing to audit
+        await _audit_for_other_key("feedback withdrawn", run, service, principal)
     await service.store.withdraw_feedback(run.id)
     return Response(status_code=204)
 
 
 @router.delete("/{run_id}", status_code=204)
 async def delete(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
-    """Forget a run and all that it holds."""
-    await _forget(run_id, service, principal)
+    """Delete a run with everything that it holds."""
+    await _delete_run(run_id, service, principal)
     return Response(status_code=204)
 
 
 @responses_router.get("/{id}")
 async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
-    """A response that was given before, from the record of its run: `in_progress` while that goes
-    on, `incomplete` where it was cut off, `failed` with the error where nothing came of it."""
-    run = await load_run(run_of(id, "response_id"), service, principal)
+    """Return a stored response: `in_progress`, `incomplete` if interrupted, or `failed` with the
+    error."""
+    run = await load_run(run_id_of(id, "response_id"), service, principal)
     asked, answer = reconstruct_exchange(run)
     if run.status == "running":
         return RESPONSES.format_unfinished(asked, answer, "in_progress")
@@ -178,61 +176,68 @@ async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dic
     failure = find_failure(run)
     if failure is not None:
         return RESPONSES.format_unfinished(asked, answer, "failed", failure)
-    return RESPONSES.format_response(asked, answer)  # one that waits for tools has told its calls
+    return RESPONSES.format_response(asked, answer)
 
 
 @responses_router.delete("/{id}")
 async def delete_response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
-    """Forget a response, and the run behind it with all that it holds."""
-    run_id = run_of(id, "response_id")
-    await _forget(run_id, service, principal)
+    """Delete a response and its run."""
+    run_id = run_id_of(id, "response_id")
+    await _delete_run(run_id, service, principal)
     return {"id": response_id(run_id), "object": "response", "deleted": True}
 
 
 async def load_run(run_id: str, service: Service, principal: Principal) -> Run:
-    """A run that the principal may read."""
+    """Load a run that the principal may read."""
     principal.require("runs:read")
     return await service.repository.run(run_id, principal)
 
 
-async def _enter_anothers(
+async def _audit_for_other_key(
     act: AuditAction, run: Run, service: Service, principal: Principal
 ) -> None:
-    """Enter what an administrator does to the feedback on a run of somebody else's."""
+    """Audit what an administrator does to the feedback on another key's run."""
     if run.owner != principal.key_id:
         await service.audit.record(act, principal, run.id, {"owner": run.owner})
 
 
-async def _forget(run_id: str, service: Service, principal: Principal) -> None:
+async def _delete_run(run_id: str, service: Service, principal: Principal) -> None:
     principal.require("runs:delete")
     await service.repository.delete(run_id, principal)
 
 
-async def _told(run_id: str, service: Service, principal: Principal) -> AsyncIterator[bytes]:
-    """The events as bytes, with signs of life where nothing happens for a while."""
-    happening = aiter(service.repository.watch(run_id, principal))
+async def _stream_events(
+    run_id: str, service: Service, principal: Principal
+) -> AsyncIterator[bytes]:
+    """Encode events, with comments to keep the connection alive."""
+    events = aiter(service.repository.watch(run_id, principal))
     seconds = service.settings.keep_alive_seconds
-    upcoming = asyncio.ensure_future(anext(happening, None))
+    upcoming = asyncio.ensure_future(anext(events, None))
     try:
         while True:
             done, _ = await asyncio.wait({upcoming}, timeout=seconds)
             if not done:
-                yield b": alive\n\n"
+                yield b": keep-alive\n\n"
                 continue
             try:
                 event = upcoming.result()
-            except ApiError:  # it was deleted meanwhile
+            except ApiError:  # the run was deleted
                 return
             if event is None:
                 return
             yield b"event: %s\ndata: %s\n\n" % (event.name.encode(), encode_json(event.document))
-            upcoming = asyncio.ensure_future(anext(happening, None))
+            upcoming = asyncio.ensure_future(anext(events, None))
     finally:
         upcoming.cancel()
 
 
-GOES_ON: Final = {"status": "running", "started_ms": None, "finished_ms": None, "answered_by": ""}
-"""What nobody knows yet of a step that goes on."""
+RUNNING_FIELDS: Final = {
+    "status": "running",
+    "started_ms": None,
+    "finished_ms": None,
+    "answered_by": "",
+}
+"""Fields of a step that is running."""
 
 
 @router.get("/{run_id}/steps/{round}/{index}")
@@ -244,37 +249,36 @@ async def step(
     principal: PrincipalDep,
     nested: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """A step that has ended: exactly the messages that its worker received, its reply, every call,
-    and the runs nested in it. `nested` is the id of one of those, for a step of its. Of a step that
-    goes on in this process of the server, its `status` is `running`, and just the messages that
-    its worker has received are told."""
+    """Return a step: the messages that its worker received, its reply, every call and nested runs.
+    `nested` is the id of a nested run to take the step from. A step that runs in this process has
+    the status `running` and no reply yet."""
     run = await load_run(run_id, service, principal)
     wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
     if wanted is None:
-        raise ApiError("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
+        raise ApiError("not_found", f"nested run not found in {run_id}: {(nested or '')[:80]!r}")
     toolbox = (await service.podium.open()).toolbox
     going = service.repository.broadcast.active_step(wanted.id, round, index)
     if going is not None:
-        return _sent({**step_details(*going, toolbox), **GOES_ON})
+        return _json_response({**step_details(*going, toolbox), **RUNNING_FIELDS})
     for round_ in wanted.rounds:
         for record in round_.steps:
             if (record.round, record.index) == (round, index):
-                return _sent(step_details(wanted, round_, record, toolbox))
+                return _json_response(step_details(wanted, round_, record, toolbox))
     raise ApiError(
         "not_found",
-        f"step {index} of round {round} of {wanted.id} is not on record: it was not planned, has "
-        f"not begun, or goes on in another process",
+        f"step {index} of round {round} not found in {wanted.id}: it was not planned, has not "
+        f"started, or runs in another process",
     )
 
 
 @router.get("/{run_id}/export")
 async def export(run_id: str, service: ServiceDep, principal: PrincipalDep) -> Response:
-    """The whole run, as `podium runs export` writes it: versioned JSON that loads again."""
+    """Return the whole run as versioned JSON, as `podium runs export` writes it."""
     run = await load_run(run_id, service, principal)
     await service.audit.record_run_read("run exported", principal, run)
     name = f'attachment; filename="{run.id}.json"'
-    return _sent(dump(run), {"Content-Disposition": name})
+    return _json_response(dump(run), {"Content-Disposition": name})
 
 
-def _sent(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+def _json_response(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
     return Response(encode_json(document), media_type="application/json", headers=headers)
