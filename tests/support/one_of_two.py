@@ -37,10 +37,10 @@ def run(commands: Path) -> None:
         return ended
 
     def sampled(rollouts: Rollouts, numbers: Sequence[int], loop: Any) -> Any:
-        attempts = sample(rollouts, numbers, loop)
+        batch = sample(rollouts, numbers, loop)
         found.setdefault("numbers", []).append(list(numbers))
-        found.setdefault("tokens", []).append([attempt.tokens for attempt in attempts])
-        return attempts
+        found.setdefault("tokens", []).append([attempt.tokens for attempt in batch.plans])
+        return batch
 
     patches = pytest.MonkeyPatch()
     patches.setattr(Trainer, "train", trained)

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from podium._util.svg import DARK, LIGHT
+pytest.importorskip("matplotlib")
+
+from podium._util.plots import SERIES
 from podium.core.errors import ConfigError
 from podium.train.curves import (
     MOST_POINTS,
     TrainingHistory,
     draw,
+    make_figure,
     plots,
     read_histories,
     write_curves,
@@ -27,49 +29,31 @@ def course(**series: dict[int, float]) -> TrainingHistory:
     return TrainingHistory("a", series)
 
 
-def plot_of(picture: str, title: str) -> ElementTree.Element:
-    """The small picture of that title."""
-    for group in ElementTree.fromstring(picture).iter(f"{SVG}g"):
-        if group.findtext(f"{SVG}text") == title:
-            return group
-    raise AssertionError(f"no plot is called {title}")
+def axes_of(*histories: TrainingHistory) -> dict[str, Any]:
+    """The small plots by their titles."""
+    return {axes.get_title(loc="left"): axes for axes in make_figure(histories).axes}
 
 
-def lines_of(group: ElementTree.Element) -> dict[str, list[tuple[float, float]]]:
-    """The points of every line, by what the line is called."""
+def lines_of(axes: Any) -> dict[str, list[tuple[float, float]]]:
+    """The points of every line, by its label."""
     return {
-        said.rpartition(": from ")[0]: list(points(path))
-        for path in group.iter(f"{SVG}path")
-        if (said := path.findtext(f"{SVG}title"))
-    }
-
-
-def points(path: ElementTree.Element) -> Iterator[tuple[float, float]]:
-    for across, down in re.findall(r"([\d.]+),([\d.]+)", path.attrib["d"]):
-        yield float(across), float(down)
-
-
-def scale_of(group: ElementTree.Element, kind: str, along: str) -> dict[float, float]:
-    """Where the values stand that are written beside an axis."""
-    return {
-        float(text.text or ""): float(text.attrib[along])
-        for text in group.iter(f"{SVG}text")
-        if text.get("class") == kind
+        line.get_label(): list(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        for line in axes.lines
+        if len(line.get_xdata())
     }
 
 
 def test_every_series_is_a_line_in_the_plot_of_its_name() -> None:
     first = TrainingHistory("one", {"reward": {1: 0.1, 2: 0.3}, "held_out/reward": {2: 0.2}})
     second = TrainingHistory("two", {"reward": {1: 0.5}, "seconds": {1: 4.0}})
-    picture = draw([first, second])
-    reward = lines_of(plot_of(picture, "reward"))
-    assert {name: len(found) for name, found in reward.items()} == {
-        "one": 2,
-        "one, held out": 1,
-        "two": 1,
+    found = axes_of(first, second)
+    assert lines_of(found["reward"]) == {
+        "one": [(1, 0.1), (2, 0.3)],
+        "one, held out": [(2, 0.2)],
+        "two": [(1, 0.5)],
     }
-    assert set(lines_of(plot_of(picture, "seconds a step"))) == {"two"}
-    assert len(plots([first, second])) == 2, "what nobody has is not drawn"
+    assert lines_of(found["seconds a step"]) == {"two": [(1, 4.0)]}
+    assert len(found) == len(plots([first, second])) == 2, "series without values are not drawn"
 
 
 def test_what_is_only_measured_is_drawn_too() -> None:
@@ -77,36 +61,22 @@ def test_what_is_only_measured_is_drawn_too() -> None:
     assert [(line.label, line.is_measured) for line in plot.lines] == [("a, held out", True)]
 
 
-def test_points_stand_where_the_scales_say() -> None:
-    group = plot_of(draw([course(accuracy={0: 0.0, 10: 0.5, 20: 1.0})]), "accuracy")
-    (line,) = lines_of(group).values()
-    across, down = scale_of(group, "below", "x"), scale_of(group, "beside", "y")
-    assert set(down) == {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}
-    height = down[0.0] - down[1.0]
-    assert [at for at, _ in line] == [across[0], (across[0] + across[20]) / 2, across[20]]
-    lowest = down[0.0] - 4  # words stand a little below their line
-    assert [value for _, value in line] == pytest.approx(
-        [lowest, lowest - height / 2, lowest - height]
-    )
-
-
-def test_shares_are_drawn_up_to_one_and_other_values_to_the_next_round_one() -> None:
-    picture = draw([course(accuracy={1: 0.1}, mean_tokens={1: 43.0}, reward={1: -0.3, 2: 0.4})])
-    assert max(scale_of(plot_of(picture, "accuracy"), "beside", "y")) == 1.0
-    assert max(scale_of(plot_of(picture, "mean tokens of a completion"), "beside", "y")) == 50
-    reward = scale_of(plot_of(picture, "reward"), "beside", "y")
-    assert (min(reward), max(reward)) == (-0.4, 0.4)
+def test_shares_are_drawn_up_to_one_and_other_scales_hold_all_values() -> None:
+    found = axes_of(course(accuracy={1: 0.1}, mean_tokens={1: 43.0}, reward={1: -0.3, 2: 0.4}))
+    assert found["accuracy"].get_ylim() == (0.0, 1.0)
+    assert found["mean tokens of a completion"].get_ylim()[1] >= 43
+    lowest, highest = found["reward"].get_ylim()
+    assert lowest <= -0.3
+    assert highest >= 0.4
 
 
 def test_a_value_that_never_changes_has_a_scale() -> None:
-    picture = draw([course(loss={1: 0.0, 2: 0.0})])
-    assert set(scale_of(plot_of(picture, "loss"), "beside", "y")) >= {0.0, 1.0}
+    assert axes_of(course(loss={1: 0.0, 2: 0.0}))["loss"].get_ylim()[1] > 0
 
 
 def test_all_plots_have_the_same_steps() -> None:
-    picture = draw([course(reward={1: 0.1, 40: 0.2}, **{"held_out/accuracy": {20: 0.5}})])
-    steps = [scale_of(plot_of(picture, title), "below", "x") for title in ("reward", "accuracy")]
-    assert [set(scale) for scale in steps] == [{0, 10, 20, 30, 40}] * 2
+    found = axes_of(course(reward={1: 0.1, 40: 0.2}, **{"held_out/accuracy": {20: 0.5}}))
+    assert [axes.get_xlim() for axes in found.values()] == [(0, 40)] * 2
 
 
 def test_kinds_have_a_plot_for_each_training_and_their_own_colours() -> None:
@@ -151,28 +121,22 @@ def test_many_points_become_means() -> None:
 
 def test_more_lines_than_colours_are_told_apart_by_dashes() -> None:
     kinds = {f"accuracy/{letter}": {1: 0.5} for letter in "abcdefghijkl"}
-    group = plot_of(draw([TrainingHistory("a", kinds)]), "accuracy by kind")
-    classes = [
-        path.attrib["class"]
-        for path in group.iter(f"{SVG}path")
-        if path.find(f"{SVG}title") is not None
-    ]
-    assert len(set(classes)) == len(kinds) > len(LIGHT)
+    (axes,) = axes_of(TrainingHistory("a", kinds)).values()
+    drawn = [line for line in axes.lines if len(line.get_xdata())]
+    styles = {(line.get_color(), line.get_linestyle()) for line in drawn}
+    assert len(styles) == len(kinds) > len(SERIES)
 
 
 def test_names_of_many_trainings_all_stand_within_the_picture() -> None:
     many = [TrainingHistory(f"training-{number:02}", {"reward": {1: 0.1}}) for number in range(20)]
-    tree = ElementTree.fromstring(draw(many))
-    width = float(tree.attrib["width"])
-    heading = {text.text: text.attrib for text in tree.findall(f"{SVG}text")}
-    assert len(heading) == 21  # and what the axis is
-    for name, at in heading.items():
-        assert float(at["x"]) + 6 * len(name or "") <= width
-    places = {(at["x"], at["y"]) for at in heading.values()}
-    assert len(places) == 21
-    first_plot = plot_of(draw(many), "reward").find(f"{SVG}text")
-    assert first_plot is not None
-    assert float(first_plot.attrib["y"]) > max(float(at["y"]) for at in heading.values())
+    figure = make_figure(many)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [one.name for one in many]
+    box, plot = legend.get_window_extent(), figure.axes[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert plot.y1 < box.y0
 
 
 def test_names_cannot_break_the_picture() -> None:
@@ -181,14 +145,15 @@ def test_names_cannot_break_the_picture() -> None:
     picture = draw([TrainingHistory(name, series), TrainingHistory("b", series)])
     tree = ElementTree.fromstring(picture)
     assert not list(tree.iter(f"{SVG}script"))
-    assert name[:-2] + "��" in (tree.findtext(f"{SVG}title") or "")
+    assert name[:-2] + "��" in (tree.findtext(f".//{SVG}title") or "")
 
 
 def test_the_picture_is_readable_on_light_and_on_dark() -> None:
     picture = draw([course(reward={1: 0.1})])
     light, _, dark = picture.partition("@media (prefers-color-scheme: dark)")
-    assert all(colour in light for colour in LIGHT)
-    assert all(colour in dark and colour not in light for colour in DARK)
+    assert all(pair[0] in light for pair in SERIES)
+    assert all(pair[1] in dark for pair in SERIES)
+    assert 'class="s-c0"' in dark
 
 
 def test_the_same_metrics_give_the_same_bytes(tmp_path: Path) -> None:
@@ -204,7 +169,7 @@ def test_the_same_metrics_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_nothing_to_draw_is_said() -> None:
-    with pytest.raises(ConfigError, match="nothing in these metrics"):
+    with pytest.raises(ConfigError, match="nothing that can be drawn"):
         draw([course(unheard_of={1: 1.0})])
 
 

@@ -220,9 +220,9 @@ def test_every_completion_gets_its_own_reward(
     sample = Rollouts.sample
 
     def remember(rollouts: Rollouts, numbers: Sequence[int], loop: Any) -> Any:
-        attempts = sample(rollouts, numbers, loop)
-        batches.append([attempt.tokens[0] for attempt in attempts])
-        return attempts
+        batch = sample(rollouts, numbers, loop)
+        batches.append([attempt.tokens[0] for attempt in batch.plans])
+        return batch
 
     monkeypatch.setattr(Rollouts, "sample", remember)
     grpo.train(recipe)
@@ -252,14 +252,14 @@ def test_a_gradient_that_is_no_number_leaves_the_step_out(
     )
     recipe = tiny_recipe(REWARD, base, tmp_path, *LEFT_OUT)
     seen: list[dict[str, Any]] = []
-    ended = grpo._Loop.ended
+    end_step = grpo._GrpoRun.end_step
 
-    def remember(loop: Any, step: int) -> None:
-        state = loop._trainer.model.state_dict()
+    def remember(run: Any, step: int) -> None:
+        state = run._trainer.model.state_dict()
         seen.append({name: one.clone() for name, one in state.items() if "lora" in name})
-        ended(loop, step)
+        end_step(run, step)
 
-    monkeypatch.setattr(grpo._Loop, "ended", remember)
+    monkeypatch.setattr(grpo._GrpoRun, "end_step", remember)
     grpo.train(recipe)
     assert capsys.readouterr().err.count("a gradient is not finite; the step was left out") == 1
     first, second, third = seen

@@ -64,11 +64,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             torch.nn.init.normal_(weights, std=0.5)
     adapter.save_pretrained(tmp_path / "adapter")
 
-    async def rewards(self: Any) -> list[float]:
-        await self._score_all(self.batch)
-        return [float(place % 2) for place, _ in enumerate(self.batch)]
+    async def reward(self: Any, batch: Any) -> list[float]:
+        await self._score_all(batch.plans)
+        return [float(place % 2) for place, _ in enumerate(batch.plans)]
 
-    monkeypatch.setattr("podium.train.rollouts.Rollouts.rewards", rewards)
+    monkeypatch.setattr("podium.train.rollouts.Rollouts.reward", reward)
     return tmp_path
 
 

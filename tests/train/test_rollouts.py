@@ -27,7 +27,7 @@ from support.stage import Actor
 
 pytest.importorskip("torch")
 
-from podium.train.rollouts import Rollouts
+from podium.train.rollouts import RolloutBatch, Rollouts
 from podium.workers.local.decoding import Completion, Sampling
 
 pytestmark = pytest.mark.torch
@@ -114,8 +114,8 @@ async def test_the_same_words_are_scored_once_unless_their_tokens_cost(
     policy = Longer(lambda question, copy: "short" if copy else "rather long")
     judge = Judge(lambda task, text: 1.0)
     rollouts = made(tmp_path, policy, judge, *settings)
-    rollouts.sample([0, 0], asyncio.get_running_loop())
-    await rollouts.rewards()
+    batch = rollouts.sample([0, 0], asyncio.get_running_loop())
+    await rollouts.reward(batch)
     assert len(judge.asked) == asked
 
 
@@ -126,14 +126,14 @@ async def test_every_plan_is_scored_for_the_question_that_it_was_written_for(
     values = {"alpha": 0, "beta": 10, "gamma": 20}
     judge = Judge(lambda task, text: values[task] + float(text.split()[1]))
     rollouts = made(tmp_path, policy, judge)
-    attempts = rollouts.sample([2, 2, 2, 0, 0, 0], asyncio.get_running_loop())
-    assert [attempt.text for attempt in attempts] == [
+    batch = rollouts.sample([2, 2, 2, 0, 0, 0], asyncio.get_running_loop())
+    assert [attempt.text for attempt in batch.plans] == [
         *("gamma 0", "gamma 1", "gamma 2"),
         *("alpha 0", "alpha 1", "alpha 2"),
     ]
-    assert [attempt.prompt for attempt in attempts] == [[2]] * 3 + [[0]] * 3
-    assert await rollouts.rewards() == [20, 21, 22, 0, 1, 2]
-    assert [(one.group, one.kind, one.score.text) for one in rollouts.rollouts()][:4] == [
+    assert [attempt.prompt for attempt in batch.plans] == [[2]] * 3 + [[0]] * 3
+    assert await rollouts.reward(batch) == [20, 21, 22, 0, 1, 2]
+    assert [(one.group, one.kind, one.score.text) for one in batch.rollouts()][:4] == [
         (2, "gamma", "gamma 0"),
         (2, "gamma", "gamma 1"),
         (2, "gamma", "gamma 2"),
@@ -145,15 +145,15 @@ async def test_the_same_plan_for_the_same_question_is_carried_out_once(tmp_path:
     policy = Reading(lambda question, copy: "same" if copy < 3 else "other")
     judge = Judge(lambda task, text: 1.0 if text == "same" else None)
     rollouts = made(tmp_path, policy, judge)
-    rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
-    assert await rollouts.rewards() == [1.0, 1.0, 1.0, None] * 2
+    batch = rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
+    assert await rollouts.reward(batch) == [1.0, 1.0, 1.0, None] * 2
     assert sorted(judge.asked) == [
         ("alpha", "other"),
         ("alpha", "same"),
         ("beta", "other"),
         ("beta", "same"),
     ]
-    await rollouts.rewards()
+    await rollouts.reward(batch)
     assert len(judge.asked) == 4  # nor is it carried out again when it is asked about again
 
 
@@ -163,9 +163,9 @@ async def test_so_it_is_where_exercises_begin_with_a_round(tmp_path: Path) -> No
     policy = Reading(lambda question, copy: "same" if copy < 3 else "other")
     judge = Judge(lambda task, text: 1.0)
     rollouts = made(tmp_path, policy, judge, exercises=begun)
-    attempts = rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
-    await rollouts.rewards()
-    assert [attempt.round for attempt in attempts] == [1] * 8
+    batch = rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
+    await rollouts.reward(batch)
+    assert [attempt.round for attempt in batch.plans] == [1] * 8
     assert sorted(judge.asked) == [
         ("alpha", "other"),
         ("alpha", "same"),
@@ -177,10 +177,10 @@ async def test_so_it_is_where_exercises_begin_with_a_round(tmp_path: Path) -> No
 async def test_a_measurement_asks_once_and_leaves_the_batch_alone(tmp_path: Path) -> None:
     policy = Reading(lambda question, copy: question)
     rollouts = made(tmp_path, policy, Judge(lambda task, text: 1.0), "grpo.temperature=0.9")
-    rollouts.sample([0, 0], asyncio.get_running_loop())
+    batch = rollouts.sample([0, 0], asyncio.get_running_loop())
     measured = await rollouts.measure(EXERCISES[1:], 0.25)
     assert [one.score.text for one in measured] == ["beta", "gamma"]
-    assert [attempt.text for attempt in rollouts.batch] == ["alpha", "alpha"]
+    assert [attempt.text for attempt in batch.plans] == ["alpha", "alpha"]
     assert [one.temperature for one in policy.sampling] == [0.9, 0.25]
     assert await rollouts.measure([], 0.25) == []
 
@@ -194,8 +194,8 @@ async def test_plans_are_carried_out_by_the_real_engine_all_at_once(tmp_path: Pa
         lambda question, copy: write(Workflow((Step("solver", f"{question} {copy}"),)), POOL)
     )
     rollouts = made(tmp_path, policy, Scorer([solver]))
-    rollouts.sample([0, 0, 1, 1], asyncio.get_running_loop())
-    waiting = asyncio.create_task(rollouts.rewards())
+    batch = rollouts.sample([0, 0, 1, 1], asyncio.get_running_loop())
+    waiting = asyncio.create_task(rollouts.reward(batch))
     for _ in range(1000):
         await asyncio.sleep(0)
         if solver.in_flight == 4:
@@ -234,7 +234,7 @@ async def explored(
     wrote: Callable[[int], str] = lambda copy: planned("ann"),
     rounds: tuple[Round, ...] = (),
     recursion: float | None = None,
-) -> Rollouts:
+) -> tuple[RolloutBatch, list[float | None]]:
     from podium.train.score import Scorer
 
     async def is_right(answer: str) -> bool:
@@ -253,22 +253,21 @@ async def explored(
     practice = [Exercise(task, PlanningContext(question="alpha", pool=CREW_POOL, rounds=rounds))]
     policy: Any = Learning(lambda question, copy: wrote(copy))
     rollouts = Rollouts(recipe, policy, Scorer(CREW), practice)
-    await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
-    await rollouts.rewards()
-    return rollouts
+    batch = await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
+    return batch, await rollouts.reward(batch)
 
 
 async def test_where_no_plan_is_right_others_are_tried_in_place_of_some(tmp_path: Path) -> None:
-    rollouts = await explored(tmp_path, "cat", explore=2)
-    assert [attempt.is_explored for attempt in rollouts.batch] == [False, False, True, True]
-    assert {attempt.text for attempt in rollouts.batch[2:]} == {planned("ben"), planned("cat")}
-    assert sorted(await rollouts.rewards(), key=lambda reward: reward or 0.0)[-2:] == [0.5, 1.0]
-    assert rollouts.found == 1
+    batch, rewards = await explored(tmp_path, "cat", explore=2)
+    assert [attempt.is_explored for attempt in batch.plans] == [False, False, True, True]
+    assert {attempt.text for attempt in batch.plans[2:]} == {planned("ben"), planned("cat")}
+    assert sorted(rewards, key=lambda reward: reward or 0.0)[-2:] == [0.5, 1.0]
+    assert batch.found == 1
 
 
 async def test_what_nobody_wrote_is_taught_and_not_diagnosed(tmp_path: Path) -> None:
-    rollouts = await explored(tmp_path, "cat", explore=2)
-    assert [one.score.text for one in rollouts.rollouts()] == [planned("ann")] * 4
+    batch, _rewards = await explored(tmp_path, "cat", explore=2)
+    assert [one.score.text for one in batch.rollouts()] == [planned("ann")] * 4
 
 
 async def test_the_time_of_carrying_out_is_told_from_that_of_sampling(tmp_path: Path) -> None:
@@ -285,38 +284,36 @@ async def test_the_time_of_carrying_out_is_told_from_that_of_sampling(tmp_path: 
 
 
 async def test_where_a_plan_is_right_nothing_else_is_tried(tmp_path: Path) -> None:
-    rollouts = await explored(tmp_path, "ann", explore=2)
-    assert not any(attempt.is_explored for attempt in rollouts.batch)
-    assert rollouts.found == 0
+    batch, _rewards = await explored(tmp_path, "ann", explore=2)
+    assert not any(attempt.is_explored for attempt in batch.plans)
+    assert batch.found == 0
 
 
 async def test_of_more_that_are_tried_those_that_earn_most_are_taught(tmp_path: Path) -> None:
     for right in ("ben", "cat"):
-        rollouts = await explored(tmp_path, right, explore=1, tries=2)
-        assert [attempt.text for attempt in rollouts.batch if attempt.is_explored] == [
-            planned(right)
-        ]
+        batch, _rewards = await explored(tmp_path, right, explore=1, tries=2)
+        assert [attempt.text for attempt in batch.plans if attempt.is_explored] == [planned(right)]
 
 
 async def test_where_a_wrong_answer_is_accepted_its_plan_is_varied(tmp_path: Path) -> None:
     behind = (answered(Workflow((Step("ann", "Guess"),)), "ann"),)
     accepting = write_acceptance("step-by-step")
-    rollouts = await explored(
+    batch, _rewards = await explored(
         tmp_path, "cat", explore=3, wrote=lambda copy: accepting, rounds=behind
     )
-    scores = [attempt.score for attempt in rollouts.batch if attempt.is_explored]
+    scores = [attempt.score for attempt in batch.plans if attempt.is_explored]
     plans = [score.workflow for score in scores if score is not None and score.workflow is not None]
     assert {(step.worker, step.access) for plan in plans for step in plan.steps} == {
         ("ann", "all"),
         ("ben", ()),
         ("cat", ()),
     }
-    assert rollouts.found == 1
+    assert batch.found == 1
 
 
 async def test_plans_that_were_tried_are_compared_with_first_rounds_alone(tmp_path: Path) -> None:
     asked = iter(range(4))
-    rollouts = await explored(
+    batch, rewards = await explored(
         tmp_path,
         "cat",
         explore=1,
@@ -324,9 +321,9 @@ async def test_plans_that_were_tried_are_compared_with_first_rounds_alone(tmp_pa
         recursion=0.5,
         wrote=lambda copy: planned("cat" if next(asked) >= 2 else "ann"),
     )
-    assert [attempt.is_explored for attempt in rollouts.batch] == [False, True, False, False]
-    assert [attempt.round for attempt in rollouts.batch] == [0, 0, 1, 1]
-    assert await rollouts.rewards() == [0.5, 1.0, 1.0, 1.0]  # the first is not 0.625
+    assert [attempt.is_explored for attempt in batch.plans] == [False, True, False, False]
+    assert [attempt.round for attempt in batch.plans] == [0, 0, 1, 1]
+    assert rewards == [0.5, 1.0, 1.0, 1.0]  # the first is not 0.625
 
 
 async def test_more_tries_at_the_round_that_a_question_came_with_count_as_drawn(
@@ -334,7 +331,7 @@ async def test_more_tries_at_the_round_that_a_question_came_with_count_as_drawn(
 ) -> None:
     behind = (answered(Workflow((Step("ann", "Guess"),)), "ann"),)
     asked = iter(range(4))
-    rollouts = await explored(
+    batch, _rewards = await explored(
         tmp_path,
         "cat",
         explore=1,
@@ -342,11 +339,11 @@ async def test_more_tries_at_the_round_that_a_question_came_with_count_as_drawn(
         recursion=0.5,
         wrote=lambda copy: planned("cat" if next(asked) == 3 else "ann"),
     )
-    assert [attempt.round for attempt in rollouts.batch] == [1] * 4
-    assert not any(attempt.is_explored for attempt in rollouts.batch)
-    assert rollouts.found == 0
+    assert [attempt.round for attempt in batch.plans] == [1] * 4
+    assert not any(attempt.is_explored for attempt in batch.plans)
+    assert batch.found == 0
 
 
 async def test_there_are_no_more_variations_than_there_are_other_workers(tmp_path: Path) -> None:
-    rollouts = await explored(tmp_path, "nobody", explore=3)
-    assert [attempt.is_explored for attempt in rollouts.batch] == [False, False, True, True]
+    batch, _rewards = await explored(tmp_path, "nobody", explore=3)
+    assert [attempt.is_explored for attempt in batch.plans] == [False, False, True, True]

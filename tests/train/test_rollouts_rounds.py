@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,13 +81,13 @@ def sampled(
     thread = Thread(target=loop.run_forever)
     thread.start()
     try:
-        made.sample(numbers, loop)
-        made.earned = asyncio.run_coroutine_threadsafe(made.rewards(), loop).result(10)
+        batch = made.sample(numbers, loop)
+        rewards = asyncio.run_coroutine_threadsafe(made.reward(batch), loop).result(10)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-    return made
+    return SimpleNamespace(batch=batch.plans, earned=rewards, too_long=made.too_long)
 
 
 def test_the_second_half_goes_on_from_the_first_and_shares_its_reward(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_an_exercise_that_begins_in_its_last_round_does_not_go_on(tmp_path: Path
     begun = Exercise(TASK, PlanningContext(question=TASK.question, pool=POOL, rounds=rounds))
     attempt = rollouts.SampledPlan(0, begun, [], [], AGAIN, True, first.score)
     made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]), [begun])
-    assert made._going_on(attempt) is begun
+    assert made._next_exercise(attempt) is begun
 
 
 def test_prompts_that_are_too_long_are_counted(tmp_path: Path) -> None:

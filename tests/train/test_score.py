@@ -335,7 +335,7 @@ async def test_a_cost_that_nobody_knows_drops_the_rollout_and_says_why() -> None
     silent = Actor("solver", lambda request: Reply("42"))
     result = await scored(ONE, silent, reward=Reward(per_1000_worker_tokens=1))
     assert result.reward is None
-    assert "did not say what it used" in result.problem
+    assert "reported no usage" in result.problem
     assert (await scored(ONE, silent)).reward == 1.0
 
 
@@ -357,7 +357,7 @@ async def test_a_plan_of_too_many_steps_is_malformed() -> None:
 
 async def test_a_conductor_in_the_pool_is_refused() -> None:
     solver = saying("solver")
-    with pytest.raises(ConfigError, match="no runs are nested"):
+    with pytest.raises(ConfigError, match="nested runs are not supported"):
         await scored(ONE, solver, ConductorWorker())
 
 

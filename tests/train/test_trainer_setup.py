@@ -33,3 +33,9 @@ def test_a_trainer_is_told_of_the_optimiser_the_checkpoints_and_where_metrics_go
 def test_any_whole_number_is_a_seed(tmp_path: Path, seed: int, known: int) -> None:
     arguments = grpo_config(make_recipe(tmp_path, overrides=[f"run.seed={seed}"]))
     assert (arguments.seed, arguments.data_seed) == (known, known)
+
+
+def test_no_training_reports_to_the_hub() -> None:
+    from huggingface_hub import constants
+
+    assert constants.HF_HUB_DISABLE_TELEMETRY

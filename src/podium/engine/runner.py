@@ -253,6 +253,27 @@ class Runner:
             blocked=blocked,
         )
 
+    async def execute(
+        self, question: str, rounds: tuple[Round, ...], *, pool: Pool, max_steps: int
+    ) -> Run:
+        """Execute the last of `rounds`, which is planned already; the others are done."""
+        run = Run(
+            id=new_run_id(),
+            question=question,
+            status="running",
+            pool=pool,
+            conductor=self.conductor.name,
+            created_at=timestamp(),
+            rounds=rounds,
+            max_steps=max_steps,
+            max_rounds=len(rounds),
+            process=this_process(),
+        )
+        self._check_workers(pool)
+        return await self._perform(
+            run, Ledger(run.budget, recorded_spending(run)), None, stream=False
+        )
+
     async def plan(
         self,
         question: str,

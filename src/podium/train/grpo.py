@@ -1,16 +1,17 @@
-"""Learning from reward: group-relative policy optimisation, on TRL's trainer.
+"""Learning from reward: GRPO on TRL's trainer, with plans executed by Podium's engine.
 
-TRL samples no plans and knows no workers here: it asks `Rollouts` for completions and then, in
-one asynchronous reward, for what they earned once our engine has carried out the whole batch.
-What is left to it is the loss, the optimiser, many devices through accelerate, and checkpoints.
+One step goes one way:
 
-With `grpo.beta`, TRL holds the policy to a reference: the policy as it was when training began.
-For an adapter that is a copy of it beside the one that is trained, made anew from the recipe
-each time a training goes on, and written nowhere.
+    exercises (`podium.train.exercises`) -> sample plans (`rollouts`, `policy`)
+      -> execute and grade them (`score`) -> reward (`rewards`) -> update (TRL)
 
-Where this departs from the paper, a recipe says so: the loss (`grpo.loss_type`), the reward
-(`reward`), which pools are asked (`pool`), and whether an adapter or all parameters are trained
-(`model.lora`).
+TRL asks for the rollouts of a batch (`rollout_func`); `_GrpoRun.rollout` answers with prompts,
+completions and their rewards, and the reward function hands TRL that last column. The loss, the
+optimiser, many devices and checkpoints are TRL's and accelerate's.
+
+With `grpo.beta` TRL keeps a reference: the policy as training began, for an adapter a copy beside
+the trained one, made again from the recipe on resume. A recipe states where it departs from the
+paper: `grpo.loss_type`, `reward`, `pool` and `model.lora`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from podium.train.exercises import (
 )
 from podium.train.policy import ONLY_THE_ADAPTER, Policy
 from podium.train.recipe import Recipe
-from podium.train.rollouts import PlanPrompts, Rollouts
+from podium.train.rollouts import PlanPrompts, RolloutBatch, Rollouts
 from podium.train.runtime import (
     explain_out_of_space,
     is_main_process,
@@ -76,13 +77,13 @@ from podium.workers import Http
 T = TypeVar("T")
 
 CONDUCTOR: Final = "conductor"
-"""The directory below the output in which the adapter of the trained conductor lies."""
+"""The directory of the trained adapter, below the output."""
 
 FEWER: Final = "grpo.micro_batch or grpo.max_tokens for learning, grpo.questions for sampling"
-"""What needs less memory where it is lower."""
+"""Keys that need less memory when they are lower."""
 
 ONE_SKILL: Final = frozenset({"one", EVERYDAY})
-"""The kinds of étude that one step can do."""
+"""Kinds of étude that need one step."""
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
@@ -90,7 +91,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     assert recipe.grpo is not None, "checked as it was read"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     arguments = grpo_config(recipe)
-    wait_for_everyone()  # the first one has made sure of the output before anybody writes
+    wait_for_everyone()  # the main process has checked the output before anything is written
     torch.manual_seed(normalize_seed(recipe.run.seed))
     with (
         explain_out_of_space(recipe.output, fewer=FEWER),
@@ -102,55 +103,50 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
 def _train(
     recipe: Recipe, arguments: GRPOConfig, cluster: RayScorer | None, *, resume: bool
 ) -> None:
-    """Train, with plans scored on the cluster where there is one, and else in this process."""
+    """Train, with plans scored on the cluster if there is one, else in this process."""
     assert recipe.grpo is not None
-    cast = connect_workers(recipe, Http())
+    workers = connect_workers(recipe, Http())
     policy = Policy(recipe)
-    asking = PlanPrompts(recipe, policy)
-    practice = exercises(recipe, cast.pool, asking.fits)
-    scorer = cluster or recipe_scorer(recipe, cast.workers, cast.flaky_workers)
+    prompts = PlanPrompts(recipe, policy)
+    practice = exercises(recipe, workers.pool, prompts.fits)
+    scorer = cluster or recipe_scorer(recipe, workers.workers, workers.flaky_workers)
     rollouts = Rollouts(recipe, policy, scorer, practice)
     begun = last_checkpoint(recipe.output) if resume else None
-    with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:
-        loop = _Loop(recipe, rollouts, training_log, held_out_exercises(recipe, cast.pool))
-        trainer = loop.trainer(policy, practice, arguments)
-        if asking.left_out:
-            training_log.warn(_left_out(asking.left_out, recipe))
+    with TrainingLog(recipe, after=begun.step if begun else 0) as log:
+        run = _GrpoRun(recipe, rollouts, log, held_out_exercises(recipe, workers.pool))
+        trainer = run.make_trainer(policy, len(practice), arguments)
+        if prompts.left_out:
+            log.warn(
+                f"{prompts.left_out} questions were left out and others taken instead: their "
+                f"prompts are longer than grpo.max_prompt_tokens = {recipe.grpo.max_prompt_tokens}"
+            )
         try:
-            plain = cluster.plain if cluster else plain_scorer(recipe, cast.workers)
-            loop.find_references(plain, cast.pool, practice, resume=begun is not None)
+            plain = cluster.plain if cluster else plain_scorer(recipe, workers.workers)
+            run.load_baselines(plain, workers.pool, practice, resume=begun is not None)
             with silence(trainer):
                 trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         finally:
-            loop.close(cast)
+            run.close(workers)
         if trainer.state.global_step < recipe.grpo.steps:
-            training_log.stopped(trainer.state.global_step)
+            log.stopped(trainer.state.global_step)
             return
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
         if is_main_process():
             name = CONDUCTOR if recipe.model.lora is not None else MODEL
             policy.save(recipe.output / name, weights)
-        training_log.finish(_kept(cast, cluster))
+        log.finish(_cache_counts(workers, cluster))
 
 
-def _left_out(count: int, recipe: Recipe) -> str:
-    assert recipe.grpo is not None
-    return (
-        f"{count} questions were left out and others taken instead, since their prompts are longer "
-        f"than grpo.max_prompt_tokens = {recipe.grpo.max_prompt_tokens}"
-    )
-
-
-def _kept(cast: WorkerSet, cluster: RayScorer | None) -> dict[str, float]:
-    if cast.cache is None:
+def _cache_counts(workers: WorkerSet, cluster: RayScorer | None) -> dict[str, float]:
+    if workers.cache is None:
         return {}
-    asked = Counter(hits=cast.cache.hits, misses=cast.cache.misses)
-    asked.update(cluster.replies if cluster is not None else {})
-    return {"cache_hits": asked["hits"], "cache_misses": asked["misses"]}
+    counts = Counter(hits=workers.cache.hits, misses=workers.cache.misses)
+    counts.update(cluster.replies if cluster is not None else {})
+    return {"cache_hits": counts["hits"], "cache_misses": counts["misses"]}
 
 
-class _Loop:
-    """What TRL calls back: for completions, for rewards, and at the end of a step."""
+class _GrpoRun:
+    """The callbacks of one training: rollouts of a batch, the end of a step, measurements."""
 
     def __init__(
         self,
@@ -166,41 +162,39 @@ class _Loop:
         self._training_log = training_log
         self._held_out = held_out
         self._everyday = everyday_exercises(recipe)
-        self._references = self._held_against(Baselines(0, {}))
+        self._baselines = self._step_baselines(Baselines(0, {}))
+        self._batch: RolloutBatch | None = None
         self._trainer: Any = None
-        self._is_scored = False
 
-    def trainer(
-        self, policy: Policy, practice: list[Exercise], arguments: GRPOConfig
-    ) -> GRPOTrainer:
-        """TRL's trainer for this recipe."""
-        rows = [
-            {"prompt": f"exercise {number}", "number": number} for number in range(len(practice))
-        ]
+    def make_trainer(self, policy: Policy, count: int, arguments: GRPOConfig) -> GRPOTrainer:
+        """Return TRL's trainer for so many exercises.
+
+        TRL hands only the column `prompt` to the rollout function: it is an exercise's number.
+        """
         most_tokens = self._grpo.max_tokens
         made = partial(SharedPromptTrainer, most_tokens=most_tokens) if most_tokens else GRPOTrainer
         self._trainer = made(
             model=policy.model,
             args=arguments,
             processing_class=policy.tokenizer,
-            train_dataset=Dataset.from_list(rows),
+            train_dataset=Dataset.from_list([{"prompt": str(number)} for number in range(count)]),
+            rollout_func=self.rollout,
             reward_funcs=self.reward,
-            rollout_func=self.completions,
             callbacks=[
-                _EachStep(self),
+                _StepCallback(self),
                 StopAfterMinutes(self._recipe.run.minutes, self._training_log),
             ],
         )
         if self._recipe.model.lora is not None:
-            # Otherwise a checkpoint would hold the reference too, and transformers, going on from
+            # Otherwise a checkpoint would hold the reference too, and transformers, resuming from
             # one with several adapters, does not read the one that is trained.
             policy.model.save_pretrained = partial(policy.model.save_pretrained, **ONLY_THE_ADAPTER)
         return self._trainer
 
-    def find_references(
+    def load_baselines(
         self, scorer: PlanScorer, pool: Pool, practice: Sequence[Exercise], *, resume: bool
     ) -> None:
-        """Measure what every step is held against, or read it where a training goes on."""
+        """Measure the baselines of every step, or read them on resume."""
         if not needs_baselines(self._recipe, pool) or not is_main_process():
             return
         found = read_baselines(self._recipe.output) if resume else None
@@ -209,18 +203,96 @@ class _Loop:
             found = self._await(measure_baselines(self._recipe, scorer, pool, asked))
             write_baselines(self._recipe.output, found)
         self._training_log.note(str(found))
-        self._references = self._held_against(found)
+        self._baselines = self._step_baselines(found)
 
-    def _held_against(self, measured: Baselines) -> StepBaselines:
+    def _step_baselines(self, measured: Baselines) -> StepBaselines:
         kinds = {exercise.task.kind for exercise in self._held_out}
         return measured.references(
             kinds - ONE_SKILL if self._recipe.data.kind == "etudes" else None,
             self._grpo.max_completion_tokens,
         )
 
+    # ---- one step
+
+    def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """Sample, execute, grade and reward the plans of a batch."""
+        log, rollouts = self._training_log, self._rollouts
+        began, at_work, too_long = time.monotonic(), rollouts.seconds_at_work, rollouts.too_long
+        with self._whole_model():
+            batch = rollouts.sample([int(prompt) for prompt in prompts], trainer.async_loop)
+        rewards = self._await(rollouts.reward(batch))
+        if rollouts.too_long > too_long:
+            log.warn(
+                f"{rollouts.too_long - too_long} plans have no second round: its prompt would be "
+                f"longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
+            )
+        at_work = rollouts.seconds_at_work - at_work
+        log.spent("workers", at_work)
+        log.spent("sampling", time.monotonic() - began - at_work)
+        self._batch = batch
+        return {
+            "prompt_ids": [one.prompt for one in batch.plans],
+            "completion_ids": [one.tokens for one in batch.plans],
+            "logprobs": None,
+            "plan_reward": rewards,
+        }
+
+    async def reward(
+        self, plan_reward: list[float | None], log_metric: Callable[[str, float], None], **_: Any
+    ) -> list[float | None]:
+        """Return the rewards that `rollout` has found; TRL passes them on as a column.
+
+        It is async because TRL starts its event loop only for async reward functions.
+        """
+        if self._trainer.args.report_to and self._batch is not None:
+            seen = diagnose(self._batch.rollouts(), self._baselines)
+            for name, value in seen.as_metrics().items():
+                log_metric(name, value)
+        return plan_reward
+
+    def end_step(self, step: int) -> None:
+        """Log the rollouts of all processes; a step that uses a batch again logs nothing new."""
+        if self._batch is not None:
+            rollouts = gather_object(self._batch.rollouts())
+            found = sum(gather_object([self._batch.found]))
+            self._training_log.step(diagnose(rollouts, self._baselines), found=found)
+            self._batch = None
+        self._training_log.updated(step)
+        every = self._recipe.run.eval_every
+        if every and step % every == 0:
+            self._measure(step)
+
+    def _measure(self, step: int) -> None:
+        """Measure the policy on held-out exercises, each process its share of them.
+
+        Everyday questions are logged apart: they say nothing about what is learned.
+        """
+        share = [*self._held_out, *self._everyday][process_index() :: process_count()]
+        temperature = self._recipe.run.eval_temperature
+        with self._whole_model():
+            measured = self._await(self._rollouts.measure(share, temperature))
+        found = gather_object(measured)
+        everyday = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
+        self._training_log.measured(
+            step,
+            diagnose([one for one in found if one.kind != EVERYDAY], self._baselines),
+            everyday=fmean(everyday) if everyday else None,
+        )
+
+    def drop_bad_gradients(self, model: Any) -> None:
+        """Skip the update if a gradient is not finite; it would spoil the whole model."""
+        parameters = [p for p in model.parameters() if p.grad is not None]
+        if all_finite([p.grad for p in parameters]):
+            return
+        self._training_log.warn("a gradient is not finite; the step was left out")
+        if self._trainer.accelerator.scaler is None:  # a gradient scaler skips the step itself
+            for parameter in parameters:
+                parameter.grad = None  # with a zero, momentum would still move the parameter
+
+    # ---- the trainer's model and event loop
+
     def _whole_model(self) -> AbstractContextManager[Any]:
-        """For as long as plans are sampled, all of the model on every device, where DeepSpeed has
-        spread it over them; everywhere else, the model as it is."""
+        """Gather a model that DeepSpeed has partitioned, for as long as plans are sampled."""
         trainer = self._trainer
         whole: AbstractContextManager[Any] = unwrap_model_for_generation(
             trainer.model_wrapped,
@@ -231,124 +303,39 @@ class _Loop:
         return whole
 
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine comes to on the trainer's event loop, where all workers live."""
+        """Run the coroutine on TRL's event loop, where all workers live."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
 
-    def close(self, cast: WorkerSet) -> None:
-        """End the event loop that TRL has started, whatever still runs there, and let go of what
-        the workers held."""
+    def close(self, workers: WorkerSet) -> None:
+        """Cancel what still runs, close the workers and end TRL's event loop."""
         thread, loop = self._trainer.async_loop_thread, self._trainer.async_loop
-        self._await(_give_up_the_rest())
-        self._await(cast.close())
+        self._await(_cancel_rest())
+        self._await(workers.close())
         atexit.unregister(shutdown_event_loop_in_daemon)
         shutdown_event_loop_in_daemon(thread, loop)
         loop.close()
 
-    def completions(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
-        """Plans for a batch. A prompt is only the number of its exercise."""
-        began, at_work = time.monotonic(), self._rollouts.seconds_at_work
-        numbers = [int(prompt.rpartition(" ")[2]) for prompt in prompts]
-        too_long = self._rollouts.too_long
-        with self._whole_model():
-            attempts = self._rollouts.sample(numbers, trainer.async_loop)
-        if self._rollouts.too_long > too_long:
-            self._training_log.warn(
-                f"{self._rollouts.too_long - too_long} plans have no second round: its prompt "
-                f"would be longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
-            )
-        at_work = self._rollouts.seconds_at_work - at_work
-        self._training_log.spent("workers", at_work)
-        self._training_log.spent("sampling", time.monotonic() - began - at_work)
-        return {
-            "prompt_ids": [attempt.prompt for attempt in attempts],
-            "completion_ids": [attempt.tokens for attempt in attempts],
-            "logprobs": None,
-        }
 
-    async def reward(
-        self, log_metric: Callable[[str, float], None], **_: Any
-    ) -> list[float | None]:
-        """What the plans of the batch earned, once all of them were carried out."""
-        began = time.monotonic()
-        rewards = await self._rollouts.rewards()
-        self._training_log.spent("workers", time.monotonic() - began)
-        self._is_scored = True
-        if self._trainer.args.report_to:
-            seen = diagnose(self._rollouts.rollouts(), self._references)
-            for name, value in seen.as_metrics().items():
-                log_metric(name, value)
-        return rewards
-
-    @property
-    def leaves_out_by_itself(self) -> bool:
-        """Whether gradients are scaled, by who leaves out steps in which that went wrong."""
-        return self._trainer.accelerator.scaler is not None
-
-    def warn(self, words: str) -> None:
-        """Tell whoever watches."""
-        self._training_log.warn(words)
-
-    def ended(self, step: int) -> None:
-        """Write down what the rollouts of the step showed, those of all processes together; a
-        step that goes over the same rollouts again shows nothing new."""
-        if self._is_scored:
-            rollouts = gather_object(self._rollouts.rollouts())
-            found = sum(gather_object([self._rollouts.found]))
-            self._training_log.step(diagnose(rollouts, self._references), found=found)
-            self._is_scored = False
-        self._training_log.updated(step)
-
-    def measure(self, step: int) -> None:
-        """How the policy does on what it is not trained on, each process with its share of it.
-        Everyday questions stand by themselves: they say nothing of what was to be learned."""
-        share = [*self._held_out, *self._everyday][process_index() :: process_count()]
-        temperature = self._recipe.run.eval_temperature
-        with self._whole_model():
-            measured = self._await(self._rollouts.measure(share, temperature))
-        found = gather_object(measured)
-        left_alone = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
-        asked = [rollout for rollout in found if rollout.kind != EVERYDAY]
-        self._training_log.measured(
-            step,
-            diagnose(asked, self._references),
-            everyday=fmean(left_alone) if left_alone else None,
-        )
-
-    def is_due(self, step: int) -> bool:
-        """Whether a measurement comes after that step."""
-        every = self._recipe.run.eval_every
-        return bool(every) and step % every == 0
-
-
-async def _give_up_the_rest() -> None:
-    """Cancel what is under way on this event loop: after Ctrl-C, whole workflows are."""
+async def _cancel_rest() -> None:
+    """Cancel every other task of this event loop: after Ctrl-C whole workflows still run."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
 
 
-class _EachStep(TrainerCallback):
-    def __init__(self, loop: _Loop) -> None:
-        self._loop = loop
+class _StepCallback(TrainerCallback):
+    def __init__(self, run: _GrpoRun) -> None:
+        self._run = run
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
-        """One bad number in a gradient would spoil the whole model: such a step teaches nothing."""
-        parameters = [p for p in kept["model"].parameters() if p.grad is not None]
-        if not all_finite([p.grad for p in parameters]):
-            self._loop.warn("a gradient is not finite; the step was left out")
-            if self._loop.leaves_out_by_itself:
-                return
-            for parameter in parameters:
-                parameter.grad = None  # of a zero, momentum would still make a movement
+        self._run.drop_bad_gradients(kept["model"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._loop.ended(state.global_step)
-        if self._loop.is_due(state.global_step):
-            self._loop.measure(state.global_step)
+        self._run.end_step(state.global_step)
 
 
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether no number in them is infinite or none at all."""
+    """Return whether all elements are finite."""
     sums = [tensor.sum() for tensor in tensors]
     return bool(torch.stack(sums).isfinite().all()) if sums else True

@@ -1,32 +1,28 @@
-"""Scoring a plan: a conductor's text and a task in, what it earned and why out.
+"""Scoring a plan: a conductor's text and a task in, its reward and the reasons out.
 
     scorer = Scorer(workers, reward=PAPER)
     result = await scorer.score(text, task, pool)
     result.reward, result.parts, result.run
 
-The text is read as a plan, carried out by the engine that carries out everybody's plans, and its
-answer is graded. Nothing here knows a trainer or a batch: any number of scorings may be under
-way on one event loop, and whoever trains makes of the rewards what they like.
+The text is parsed, executed by the engine and graded. No trainer is known here, and any number
+of scorings may run on one event loop.
 
-A worker's fault is never the plan's fault. By the tree of `podium.errors`, whatever is a
-`WorkerError` is for the worker or its provider to mend, and that includes `RequestRefused`, for
-a request too long or a model that is gone: a rollout whose answer depends on a call that failed
-so in the end is dropped, with `reward` None, also where a fallback stood in for the worker that
-the plan had chosen. A worker that answers is no fault, whatever it says: wrongly, with a refusal
-in words, cut off at its limit of output, or with nothing at all. Such an answer is graded.
+A worker's fault is never the plan's fault. If the answer depends on a call that ended with a
+`WorkerError`, the rollout is dropped (`reward` is None), even if a fallback stood in for the
+worker. A worker that answers is no fault, whatever it says: such an answer is graded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from podium.conductors import plan
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError, MalformedPlan, PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
-from podium.core.run import Round, Run, StepRecord, best_step, new_run_id, timestamp
+from podium.core.run import Round, Run, StepRecord, best_step
 from podium.core.task import Task
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
@@ -35,19 +31,17 @@ from podium.engine.runner import Runner
 from podium.train.rewards import PAPER, Reward
 
 Amend = Callable[[Workflow], Workflow]
-"""Makes of a plan what is carried out of it, or raises `MalformedPlan`."""
+"""Returns the workflow to execute in place of the plan's, or raises `MalformedPlan`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a text earned as a plan for a task.
+    """The result of scoring a text.
 
-    `reward` is None where the rollout is to be dropped, else the sum of `parts`. `run` is None
-    where nothing was carried out; `workflow` is None for a text that is no plan, and for one
-    that accepts the answer there is. `valid` says whether the text is a plan, `right` whether
-    its answer was. `problem` tells in words what went wrong, where something did. `was_right` says
-    whether the answer was right that this plan followed; None where there was none, or where the
-    reward takes nothing off for a needless plan or a hasty one.
+    `reward` is the sum of `parts`, or None if the rollout is dropped. `run` is None if nothing
+    was executed; `workflow` is None for a malformed plan and for an acceptance. `was_right` says
+    whether the answer before this round was right; None if there was none or the reward does not
+    depend on it.
     """
 
     reward: float | None
@@ -63,29 +57,17 @@ class Score:
 
     @property
     def dropped(self) -> bool:
-        """Whether the rollout teaches nothing, through no fault of its plan."""
+        """True if the rollout is not learned from, because a worker failed."""
         return self.reward is None
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:
-        """What was carried out of this very plan, earlier rounds not included."""
+        """The executed steps of this plan, without earlier rounds."""
         return self.run.rounds[-1].steps if self.run is not None else ()
 
 
-class _Read(NamedTuple):
-    """A text that was read as a plan, and what it is a plan for; `workflow` is None where it
-    accepts the answer there is."""
-
-    text: str
-    workflow: Workflow | None
-    task: Task
-    pool: Pool
-    rounds: tuple[Round, ...]
-    tokens: int
-
-
 class PlanScorer(Protocol):
-    """Whoever scores plans: a `Scorer` here, or many elsewhere (`podium.train.cluster`)."""
+    """Scores plans: a `Scorer` in this process, or a `RayScorer` on a cluster."""
 
     async def score(
         self,
@@ -105,11 +87,8 @@ class PlanScorer(Protocol):
 class Scorer:
     """Scores plans over one set of workers.
 
-    `amend` makes of every plan the one that is carried out instead, or raises `MalformedPlan`
-    for one that is not allowed; plans are carried out as they are where there is none.
-    `call_policy`
-    is what calls share (retries, gates, clock); one of its own where none is given. `later` are
-    the workers as rounds after the first meet them; where they are left out, the same.
+    `amend` replaces every plan's workflow before it is executed. `call_policy` is shared by all
+    calls. `later` are the workers of rounds after the first; the same ones if left out.
     """
 
     def __init__(
@@ -126,10 +105,10 @@ class Scorer:
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
-        self._first = Runner(_Written(), workers, call_policy=call_policy)
-        self._later = Runner(
-            _Written(), workers if later is None else later, call_policy=call_policy
-        )
+        self._first = Runner(_NoConductor(), workers, call_policy=call_policy)
+        self._later = self._first
+        if later is not None:
+            self._later = Runner(_NoConductor(), later, call_policy=call_policy)
 
     async def score(
         self,
@@ -144,21 +123,27 @@ class Scorer:
     ) -> Score:
         """Score the text as a plan for the task over that pool.
 
-        With `rounds`, which an earlier plan for the same task has been through, the text is the
-        plan of the next round: it may accept the answer there is, and its steps may read the
-        round before, as in every run. Only what this plan adds is scored; what the earlier
-        rounds cost, and their faults, are theirs. `ended` is False for a text that was cut off
-        at a limit of tokens, which is malformed however it looks. `completion_tokens` is its
-        length, needed where the reward counts it. `is_followed` says that another round may go on
-        from this one, which needs an answer to accept: where the plan itself is graded, it is
-        carried out all the same.
+        Args:
+            text: The completion, read as a plan.
+            task: The task, with its grader.
+            pool: The workers that the plan may name.
+            rounds: Rounds before this plan, which may then accept their answer. Their cost and
+                faults are not scored.
+            ended: False for a completion cut off at its token limit, which is malformed.
+            completion_tokens: Required if the reward depends on the completion's length.
+            is_followed: A next round may follow and needs an answer: the plan is executed even
+                if the task grades plans instead of answers.
+
+        Returns:
+            The score; its reward is None if a worker failed.
+
         """
         _refuse_conductors(pool)
         if self.reward.per_completion_token and completion_tokens is None:
-            raise UsageError("this reward counts the plan's tokens; give completion_tokens")
+            raise UsageError("completion_tokens is required: the reward depends on the length")
         tokens = completion_tokens or 0
         try:
-            workflow = self._read(text, pool, rounds, ended=ended)
+            workflow = self._parse(text, pool, rounds, ended=ended)
         except MalformedPlan as malformed:
             parts = self.reward.of_malformed(tokens)
             return Score(
@@ -169,16 +154,54 @@ class Scorer:
                 question=task.question,
                 text=text,
             )
-        read = _Read(text, workflow, task, pool, rounds, tokens)
-        if task.plan_grader is None:
-            return await self._carried_out(read)
-        right = task.plan_grader(workflow or _last_workflow(rounds))
-        run = await self._run(read) if is_followed else None
-        return await self._earned(read, run, right=right)
+        run, cost, reached = None, 0.0, 0.0
+        if task.plan_grader is None or is_followed:
+            run = await self._execute(text, workflow, task, pool, rounds)
+        if task.plan_grader is not None:
+            right = task.plan_grader(workflow or _last_workflow(rounds))
+        else:
+            assert run is not None
+            done = run.rounds[-1]
+            failed, found_cost = worker_fault(done), self.reward.cost_of(done.steps)
+            if failed or found_cost is None:
+                problem = failed or "a worker reported no usage, and the reward depends on it"
+                return Score(
+                    None,
+                    run=run,
+                    workflow=workflow,
+                    problem=problem,
+                    question=task.question,
+                    text=text,
+                )
+            cost = found_cost
+            right = run.answer is not None and await task.grader(run.answer)
+            reached = 0.0 if right else await self._reached(task, done)
+        was_right = await self._was_right(task, rounds)
+        parts = self.reward.of_plan(
+            right=right,
+            steps=0 if workflow is None else len(workflow),
+            cost=cost,
+            completion_tokens=tokens,
+            reached=reached,
+            replans_right_answer=workflow is not None and was_right is True,
+            accepts_wrong_answer=workflow is None and was_right is False,
+        )
+        return Score(
+            sum(parts.values()),
+            parts,
+            run=run,
+            workflow=workflow,
+            right=right,
+            problem=(run.error or "") if run is not None else "",
+            question=task.question,
+            text=text,
+            was_right=was_right,
+        )
 
-    def _read(
+    def _parse(
         self, text: str, pool: Pool, rounds: tuple[Round, ...], *, ended: bool
     ) -> Workflow | None:
+        """Return the workflow to execute; None if the text accepts the answer before."""
         if not ended:
             raise MalformedPlan("plan", "it was cut off at the limit of tokens; write less")
         workflow = plan.parse(
@@ -190,80 +213,22 @@ class Scorer:
         ).workflow
         return workflow if workflow is None or self._amend is None else self._amend(workflow)
 
-    async def _carried_out(self, read: _Read) -> Score:
-        """Carry the plan out and grade what it came to."""
-        task, run = read.task, await self._run(read)
-        done = run.rounds[-1]
-        failed = worker_fault(done)
-        cost = self.reward.cost_of(done.steps)
-        if failed or cost is None:
-            problem = failed or "a worker did not say what it used, and this reward counts it"
-            return Score(
-                None,
-                run=run,
-                workflow=read.workflow,
-                problem=problem,
-                question=task.question,
-                text=read.text,
-            )
-        right = run.answer is not None and await task.grader(run.answer)
-        reached = 0.0 if right else await self._reached(task, done)
-        return await self._earned(read, run, right=right, cost=cost, reached=reached)
-
-    async def _earned(
+    async def _execute(
         self,
-        read: _Read,
-        run: Run | None,
-        *,
-        right: bool,
-        cost: float = 0.0,
-        reached: float = 0.0,
-    ) -> Score:
-        """What the plan earns, now that it is known whether it is right."""
-        workflow, was_right = read.workflow, await self._was_right(read.task, read.rounds)
-        parts = self.reward.of_plan(
-            right=right,
-            steps=_length(workflow),
-            cost=cost,
-            completion_tokens=read.tokens,
-            reached=reached,
-            replans_right_answer=workflow is not None and was_right is True,
-            accepts_wrong_answer=workflow is None and was_right is False,
-        )
-        return Score(
-            sum(parts.values()),
-            parts,
-            run=run,
-            workflow=workflow,
-            right=right,
-            problem=run.error or "" if run is not None else "",
-            question=read.task.question,
-            text=read.text,
-            was_right=was_right,
-        )
-
-    async def _run(self, read: _Read) -> Run:
-        """Carry the plan out. To the engine this is a run that was cut off just when its last round
-        had been planned, so that there is no second way to carry out a plan."""
-        rounds, workflow = read.rounds, read.workflow
-        round_ = Round(len(rounds), workflow, plan_text=read.text, accepted=workflow is None)
-        return await (self._later if rounds else self._first).resume(
-            Run(
-                id=new_run_id(),
-                question=read.task.question,
-                status="interrupted",
-                pool=read.pool,
-                conductor=_Written.name,
-                created_at=timestamp(),
-                rounds=(*rounds, round_),
-                max_steps=self.max_steps,
-                max_rounds=len(rounds) + 1,
-            )
+        text: str,
+        workflow: Workflow | None,
+        task: Task,
+        pool: Pool,
+        rounds: tuple[Round, ...],
+    ) -> Run:
+        runner = self._later if rounds else self._first
+        planned = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
+        return await runner.execute(
+            task.question, (*rounds, planned), pool=pool, max_steps=self.max_steps
         )
 
     async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
-        """Whether the answer that could have been accepted is right, where it counts; its plan
-        speaks for it where plans are graded."""
+        """Return whether the answer before this round was right, if the reward depends on it."""
         counts = self.reward.replan_penalty or self.reward.accept_penalty
         before = best_step(rounds) if counts else None
         if before is None:
@@ -273,7 +238,7 @@ class Scorer:
         return await task.grader(before.reply)
 
     async def _reached(self, task: Task, round_: Round) -> float:
-        """The share of the task's milestones that some step's reply was, where it counts."""
+        """Return the share of milestones that a reply of the round reached, if they count."""
         if not self.reward.milestones or not task.milestones:
             return 0.0
         replies = {step.reply for step in round_.steps if step.status == "done"}
@@ -298,10 +263,7 @@ async def score(
     ended: bool = True,
     completion_tokens: int | None = None,
 ) -> Score:
-    """Score one text; without a pool, over all the workers in their order.
-
-    Who scores many makes one `Scorer` and keeps it.
-    """
+    """Score one text, without a pool over all workers. Keep a `Scorer` to score many."""
     return await Scorer(workers, reward=reward, max_steps=max_steps).score(
         text,
         task,
@@ -312,29 +274,26 @@ async def score(
     )
 
 
-class _Written(Conductor):
-    """Stands where a run has its conductor, for a run whose plan is written already."""
-
+class _NoConductor(Conductor):
     name = "scored"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """Never asked, because the round that is scored is the last."""
-        raise PlanError("the plan that is scored is the only one there is")
+        raise PlanError("a scored run has one plan, which is written already")
 
 
 def _refuse_conductors(pool: Pool) -> None:
     for worker in pool.workers:
         if worker.provider == CONDUCTOR_PROVIDER:
             raise ConfigError(
-                f"{worker.name} is a conductor, and no runs are nested while plans are scored; "
-                f"take it out of the pool"
+                f"{worker.name} is a conductor: nested runs are not supported while plans are "
+                f"scored; take it out of the pool"
             )
 
 
 def worker_fault(round_: Round) -> str:
-    """What a worker must mend before the round's plan can be judged, in words; or nothing.
+    """Return the worker error that the round's answer depends on, or an empty text.
 
-    A worker that was asked again and answered is no fault, so only its last call counts.
+    Only a worker's last call counts: a retry that succeeded is no fault.
     """
     needed = _needed(round_)
     for step in round_.steps:
@@ -346,8 +305,10 @@ def worker_fault(round_: Round) -> str:
 
 
 def _needed(round_: Round) -> set[int]:
-    """The steps that the answer depends on: the last one and all it reads, directly or not. If
-    the last one gave no answer, then the answer is another's, and every step counts."""
+    """Return the steps that the answer depends on: the last one and all that it reads.
+
+    If the last one gave no answer, the answer is another step's, and every step counts.
+    """
     if round_.workflow is None:
         return set()
     if round_.final is None:
@@ -359,10 +320,5 @@ def _needed(round_: Round) -> set[int]:
     return needed
 
 
-def _length(workflow: Workflow | None) -> int:
-    return 0 if workflow is None else len(workflow)
-
-
 def _last_workflow(rounds: tuple[Round, ...]) -> Workflow:
-    """The plan behind an answer that is accepted."""
     return next(round_.workflow for round_ in reversed(rounds) if round_.workflow is not None)

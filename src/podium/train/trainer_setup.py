@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
+from huggingface_hub import constants
 from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging
 from trl import GRPOConfig
@@ -20,6 +21,9 @@ from podium.train.runtime import DIRECTORY, process_count
 from podium.train.schema import OptimiserTable
 from podium.train.training_log import TrainingLog
 from podium.workers.local.pretrained import data_type
+
+# TRL reports every training to the hub otherwise; Podium sends no telemetry.
+constants.HF_HUB_DISABLE_TELEMETRY = True
 
 
 class StopAfterMinutes(TrainerCallback):
