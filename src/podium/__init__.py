@@ -9,41 +9,130 @@ plain language; an engine carries it out as concurrently as the workflow allows.
         print(podium.ask("What is the capital of Japan?").answer)
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from podium._version import __version__
-from podium.client.client import AsyncPodium
-from podium.client.sync import Podium
-from podium.conductors import (
-    Conductor,
-    FixedConductor,
-    ModelConductor,
-    Plan,
-    PlanningContext,
-    RouterConductor,
-    RulesConductor,
-)
-from podium.core.budget import Budget
-from podium.core.errors import PodiumError
-from podium.core.pool import Limits, Pool, WorkerProfile
-from podium.core.request import (
-    Delta,
-    Image,
-    Message,
-    Reply,
-    Request,
-    ResponseOptions,
-    Tool,
-    ToolCall,
-    ToolResult,
-)
-from podium.core.run import Round, Run, StepRecord
-from podium.core.usage import Price, Usage
-from podium.core.worker import Caller, Worker
-from podium.core.workflow import Step, Workflow
-from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
-from podium.engine.guardrails import Grounding, Guardrail, GuardrailInput, Redaction
-from podium.engine.runner import ConductorWorker, Options
-from podium.store import RunStore, open_store
-from podium.workers import Faults, FaultyWorker, ScriptedWorker
+
+if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of them
+    from podium.client.client import AsyncPodium
+    from podium.client.sync import Podium
+    from podium.conductors import (
+        Conductor,
+        FixedConductor,
+        ModelConductor,
+        Plan,
+        PlanningContext,
+        RouterConductor,
+        RulesConductor,
+    )
+    from podium.core.budget import Budget
+    from podium.core.errors import PodiumError
+    from podium.core.pool import Limits, Pool, WorkerProfile
+    from podium.core.request import (
+        Delta,
+        Image,
+        Message,
+        Reply,
+        Request,
+        ResponseOptions,
+        Tool,
+        ToolCall,
+        ToolResult,
+    )
+    from podium.core.run import Round, Run, StepRecord
+    from podium.core.usage import Price, Usage
+    from podium.core.worker import Caller, Worker
+    from podium.core.workflow import Step, Workflow
+    from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
+    from podium.engine.guardrails import Grounding, Guardrail, GuardrailInput, Redaction
+    from podium.engine.runner import ConductorWorker, Options
+    from podium.store import RunStore, open_store
+    from podium.workers import Faults, FaultyWorker, ScriptedWorker
+
+_EXPORTS = {
+    "podium.client.client": ("AsyncPodium",),
+    "podium.client.sync": ("Podium",),
+    "podium.conductors": (
+        "Conductor",
+        "FixedConductor",
+        "ModelConductor",
+        "Plan",
+        "PlanningContext",
+        "RouterConductor",
+        "RulesConductor",
+    ),
+    "podium.core.budget": ("Budget",),
+    "podium.core.errors": ("PodiumError",),
+    "podium.core.pool": (
+        "Limits",
+        "Pool",
+        "WorkerProfile",
+    ),
+    "podium.core.request": (
+        "Delta",
+        "Image",
+        "Message",
+        "Reply",
+        "Request",
+        "ResponseOptions",
+        "Tool",
+        "ToolCall",
+        "ToolResult",
+    ),
+    "podium.core.run": (
+        "Round",
+        "Run",
+        "StepRecord",
+    ),
+    "podium.core.usage": (
+        "Price",
+        "Usage",
+    ),
+    "podium.core.worker": (
+        "Caller",
+        "Worker",
+    ),
+    "podium.core.workflow": (
+        "Step",
+        "Workflow",
+    ),
+    "podium.engine": (
+        "BreakerPolicy",
+        "Hedge",
+        "RetryPolicy",
+        "Toolbox",
+    ),
+    "podium.engine.guardrails": (
+        "Grounding",
+        "Guardrail",
+        "GuardrailInput",
+        "Redaction",
+    ),
+    "podium.engine.runner": (
+        "ConductorWorker",
+        "Options",
+    ),
+    "podium.store": (
+        "RunStore",
+        "open_store",
+    ),
+    "podium.workers": (
+        "Faults",
+        "FaultyWorker",
+        "ScriptedWorker",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'podium' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "AsyncPodium",

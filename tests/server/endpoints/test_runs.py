@@ -175,7 +175,7 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
     async with with_runs(tmp_path, Slow("solo", "yes")) as served:
         asking = asyncio.create_task(served.ask(model="podium-ultra", stream=True))
         await begun.wait()
-        (run_id,) = served.service.repository.broadcast._told
+        (run_id,) = served.service.repository.broadcast._events
         shown = await served.client.get(f"/v1/runs/{run_id}")
         assert shown.json()["status"] == "running"
         refused = await served.client.delete(f"/v1/runs/{run_id}")
@@ -186,7 +186,7 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
         go_on.set()
         told = events_in((await watching).text)
         await asking
-        assert not served.service.repository.broadcast._told, "what has ended is not held"
+        assert not served.service.repository.broadcast._events, "what has ended is not held"
         assert not served.service.repository.broadcast._root_of
     names = [name for name, _ in told]
     assert names[:3] == ["run_started", "planned", "step_started"]
@@ -225,7 +225,7 @@ async def test_a_run_whose_process_is_gone_is_not_watched_for_ever(tmp_path: Pat
 async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.001)
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
         refused = await served.client.delete(f"/v1/runs/{run_id}")
@@ -250,7 +250,7 @@ async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
 async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.001)
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
         keeper = served.service.store

@@ -224,7 +224,7 @@ async def asked_in_background(site: Site, **body: object) -> tuple[asyncio.Task[
                 pass
 
     task = asyncio.create_task(ask())
-    told = site.service.repository.broadcast._told
+    told = site.service.repository.broadcast._events
     while not told:
         assert not task.done(), "the question was refused"
         await asyncio.sleep(0.005)

@@ -43,7 +43,7 @@ def run(*done: int, ended: bool = False) -> Run:
 async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.0)
     records = iter([run(1), run(0, 1), run(0, 1, ended=True)])
 
     async def load() -> Run:

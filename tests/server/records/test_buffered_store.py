@@ -91,7 +91,7 @@ async def test_runs_that_end_while_another_is_written_are_written_together() -> 
 
 async def test_a_run_that_goes_on_is_written_as_it_happens() -> None:
     store = Written()
-    keeper = BufferedRunStore(store, patience=0)
+    keeper = BufferedRunStore(store, write_delay=0)
     await keeper.begin(a_run())
     await keeper.save_round("run_1", Round(0, WORKFLOW))
     async with asyncio.timeout(5):
@@ -267,7 +267,7 @@ async def test_a_run_that_ends_while_its_beginning_is_written_is_found_throughou
 
     store = Slow()
     store.gate.clear()
-    keeper = BufferedRunStore(store, patience=0.0)
+    keeper = BufferedRunStore(store, write_delay=0.0)
     await keeper.begin(a_run())
     await store.begins.wait()
     ending = asyncio.create_task(keeper.finish(ended()))
@@ -360,7 +360,7 @@ async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
 async def test_a_run_that_ends_while_the_store_is_away_is_found_and_written_when_it_is_back(
     shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owed, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(owed, "RETRY_SECONDS", 0.001)
     store = Written()
     keeper = BufferedRunStore(store, shared=shared)
     await keeper.begin(a_run())
@@ -369,7 +369,7 @@ async def test_a_run_that_ends_while_the_store_is_away_is_found_and_written_when
     await asyncio.sleep(0.01)
     assert (await keeper.load("run_1")).answer == "yes"
     assert not await keeper.is_claimed("run_1")
-    with pytest.raises(StoreError, match="before its end so far is stored"):
+    with pytest.raises(StoreError, match="before its last state is stored"):
         await keeper.claim("run_1", "here:1")
     store.fails = set()
     async with asyncio.timeout(5):

@@ -26,7 +26,7 @@ from podium.server.api_error import ApiError
 from podium.server.records import maintenance as recovering
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.maintenance import MOST_TAKEOVERS, Parts, RunRecovery
+from podium.server.records.maintenance import MAX_TAKEOVERS, RecoveryContext, RunRecovery
 from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
 from podium.store.sql.run_store import SqlRunStore
@@ -100,7 +100,7 @@ class Server:
 
     store: SqlRunStore
     worker: Worker
-    parts: Parts
+    parts: RecoveryContext
     recovery: RunRecovery
 
     async def until(self, is_so: Callable[[Run], bool], run_id: str = "run_0") -> Run:
@@ -125,7 +125,7 @@ async def a_server(
     store, worker = await SqlRunStore.open(place), Worker()
     keeper = BufferedRunStore(store, shared=True, lease_seconds=0.1)
     podium = AsyncPodium([worker], conductor, store=keeper)
-    parts = Parts(
+    parts = RecoveryContext(
         podium=podium,
         pool=(await podium.open()).assembly.pool,
         archive=RunRepository(keeper, AuditRecorder(store.audit)),
@@ -190,7 +190,7 @@ async def test_of_several_servers_one_goes_on_with_each_run(place: str) -> None:
 async def test_only_some_are_gone_on_with_at_a_time(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovering, "AT_ONCE", 2)
+    monkeypatch.setattr(recovering, "MAX_CONCURRENT", 2)
     await left_behind(place, *(cut_off(number) for number in range(5)))
     async with a_server(place) as server:
         server.worker.may_answer.clear()
@@ -252,7 +252,7 @@ async def test_a_run_whose_processes_all_ended_is_ended_with_a_cause(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await left_behind(place, cut_off())
-    for _ in range(MOST_TAKEOVERS):
+    for _ in range(MAX_TAKEOVERS):
         store = await SqlRunStore.open(place)
         await store.claim("run_0", GONE, takeover=True)
         await store.close()
@@ -261,11 +261,8 @@ async def test_a_run_whose_processes_all_ended_is_ended_with_a_cause(
             server.recovery.start()
             run = await server.until(has_ended)
         assert (run.status, server.worker.calls) == ("failed", 0)
-        assert run.error == (
-            f"its process ended {MOST_TAKEOVERS + 1} times before a step was done, so it is not "
-            f"tried again"
-        )
-    assert "run_0 failed: its process ended" in caplog.text
+        assert run.error == f"its process died {MAX_TAKEOVERS + 1} times before a step was done"
+    assert "run_0 failed: its process died" in caplog.text
 
 
 async def test_a_run_whose_key_is_good_no_longer_is_ended_with_a_cause(place: str) -> None:
@@ -396,6 +393,6 @@ async def test_a_store_that_fails_for_a_while_is_asked_again(
         with caplog.at_level(logging.WARNING):
             server.recovery.start()
             await asyncio.sleep(0.03)
-        assert "could not be looked for" in caplog.text
+        assert "cannot search for abandoned runs" in caplog.text
         monkeypatch.setattr(server.store, "_closed", False)
         assert (await server.until(has_ended)).status == "answered"

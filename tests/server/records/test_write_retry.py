@@ -53,7 +53,7 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owing, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(owing, "RETRY_SECONDS", 0.001)
 
 
 async def test_all_are_written_by_themselves_as_soon_as_the_store_is_back() -> None:
@@ -72,7 +72,7 @@ async def test_all_are_written_by_themselves_as_soon_as_the_store_is_back() -> N
 async def test_a_store_that_is_away_is_tried_with_one_run_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owing, "AGAIN_SECONDS", 60.0)
+    monkeypatch.setattr(owing, "RETRY_SECONDS", 60.0)
     owed = WriteRetryQueue((store := Store()).write)
     for number in range(50):
         owed.hold(a_run(f"run_{number}"), AWAY)
@@ -116,14 +116,14 @@ async def test_what_is_held_is_bounded_in_number_and_in_time(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owing, "MOST_OWED", 2)
-    monkeypatch.setattr(owing, "OWED_SECONDS", -1.0)
+    monkeypatch.setattr(owing, "MAX_RETRIED", 2)
+    monkeypatch.setattr(owing, "RETRY_LIMIT_SECONDS", -1.0)
     owed = WriteRetryQueue(Store().write)
     with caplog.at_level(logging.WARNING):
         for number in range(3):
             owed.hold(a_run(f"run_{number}"), AWAY)
         assert ["run_0" in owed, "run_1" in owed] == [False, True]
-        assert "run_0 was not stored: more than 2 wait for the store" in caplog.text
+        assert "run_0 was not stored: more than 2 runs wait for the store" in caplog.text
         await owed.write()
     assert "run_1" not in owed
     assert "run_1 was not stored: the database is away" in caplog.text

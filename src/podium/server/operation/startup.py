@@ -42,7 +42,7 @@ from podium.server.operation.listener import (
 )
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.maintenance import SEARCH_SECONDS, Parts, RunRecovery
+from podium.server.records.maintenance import SEARCH_SECONDS, RecoveryContext, RunRecovery
 from podium.server.records.metrics import METRICS_DIRECTORY
 from podium.server.service import Service, open_service
 from podium.store import HEARTBEATS_PER_LEASE, audit_in, keys_in, open_store
@@ -153,7 +153,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
 
 
 def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
-    parts = Parts(
+    parts = RecoveryContext(
         podium=service.podium,
         pool=service.pool,
         archive=service.repository,

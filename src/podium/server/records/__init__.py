@@ -1,1 +1,1 @@
-"""What is kept and told of what happened: runs, their live events, figures, the log, traces."""
+"""Records of a server: stored runs, live events, metrics, the audit log, traces."""

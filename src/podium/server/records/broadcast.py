@@ -1,5 +1,4 @@
-"""The events of runs, for whoever wants to watch: as they happen in this process, and from the
-record where a run has ended or goes on elsewhere."""
+"""Stream the events of runs: live in this process, else from the stored run."""
 
 from __future__ import annotations
 
@@ -26,11 +25,10 @@ from podium.core.events import (
 )
 from podium.core.run import Round, Run, StepRecord
 
-LOOK_AGAIN_SECONDS: Final = 1.0
-"""How often the record of a run that goes on in another process is looked at."""
+POLL_SECONDS: Final = 1.0
+"""The interval for reading a run that another process performs."""
 
-
-LOST: Final = "its process ended before it was done; it can be resumed"
+RUN_LOST: Final = "its process ended before it was done; it can be resumed"
 
 
 class ClientEvent(NamedTuple):
@@ -40,15 +38,13 @@ class ClientEvent(NamedTuple):
     document: dict[str, Any]
 
     @property
-    def what(self) -> tuple[object, ...]:
-        """Tells the events of a run's record apart. Steps stand there in their order, whichever
-        of them was done first."""
+    def identity(self) -> tuple[object, ...]:
+        """Identify an event of a stored run, whose steps are in order of their index."""
         return (self.name, *(self.document.get(key) for key in ("round", "index", "status")))
 
 
 class ActiveStep(NamedTuple):
-    """A step that goes on, in its round and its run. Of what it will be on record, `step` has only
-    what its worker was sent, and who that is."""
+    """A running step with its round and run. `step` holds only its worker and prompt."""
 
     run: Run
     round: Round
@@ -56,17 +52,17 @@ class ActiveStep(NamedTuple):
 
 
 class EventBroadcaster:
-    """The runs that go on in this process, and who watches them."""
+    """Passes the events of this process's runs on to their watchers."""
 
     def __init__(self) -> None:
         self.listener: Emit | None = None
-        """Gets every event of every run, besides those who watch one."""
-        self._told: dict[str, list[Event]] = {}
+        """Receives every event of every run."""
+        self._events: dict[str, list[Event]] = {}
         self._watchers: dict[str, list[asyncio.Queue[Event]]] = {}
         self._root_of: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take the next event of any run. Those of nested runs belong to the run at the root."""
+        """Take the next event of any run. Events of nested runs belong to the top run."""
         if self.listener is not None:
             self.listener(event)
         if isinstance(event, RunStarted):
@@ -74,35 +70,35 @@ class EventBroadcaster:
             root = event.run_id if parent is None else self._root_of.get(parent[0], parent[0])
             self._root_of[event.run_id] = root
             if parent is None:
-                self._told[root] = []
+                self._events[root] = []
         root = self._root_of.get(event.run_id, event.run_id)
-        told = self._told.get(root)
-        if told is None:
+        events = self._events.get(root)
+        if events is None:
             return
-        told.append(event)
+        events.append(event)
         for queue in self._watchers.get(root, ()):
             queue.put_nowait(event)
         if isinstance(event, RunDone):
             del self._root_of[event.run_id]
             if event.run_id == root:
-                del self._told[root]
+                del self._events[root]
 
     def is_running(self, run_id: str) -> bool:
-        """Whether that run goes on in this process."""
-        return run_id in self._told
+        """True if this process performs the run."""
+        return run_id in self._events
 
     def started_run(self, run_id: str) -> Run | None:
-        """A run that goes on in this process, as it began."""
-        told = self._told.get(run_id)
-        return told[0].run if told and isinstance(told[0], RunStarted) else None
+        """Return a run of this process as it started."""
+        events = self._events.get(run_id)
+        return events[0].run if events and isinstance(events[0], RunStarted) else None
 
     def active_step(self, run_id: str, round_: int, index: int) -> ActiveStep | None:
-        """A step at which a worker is in this process, None where none is."""
+        """Return a step that is running in this process, if it is."""
         place = (round_, index)
         run: Run | None = None
         planned: Round | None = None
         step: StepRecord | None = None
-        for event in self._told.get(self._root_of.get(run_id, run_id), ()):
+        for event in self._events.get(self._root_of.get(run_id, run_id), ()):
             if event.run_id != run_id:
                 continue
             match event:
@@ -111,7 +107,7 @@ class EventBroadcaster:
                 case Planned(round=known) if known.index == round_:
                     planned = known
                 case StepStarted() if (event.round, event.index) == place:
-                    step = _begun(event, planned)
+                    step = _started_step(event, planned)
                 case StepRetried() if step and (event.round, event.index) == place:
                     step = replace(step, answered_by=event.worker)
                 case StepNoted(step=noted) if step and (noted.round, noted.index) == place:
@@ -128,32 +124,34 @@ class EventBroadcaster:
         load: Callable[[], Awaitable[Run]],
         is_claimed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[ClientEvent]:
-        """Everything that has happened and will happen in a run, to its end. `load` gives the run
-        as it is on record, `is_claimed` says whether any process is at work on it: where none
-        is, that is the end of what there is to tell."""
+        """Yield all events of a run, past and future, to its end.
+
+        `load` returns the stored run, `is_claimed` says whether a process performs it; if none
+        does, the events end.
+        """
         if self.is_running(run_id):
-            async for event in self._live(run_id):
-                for happening in client_events(event):
-                    yield happening
+            async for live in self._live(run_id):
+                for event in client_events(live):
+                    yield event
             return
-        told = set[object]()
+        sent = set[object]()
         while True:
-            goes_on = await is_claimed()  # asked first: what it wrote at its end is told, too
+            is_running = await is_claimed()  # before loading: what it writes at its end is sent too
             run = await load()
-            for happening in recorded_events(run):
-                if happening.what not in told:
-                    told.add(happening.what)
-                    yield happening
+            for event in recorded_events(run):
+                if event.identity not in sent:
+                    sent.add(event.identity)
+                    yield event
             if run.status != "running":
                 return
-            if not goes_on:
-                yield ClientEvent("run_lost", {"run_id": run_id, "error": LOST})
+            if not is_running:
+                yield ClientEvent("run_lost", {"run_id": run_id, "error": RUN_LOST})
                 return
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _live(self, run_id: str) -> AsyncIterator[Event]:
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        for event in self._told[run_id]:
+        for event in self._events[run_id]:
             queue.put_nowait(event)
         watchers = self._watchers.setdefault(run_id, [])
         watchers.append(queue)
@@ -169,7 +167,7 @@ class EventBroadcaster:
                 self._watchers.pop(run_id, None)
 
 
-def _begun(event: StepStarted, planned: Round | None) -> StepRecord | None:
+def _started_step(event: StepStarted, planned: Round | None) -> StepRecord | None:
     if planned is None or planned.workflow is None:
         return None
     wanted = planned.workflow.steps[event.index]
@@ -190,14 +188,14 @@ def _begun(event: StepStarted, planned: Round | None) -> StepRecord | None:
 
 
 def client_events(event: Event) -> Iterator[ClientEvent]:
-    """An event as clients see it; some are for the engine alone."""
+    """Yield an event as clients see it; some events are internal."""
     run = {"run_id": event.run_id}
     match event:
         case RunStarted(run=started, parent=parent):
             nested = {"parent": {"run_id": parent[0], "step": parent[1]}} if parent else {}
             yield ClientEvent("run_started", {**run, "question": started.question, **nested})
         case Planned(round=round_):
-            yield _planned(event.run_id, round_)
+            yield _planned_event(event.run_id, round_)
         case StepStarted(round=number, index=index, worker=worker):
             place = {"round": number, "index": index, "worker": worker}
             yield ClientEvent("step_started", {**run, **place})
@@ -220,18 +218,18 @@ def client_events(event: Event) -> Iterator[ClientEvent]:
 
 
 def recorded_events(run: Run) -> Iterator[ClientEvent]:
-    """What had happened in a run, from its record; a run that goes on has no end yet."""
+    """Yield the events of a stored run; a running one has no end yet."""
     yield from client_events(RunStarted(run))
     for round_ in run.rounds:
         if round_.workflow is not None or round_.accepted:
-            yield _planned(run.id, round_)
+            yield _planned_event(run.id, round_)
         for step in round_.steps:
             yield from client_events(StepDone(run.id, step))
     if run.status != "running":
         yield from client_events(RunDone(run))
 
 
-def _planned(run_id: str, round_: Round) -> ClientEvent:
+def _planned_event(run_id: str, round_: Round) -> ClientEvent:
     workflow = workflow_document(round_.workflow) if round_.workflow is not None else None
     return ClientEvent(
         "planned",

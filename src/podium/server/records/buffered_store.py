@@ -1,22 +1,15 @@
-"""Keeping runs without making anybody wait: a store in front of the store.
+"""A write-behind `RunStore`: requests do not wait for the database.
 
-Most runs of a server are over in a moment, and what is written of them on the way is written
-over at once. So a run that begins is not written before it has gone on for a while; one that has
-ended by then is written once, as a whole, together with whatever else has ended meanwhile. A
-run of which nothing is to be kept never reaches the store; where it waits for the results of
-tools, it is held in memory for as long as a client may reasonably take.
+A run is written only after it has been running for a while; one that ends sooner is written once,
+together with others. A run that must not be stored stays in memory while it waits for tool results.
 
-Where several processes share the store, the next request may come to another than this, and
-another is to go on should this one end. So a run is written as it begins, and as it goes on;
-whoever ends one waits until it is written, and a run that is only held while it waits for tools is
-held in the store, and deleted from there when it has ended or, by `retention`, when nobody came.
+If several processes share the store, a run is written from its start, and finishing it waits until
+it is written; one that must not be stored is held in the store while it waits for tool results.
 
-A run that ends while the store is away is held in memory, and written as soon as it is back
-(`owed`). While it was away nobody could say in it that they are at work, so that a run of which
-nothing was heard for long is for a while not one that was cut off.
+A run that ends while the store is unavailable is kept in memory and retried (`WriteRetryQueue`).
+Meanwhile no process can renew its lease, so no run counts as abandoned for a while.
 
-What a crash may cost where the store is not shared: runs that have just ended, and the beginning
-of those that have just begun.
+If the store is not shared, a crash loses runs that have just ended and the start of recent ones.
 """
 
 from __future__ import annotations
@@ -46,344 +39,345 @@ from podium.store import (
     idempotency_in,
 )
 
-AGAIN_SECONDS: Final = 0.25
-"""How soon the store is tried again: sooner than anybody else looks for runs to take over."""
+RETRY_SECONDS: Final = 0.25
+"""The retry interval, shorter than the interval of recovery."""
 
-OWED_SECONDS: Final = 3600.0
-MOST_OWED: Final = 2_000
-"""How long, and how many, runs are held."""
+RETRY_LIMIT_SECONDS: Final = 3600.0
+MAX_RETRIED: Final = 2_000
 
-LAST_TRIES: Final = 3
-"""How often the store is tried as the server ends; a run that it never takes may come first."""
+FINAL_TRIES: Final = 3
+"""Tries at shutdown; a run that the store never accepts may come first."""
 
 
-class _Held(NamedTuple):
+class _PendingRun(NamedTuple):
     until: float
     run: Run
-    why: str
+    reason: str
 
 
 class WriteRetryQueue:
-    """Holds runs until `write` takes them. It belongs to one event loop."""
+    """Retries writing runs until the store accepts them. Belongs to one event loop.
+
+    After the first success all others are written. A run that the store never accepts comes last.
+    """
 
     def __init__(self, write: Callable[[Run], Awaitable[None]]) -> None:
         self._write = write
-        self._runs: OrderedDict[str, _Held] = OrderedDict()
+        self._runs: OrderedDict[str, _PendingRun] = OrderedDict()
         self._writing = asyncio.Lock()
-        self._again: asyncio.Task[None] | None = None
+        self._retry_task: asyncio.Task[None] | None = None
 
     def __contains__(self, run_id: str) -> bool:
         return run_id in self._runs
 
     def get(self, run_id: str) -> Run | None:
-        """The run as it ended, where it is held."""
+        """Return a run that is waiting to be written."""
         return self._runs[run_id].run if run_id in self._runs else None
 
     def hold(self, run: Run, error: StoreError) -> None:
-        """Hold a run that could not be written."""
-        LOGGER.warning("%s is not stored yet, and held until it can be: %s", run.id, error)
-        self._runs[run.id] = _Held(time.monotonic() + OWED_SECONDS, run, str(error))
-        if len(self._runs) > MOST_OWED:
-            self._let_go(next(iter(self._runs)), f"more than {MOST_OWED} wait for the store")
-        if self._again is None or self._again.done():
-            self._again = asyncio.create_task(self._try_again())
+        """Add a run that could not be written."""
+        LOGGER.warning("%s is not stored yet, retrying: %s", run.id, error)
+        self._runs[run.id] = _PendingRun(time.monotonic() + RETRY_LIMIT_SECONDS, run, str(error))
+        if len(self._runs) > MAX_RETRIED:
+            self._drop(next(iter(self._runs)), f"more than {MAX_RETRIED} runs wait for the store")
+        if self._retry_task is None or self._retry_task.done():
+            self._retry_task = asyncio.create_task(self._retry())
 
     def forget(self, run_id: str) -> None:
-        """Hold the run no longer."""
+        """Remove a run."""
         self._runs.pop(run_id, None)
 
     async def write(self) -> None:
-        """Write what is held, if the store takes it."""
+        """Write the waiting runs, if the store is back."""
         if not self._runs:
             return
         async with self._writing:
             is_back = False
             for run_id in tuple(self._runs):
                 if run_id in self._runs:
-                    is_back |= await self._is_written(run_id)
+                    is_back |= await self._try_write(run_id)
                 if not is_back:
                     return
 
     async def close(self) -> None:
-        """Try once more, and say what is lost."""
-        if self._again is not None:
-            self._again.cancel()
-            await asyncio.wait({self._again})
-        for _ in range(LAST_TRIES):
+        """Try a last time, and log what is lost."""
+        if self._retry_task is not None:
+            self._retry_task.cancel()
+            await asyncio.wait({self._retry_task})
+        for _ in range(FINAL_TRIES):
             await self.write()
         for run_id, held in tuple(self._runs.items()):
-            self._let_go(run_id, held.why)
+            self._drop(run_id, held.reason)
 
-    async def _try_again(self) -> None:
+    async def _retry(self) -> None:
         while self._runs:
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
             await self.write()
 
-    async def _is_written(self, run_id: str) -> bool:
-        """Whether the store answered, be it that it will not have the run."""
+    async def _try_write(self, run_id: str) -> bool:
+        """True if the store answered, even if it rejected the run."""
         held = self._runs[run_id]
         try:
             await self._write(held.run)
         except StoreError as error:
             if time.monotonic() > held.until:
-                self._let_go(run_id, str(error))
+                self._drop(run_id, str(error))
             elif run_id in self._runs:
                 self._runs.move_to_end(run_id)
             return False
         except PodiumError as error:
-            self._let_go(run_id, str(error))
+            self._drop(run_id, str(error))
             return True
         self._runs.pop(run_id, None)
-        LOGGER.info("stored a run that had waited for that", extra={"run": run_id})
+        LOGGER.info("stored a run after retrying", extra={"run": run_id})
         return True
 
-    def _let_go(self, run_id: str, why: str) -> None:
+    def _drop(self, run_id: str, reason: str) -> None:
         self._runs.pop(run_id, None)
-        LOGGER.warning("%s was not stored: %s", run_id, why)
+        LOGGER.warning("%s was not stored: %s", run_id, reason)
 
 
-PATIENCE: Final = 1.0
-"""Seconds that a run goes on before its beginning is written."""
+WRITE_DELAY: Final = 1.0
+"""Seconds that a run may take before its start is written."""
 
 HELD_SECONDS: Final = 3600.0
-MOST_HELD: Final = 10_000
-"""How long, and how many, runs wait in memory for tools where nothing of them is to be kept."""
+MAX_HELD: Final = 10_000
+"""The limits of runs that are not stored and wait for tool results."""
 
 BACKLOG: Final = 2_000
-"""Ended runs that may wait to be written; with more, whoever ends one waits for it."""
+"""Finished runs that may wait to be written; with more, finishing a run waits."""
 
 Write = Callable[[], Awaitable[None]]
 Writes = list[Write]
 
 
 class BufferedRunStore:
-    """Keeps runs in a store, later and together. It is a `RunStore` itself, and closes that one.
+    """Writes runs to a store later and in batches; closes that store.
 
-    `patience` is how long a run goes on before its beginning is written; `shared` says that other
-    processes keep runs in the same store, and `lease_seconds` how long one of theirs may be silent.
+    `write_delay` is how long a run may take before its start is written; `shared` says that other
+    processes use the same store, whose leases last `lease_seconds`.
     """
 
     def __init__(
         self,
         store: RunStore,
         *,
-        patience: float = PATIENCE,
+        write_delay: float = WRITE_DELAY,
         shared: bool = False,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._store = store
         self._shared = shared
-        self._patience = patience
+        self._write_delay = write_delay
         self._unwritten: dict[str, Writes] = {}
-        self._begun: dict[str, Run] = {}
+        self._started: dict[str, Run] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
-        self._left_out: set[str] = set()
+        self._not_stored: set[str] = set()
         self._held: OrderedDict[str, tuple[float, Run]] = OrderedDict()
         self._ended: dict[str, Run] = {}
         self._being_written: dict[str, Run] = {}
         self._batch_written = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._taken_over: dict[str, RunTakenOver] = {}
-        self._owed = WriteRetryQueue(self._store.finish)
+        self._retries = WriteRetryQueue(self._store.finish)
         self._lease_seconds = lease_seconds
         self._unsure_until = 0.0
 
     @property
     def writes_first(self) -> bool:
-        """Whether a run is to be on record before anything is done for it."""
+        """True if a run must be written before its first call."""
         return self._shared
 
     def do_not_store(self, run: Run) -> None:
-        """Keep nothing of that run, which begins now."""
-        self._left_out.add(run.id)
+        """Store nothing of a run that starts now."""
+        self._not_stored.add(run.id)
 
     def keeps(self, run_id: str) -> bool:
-        """Whether that run is one of which something is kept."""
-        return run_id not in self._left_out and run_id not in self._held
+        """True if the run is stored."""
+        return run_id not in self._not_stored and run_id not in self._held
 
     async def give_feedback(self, feedback: Feedback) -> None:
-        """Write what was thought of a run, once the run itself is written."""
-        await self._on_record(feedback.run_id)
+        """Write feedback on a run, after the run itself."""
+        await self._ensure_written(feedback.run_id)
         await feedback_in(self._store).save(feedback)
 
     async def withdraw_feedback(self, run_id: str) -> None:
-        """Forget what was thought of a run; raises `NotFound` where nobody said."""
+        """Delete the feedback on a run; raise `NotFound` if it has none."""
         await feedback_in(self._store).delete(run_id)
 
     async def feedback_of(self, run_id: str) -> Feedback | None:
-        """What was thought of a run, if anybody said: of one that is not written, nobody did."""
+        """Return the feedback on a run, if any; an unwritten run has none."""
         if not self.keeps(run_id) or self._unwritten_run(run_id) is not None:
             return None
         return await feedback_in(self._store).get(run_id)
 
     @property
     def idempotency(self) -> IdempotencyStore:
-        """The names that clients gave their requests."""
+        """The store of idempotency keys."""
         return idempotency_in(self._store)
 
     async def flush(self) -> RunStore:
-        """The store itself, once every run that has ended by now is written to it."""
-        await self._drained()
+        """Write every finished run, and return the underlying store."""
+        await self._flush()
         return self._store
 
     async def begin(self, run: Run) -> None:
-        """Write a run that begins or is resumed; where only this process would miss it, unless it
-        ends soon."""
-        if run.id in self._held:  # resumed, and still not to be kept
+        """Write a run that starts or is resumed; if the store is not shared, with a delay."""
+        if run.id in self._held:  # resumed, and still not stored
             del self._held[run.id]
-            self._left_out.add(run.id)
-        if run.id in self._left_out:
+            self._not_stored.add(run.id)
+        if run.id in self._not_stored:
             return
-        await self._written(run.id)  # it may be resumed before its end so far was
+        await self._wait_until_written(run.id)  # it may be resumed before its last end is written
         if self._shared:
             await self._store.begin(run)
             return
         self._unwritten[run.id] = [lambda: self._store.begin(run)]
-        self._begun[run.id] = run
+        self._started[run.id] = run
         loop = asyncio.get_running_loop()
-        self._timers[run.id] = loop.call_later(self._patience, self._write_begun, run.id)
+        self._timers[run.id] = loop.call_later(self._write_delay, self._write_started, run.id)
 
     async def save_round(self, run_id: str, round_: Round) -> None:
-        """Write a round, or note it where the run itself is not written yet."""
+        """Write a round, after the run itself."""
         await self._later(run_id, lambda: self._store.save_round(run_id, round_))
 
     async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Write a step, or note it where the run itself is not written yet."""
+        """Write a step, after the run itself."""
         await self._later(run_id, lambda: self._store.save_step(run_id, step))
 
     async def finish(self, *runs: Run) -> None:
-        """Write the whole runs soon, with others that have ended."""
+        """Write finished runs soon, together with others."""
         for run in runs:
             await self._finish(run)
 
     async def _finish(self, run: Run) -> None:
         if not self.keeps(run.id):
-            self._left_out.discard(run.id)
-            self._held.pop(run.id, None)  # a run may end before its beginning came by here
+            self._not_stored.discard(run.id)
+            self._held.pop(run.id, None)  # it may end before `begin` was called
             if self._shared:
                 await self._hold_in_store(run)
             elif awaits_results(run):
                 self._hold(run)
             return
         self._stop_writing(run.id)
-        if run.id in self._writing:  # its beginning must not be written over its end
+        if run.id in self._writing:  # its start must not overwrite its end
             await asyncio.wait({self._writing[run.id]})
         self._ended[run.id] = run
-        self._begun.pop(run.id, None)  # not before: until now it was nowhere else
+        self._started.pop(run.id, None)
         if not self._is_writing():
             self._writer = asyncio.create_task(self._write_ended())
         if self._shared or len(self._ended) > BACKLOG:
-            await self._written(run.id)
+            await self._wait_until_written(run.id)
         if run.id in self._taken_over:
             raise self._taken_over.pop(run.id)
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
-        """Take a run up, wherever it is."""
-        if self._goes_on(run_id):
-            raise Conflict(f"{run_id} is still going on; wait for it or stop it")
-        self._let_go()
+        """Claim a run for a process, wherever it is."""
+        if self._is_running(run_id):
+            raise Conflict(f"{run_id} is still running; wait for it or stop it")
+        self._expire_held()
         if run_id in self._held:
-            self._left_out.add(run_id)
+            self._not_stored.add(run_id)
             return self._held.pop(run_id)[1]
-        await self._on_record(run_id)
-        if run_id in self._owed:
-            raise StoreError(f"{run_id} cannot be taken up before its end so far is stored")
+        await self._ensure_written(run_id)
+        if run_id in self._retries:
+            raise StoreError(f"{run_id} cannot be claimed before its last state is stored")
         return await self._store.claim(run_id, process, takeover=takeover)
 
     async def release_claim(self, run: Run) -> None:
-        """Have a run that was taken up, and has not begun again, be as it was before."""
-        if run.id in self._left_out:
-            self._left_out.discard(run.id)
+        """Release a claimed run that was not resumed."""
+        if run.id in self._not_stored:
+            self._not_stored.discard(run.id)
             self._hold(run)
             return
         await self._store.release_claim(run)
 
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Write down that these runs are still being performed, so far as they are written."""
+        """Renew the leases of the runs that are written."""
         written = [run_id for run_id in run_ids if run_id not in self._unwritten]
         return await self._store.heartbeat(written) if written else ()
 
     async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
-        """Runs that were cut off with their processes; none while that cannot be told."""
-        await self._owed.write()
+        """Return runs whose process died; none while that is uncertain."""
+        await self._retries.write()
         try:
             found = await self._store.list_abandoned(limit)
         except StoreError:
-            # Twice as long as others may take until they say again that they are at work.
+            # Twice as long as other processes may take to renew their leases.
             self._unsure_until = time.monotonic() + self._lease_seconds / 2
             raise
         if self.was_unavailable:
             return ()
-        return [run for run in found if run.id not in self._owed]
+        return [run for run in found if run.id not in self._retries]
 
     @property
     def was_unavailable(self) -> bool:
-        """Whether the store was away just now, so that a silent process need not be gone."""
+        """True if the store was unavailable recently, so that a silent process may be alive."""
         return time.monotonic() < self._unsure_until
 
     async def is_claimed(self, run_id: str) -> bool:
-        """Whether a process is at work on that run, be it this one or another."""
-        if run_id in self._owed:
+        """True if any process performs the run."""
+        if run_id in self._retries:
             return False
-        return self._goes_on(run_id) or await self._store.is_claimed(run_id)
+        return self._is_running(run_id) or await self._store.is_claimed(run_id)
 
-    def _goes_on(self, run_id: str) -> bool:
-        return run_id in self._unwritten or run_id in self._left_out
+    def _is_running(self, run_id: str) -> bool:
+        return run_id in self._unwritten or run_id in self._not_stored
 
     async def load(self, run_id: str) -> Run:
-        """Give back a run, be it written yet or not."""
-        self._let_go()
+        """Return a run, written or not."""
+        self._expire_held()
         if run_id in self._held:
             return self._held[run_id][1]
         return self._unwritten_run(run_id) or await self._store.load(run_id)
 
     def _unwritten_run(self, run_id: str) -> Run | None:
-        """A run that is to be kept, and not written yet as it is."""
+        """Return a run whose latest state is not written yet."""
         found = self._ended.get(run_id) or self._being_written.get(run_id)
-        return found or self._owed.get(run_id) or self._begun.get(run_id)
+        return found or self._retries.get(run_id) or self._started.get(run_id)
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
-        """The newest runs first."""
-        await self._drained()
+        """List runs, newest first."""
+        await self._flush()
         return await self._store.list(wanted, limit=limit, before=before)
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run, wherever it is."""
+        """Delete a run, wherever it is."""
         if self._held.pop(run_id, None) is not None:
             return
-        await self._on_record(run_id)
+        await self._ensure_written(run_id)
         await self._store.delete(run_id)
-        self._owed.forget(run_id)
+        self._retries.forget(run_id)
 
     async def delete_before(self, moment: str) -> int:
-        """Forget every run in the store that was begun before that moment, and say how many."""
-        await self._drained()
+        """Delete every stored run that started before a time, and return how many."""
+        await self._flush()
         return await self._store.delete_before(moment)
 
     async def save_until(self, run: Run, until: str) -> None:
-        """Write a run that is to be forgotten after that moment."""
+        """Write a run that is deleted after a time."""
         await self._store.save_until(run, until)
 
     async def delete_expired(self) -> int:
-        """Forget every run in the store that was held for long enough, and say how many."""
+        """Delete every held run whose time is over, and return how many."""
         return await self._store.delete_expired()
 
     async def close(self) -> None:
-        """Write what is still to be written, and close the store."""
+        """Write what is pending, and close the store."""
         for run_id in list(self._unwritten):
-            self._write_begun(run_id)
+            self._write_started(run_id)
         if self._writing:
             await asyncio.wait(self._writing.values())
         if self._writer is not None:
             await asyncio.wait({self._writer})
-        await self._owed.close()
+        await self._retries.close()
         await self._store.close()
 
     async def _later(self, run_id: str, write: Write) -> None:
-        if run_id in self._left_out:
+        if run_id in self._not_stored:
             return
         waiting = self._unwritten.get(run_id)
         if waiting is None:
@@ -391,8 +385,8 @@ class BufferedRunStore:
         else:
             waiting.append(write)
 
-    def _write_begun(self, run_id: str) -> None:
-        """The run goes on for a while already: write what there is, and go on as it happens."""
+    def _write_started(self, run_id: str) -> None:
+        """Write a long-running run so far; later changes are written at once."""
         timer = self._timers.pop(run_id, None)
         if timer is not None:
             timer.cancel()
@@ -401,15 +395,15 @@ class BufferedRunStore:
         task.add_done_callback(lambda _: self._writing.pop(run_id, None))
 
     async def _write_all(self, run_id: str, waiting: Writes) -> None:
-        """Writes that come meanwhile go to the end of the same list, so that their order holds."""
+        """Write in order; new writes are appended to the same list meanwhile."""
         while waiting and self._unwritten.get(run_id) is waiting:
             write = waiting.pop(0)
-            await self._trying(write, run_id)
+            await self._try_to(write, run_id)
         if self._unwritten.get(run_id) is waiting:
-            del self._unwritten[run_id], self._begun[run_id]
+            del self._unwritten[run_id], self._started[run_id]
 
     def _stop_writing(self, run_id: str) -> None:
-        """Leave what there is to write of its beginning: it will be written whole."""
+        """Drop the pending writes of a run that will be written as a whole."""
         self._unwritten.pop(run_id, None)
         timer = self._timers.pop(run_id, None)
         if timer is not None:
@@ -420,7 +414,7 @@ class BufferedRunStore:
             self._being_written, self._ended = self._ended, {}
             try:
                 await self._write_together(tuple(self._being_written.values()))
-            finally:  # however it ends, whoever waits for these has waited long enough
+            finally:  # wake up the waiting tasks in any case
                 self._being_written = {}
                 self._batch_written.set()
                 self._batch_written = asyncio.Event()
@@ -428,21 +422,21 @@ class BufferedRunStore:
     async def _write_together(self, runs: tuple[Run, ...]) -> None:
         try:
             await self._store.finish(*runs)
-        except PodiumError:  # one that cannot be stored must not cost the others
+        except PodiumError:  # write the others even if one fails
             for run in runs:
-                await self._trying(partial(self._finish_one, run), run.id)
+                await self._try_to(partial(self._finish_one, run), run.id)
 
     async def _finish_one(self, run: Run) -> None:
         try:
             await self._store.finish(run)
         except StoreError as error:
-            self._owed.hold(run, error)
+            self._retries.hold(run, error)
         except RunTakenOver as error:
-            if not self._shared:  # nobody waits to hear of it
+            if not self._shared:
                 raise
             self._taken_over[run.id] = error
 
-    async def _trying(self, write: Write, run_id: str) -> None:
+    async def _try_to(self, write: Write, run_id: str) -> None:
         try:
             await write()
         except PodiumError as error:
@@ -451,44 +445,43 @@ class BufferedRunStore:
     def _is_writing(self) -> bool:
         return self._writer is not None and not self._writer.done()
 
-    async def _drained(self) -> None:
-        """Wait until every run that has ended by now is written. Where runs end all the time there
-        is always one that is not: those that end meanwhile are not waited for."""
+    async def _flush(self) -> None:
+        """Wait until every run that has ended by now is written, but not for later ones."""
         for run_id in (*self._being_written, *self._ended):
-            await self._written(run_id)
-        await self._owed.write()
+            await self._wait_until_written(run_id)
+        await self._retries.write()
 
-    async def _on_record(self, run_id: str) -> None:
-        """Wait until the run is written, and try once more where it could not be."""
-        await self._written(run_id)
-        await self._owed.write()
+    async def _ensure_written(self, run_id: str) -> None:
+        """Wait until the run is written, and retry once if that failed."""
+        await self._wait_until_written(run_id)
+        await self._retries.write()
 
-    async def _written(self, run_id: str) -> None:
-        """Wait until the run is written, or has failed to be; what came after it may still wait."""
+    async def _wait_until_written(self, run_id: str) -> None:
+        """Wait until the run is written or writing it has failed."""
         while self._is_writing() and (run_id in self._ended or run_id in self._being_written):
             await self._batch_written.wait()
 
     async def _hold_in_store(self, run: Run) -> None:
-        """Keep the run only while it waits: for an hour at most."""
+        """Hold a run in the store while it waits for tool results, for an hour at most."""
         if not awaits_results(run):
-            await self._trying(partial(self._delete_if_there, run.id), run.id)
+            await self._try_to(partial(self._delete_if_stored, run.id), run.id)
             return
         until = timestamp(datetime.now(UTC) + timedelta(seconds=HELD_SECONDS))
-        await self._trying(partial(self._store.save_until, run, until), run.id)
+        await self._try_to(partial(self._store.save_until, run, until), run.id)
 
-    async def _delete_if_there(self, run_id: str) -> None:
+    async def _delete_if_stored(self, run_id: str) -> None:
         try:
             await self._store.delete(run_id)
         except NotFound:
-            return  # it ended the first time that it was performed
+            return  # it was never held
 
     def _hold(self, run: Run) -> None:
-        self._let_go()
+        self._expire_held()
         self._held[run.id] = (time.monotonic() + HELD_SECONDS, run)
-        if len(self._held) > MOST_HELD:
+        if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
 
-    def _let_go(self) -> None:
+    def _expire_held(self) -> None:
         now = time.monotonic()
         while self._held and next(iter(self._held.values()))[0] < now:
             self._held.popitem(last=False)

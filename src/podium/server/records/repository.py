@@ -1,4 +1,4 @@
-"""The runs that a visitor may look into: those on record, and those that go on in this process."""
+"""The runs that a principal may see: stored ones, and those running in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from podium.store import RunFilter
 
 
 def run_details(run: Run, *, is_claimed: bool) -> dict[str, Any]:
-    """A run with its plans, its calls and how it stands, but without the messages of its steps."""
+    """Return a run with its plans, calls and status, but without the messages of its steps."""
     document = run_document(run)
     rounds = [
         {**shown, **_plan(round_)}
@@ -48,7 +48,7 @@ def run_details(run: Run, *, is_claimed: bool) -> dict[str, Any]:
 def step_details(
     run: Run, round_: Round, step: StepRecord, toolbox: Toolbox | None
 ) -> dict[str, Any]:
-    """A step with what its worker was sent, word for word, and the runs that are nested in it."""
+    """Return a step with the exact request to its worker, and its nested runs."""
     request = replay_request(run, round_, step, toolbox)
     return {
         **_calls(step),
@@ -59,7 +59,7 @@ def step_details(
 
 
 def runs_in(run: Run) -> Iterator[Run]:
-    """The run and those that are nested in it, at any depth."""
+    """Yield the run and the runs nested in it, at any depth."""
     yield run
     for step in run.steps:
         for nested in step.nested:
@@ -127,7 +127,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _image(image: Image) -> dict[str, Any]:
-    """What kind of picture it was; the picture itself is in the whole record."""
+    """Describe an image; an export of the run holds its data."""
     return {
         "kind": image.kind,
         "media_type": image.media_type,
