@@ -263,13 +263,13 @@ async def test_the_mini_tier_asks_one_worker_and_plans_nothing() -> None:
     assert (run.tier, len(run.steps), run.spent.calls) == ("mini", 1, 1)
 
 
-async def test_a_misspelt_wish_is_refused_not_ignored() -> None:
+async def test_a_misspelt_option_is_refused_not_ignored() -> None:
     async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
         with pytest.raises(
             PodiumError, match="unexpected option 'budgets'; expected one of history"
         ):
             await podium.ask("why?", budgets=Budget(calls=0))  # type: ignore[call-arg]
-        with pytest.raises(PodiumError, match="'zz' is to be excluded"):
+        with pytest.raises(PodiumError, match="cannot exclude 'zz'"):
             await podium.ask("why?", exclude=frozenset({"zz"}))
 
 
@@ -388,7 +388,7 @@ async def test_closing_stops_the_runs_that_are_going_on_and_keeps_them(store: Ru
     assert asking.cancelling() == 0
 
 
-async def test_a_caller_who_is_cancelled_while_podium_is_closed_stays_cancelled() -> None:
+async def test_a_caller_that_is_cancelled_while_podium_closes_stays_cancelled() -> None:
     held = Held()
     podium = AsyncPodium([held], FixedConductor(ALONE))
     asking = asyncio.create_task(podium.ask("why?"))
@@ -499,7 +499,7 @@ async def test_a_stream_tells_another_watcher_too_and_outlives_its_failure() -> 
 @pytest.mark.parametrize("name", ["d", ""])
 async def test_excluding_what_is_not_there_is_refused(name: str) -> None:
     async with AsyncPodium([*workers(), Held("c")], FixedConductor(JOIN)) as podium:
-        with pytest.raises(ConfigError, match="is to be excluded.*there is a, b, c, scripted"):
+        with pytest.raises(ConfigError, match="cannot exclude .*there is a, b, c, scripted"):
             await podium.ask("why?", exclude=frozenset({name}))
 
 
@@ -510,7 +510,7 @@ async def test_a_planner_outside_the_pool_can_be_excluded() -> None:
     assert (run.exclude, boss.calls) == (("boss",), 0)
 
 
-async def test_a_wish_excludes_more_than_the_options_and_never_less() -> None:
+async def test_an_option_of_a_run_excludes_more_than_the_settings_and_never_less() -> None:
     usual = Options(exclude=frozenset({"a", "gone"}))
     async with AsyncPodium(workers(), RulesConductor(), options=usual) as podium:
         run = await podium.ask("why?", exclude=frozenset())
@@ -519,7 +519,7 @@ async def test_a_wish_excludes_more_than_the_options_and_never_less() -> None:
             await podium.ask("why?", exclude=frozenset({"b"}))
 
 
-async def test_a_workflow_by_hand_may_not_use_who_is_excluded() -> None:
+async def test_a_supplied_workflow_may_not_use_excluded_workers() -> None:
     crew = workers()
     async with AsyncPodium(crew) as podium:
         with pytest.raises(UnknownWorker, match="no worker named 'a' in the pool; it has b"):

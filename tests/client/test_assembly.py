@@ -77,7 +77,7 @@ def test_faults_that_make_no_sense_are_refused(tmp_path: Path, faults: str, prob
         load(settings_file(tmp_path, text))
 
 
-def test_a_worker_may_be_hedged_and_to_whom_is_checked(tmp_path: Path) -> None:
+def test_a_worker_may_be_hedged_and_its_target_is_checked(tmp_path: Path) -> None:
     other = SCRIPTED.replace('name = "a"', 'name = "b"').partition('[[worker]]\nname = "lead')[0]
     hedged = "hedge = { after_seconds = 2.0, after_percentile = 95, to = 'b' }\n"
     text = SCRIPTED.replace("options", hedged + "options", 1) + other

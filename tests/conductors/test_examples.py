@@ -16,7 +16,7 @@ def test_there_are_four_examples_each_of_the_shape_it_states() -> None:
         assert example.workflow.shape is example.shape
 
 
-def test_with_binary_access_who_reads_something_reads_everything_before() -> None:
+def test_with_binary_access_a_step_reads_everything_before_it_or_nothing() -> None:
     steps = (Step("a", "one"), Step("b", "two"), Step("c", "three", (1,)), Step("d", "four", "all"))
     access = [step.access for step in all_or_nothing(Workflow(steps)).steps]
     assert access == [(), (), "all", "all"]

@@ -123,7 +123,7 @@ async def test_the_dial_never_passes_on_at_less_what_it_would_not_at_more(nobody
         (0.0, 0.8, "strong"),
     ],
 )
-async def test_whom_the_dial_prefers_is_asked_only_where_the_router_is_sure_of_that_one(
+async def test_the_preferred_worker_is_asked_only_where_the_router_is_confident(
     nobody: Caller, quality_bias: float, confidence: float, chosen: str
 ) -> None:
     leading = conductor(ScriptedRouter(SCORES), confidence)
@@ -170,7 +170,7 @@ async def test_a_worker_that_the_router_does_not_know_is_never_its_choice(nobody
     assert plan.warnings == ("the pool has changed",)
 
 
-async def test_where_the_router_knows_nobody_the_cheapest_is_asked_and_that_is_said(
+async def test_a_router_without_known_workers_asks_the_cheapest_and_warns(
     nobody: Caller,
 ) -> None:
     router = ScriptedRouter(SCORES, stranger="small")
@@ -221,9 +221,7 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
         (False, "chose small with confidence 0.90 at quality bias 0.25"),
     ],
 )
-def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
-    escalated: bool, words: str
-) -> None:
+def test_a_decision_has_a_sentence_with_its_reasons(escalated: bool, words: str) -> None:
     routed = RoutingRecord(
         worker="small",
         confidence=0.9,

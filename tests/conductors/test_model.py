@@ -210,7 +210,7 @@ async def test_a_local_model_is_held_to_the_lists_by_a_grammar(context: Planning
     assert found.workflow == PLANNED
 
 
-async def test_a_very_small_model_only_chooses_who_answers_the_question() -> None:
+async def test_a_very_small_model_only_chooses_the_worker() -> None:
     planner = Planner(LISTS, provider="llamacpp")
     await ModelConductor(planner, prompt="compact").plan(SITUATION, call)
     request = planner.requests[0]

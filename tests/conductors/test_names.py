@@ -51,7 +51,7 @@ def test_who_leads_a_tier_is_called_as_is_said_here(tier: Tier, mini: TierRouter
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("configured", [EVOLVED, "model(a(b))", "rules", "two\nlines"])
-def test_the_configured_conductor_is_found_in_the_name_of_whoever_leads(
+def test_the_configured_conductor_is_read_from_a_tiers_conductor_name(
     tier: Tier, configured: str
 ) -> None:
     assert (

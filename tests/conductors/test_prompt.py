@@ -120,7 +120,7 @@ def test_workers_that_do_not_see_the_question_are_announced() -> None:
     assert "not the user's question" not in asked(SITUATION)
 
 
-def test_a_trained_model_is_told_the_pool_and_the_question_and_no_more() -> None:
+def test_the_trained_prompt_holds_only_the_pool_and_the_question() -> None:
     context = replace(SITUATION, pool=replace(POOL, mask_names=True))
     asked_for, question = TRAINED.messages(context)
     assert asked_for == system(
@@ -374,7 +374,7 @@ def test_the_compact_prompt_is_short_enough_for_a_model_that_reads_slowly() -> N
 
 
 @pytest.mark.parametrize("length", ["full", "compact", "trained"])
-def test_a_conductor_is_told_of_images_and_who_can_see_them_and_else_nothing_changes(
+def test_the_prompt_names_images_and_the_workers_that_see_them_and_nothing_else_changes(
     length: Length,
 ) -> None:
     prompt = Prompt(length)
@@ -430,7 +430,7 @@ def test_every_prompt_file_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("length", ["full", "compact", "trained"])
-def test_a_conductor_is_told_why_another_plan_is_wanted_and_cannot_accept(length: Length) -> None:
+def test_the_prompt_holds_a_guardrails_objection_and_forbids_acceptance(length: Length) -> None:
     context = after("42")
     objected = replace(context, objection="the year\nis made up")
     prompt = Prompt(length)

@@ -79,7 +79,7 @@ def test_a_conductor_in_the_pool_is_passed_over() -> None:
     assert cheapest_capable(PlanningContext(question="q", pool=Pool((nested, STRONG)))) == "strong"
 
 
-def test_when_nobody_qualifies_the_cheapest_of_all_is_chosen() -> None:
+def test_without_a_capable_worker_the_cheapest_of_all_is_chosen() -> None:
     context = PlanningContext(
         question="word " * 2000, pool=Pool((SMALL, STRONG)).without({"strong"})
     )

@@ -158,14 +158,14 @@ ASKED = ModelConductor(ScriptedWorker("planner", ""))
         ("ultra", Tireless(), SIMPLE, True),
     ],
 )
-def test_only_who_is_asked_for_a_plan_may_plan_again(
+def test_only_conductors_that_plan_can_replan(
     tier: Tier, configured: Conductor, question: str, again: bool
 ) -> None:
     assert can_replan(tier, configured, question) is again
 
 
 @pytest.mark.parametrize(("configured", "again"), [(ASKED, True), (RulesConductor(), False)])
-def test_what_a_learned_router_passes_on_may_be_planned_again_by_who_plans(
+def test_an_escalated_question_can_be_replanned_by_the_conductor(
     configured: Conductor, again: bool
 ) -> None:
     mini = TierRouter(ScriptedRouter({}))

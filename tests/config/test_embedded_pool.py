@@ -98,7 +98,7 @@ async def assembled(settings: Settings, smollm2: Path) -> AsyncIterator[Assembly
 
 
 @pytest.mark.weights
-async def test_the_generalist_knows_the_capital_of_japan_whoever_was_asked_before(
+async def test_the_generalist_knows_the_capital_of_japan_after_any_other_worker(
     assembled: Assembly,
 ) -> None:
     question = Request((user("What is the capital of Japan?"),))

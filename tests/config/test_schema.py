@@ -122,7 +122,7 @@ def test_without_a_model_the_name_is_the_model(settings: Settings) -> None:
     assert settings.pool["gpt-5"].model == "gpt-5"
 
 
-def test_a_model_that_nobody_knows_has_no_price_and_its_providers_usual_abilities(
+def test_an_unknown_model_has_no_price_and_its_providers_usual_capabilities(
     write: Write,
 ) -> None:
     text = '[[worker]]\nname = "a"\nprovider = "anthropic"\nmodel = "claude-next"'
@@ -146,7 +146,7 @@ def test_a_money_budget_over_an_unknown_price_can_be_allowed(write: Write) -> No
 
 
 @pytest.mark.parametrize("provider", ["ollama", "vllm", "llamacpp", "transformers", "scripted"])
-def test_nobody_bills_for_a_model_on_ones_own_machine(write: Write, provider: str) -> None:
+def test_a_model_on_this_machine_is_free(write: Write, provider: str) -> None:
     text = f'[budget]\nusd = 1\n[[worker]]\nname = "a"\nprovider = "{provider}"'
     assert load(write(text)).pool["a"].price == FREE
 
@@ -182,7 +182,7 @@ def test_a_model_outside_the_pool_can_conduct_it(write: Write) -> None:
     assert settings.pool.names == ("gpt-5", "claude")
 
 
-def test_when_nobody_is_named_the_catalogues_choice_conducts(write: Write) -> None:
+def test_without_a_named_planner_the_catalogues_choice_plans(write: Write) -> None:
     text = """
     [[worker]]
     name = "strong"

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.coordinator import EvolvedConductor
 from podium.core.run import TurnRole
 from podium.engine.runner import Options
 from podium.server.dialects.chat import CHAT

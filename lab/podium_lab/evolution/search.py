@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from podium.conductors.evolved.coordinator import read_floats
 from podium.conductors.evolved.description import Description
-from podium.conductors.routing.evolution import SeparableCma, Vector
+from podium.conductors.routing.learning import SeparableCma, Vector
 from podium.core.errors import ConfigError
 from podium.train.runtime import ANEW
 from podium.train.schema import Method

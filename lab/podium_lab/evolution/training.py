@@ -28,7 +28,7 @@ from podium._util.files import read_json, replace_directory, write_atomically
 from podium.conductors.evolved.coordinator import Coordinator, Vector
 from podium.conductors.evolved.description import ROLES, Description
 from podium.conductors.routing.arrays import normalize_seed
-from podium.conductors.routing.evolution import default_population
+from podium.conductors.routing.learning import default_population
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import Pool
 from podium.core.task import Task

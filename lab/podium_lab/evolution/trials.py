@@ -22,8 +22,7 @@ from typing import Final
 import numpy as np
 
 from podium._util.distribution import entropy_bits, shares
-from podium.conductors.evolved.conductor import EvolvedConductor
-from podium.conductors.evolved.coordinator import Coordinator, Reader, Vector
+from podium.conductors.evolved.coordinator import Coordinator, EvolvedConductor, Reader, Vector
 from podium.conductors.evolved.turns import ends_accepted
 from podium.core.errors import PlanError, UsageError
 from podium.core.pool import Pool

@@ -91,7 +91,7 @@ def build(
                 "conductor.kind is 'evolved', but no coordinator is named; set "
                 "conductor.coordinator to the directory that `podium train evolve` wrote"
             )
-        from podium.conductors.evolved.conductor import EvolvedConductor
+        from podium.conductors.evolved.coordinator import EvolvedConductor
 
         return EvolvedConductor(coordinator, reader, notice=notice)
     raise ConfigError(f"conductor.kind is {kind!r}; expected one of {', '.join(KINDS)}")

@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError
 from podium.conductors.routing.embedding import Embedder
 from podium.conductors.routing.encoders import Encoder, HashedEncoder
 from podium.conductors.routing.evidence import RewardTable, read_log
-from podium.conductors.routing.evolution import Evolution
 from podium.conductors.routing.learning import (
     LEAST_QUESTIONS,
+    Evolution,
     RouterFit,
     RouterTraining,
     fit_router,

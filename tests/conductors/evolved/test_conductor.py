@@ -8,7 +8,7 @@ pytest.importorskip("numpy")
 
 import numpy as np
 
-from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.coordinator import EvolvedConductor
 from podium.core.errors import RequestRefused
 from podium.core.events import Event, StepDelta
 from podium.core.pool import WorkerProfile
@@ -55,7 +55,7 @@ async def test_the_coordinator_picks_worker_and_role_and_the_verifier_ends_the_r
     assert run.rounds[0].plan_text.startswith("bob as thinker\nann 12%, bob 88%\n")
 
 
-async def test_a_verifier_who_revises_has_the_work_done_again() -> None:
+async def test_a_verifier_that_revises_has_the_work_repeated() -> None:
     run = await led(
         ("ann", "worker"),
         ("bob", "verifier"),
@@ -67,7 +67,7 @@ async def test_a_verifier_who_revises_has_the_work_done_again() -> None:
     assert (run.answer, len(run.rounds), run.rounds[-1].accepted) == ("42", 3, False)
 
 
-async def test_the_answer_is_the_latest_workers_output_whoever_spoke_last() -> None:
+async def test_the_answer_is_the_latest_workers_output_whatever_the_last_turn() -> None:
     run = await led(("ann", "worker"), ("bob", "thinker"), bob="Try again.", rounds=3)
     assert [role for _, role in turns(run)] == ["worker", "thinker", "thinker"]
     assert (run.status, run.answer, run.final_finish) == ("answered", "42", "stop")
@@ -111,7 +111,7 @@ async def test_who_works_first_is_asked_just_the_question() -> None:
     assert run.steps[0].prompt == QUESTION
 
 
-async def test_only_a_worker_is_told_that_its_reply_is_the_answer_and_held_to_its_terms() -> None:
+async def test_only_a_workers_turn_gets_the_response_options() -> None:
     ann = ScriptedWorker("ann", "42")
     run = await led(
         ("ann", "thinker"),
@@ -146,7 +146,7 @@ async def test_a_thinker_may_suggest_the_next_role() -> None:
     assert run.rounds[2].plan_text.endswith("the thinker suggested it")
 
 
-async def test_nobody_verifies_before_somebody_has_worked() -> None:
+async def test_no_verifier_comes_before_a_worker() -> None:
     run = await led(("bob", "verifier"), ("bob", "verifier"), bob="ACCEPT", rounds=2)
     assert turns(run)[0][1] != "verifier"
     assert run.answer == "ACCEPT"  # of the last turn, which is a worker's
@@ -170,7 +170,7 @@ async def test_a_worker_that_a_run_excludes_is_not_chosen() -> None:
     assert turns(run) == [("bob", "worker")]
 
 
-async def test_a_run_without_anybody_to_choose_fails_and_says_so() -> None:
+async def test_a_run_without_any_worker_to_choose_fails_with_a_reason() -> None:
     conductor = EvolvedConductor(coordinator(), Reading(("ann", "worker")))
     run = await Runner(conductor, [ScriptedWorker("cat", "42")]).run(QUESTION)
     assert run.status == "failed"
@@ -214,7 +214,7 @@ async def test_a_run_that_was_cut_off_goes_on_with_its_turn() -> None:
     assert run.rounds[-1].accepted
 
 
-async def test_who_does_not_see_the_question_is_told_it() -> None:
+async def test_a_worker_that_does_not_see_the_question_gets_it_in_its_subtask() -> None:
     conductor = EvolvedConductor(
         coordinator(), Reading(("ann", "thinker"), ("ann", "worker"), ("bob", "verifier"))
     )
@@ -236,7 +236,7 @@ async def test_without_roles_every_turn_is_a_workers() -> None:
     assert ([role for _, role in turns(run)], run.answer) == (["worker", "worker"], "42")
 
 
-async def test_what_is_told_of_a_changed_pool_is_told_once_a_run() -> None:
+async def test_a_changed_pool_is_warned_of_once_a_run() -> None:
     reading = Reading(("ann", "worker"))
     conductor = EvolvedConductor(coordinator(), reading, notice="bob is gone")
     run = await Runner(conductor, [ScriptedWorker("ann", "42")]).run(

@@ -24,7 +24,7 @@ def test_the_vector_holds_the_scales_and_then_the_rows_of_workers_and_roles() ->
     assert (logits.workers.tolist(), logits.roles.tolist()) == ([5, 9], [13, 17, 21])
 
 
-def test_a_blank_coordinator_prefers_nobody() -> None:
+def test_a_blank_coordinator_has_no_preferences() -> None:
     blank = Coordinator.blank(described(width=4))
     assert blank.scales == ()
     assert not blank.decide(np.ones(4, np.float32)).workers.any()

@@ -72,7 +72,7 @@ def test_a_pool_that_changed_is_refused_by_name_or_led_with_a_notice(
         assert TRAINED.narrowed_to(pool) == ""
 
 
-def test_a_narrowed_choice_says_among_whom() -> None:
+def test_a_narrowed_choice_names_its_workers() -> None:
     assert TRAINED.narrowed_to(pool_of(ann="a-1", cid="c")) == (
         "the pool changed since the coordinator was trained (added: cid; removed: bob); it chooses "
         "among ann"

@@ -36,7 +36,7 @@ def test_a_verifier_accepts_in_its_first_line_or_else_in_its_last(
     assert is_accepted([turn("verifier", reply)]) == accepted
 
 
-def test_only_a_verifier_who_spoke_last_accepts() -> None:
+def test_only_a_verifier_in_the_last_turn_accepts() -> None:
     assert not is_accepted([])
     assert not is_accepted([turn("worker", "ACCEPT")])
     assert not is_accepted([turn("verifier", "ACCEPT"), turn("worker", "42")])

@@ -60,7 +60,7 @@ def test_costs_of_the_recipe_stand_in_for_those_of_the_log(tmp_path: Path) -> No
     assert [worker.cost for worker in evidence.workers] == [0.2, 3.0]
 
 
-def test_a_worker_whose_cost_nobody_knows_is_named(tmp_path: Path) -> None:
+def test_a_worker_of_unknown_cost_is_named(tmp_path: Path) -> None:
     log = read_log([written(tmp_path, line("one", "small", 1), line("one", "large", 1, cost=9.0))])
     with pytest.raises(ConfigError, match="what small costs.*say it in the recipe"):
         log.evidence()
@@ -96,7 +96,7 @@ def test_not_every_line_needs_to_say_the_model(tmp_path: Path) -> None:
     assert [known.model for known in workers] == ["small-model", ""]
 
 
-def test_a_cost_of_nobody_in_the_log_is_named(tmp_path: Path) -> None:
+def test_a_cost_for_an_unknown_worker_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="given for huge, and the log has only small, large"):
         read_log([written(tmp_path, *LINES)]).evidence({"huge": 1.0})
 
@@ -124,7 +124,7 @@ def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_log([tmp_path / "log.jsonl"])
 
 
-def test_a_line_that_was_cut_off_is_told_with_its_number(tmp_path: Path) -> None:
+def test_a_truncated_line_is_named_by_its_number(tmp_path: Path) -> None:
     path = written(tmp_path, *LINES)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
@@ -135,7 +135,7 @@ def test_a_line_that_was_cut_off_is_told_with_its_number(tmp_path: Path) -> None
         read_log([path])
 
 
-def test_a_line_that_is_nested_without_end_is_told_with_its_number(tmp_path: Path) -> None:
+def test_a_line_that_is_nested_too_deep_is_named_by_its_number(tmp_path: Path) -> None:
     path = written(tmp_path, *LINES)
     path.write_text(path.read_text() + "[" * 200_000)
     with pytest.raises(ConfigError, match=rf"{path}, line 5: nested deeper than can be read"):
@@ -156,8 +156,6 @@ def test_a_line_that_is_nested_without_end_is_told_with_its_number(tmp_path: Pat
         (line("one", "small", 1, cost=10**400), r"in 'cost', not 10{39}$"),
     ],
 )
-def test_a_line_that_is_wrong_is_told_with_its_number(
-    tmp_path: Path, wrong: object, told: str
-) -> None:
+def test_an_invalid_line_is_named_by_its_number(tmp_path: Path, wrong: object, told: str) -> None:
     with pytest.raises(ConfigError, match=f"line 2: .*{told}"):
         read_log([written(tmp_path, LINES[0], wrong)])

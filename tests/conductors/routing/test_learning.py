@@ -13,12 +13,13 @@ from podium.conductors.routing import KnownWorker, learning
 from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.conductors.routing.evidence import RewardTable
-from podium.conductors.routing.evolution import Evolution, evolve_head
 from podium.conductors.routing.learning import (
+    Evolution,
     Hold,
     RouterFit,
     RouterTraining,
     area,
+    evolve_head,
     fit_calibration,
     fit_head,
     fit_router,
@@ -72,7 +73,7 @@ def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> No
         assert loss(head) < loss(head + 0.05 * rng.normal(size=head.shape))
 
 
-def test_questions_that_not_every_worker_was_asked_count_for_those_who_were() -> None:
+def test_questions_that_not_every_worker_was_asked_count_for_those_that_were() -> None:
     whole = evidence()
     rewards = whole.rewards.copy()
     rewards[::2, 0] = np.nan
@@ -247,14 +248,14 @@ def sorted_out(count: int, asked_all: int) -> tuple[RewardTable, Array]:
     return RewardTable(questions, WORKERS, logged), rewards
 
 
-def test_a_log_in_which_nobody_was_asked_what_others_were_is_refused() -> None:
+def test_a_log_without_questions_that_every_worker_was_asked_is_refused() -> None:
     found, _ = sorted_out(600, 8)
     told = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
     with pytest.raises(ConfigError, match=told):
         fit_router(found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None))
 
 
-def test_what_is_told_of_a_router_holds_though_not_everybody_was_asked_everything() -> None:
+def test_a_routers_figures_hold_though_not_every_worker_was_asked_everything() -> None:
     found, truth = sorted_out(600, 100)
     done = fit_router(found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None))
     router = done.router
@@ -283,7 +284,7 @@ def test_confidence_is_what_was_earned_where_less_was_earned_the_more_was_expect
     assert [curve(each) for each in (0.68, 0.88)] == pytest.approx([rewards.mean()] * 2, abs=0.01)
 
 
-def test_confidence_holds_where_nothing_or_everything_was_right_though_nothing_is_told() -> None:
+def test_confidence_holds_where_all_or_no_answers_were_right() -> None:
     expected = np.full((20, 2), 0.3)
     assert fit_calibration(expected, np.zeros((20, 2)))(0.3) < 0.01
     assert fit_calibration(expected, np.ones((20, 2)))(0.3) > 0.99

@@ -44,7 +44,7 @@ def test_a_decision_says_what_is_expected_of_each_and_how_sure_it_is() -> None:
     assert hard.confidence < 0.5 < easy.confidence
 
 
-def test_what_is_expected_is_told_as_a_reward_and_still_tells_workers_apart() -> None:
+def test_expected_rewards_are_clipped_and_still_tell_workers_apart() -> None:
     """A line goes on beyond 1, where all would look alike."""
     router = small_router()
     everywhere = np.zeros_like(router.head)
@@ -71,7 +71,7 @@ def test_the_dial_chooses_among_those_whose_own_chance_is_high_enough() -> None:
     assert router.decide(PLAYS[0], POOL, 0.0, 0.5).worker == "cheap"
 
 
-def test_where_nobody_is_trusted_the_decision_is_who_comes_nearest() -> None:
+def test_without_a_confident_choice_the_most_likely_worker_is_chosen() -> None:
     decision = small_router().decide(PLAYS[0], POOL, 0.05, 0.99)
     assert decision.worker == "dear"
     assert 0.5 < decision.confidence < 0.99

@@ -101,7 +101,7 @@ def test_words_that_do_not_fit_together_are_refused(changed: dict[str, object]) 
         WordScores.read({**document, **changed})
 
 
-def test_a_name_is_told_from_the_word_that_it_looks_like() -> None:
+def test_a_capitalized_name_differs_from_the_same_word() -> None:
     texts = ("who is Rose", "what is a rose") * 40
     rewards = np.array([[1.0, 0.0], [0.0, 1.0]] * 40)
     scores = WordScores.fit(TokenCounts.of(texts), rewards)

@@ -17,7 +17,7 @@ SAY = "import os; print(os.environ.get('OPENBLAS_NUM_THREADS'))"
     ("does", "said", "threads"),
     [(IMPORT, None, "None"), (ENTER, None, "1"), (ENTER, "3", "3")],
 )
-def test_linear_algebra_gets_one_thread_in_a_program_of_ours_unless_somebody_said_otherwise(
+def test_our_commands_run_linear_algebra_in_one_thread_unless_set_otherwise(
     does: str, said: str | None, threads: str
 ) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}

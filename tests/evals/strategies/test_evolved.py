@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from evals.support import case_of, setup_of
-from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.coordinator import EvolvedConductor
 from podium.config import load
 from podium.core.errors import ConfigError, UsageError
 from podium.core.roles import Role

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from evals.support import Knowing, oracle_cases, setup_of
-from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.coordinator import EvolvedConductor
 from podium.conductors.evolved.description import PARAMETERS
 from podium.core.errors import ConfigError
 from podium.evals.strategies import registry as by_name

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cmaes")
 
-from podium.conductors.routing.evolution import Vector, default_population
+from podium.conductors.routing.learning import Vector, default_population
 from podium.train.schema import Method
 from podium_lab.evolution.search import Search, start_search
 

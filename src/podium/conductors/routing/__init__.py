@@ -2,7 +2,7 @@
 
     router               the learned router, its decisions, its quality bias
     evidence             the log of rewards, as a table to learn from
-    learning, evolution  the two stages of training
+    learning             the two stages of training
     encoders, embedding  vectors of questions; all-MiniLM-L6-v2 in numpy
     scores               expected rewards from a question's neighbours and from its words
     arrays               arrays as JSON
