@@ -14,7 +14,7 @@ def test_entropy_is_the_logarithm_of_how_many_are_used_alike() -> None:
     assert entropy_bits({}) == 0.0
 
 
-def test_shares_begin_with_the_largest_and_leave_out_who_has_none() -> None:
+def test_shares_are_sorted_and_leave_out_zeros() -> None:
     assert list(shares({"b": 1, "a": 1, "c": 2, "d": 0}).items()) == [
         ("c", 0.5),
         ("a", 0.25),

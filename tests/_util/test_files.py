@@ -78,7 +78,7 @@ def test_podium_home_is_advised_only_for_what_it_moves(
     )
 
 
-def test_a_disk_that_fills_up_is_told_without_bytes_that_nobody_counted(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_without_uncounted_bytes(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as raised, explain_write_errors(tmp_path, 0):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert str(raised.value) == (
@@ -86,7 +86,7 @@ def test_a_disk_that_fills_up_is_told_without_bytes_that_nobody_counted(tmp_path
     )
 
 
-def test_a_directory_that_is_not_writable_is_told_with_the_option_that_names_it(
+def test_an_unwritable_directory_is_reported_with_its_option(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()
@@ -107,7 +107,7 @@ def test_a_directory_that_is_not_writable_is_told_with_the_option_that_names_it(
     ],
     ids=["missing", "cut off", "no text", "deep"],
 )
-def test_a_file_that_is_no_json_is_told_with_what_to_do(
+def test_an_invalid_json_file_is_reported_with_advice(
     tmp_path: Path, written: bytes | None, reason: str
 ) -> None:
     path = tmp_path / "some.json"

@@ -109,7 +109,7 @@ def test_half_a_surrogate_pair_can_be_counted() -> None:
     assert estimate_input_tokens(Request((user("\ud800"),))) == 2
 
 
-def test_a_call_that_must_wait_for_others_to_settle_is_told_so() -> None:
+def test_a_call_that_must_wait_for_settlement_gets_none() -> None:
     ledger = Ledger(Budget(usd=1.0))
     first = taken(ledger)
     assert ledger.hold(DEAR, ASK) is None
@@ -130,7 +130,7 @@ def test_unknown_usage_is_charged_at_the_full_hold() -> None:
     assert ledger.spent.usd == pytest.approx(1.0)
 
 
-async def test_settling_wakes_those_who_wait() -> None:
+async def test_settling_wakes_waiting_calls() -> None:
     ledger = Ledger(Budget(usd=1.0))
     first = taken(ledger)
     waiting = asyncio.create_task(ledger.change())

@@ -13,7 +13,7 @@ def test_workers_providers_and_servers_of_tools_can_be_excluded() -> None:
 
 
 @pytest.mark.parametrize("name", ["opanai", "", "search", "mcp:"])
-def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(name: str) -> None:
+def test_an_unknown_exclusion_is_rejected_with_the_known_names(name: str) -> None:
     known = excludable_names(WORKERS, ["search"])
     with pytest.raises(ConfigError, match="there is gpt, mcp:search, mine, openai"):
         check_excluded(frozenset({name, "gpt"}), known)

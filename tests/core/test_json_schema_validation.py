@@ -199,7 +199,7 @@ def test_a_pattern_that_backtracks_in_python_ends_at_once(schema: dict[str, Any]
 
 
 @pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]"])
-def test_a_pattern_python_would_warn_about_warns_nobody(pattern: str) -> None:
+def test_a_pattern_python_would_warn_about_gives_no_warning(pattern: str) -> None:
     schema = {"type": "object", "properties": {"n": {"pattern": pattern}}}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -64,7 +64,7 @@ def test_what_the_final_worker_must_be_able_to_do(
     assert answer_capabilities(response_options) == set(needs)
 
 
-def test_whoever_answers_alone_must_also_see_and_call() -> None:
+def test_a_sole_worker_needs_vision_and_tools_too() -> None:
     assert sole_worker_capabilities(ResponseOptions(tools=(LOOK,)), PICTURE) == {"tools", "vision"}
 
 
@@ -93,14 +93,14 @@ def test_without_a_substitute_the_best_worker_that_can_takes_over() -> None:
     assert fit_workflow(chain("b", "a"), pool, JSON, ())[0] == chain("b", "c")
 
 
-def test_images_that_nobody_would_see_are_given_to_the_final_step() -> None:
+def test_unseen_images_go_to_the_final_step() -> None:
     pool = Pool((worker("a", "json"), worker("b", "vision"), worker("c", "vision", "json")))
     workflow, said = fit_workflow(chain("a", "a"), pool, JSON, PICTURE)
     assert workflow == chain("a", "c")
     assert said == ("a cannot see images, so c answers in its place",)
 
 
-def test_tools_that_nobody_could_call_are_given_to_the_final_step() -> None:
+def test_uncallable_tools_go_to_the_final_step() -> None:
     pool = Pool((worker("a"), worker("b", "tools")))
     assert fit_workflow(chain("a"), pool, ResponseOptions(tools=(LOOK,)), ())[0] == chain("b")
     assert fit_workflow(chain("b", "a"), pool, ResponseOptions(tools=(LOOK,)), ())[1] == ()
@@ -113,13 +113,13 @@ def test_a_plan_that_no_one_worker_can_save_is_refused() -> None:
         fit_workflow(chain("a"), pool, JSON, PICTURE)
 
 
-def test_a_conductor_can_do_what_those_can_whom_it_leads() -> None:
+def test_a_conductor_has_the_capabilities_of_its_workers() -> None:
     lead = worker("lead", provider=CONDUCTOR_PROVIDER)
     pool = Pool((lead, worker("a", "json", "vision")))
     assert fit_workflow(chain("lead"), pool, JSON, PICTURE)[1] == ()
 
 
-def test_a_pool_without_anybody_who_can_is_refused_with_what_is_missing() -> None:
+def test_an_incapable_pool_is_rejected_with_the_missing_capability() -> None:
     with pytest.raises(UsageError, match="no worker of the pool can see images.*it has a"):
         check_pool(Pool((worker("a"),)), DEFAULT_RESPONSE_OPTIONS, PICTURE)
     with pytest.raises(UsageError, match="can call tools"):

@@ -48,7 +48,7 @@ def test_a_subtask_is_read_by_its_first_words(subtask: str, reads: int, role: Ro
     assert infer_role(subtask, reads=reads, is_last=False) is role
 
 
-def test_nobody_verifies_or_puts_together_what_they_cannot_read() -> None:
+def test_a_step_that_reads_nothing_neither_verifies_nor_aggregates() -> None:
     assert infer_role("Check whether 91 is prime.", reads=0, is_last=False) is Role.SOLVE
     assert infer_role("Compare the two rivers.", reads=1, is_last=False) is Role.SOLVE
 

@@ -141,7 +141,7 @@ def test_an_answer_that_is_not_its_steps_reply_word_for_word_ended_as_the_reply_
     assert cut.final_finish == "length"
 
 
-def test_an_answer_that_broke_off_while_it_was_told_was_cut_off() -> None:
+def test_an_answer_that_broke_off_while_streaming_was_cut_off() -> None:
     told = replace(step(1), status="failed", reply="half")
     broken = replace(run(step(0, CALL), told), status="partial", answer="half")
     assert (broken.final_finish, broken.final_stop_sequence) == ("length", "")

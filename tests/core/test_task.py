@@ -28,7 +28,7 @@ def test_an_answer_that_the_conductor_accepted_is_still_one_workers() -> None:
     assert worker_outcome(JudgedRun(run=run, reward=1.0, source="feedback")) is not None
 
 
-def test_the_reward_goes_to_who_answered_and_not_to_whom_it_fell_back_from() -> None:
+def test_the_reward_goes_to_the_fallback_that_answered() -> None:
     calls = (attempt("solver", error="away"), attempt("local", cost=None))
     run = kept_run(rounds=(round_of(step_record(0, attempts=calls, answered_by="local")),))
     outcome = worker_outcome(JudgedRun(run=run, reward=1.0, source="feedback"))

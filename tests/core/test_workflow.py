@@ -35,7 +35,7 @@ def test_all_at_the_first_step_reads_nothing() -> None:
         ([(), (), (1,)], Shape.MIXED),
     ],
 )
-def test_the_shape_is_told_from_the_reads_that_matter(access: list[Access], shape: Shape) -> None:
+def test_the_shape_ignores_implied_reads(access: list[Access], shape: Shape) -> None:
     assert workflow(*access).shape is shape
 
 

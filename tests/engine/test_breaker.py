@@ -216,7 +216,7 @@ def test_calls_that_began_before_it_opened_change_nothing() -> None:
     assert some.refusal("w") is None
 
 
-def test_somebody_hears_of_every_opening() -> None:
+def test_every_opening_is_reported() -> None:
     some, _ = breakers()
     heard: list[tuple[str, str]] = []
     some.on_opening = lambda worker, error: heard.append((worker, str(error)))
@@ -292,7 +292,7 @@ async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
     assert time.slept == []
 
 
-async def test_where_somebody_takes_over_nobody_waits_for_a_worker_that_is_left_alone() -> None:
+async def test_with_a_fallback_an_open_circuit_is_not_waited_for() -> None:
     call_policy, time = switchboard(RetryPolicy(attempts=9, jitter=lambda: 1.0))
     worker = Actor("w", lambda request: Unavailable("down"))
     assert await outcome(call_policy, worker, can_fall_back=lambda: True) == "Unavailable"
@@ -305,7 +305,7 @@ async def test_where_somebody_takes_over_nobody_waits_for_a_worker_that_is_left_
     assert time.slept == [0.5, 1.0]
 
 
-async def test_where_nobody_takes_over_the_call_is_made_when_the_worker_has_cooled() -> None:
+async def test_without_a_fallback_the_call_waits_for_the_circuit() -> None:
     call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
     ends = [Unavailable("down")] * 3
     worker = Actor("w", lambda request: ends.pop() if ends else "well again")

@@ -363,7 +363,7 @@ async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
     assert (account.held, calls.attempts) == (0, [])
 
 
-async def test_no_call_is_made_while_nobody_can_tell_what_is_left() -> None:
+async def test_no_call_is_made_while_the_budget_is_unavailable() -> None:
     account, worker = Shared(BudgetUnavailable("the database is away")), ReplyStream("yes")
     call_policy = CallPolicy()
     call_policy.bind()

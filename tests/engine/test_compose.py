@@ -7,7 +7,7 @@ def test_a_worker_that_gets_the_whole_question_is_asked_just_that() -> None:
     assert compose("Why?", question="Why?", is_final=True) == "Why?"
 
 
-def test_the_last_step_is_told_that_its_reply_goes_to_the_user() -> None:
+def test_the_last_steps_prompt_says_that_its_reply_is_the_answer() -> None:
     last = compose("Sum up", question="Why?", is_final=True)
     other = compose("Sum up", question="Why?", is_final=False)
     assert "goes to the user" in last

@@ -177,7 +177,7 @@ async def test_a_step_whose_every_input_failed_is_skipped() -> None:
     assert good.asked == []
 
 
-async def test_retries_wait_and_are_told() -> None:
+async def test_retries_wait_and_are_emitted() -> None:
     stage = Stage()
     outcomes: Iterator[str | Exception] = iter((Unavailable("down"), Unavailable("down"), "up"))
     execution = await stage.carry_out(workflow(()), Actor("a", lambda _: next(outcomes)))

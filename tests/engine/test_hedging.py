@@ -177,7 +177,7 @@ async def test_a_stream_that_has_begun_is_never_hedged() -> None:
     assert (await scene.end()).answer == scene.told == "from first"
 
 
-async def test_of_two_streams_the_first_word_decides_and_only_one_is_told() -> None:
+async def test_the_first_token_of_two_streams_decides_and_one_is_sent() -> None:
     first, other = Slow("first", fallback="other"), Slow("other")
     scene = Scene(first, other, stream=True)
     await scene.lose_patience()

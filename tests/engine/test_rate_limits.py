@@ -107,7 +107,7 @@ async def test_a_place_is_given_back_when_the_wait_for_it_is_cancelled() -> None
     await asyncio.gather(third, return_exceptions=True)
 
 
-async def test_who_gives_up_waiting_leaves_the_allowance_to_others() -> None:
+async def test_a_cancelled_wait_returns_its_allowance() -> None:
     time = Time()
 
     async def never(seconds: float) -> None:

@@ -12,13 +12,13 @@ def hear(words: ResumableText, *pieces: str) -> str:
     return "".join(words.receive(piece) for piece in pieces)
 
 
-def test_words_are_told_as_they_come() -> None:
+def test_text_is_sent_as_it_comes() -> None:
     words = ResumableText()
     assert [words.receive(piece) for piece in ("a ", "b")] == ["a ", "b"]
     assert (words.sent, words.whole("a b")) == ("a b", "a b")
 
 
-def test_a_worker_that_goes_on_is_told_from_there() -> None:
+def test_a_continued_reply_is_sent_from_where_it_broke_off() -> None:
     words = ResumableText()
     hear(words, "one two")
     words.break_off()
@@ -26,7 +26,7 @@ def test_a_worker_that_goes_on_is_told_from_there() -> None:
     assert words.whole(" three four") == "one two three four"
 
 
-def test_a_worker_that_begins_again_is_not_told_twice() -> None:
+def test_a_restarted_reply_is_not_sent_twice() -> None:
     words = ResumableText()
     hear(words, "one ", "two")
     words.break_off()
@@ -34,7 +34,7 @@ def test_a_worker_that_begins_again_is_not_told_twice() -> None:
     assert words.whole("one two three") == "one two three"
 
 
-def test_a_continuation_that_only_looks_like_the_beginning_is_told_whole() -> None:
+def test_a_continuation_that_resembles_the_start_is_sent_whole() -> None:
     words = ResumableText()
     hear(words, "The cat sat. ")
     words.break_off()
@@ -53,9 +53,7 @@ def test_a_long_repetition_is_held_back_in_no_time() -> None:
 
 
 @given(st.lists(st.text("ab ", max_size=4), max_size=6), st.lists(st.text("ab ", max_size=4)))
-def test_what_is_told_is_always_the_beginning_of_the_whole(
-    before: list[str], after: list[str]
-) -> None:
+def test_the_sent_text_is_always_a_prefix_of_the_whole(before: list[str], after: list[str]) -> None:
     words = ResumableText()
     told = hear(words, *before)
     words.break_off()

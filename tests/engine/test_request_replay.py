@@ -93,7 +93,7 @@ def retold(run: Run, index: int, toolbox: Drawer | None = None) -> Request:
 
 @pytest.mark.parametrize("can", [(), ("vision",), EVERY], ids=["plain", "sees", "all"])
 @pytest.mark.parametrize("window", [None, 900])
-async def test_what_is_retold_is_what_each_worker_received(
+async def test_a_replayed_request_is_what_the_worker_received(
     can: tuple[Capability, ...], window: int | None
 ) -> None:
     actors = [Actor(name, can=can, limits=Limits(context_window=window)) for name in "ab"]
@@ -104,7 +104,7 @@ async def test_what_is_retold_is_what_each_worker_received(
     assert ("old words" in messages[1].text) == (window is None)
 
 
-async def test_tools_and_what_was_said_with_them_are_retold() -> None:
+async def test_tool_turns_are_replayed() -> None:
     said = iter([Reply("one moment", Usage(1, 1, 0, 0, 0), "tool", (ToolCall("1", "look", "{}"),))])
     finisher = Actor("b", lambda request: next(said, "done"), can=EVERY)
     run = await carried_out(Actor("a"), finisher, toolbox=Drawer())
@@ -114,7 +114,7 @@ async def test_tools_and_what_was_said_with_them_are_retold() -> None:
     assert request.tools == (LOOK,)
 
 
-async def test_an_answer_that_had_to_be_asked_for_again_is_retold_with_the_complaint() -> None:
+async def test_a_repair_request_is_replayed() -> None:
     said = iter(["no JSON", '{"n": 1}'])
     response_options = ResponseOptions(schema={"type": "object", "required": ["n"]})
     finisher = Actor("b", lambda request: next(said), can=EVERY)
@@ -123,7 +123,7 @@ async def test_an_answer_that_had_to_be_asked_for_again_is_retold_with_the_compl
     assert len(retold(run, 1).messages) == 3
 
 
-async def test_where_another_took_over_it_is_retold_what_that_one_received() -> None:
+async def test_a_fallbacks_request_is_replayed() -> None:
     def refuses(request: Request) -> Exception:
         return RequestRefused("not me")
 
@@ -139,7 +139,7 @@ async def test_where_another_took_over_it_is_retold_what_that_one_received() -> 
     assert PICTURE in seer.requests[-1].messages[-1].parts
 
 
-async def test_a_step_that_nobody_was_asked_to_do_has_no_request() -> None:
+async def test_a_skipped_step_has_no_request() -> None:
     def refuses(request: Request) -> Exception:
         return RequestRefused("not me")
 

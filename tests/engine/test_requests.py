@@ -63,7 +63,7 @@ def used(call_id: str) -> tuple[Message, Message]:
     return Message("assistant", (call,)), Message("tool", (ToolResult(call_id, WORDS),))
 
 
-def test_without_a_window_the_whole_conversation_is_told() -> None:
+def test_without_a_window_the_whole_conversation_is_sent() -> None:
     history = (user("hello"), assistant("hi"))
     assert asked(profile(), *history) == (*history, user("prompt"))
 
@@ -94,9 +94,7 @@ def test_a_step_keeps_its_own_turns_whatever_they_take() -> None:
     st.lists(st.sampled_from(["user", "assistant", "system", "tool"]), max_size=12),
     st.integers(0, 900),
 )
-def test_what_is_told_fits_and_is_the_end_of_the_conversation(
-    roles: list[str], window: int
-) -> None:
+def test_the_sent_conversation_fits_and_is_its_end(roles: list[str], window: int) -> None:
     history: list[Message] = []
     for place, role in enumerate(roles):
         if role == "tool":
@@ -122,13 +120,13 @@ def test_thinking_goes_only_to_the_model_that_did_it() -> None:
     assert other == (user("is it?"), assistant("yes"), alone, user("prompt"))
 
 
-def test_who_cannot_see_is_told_that_there_was_an_image() -> None:
+def test_without_vision_an_image_becomes_a_note() -> None:
     shown = Message("user", (Text("look: "), Image(url="https://x/y")))
     assert asked(profile("vision"), shown)[0] == shown
     assert asked(profile(), shown)[0].text == "look: [an image that you cannot see]"
 
 
-def test_who_has_no_tools_is_told_in_words_what_was_done_with_them() -> None:
+def test_without_tools_earlier_calls_become_text() -> None:
     call, result = used("1")
     failed = Message("tool", (ToolResult("1", "no such page", is_error=True),))
     told = asked(profile(), user("look"), call, result, failed)
@@ -145,26 +143,26 @@ def test_a_turn_is_handed_back_with_thinking_first_and_calls_last() -> None:
     assert turn_of(Reply("", tool_calls=(call,)), (call,)).parts == (call,)
 
 
-def test_tools_that_are_not_to_be_called_are_told_to_the_final_step_alone() -> None:
+def test_tools_not_to_be_called_are_offered_to_the_final_step_only() -> None:
     response_options = ResponseOptions(tools=(LOOK,), tool_choice="none")
     assert tools_for(profile("tools"), response_options, None, is_final=True) == (LOOK,)
     assert tools_for(profile("tools"), response_options, None, is_final=False) == ()
     assert tools_for(profile(), ResponseOptions(tools=(LOOK,)), None, is_final=True) == ()
 
 
-def test_what_a_tool_showed_goes_to_who_can_see() -> None:
+def test_images_of_tools_go_to_workers_with_vision() -> None:
     for where in ({"turns": shown("1")}, {}):
         history = () if where else shown("1")
         told = asked(profile("vision", "tools"), *history, tools=(LOOK,), **where)
         assert shown("1")[1] in told
 
 
-def test_who_cannot_see_is_told_that_a_tool_showed_a_picture() -> None:
+def test_without_vision_a_tools_image_becomes_a_note() -> None:
     result = asked(profile("tools"), turns=shown("1"), tools=(LOOK,))[-1].parts[0]
     assert result == ToolResult("1", "a cat\n[an image that you cannot see]")
 
 
-def test_without_tools_what_a_tool_showed_is_told_beside_its_words() -> None:
+def test_without_tools_a_tools_image_stays_beside_its_text() -> None:
     words = Text("[the tool look answered: a cat]")
     assert asked(profile("vision"), turns=shown("1"))[-1] == Message("user", (words, PICTURE))
     (told,) = asked(profile(), turns=shown("1"))[-1].parts

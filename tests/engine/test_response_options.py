@@ -140,7 +140,7 @@ async def test_a_reply_cut_off_or_refused_says_so_itself(finish: Any) -> None:
     assert (run.answer, run.final_finish, len(actor.asked)) == ("I can", finish, 1)
 
 
-async def test_a_streamed_reply_is_told_when_it_fits_and_not_before() -> None:
+async def test_a_streamed_reply_is_sent_once_it_fits_its_schema() -> None:
     class Streaming(Actor):
         async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
             reply = await self.reply(request)
@@ -189,7 +189,7 @@ async def test_terms_hold_for_the_run_nested_in_the_final_step_and_not_in_others
     assert [(r.schema, r.effort) for r in actor.requests] == [(None, "low"), (SCHEMA, "low")]
 
 
-async def test_images_go_to_workers_that_can_see_and_to_nobody_else() -> None:
+async def test_images_go_only_to_workers_with_vision() -> None:
     plan = Workflow((Step("blind", "x"), Step("seeing", "y"), Step("blind", "z", (0, 1))))
     blind, seeing = Actor("blind"), Actor("seeing", can=("vision",))
     await runner(plan, blind, seeing).run("what is it?", images=(PICTURE,))
@@ -211,7 +211,7 @@ async def test_images_are_seen_in_nested_runs_too() -> None:
     assert seeing.requests[0].messages[0].parts[0] == PICTURE
 
 
-async def test_a_substitute_for_one_who_sees_must_see_too() -> None:
+async def test_a_fallback_of_a_worker_with_vision_needs_vision() -> None:
     eyes = Actor("eyes", lambda _: UsageError("no"), fallback="blind", can=("vision",))
     blind = Actor("blind", fallback="other")
     other = Actor("other", lambda _: "a square", can=("vision",))

@@ -33,7 +33,7 @@ def test_a_final_step_that_is_done_answers() -> None:
     assert first_error(ended, None) is None
 
 
-def test_what_was_told_of_a_step_that_failed_answers_before_another_that_is_done() -> None:
+def test_a_failed_steps_sent_text_answers_before_another_done_step() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed", "two, as far as"))
     best = answer_step(ended, DEFAULT_RESPONSE_OPTIONS)
     assert best is ended[0].steps[1]

@@ -140,7 +140,7 @@ async def test_a_run_that_a_larger_window_answers_was_not_too_long() -> None:
     assert (run.status, run.answer, run.too_long) == ("answered", "ok", False)
 
 
-async def test_a_prompt_too_long_for_whoever_plans_or_for_a_nested_run_is_told_as_such() -> None:
+async def test_a_prompt_too_long_for_planner_or_nested_run_is_reported() -> None:
     planning = await runner(Planner(ONE, asks=too_long("boss")), Actor("a")).run("why?")
     assert (planning.status, planning.too_long) == ("failed", True)
     outer = Workflow((Step("conductor", "split it"),))
@@ -312,7 +312,7 @@ async def test_with_no_depth_the_conductor_is_not_in_the_pool() -> None:
     assert planner.situations[0].pool.names == ("a",)
 
 
-async def test_a_plan_that_would_nest_too_deep_is_told_so() -> None:
+async def test_a_plan_that_nests_too_deep_exhausts_the_depth() -> None:
     made = runner(Planner(Workflow((Step("conductor", "x"),))), Actor("a"), ConductorWorker())
     run = await made.run("why?", options=Options(budget=Budget(depth=0)))
     assert run.status == "exhausted"
@@ -418,7 +418,7 @@ async def test_an_accepted_round_does_not_hide_what_went_wrong_before_it() -> No
     assert (run.status, run.error) == ("answered", "step 0 (bad) failed: no")
 
 
-async def test_what_went_wrong_behind_the_last_step_is_told() -> None:
+async def test_an_error_behind_the_last_step_is_reported() -> None:
     inner = Workflow((Step("a", "x"), Step("bad", "y", (0,))))
     bad = Actor("bad", lambda _: RequestRefused("no"))
     planner = Planner(Workflow((Step("conductor", "x"),)), inner)

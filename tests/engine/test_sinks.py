@@ -76,7 +76,7 @@ async def test_a_run_that_another_process_took_over_is_stopped_and_left_to_it(
     assert (now.status, now.process, now.steps) == ("running", "another-machine:1", ())
 
 
-async def test_a_run_that_is_lost_at_its_very_end_is_not_told_as_if_it_were_kept(
+async def test_a_run_taken_over_at_its_end_is_not_reported_as_kept(
     stores: list[SqlRunStore],
 ) -> None:
     here, other = stores

@@ -66,14 +66,14 @@ async def test_a_fallback_goes_on_with_what_the_reader_has() -> None:
     assert execution.records[0].answered_by == "b"
 
 
-async def test_what_was_told_of_a_reply_that_failed_for_good_is_kept() -> None:
+async def test_the_sent_text_of_a_failed_reply_is_kept() -> None:
     actor = Breaking("a", "Half an ans!", error=RequestRefused("no more"))
     execution, text, _ = await told(Stage(), actor)
     record = execution.records[0]
     assert (record.status, record.reply, record.error) == ("failed", text, "no more")
 
 
-async def test_a_reply_that_nobody_hears_simply_starts_anew() -> None:
+async def test_a_reply_that_is_not_streamed_starts_anew() -> None:
     outcomes: list[str | Exception] = [Unavailable("down"), "up"]
     actor = Actor("a", lambda _: outcomes.pop(0))
     execution = await Stage(watch=False).carry_out(PLAN, actor)

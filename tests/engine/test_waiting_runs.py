@@ -160,7 +160,7 @@ async def test_several_turns_each_wait_and_go_on() -> None:
     assert run.spent.calls == run.usage.input_tokens == 4
 
 
-async def test_calls_that_share_an_id_are_told_apart() -> None:
+async def test_tool_calls_with_one_id_get_distinct_ids() -> None:
     a, b = user_of_tools("a", calling("1", "1"), "one"), user_of_tools("b", calling("1"), "two")
     stage = runner(TWO_VIEWS, a, b, user_of_tools("c", "both"))
     run = await stage.run("why?", options=OPTIONS)
@@ -375,7 +375,7 @@ async def test_a_tool_of_the_client_may_not_be_named_like_one_of_podiums_own() -
         )
 
 
-async def test_words_before_a_tool_of_podiums_own_belong_to_the_answer_as_they_were_told() -> None:
+async def test_text_before_podiums_own_tools_belongs_to_the_answer() -> None:
     class Streaming(Actor):
         async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
             reply = await self.reply(request)
@@ -421,7 +421,7 @@ async def test_the_time_that_the_client_takes_is_not_the_runs() -> None:
     assert (await stage.resume(spent, results=results(run))).status == "exhausted"
 
 
-async def test_a_waiting_step_is_told_as_such() -> None:
+async def test_a_waiting_step_is_emitted_as_waiting() -> None:
     events: list[Event] = []
     stage = runner(ALONE, user_of_tools("a", calling("1")))
     await stage.run("why?", options=OPTIONS, emit=events.append)

@@ -1,8 +1,4 @@
-"""What every drawing in SVG is made with: scales, the round values beside them, and colours.
-
-Two sets of colours, for light paper and for dark, in the same order. What is drawn is decided by
-whoever draws: `podium.train.curves`, `podium.evals.page`.
-"""
+"""Shared parts of SVG charts: scales, ticks and colours for light and dark pages."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ DARK: Final = (
 
 
 class Surface(NamedTuple):
-    """Paper, ink, and the lines of the scales."""
+    """Background, text and grid colours."""
 
     paper: str
     ink: str
@@ -35,20 +31,20 @@ SURFACES: Final = {
 
 
 class Scale(NamedTuple):
-    """From the values of an axis to places in the picture, and the values to write beside it."""
+    """Maps values of an axis to positions, with its ticks."""
 
     ticks: Sequence[float]
     begin: float
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where the value is."""
+        """Return the position of a value."""
         low, high = self.ticks[0], self.ticks[-1]
         return self.begin + (value - low) / (high - low) * (self.end - self.begin)
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round values, five or so, of which the first and the last embrace `low` and `high`."""
+    """Return about five round values that enclose `low` and `high`."""
     if high <= low:
         high = low + 1.0
     rough = (high - low) / 5

@@ -405,8 +405,8 @@ def visible_answer_step(rounds: Sequence[Round]) -> StepRecord | None:
     if best is not None and any(best is round_.final for round_ in rounds):
         return best
     steps = [step for round_ in rounds for step in round_.steps]
-    told = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
-    return told[-1] if told else best
+    sent = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
+    return sent[-1] if sent else best
 
 
 def step_label(step: StepRecord, round_: Round) -> str:

@@ -1,6 +1,6 @@
 """The worker protocol: anything that takes a request and returns a reply.
 
-A worker is a plain class with a profile and two methods; nothing has to be inherited:
+A worker is a plain class with a profile and two methods:
 
     class Shouter(Worker):
         profile = WorkerProfile(name="shouter", description="repeats you, loudly")
@@ -8,9 +8,9 @@ A worker is a plain class with a profile and two methods; nothing has to be inhe
         async def reply(self, request: Request) -> Reply:
             return Reply(request.messages[-1].text.upper())
 
-A class that has only `reply` may inherit from `Worker`, as above, to get a `stream` that hands
-the whole reply over at once. Workers raise `WorkerError` and nothing else. Retries, limits,
-time-outs and budgets are the engine's business, never a worker's.
+Inheriting from `Worker`, as above, adds a `stream` that yields the whole reply at once; it is not
+required. Workers raise `WorkerError` and nothing else. Retries, limits, timeouts and budgets are
+the engine's task. A `Toolbox` holds Podium's own tools, which workers call inside a step.
 """
 
 from __future__ import annotations

@@ -130,8 +130,10 @@ class Calls:
         on_retry: OnRetry | None = None,
         can_fall_back: CanFallBack | None = None,
     ) -> Reply:
-        """Call the worker, streaming when somebody listens for deltas. One whose breaker is open
-        is waited for only by a caller who says that there is nobody to give way to."""
+        """Call the worker, with retries; stream if `on_delta` is given.
+
+        An open circuit is waited for only if `can_fall_back` says that there is no fallback.
+        """
         if self._excluded:
             self._refuse_excluded(worker)
         call_policy = self._call_policy

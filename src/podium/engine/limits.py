@@ -74,7 +74,7 @@ State = Literal["closed", "open", "half-open"]
 Sleep = Callable[[float], Awaitable[None]]
 
 PROBE_SECONDS: Final = 1.0
-"""While a probe is in flight, callers are told to retry after at most this."""
+"""While a probe is in flight, `retry_after` is at most this."""
 
 
 class Breaker:

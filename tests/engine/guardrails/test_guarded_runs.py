@@ -122,7 +122,7 @@ async def test_each_place_is_looked_at_once_and_in_order() -> None:
     assert (run.status, run.guardrails, run.checks) == ("answered", ("watcher",), ())
 
 
-async def test_a_blocked_question_reaches_nobody_and_is_not_kept() -> None:
+async def test_a_blocked_question_reaches_no_worker_and_is_not_kept() -> None:
     events: list[Event] = []
     actor = Actor("a")
     planner = Planner(ONE)
@@ -249,7 +249,7 @@ async def test_a_reply_is_redacted_before_other_steps_and_the_record_get_it() ->
     assert [check.action for check in run.steps[0].checks] == ["redacted"]
 
 
-async def test_nothing_of_a_final_reply_is_told_before_it_was_checked() -> None:
+async def test_a_final_reply_is_sent_only_after_its_check() -> None:
     told: list[str] = []
 
     def emit(event: Event) -> None:
@@ -272,7 +272,7 @@ async def test_nothing_of_a_final_reply_is_told_before_it_was_checked() -> None:
         assert run.steps[0].thinking == ()
 
 
-async def test_without_guardrails_on_replies_words_are_told_as_they_come() -> None:
+async def test_without_guardrails_on_replies_text_streams() -> None:
     events: list[Event] = []
     guard = Guardrail("privacy", Redaction(), stages=("question",))
     await runner(Planner(ONE), Actor("a", lambda _: "one two"), guardrails=[guard]).run(
@@ -353,7 +353,7 @@ async def test_what_is_no_verdict_and_what_takes_too_long_block() -> None:
         assert run.error.endswith(f"it could not decide: {why}")
 
 
-async def test_another_plan_is_made_with_the_reason_told_to_the_conductor() -> None:
+async def test_a_replan_passes_its_reason_to_the_conductor() -> None:
     replies = iter(["bad", "good"])
     planner = Planner(ONE)
 
@@ -718,7 +718,7 @@ async def test_what_verifying_the_question_took_counts_once_though_runs_are_nest
     assert run.spent.calls == 2
 
 
-async def test_whoever_asked_has_their_values_in_calls_of_their_tools_and_after_them() -> None:
+async def test_the_askers_tool_calls_have_restored_values() -> None:
     def act(request: Request) -> Reply:
         said = repr(request.messages)
         assert MAIL not in said

@@ -184,7 +184,7 @@ def test_the_same_value_has_the_same_mark_and_no_two_values_share_one() -> None:
     assert left("c@x.org, then b@x.org") == "[e-mail 3], then [e-mail 2]"
 
 
-def test_a_mark_that_somebody_wrote_is_not_given_again() -> None:
+def test_a_placeholder_found_in_a_text_is_not_assigned() -> None:
     decided = verdict("You said [e-mail 1]; mine is a@x.org")
     assert decided == Redact("You said [e-mail 1]; mine is [e-mail 2]", "1 × e-mail")
 

@@ -53,7 +53,7 @@ def test_without_anything_to_put_back_every_event_passes_as_it_is() -> None:
     assert heard == events
 
 
-async def test_whoever_streams_hears_values_and_other_watchers_have_marks() -> None:
+async def test_the_stream_has_values_and_other_listeners_have_placeholders() -> None:
     worker = ScriptedWorker("echo", lambda request: f"You said {request.messages[-1].text}")
     told: list[Event] = []
     ended: Run | None = None
