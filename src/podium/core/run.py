@@ -1,7 +1,7 @@
 """The run: a question and everything that was done to answer it.
 
-A run is a value: the engine builds it, the store keeps it, pages and exports are made from it. Its
-JSON carries a `version`.
+A run is a value. The engine builds it, the store keeps it, and every page, table and export is
+made from it. As JSON it carries `version`; `load` refuses other versions.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class GuardrailCheck:
     attempts: tuple[Attempt, ...] = ()
 
 
-RUN_VERSION: Final = 4
-"""Fields that an older version lacks have their defaults."""
+RUN_VERSION: Final = 1
+"""The version of a run's JSON; a run of another version is refused."""
 
 Tier = Literal["mini", "podium", "ultra"]
 """How much planning a question gets: none, as much as it seems to need, or all of it."""
@@ -450,13 +450,10 @@ def dump(run: Run) -> dict[str, Any]:
 def load(document: Mapping[str, Any]) -> Run:
     """Read what `dump` wrote; raise `UnreadableRun`."""
     version = document.get("version")
-    if not isinstance(version, int) or version > RUN_VERSION:
-        raise UnreadableRun(
-            f"this run has version {version!r} and this Podium reads up to {RUN_VERSION}; "
-            f"upgrade Podium to read it"
-        )
+    if version != RUN_VERSION:
+        raise UnreadableRun(f"this run has version {version!r}, expected {RUN_VERSION}")
     try:
-        return _adapter().validate_python({**document, "version": RUN_VERSION})
+        return _adapter().validate_python(dict(document))
     except ValidationError as error:
         raise UnreadableRun(f"this run cannot be read: {error.errors()[0]['msg']}") from error
     except (PlanError, UsageError) as error:
