@@ -20,6 +20,7 @@ from podium.config import Settings, load
 from podium.config.sources import EMBEDDED_POOL
 from podium.core.run import Run, Tier
 from podium.core.task import Task
+from podium.store import NullStore
 from podium_lab.etudes import Etudes
 from podium_lab.etudes.tasks import etude_task
 
@@ -50,7 +51,7 @@ async def _lines(tasks: Sequence[Task]) -> list[str]:
 async def _measured(settings: Settings, tier: Tier, tasks: Sequence[Task]) -> str:
     """How many of the answers are right, and what they took on the average."""
     places = asyncio.Semaphore(AT_ONCE)
-    async with AsyncPodium(settings=settings) as podium:
+    async with AsyncPodium(settings=settings, store=NullStore()) as podium:
 
         async def answered(task: Task) -> tuple[Run, bool]:
             async with places:

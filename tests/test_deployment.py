@@ -47,12 +47,15 @@ def test_the_image_takes_in_what_it_is_made_of_and_no_secret() -> None:
         "requirements-serve.lock ./",
         "pyproject.toml README.md LICENSE ./",
         "src ./src",
+        "lab ./lab",
         "--from=build /opt/podium /opt/podium",
     ]
     assert not [name for name, _ in INSTRUCTIONS if name == "ARG"]
     assert not re.search(r"(KEY|TOKEN|PASSWORD|SECRET)\s*=", DOCKERFILE)
     allowed = [line[1:] for line in ignored() if line.startswith("!")]
-    assert allowed == ["requirements-serve.lock", "pyproject.toml", "README.md", "LICENSE", "src"]
+    assert allowed == [
+        *("requirements-serve.lock", "pyproject.toml", "README.md", "LICENSE", "src", "lab"),
+    ]
     assert ignored()[0] == "*"
 
 
