@@ -147,7 +147,7 @@ TOLD: Final = {
     "the depth of a schema": "nests at most 64 deep",
     "the depth of a tool's parameters": "nests at most 64 deep",
     "the values of a schema": "at most 20000 values",
-    "the pattern of a schema": "is too large",
+    "the pattern of a schema": "is longer than 2000 characters",
     "steps of a workflow": "at most 5 are allowed",
     "rounds": "from 1 to 100",
     "metadata": "at most 16 pairs",
