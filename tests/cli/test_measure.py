@@ -20,7 +20,7 @@ def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_fini
     assert ended.code == 0
     (problem,) = ended.json["problems"]
     assert (problem["strategy"], problem["at_fault"], problem["count"]) == ("single:ann", "ann", 3)
-    assert ended.json["rows"][0]["faults"] == 3
+    assert ended.json["rows"][0]["errors"] == 3
     assert "single:ann: ann failed in 3 samples, first with: worker" in ended.err
     vendor.status = 200
     vendor.replies["ann"] = "42"
@@ -89,7 +89,7 @@ def test_what_a_strategy_of_ones_own_prints_is_no_part_of_the_json(
     mine.write_text("print('loaded')\nasync def answer(case, stage):\n    print('asked')\n")
     pool = make_pool(head=RULES)
     ended = podium("eval", "run", tasks, "--pool", pool, "--json", "--strategy", f"{mine}:answer")
-    assert ended.json["rows"][0]["faults"] == 1
+    assert ended.json["rows"][0]["errors"] == 1
     assert "loaded\n" in ended.err
     assert "asked\n" in ended.err
 

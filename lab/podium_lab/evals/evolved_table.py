@@ -14,7 +14,7 @@ from typing import Any, Final
 from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
 from podium.evals.results import StrategyRow, difference_document
 from podium.evals.setup import EvalSetup
-from podium.evals.statistics import Estimate
+from podium.evals.statistics import IntervalEstimate
 from podium.evals.text_table import UNKNOWN, format_interval, format_number, markdown
 from podium_lab.evals.cases import make_etude_cases
 from podium_lab.evals.training_cost import NOT_MEASURED, TrainingCost
@@ -43,7 +43,7 @@ class LearnedRow:
     row: StrategyRow
 
     @property
-    def one_skill(self) -> Estimate | None:
+    def one_skill(self) -> IntervalEstimate | None:
         """The accuracy where one worker is enough; None where there was no such question."""
         found = tuple(sample for sample in self.row.samples if sample.skills == 1)
         return StrategyRow(self.row.strategy, found).accuracy if found else None

@@ -31,7 +31,7 @@ RESUME_HINT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupSpec:
-    """What an actor needs to open the same setup."""
+    """Everything that an actor needs to open the same setup."""
 
     settings: Settings
     seed: int

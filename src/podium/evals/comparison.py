@@ -1,7 +1,6 @@
-"""Two evaluations of the same tasks, held against each other task by task.
+"""Reference rows of an evaluation, and two evaluations compared task by task.
 
-For one strategy over two pools, two trainings or two versions: what is compared are the samples
-that `podium eval run --output DIR` wrote, so either side may come from another machine.
+Comparisons are of one strategy over two pools, trainings or versions, from two results directories.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from podium.evals.log import EvalLog, read_eval_log
 from podium.evals.results import StrategyRow, difference_document
 from podium.evals.sample import Sample
 from podium.evals.statistics import (
-    Estimate,
+    IntervalEstimate,
     PairedDifference,
     estimate_share,
     paired_difference,
@@ -34,7 +33,7 @@ Unit = Literal["USD", "tokens"]
 
 
 class ComputeMatch(NamedTuple):
-    """A best-of-N beside a strategy: how many times the strategy's compute it spends."""
+    """A best-of-N for a strategy, and how many times the strategy's compute it takes."""
 
     row: StrategyRow
     times: float
@@ -43,28 +42,25 @@ class ComputeMatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRows:
-    """The best single worker, the best one for each task, and the best-of-N that were measured;
-    None where the rows for it are missing."""
+    """The best single worker, the best worker per task and all best-of-N; None if missing."""
 
     best_single: StrategyRow | None = None
     best_per_task: StrategyRow | None = None
     best_of: tuple[StrategyRow, ...] = ()
 
     def regret(self, row: StrategyRow) -> PairedDifference | None:
-        """How much more often the best worker for each task is right than the strategy. Below
-        zero where working together reaches what no worker does alone."""
+        """Return the lead of the best worker per task; negative if the strategy is better."""
         return None if self.best_per_task is None else self.best_per_task.against(row)
 
     def lead(self, row: StrategyRow) -> PairedDifference | None:
-        """How much more often the strategy is right than the best single worker."""
+        """Return the strategy's lead over the best single worker."""
         if self.best_single is None or self.best_single.samples == row.samples:
             return None
         return row.against(self.best_single)
 
     def matched(self, row: StrategyRow) -> ComputeMatch | None:
-        """The best-of-N with as much compute: the cheapest that spends no less than the strategy,
-        else the one that spends most. Compute is money where everything has a price, else
-        tokens."""
+        """Return the best-of-N with equal compute: the cheapest that takes no less, else the
+        largest. Compute is money if everything has a price, else tokens."""
         if row in self.best_of:
             return None
         unit, spent = _spent([row, *self.best_of])
@@ -80,7 +76,7 @@ class ReferenceRows:
         return ComputeMatch(self.best_of[place], times[place], unit)
 
     def document(self, row: StrategyRow) -> dict[str, Any]:
-        """The row as JSON, with what it is held against."""
+        """Return the row as JSON, with its differences to the references."""
         document = row.document(self.best_single)
         if (regret := self.regret(row)) is not None:
             document["regret"] = difference_document(regret)
@@ -95,7 +91,7 @@ class ReferenceRows:
 
 
 def find_references(rows: Iterable[StrategyRow]) -> ReferenceRows:
-    """What can be measured by, given all rows of an evaluation."""
+    """Find the reference rows among all rows of an evaluation."""
     known = {row.strategy: row for row in rows}
     singles = [row for name, row in known.items() if name.startswith(SINGLE)]
     best = known.get(BEST_SINGLE) or max(singles, key=lambda row: row.accuracy.value, default=None)
@@ -107,8 +103,7 @@ def find_references(rows: Iterable[StrategyRow]) -> ReferenceRows:
 
 
 def best_per_task(singles: Sequence[StrategyRow]) -> StrategyRow:
-    """For each task the samples of the worker that is right most often; of several, of the one
-    with the fewest tokens."""
+    """Return for each task the samples of its best worker; of several, with the fewest tokens."""
     by_task = defaultdict[str, list[StrategyRow]](list)
     for row in singles:
         for task, samples in _by_task(row).items():
@@ -133,7 +128,7 @@ def _by_task(row: StrategyRow) -> dict[str, list[Sample]]:
 
 
 def _spent(rows: Sequence[StrategyRow]) -> tuple[Unit, list[float] | None]:
-    """What a task of each row takes, all in the same unit; None where that is unknown."""
+    """Return the cost per task of each row in one unit; None if unknown."""
     dollars = [row.cost_usd for row in rows]
     if all(dollars):
         return "USD", [part for part in dollars if part is not None]
@@ -142,7 +137,7 @@ def _spent(rows: Sequence[StrategyRow]) -> tuple[Unit, list[float] | None]:
 
 
 class TaskOutcome(NamedTuple):
-    """What one side made of a task: how often it was right, and the answer of every try."""
+    """A task on one side: the share of right samples, and all answers."""
 
     task: str
     right: float
@@ -150,14 +145,14 @@ class TaskOutcome(NamedTuple):
 
 
 class Flip(NamedTuple):
-    """A task that one side answers rightly more often than the other."""
+    """A task with different outcomes on the two sides."""
 
     first: TaskOutcome
     second: TaskOutcome
 
     @property
     def is_gain(self) -> bool:
-        """Whether the second side is the one that is right."""
+        """True if the second side is better."""
         return self.second.right > self.first.right
 
 
@@ -169,8 +164,8 @@ class Comparison:
     second: tuple[TaskOutcome, ...]
 
     @property
-    def accuracies(self) -> tuple[Estimate, Estimate]:
-        """How often each side is right."""
+    def accuracies(self) -> tuple[IntervalEstimate, IntervalEstimate]:
+        """The accuracy of each side."""
         first, second = (
             estimate_share(o.right for o in side) for side in (self.first, self.second)
         )
@@ -178,28 +173,28 @@ class Comparison:
 
     @property
     def difference(self) -> PairedDifference:
-        """How much more often the second is right than the first."""
+        """The lead of the second side."""
         return paired_difference([o.right for o in self.second], [o.right for o in self.first])
 
     @property
-    def same_answers(self) -> Estimate:
-        """How often both give the same answer, word for word."""
+    def same_answers(self) -> IntervalEstimate:
+        """The share of identical answers."""
         pairs = zip(self.first, self.second, strict=True)
         return estimate_share(first.answers == second.answers for first, second in pairs)
 
     @property
     def flips(self) -> tuple[Flip, ...]:
-        """The tasks on which the two differ, those that the second gains before those it loses."""
+        """The tasks with different outcomes, gains first."""
         pairs = (Flip(*pair) for pair in zip(self.first, self.second, strict=True))
         differing = [flip for flip in pairs if flip.first.right != flip.second.right]
         return tuple(sorted(differing, key=lambda flip: not flip.is_gain))
 
     def is_within(self, most: float) -> bool:
-        """Whether neither is right more often by more than that."""
+        """True if the accuracies differ by no more than that."""
         return abs(round_figure(self.difference.share.value)) <= round_figure(most)
 
     def document(self) -> dict[str, Any]:
-        """The comparison as JSON."""
+        """Return the comparison as JSON."""
         first, second = self.accuracies
         return {
             "n": len(self.first),
@@ -215,12 +210,12 @@ class Comparison:
 
 
 def compare_directories(first: Path, second: Path, strategy: str) -> Comparison:
-    """The samples of that strategy in two directories, which must be of the same tasks."""
+    """Compare a strategy in two results directories of the same tasks."""
     return compare_logs(read_eval_log(first), read_eval_log(second), strategy)
 
 
 def compare_logs(first: EvalLog, second: EvalLog, strategy: str) -> Comparison:
-    """The same of two evaluations that were read already."""
+    """Compare a strategy in two evaluations of the same tasks."""
     one, other = outcomes_of(first, strategy), outcomes_of(second, strategy)
     alone = one.keys() ^ other.keys()
     if alone:
@@ -231,12 +226,12 @@ def compare_logs(first: EvalLog, second: EvalLog, strategy: str) -> Comparison:
     return Comparison(tuple(one.values()), tuple(other[task] for task in one))
 
 
-def outcomes_of(measured: EvalLog, strategy: str) -> Mapping[str, TaskOutcome]:
-    """What became of each task, by its id."""
-    row = measured.row(strategy)
+def outcomes_of(log: EvalLog, strategy: str) -> Mapping[str, TaskOutcome]:
+    """Return the outcome of each task by id."""
+    row = log.row(strategy)
     answers = defaultdict[str, list[str | None]](list)
     for sample in sorted(row.samples, key=lambda sample: sample.repeat):
-        answers[sample.task].append(measured.answer(strategy, sample))
+        answers[sample.task].append(log.answer(strategy, sample))
     return {
         task: TaskOutcome(task, right, tuple(answers[task])) for task, right in row.outcomes.items()
     }

@@ -1,4 +1,4 @@
-"""What a strategy works with while one sample is run: workers, call policy, budget.
+"""The context of a running sample: workers, call policy, budget.
 
     with sample_context(repeat=2) as sample:
         run = await strategy(case, context)

@@ -41,7 +41,7 @@ NEEDED_BYTES: Final = 1_000_000
 """Free disk space that an evaluation needs to start."""
 
 SURROGATES: Final = "backslashreplace"
-"""How half of a surrogate pair is written, which UTF-8 cannot hold: as JSON escapes it."""
+"""Lone surrogates, which UTF-8 cannot hold, are written as JSON escapes them."""
 
 EMBEDDED: Final = "embedded"
 """The name of the embedded pool in a manifest."""

@@ -1,10 +1,10 @@
-"""What an evaluation itself costs: the CPU time that it adds to each call of a worker.
+"""The CPU time that an evaluation adds to each call of a worker.
 
     overhead = await measure_overhead(questions=2000, workers=5)
     overhead.added_ms
 
-Scripted workers reply at once, so all the time that passes is the runner's: the engine, grading,
-kept replies and samples, both on disk. The same calls are made bare beside it, and taken off.
+Scripted workers reply at once, so the time is spent in the engine, graders, cached replies and
+samples on disk. The time of the same calls without an evaluation is subtracted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RIGHT: Final = "42"
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """CPU seconds for so many calls: in an evaluation, and bare."""
+    """CPU seconds of the calls, in an evaluation and without."""
 
     calls: int
     evaluation_seconds: float
@@ -46,16 +46,16 @@ class Overhead:
 
     @property
     def added_ms(self) -> float:
-        """What the evaluation adds to a call, in milliseconds of CPU time."""
+        """The CPU time added per call, in milliseconds."""
         return (self.evaluation_seconds - self.bare_seconds) / self.calls * 1000
 
     @property
     def is_met(self) -> bool:
-        """Whether that is little enough."""
+        """True if the overhead is within its limit."""
         return self.added_ms < MOST_ADDED_MS
 
     def document(self) -> dict[str, Any]:
-        """The figures as JSON."""
+        """Return the figures as JSON."""
         return {
             "calls": self.calls,
             "evaluation_seconds": round_figure(self.evaluation_seconds),
@@ -67,7 +67,7 @@ class Overhead:
 
 
 async def measure_overhead(questions: int, workers: int) -> Overhead:
-    """Ask every worker every question, once in an evaluation and once bare."""
+    """Send every worker every question, in an evaluation and without."""
     scripted = [
         ScriptedWorker(f"worker-{number}", RIGHT, keep_requests=0) for number in range(workers)
     ]
@@ -81,12 +81,12 @@ async def measure_overhead(questions: int, workers: int) -> Overhead:
         for case in cases:
             await worker.reply(Request((user(case.task.question),)))
     bare_seconds = time.process_time() - began
-    assert made == questions * workers, "nobody was asked the same twice"
+    assert made == questions * workers, "every question was sent once"
     return Overhead(made, evaluation_seconds, bare_seconds)
 
 
 async def _evaluated(scripted: list[ScriptedWorker], cases: list[Case], directory: Path) -> float:
-    """The CPU seconds of the whole evaluation, its files included."""
+    """Return the CPU seconds of the evaluation, its files included."""
     began = time.process_time()
     with (
         ReplyCache(directory / REPLIES, CACHE_BYTES) as cache,

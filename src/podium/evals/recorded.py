@@ -1,10 +1,4 @@
-"""Recorded outcomes: what real models once replied, so that strategies can be measured with no key.
-
-    pool      workers that reply what was recorded of them, and the tasks that they know
-    files     the files that records come from, and what stands in them
-
-Replies that Podium itself keeps from one evaluation to the next are `podium.providers.cached`.
-"""
+"""Workers that replay recorded results of real models, so that no API key is needed."""
 
 from __future__ import annotations
 
@@ -34,7 +28,7 @@ from podium.tasks import load_records
 from podium.tasks.suites import seeded_rank
 
 BENCHMARKS_VARIABLE: Final = "PODIUM_BENCHMARKS"
-"""Names the directory with the benchmarks' files, where no option does."""
+"""The variable with the directory of the benchmarks' files."""
 
 LIVECODEBENCH: Final = ("livecodebench_results", "codegen_2024_02_26.json")
 ROUTELLM: Final = ("routellm_results", "routellm_evals.zip")
@@ -44,8 +38,7 @@ _LONGEST_CELL: Final = 2**24
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """Of a worker's answers to a question, how many were right; their words, where there is one
-    and it was recorded."""
+    """The number of right answers of a worker to a question, and the text if it was recorded."""
 
     right: int
     text: str = ""
@@ -53,7 +46,7 @@ class RecordedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One question, and how the workers answered it, each of them `tries` times."""
+    """A question, and the workers' answers, `tries` of each."""
 
     id: str
     question: str
@@ -64,10 +57,9 @@ class Recording:
 
 
 def read_livecodebench(data: Path | None) -> list[Recording]:
-    """The share of ten answers that passed, for each model and question.
+    """Read the share of ten answers that passed, for each model and question.
 
-    One of the questions is not in release 1; it is known by its name alone. One model has no
-    outcome for one question.
+    One question is not in release 1 and has only its name. One model lacks one outcome.
     """
     directory = _directory(data)
     path = _found(directory, *LIVECODEBENCH)
@@ -124,8 +116,7 @@ def _performance(row: Mapping[str, Any]) -> _Performance:
 
 
 def read_mmlu(data: Path | None) -> list[Recording]:
-    """Whether each of two models was right on each question of MMLU's test split. Of a question
-    that MMLU has in two subjects, the first is taken."""
+    """Read whether two models were right on MMLU's test split; duplicates are dropped."""
     return _unique(
         _recording(f"mmlu/{_subject(name)}/{number}", row, name, _subject(name))
         for name, number, row in _routellm(data, "mmlu/")
@@ -133,7 +124,7 @@ def read_mmlu(data: Path | None) -> list[Recording]:
 
 
 def read_gsm8k(data: Path | None) -> list[Recording]:
-    """What two models answered on each question of GSM8K's test split, and whether rightly."""
+    """Read the answers of two models on GSM8K's test split."""
     return _unique(
         _recording(f"gsm8k/{number}", row, name, "gsm8k")
         for name, number, row in _routellm(data, "gsm8k/")
@@ -160,8 +151,7 @@ def _unique(recordings: Iterator[Recording]) -> list[Recording]:
 
 
 def _routellm(data: Path | None, folder: str) -> Iterator[tuple[str, int, dict[str, str]]]:
-    """Every row of the tables in that folder of the archive: the table, the row's number, and
-    its cells by their columns."""
+    """Yield table name, row number and cells of every row in that folder of the archive."""
     path = _found(_directory(data), *ROUTELLM)
     csv.field_size_limit(_LONGEST_CELL)
     try:
@@ -203,10 +193,10 @@ def _found(directory: Path, folder: str, name: str) -> Path:
 
 
 PROVIDER: Final = "recorded"
-"""The provider of a worker that replies what was recorded."""
+"""The provider of a worker that replays replies."""
 
 WORDLESS: Final = "recorded-outcomes"
-"""The same where only the outcome was recorded, and no words."""
+"""The provider of a worker with recorded outcomes and no texts."""
 
 READERS: Final = MappingProxyType(
     {
@@ -215,40 +205,39 @@ READERS: Final = MappingProxyType(
         "gsm8k-recorded": read_gsm8k,
     }
 )
-"""Every recorded suite by its name."""
+"""Readers of recorded suites by name."""
 
 Part = Literal["train", "test"]
 TESTED: Final = 5
-"""Every so many questions, one is in the split `test` and the others are in `train`."""
+"""One of so many questions is in the split `test`, the others in `train`."""
 
 
 class RecordedWorker(Worker):
-    """Replies to each question what was recorded of one model, and refuses all else."""
+    """Replays the replies of one model, and rejects all other questions."""
 
     def __init__(self, profile: WorkerProfile, recordings: Mapping[str, Recording]) -> None:
         self.profile = profile
         self._recordings = recordings
 
     async def reply(self, request: Request) -> Reply:
-        """The answer that was recorded for this repeat of the question."""
+        """Return the recorded answer for this repeat."""
         asked = "\n\n".join(message.text for message in request.messages)
         recording = self._recordings.get(asked)
         if recording is None:
             raise RequestRefused(
-                f"{self.profile.name} is recorded, and this is none of the questions that it was "
-                f"recorded with; use strategies that hand a question on as it is, such as routers",
+                f"{self.profile.name} only replays records, and this question has no record; use "
+                f"strategies that send the question unchanged, such as routers",
             )
         answer = recording.answers.get(self.profile.name)
         if answer is None:
             raise RequestRefused(f"no answer of {self.profile.name} to {recording.id} was recorded")
-        count_cached_call()  # how long it took is not known
+        count_cached_call()  # its latency is unknown
         return Reply(answer.text or _named(self.profile.name, recording), model=self.profile.model)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedPool:
-    """The workers and the tasks of one recorded suite; `tries` is how often each question was
-    answered by each worker."""
+    """The workers and tasks of one recorded suite, and the answers per worker and question."""
 
     workers: tuple[RecordedWorker, ...]
     tasks: tuple[Task, ...]
@@ -256,7 +245,7 @@ class RecordedPool:
 
     @property
     def setup(self) -> EvalSetup:
-        """Who takes part in an evaluation. Nobody here can plan, so questions are handed on."""
+        """The setup of an evaluation; its conductor routes, as no worker can plan."""
         return EvalSetup(
             workers={worker.profile.name: worker for worker in self.workers},
             pool=Pool(tuple(worker.profile for worker in self.workers)),
@@ -266,22 +255,21 @@ class RecordedPool:
 
 
 def is_recorded(suite: str) -> bool:
-    """Whether that is the name of a recorded suite, which brings its workers along."""
+    """True for a recorded suite, which has its own workers."""
     return suite.partition(":")[0] in READERS
 
 
 def recorded_pool(
     suite: str, *, data: Path | None = None, limit: int | None = None, seed: int = 0
 ) -> RecordedPool:
-    """A recorded suite by its name; `:train` and `:test` are four fifths and one fifth of it.
+    """Read a recorded suite; `:train` and `:test` are four fifths and one fifth of it.
 
-    `data` is the directory that the benchmarks' files are in, as everywhere. With a limit, as
-    many questions are drawn by the seed.
+    `data` is the directory of the benchmarks' files. With a `limit`, the seed draws questions.
     """
     name, _, part = suite.partition(":")
     if name not in READERS or part not in ("", "train", "test"):
         raise UsageError(
-            f"there is no recorded suite {suite!r}; there are {', '.join(READERS)}, each with the "
+            f"unknown recorded suite {suite!r}; expected {', '.join(READERS)}, each with the "
             f"splits train and test"
         )
     recordings = [found for found in READERS[name](data) if not part or _part(found.id) == part]
@@ -315,7 +303,7 @@ def _made(recordings: Sequence[Recording]) -> RecordedPool:
 
 
 def _grader(recording: Recording) -> Grader:
-    """Knows by the recorded answers which replies are right."""
+    """Grade by the recorded answers."""
     right = {
         answer.text or _named(worker, recording, draw): draw < answer.right
         for worker, answer in recording.answers.items()
@@ -329,18 +317,17 @@ def _grader(recording: Recording) -> Grader:
 
 
 def _named(worker: str, recording: Recording, draw: int | None = None) -> str:
-    """What a worker replies whose words were not recorded."""
+    """Return the reply of a worker without recorded texts."""
     number = _draw(recording) if draw is None else draw
     return f"answer {number + 1} of {worker} to {recording.id}, as recorded"
 
 
 def _draw(recording: Recording) -> int:
-    """Which of the recorded answers this repeat is.
+    """Return which of the recorded answers this repeat is.
 
-    Records count how many of the answers were right and not which: those with the lowest numbers
-    are taken to be. A question begins with a number of its own, so that one repeat alone is a
-    fair draw, and all workers with the same, so that the best worker for a question is no luckier
-    in the tasks than in the records.
+    Records count right answers and do not say which; the lowest numbers count as right. Each
+    question starts at its own number, so that a single repeat is a fair draw; all workers start
+    at the same one, so that the best worker per question is as good as in the records.
     """
     digest = hashlib.blake2b(recording.id.encode(), digest_size=8).digest()
     return (int.from_bytes(digest) + current_repeat()) % recording.tries

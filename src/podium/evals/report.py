@@ -53,7 +53,7 @@ class LoadedCases(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSpec:
-    """What to evaluate: strategies, a suite, limits, and concurrency.
+    """The specification of an evaluation: strategies, a suite, limits, and concurrency.
 
     `suite` and `data` are as `podium.tasks.load_suite` takes them; a variant is only for the
     études. No sample starts that may exceed `cap_usd`. With `retry_errors`, samples of earlier

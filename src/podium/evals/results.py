@@ -1,8 +1,4 @@
-"""A row of a table: what the samples of one strategy come to.
-
-What rows are held against (the best single worker, the best worker for each task, as much compute
-spent on one worker) is `podium.evals.tables.yardsticks`.
-"""
+"""The row of a strategy: the figures of its samples."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from typing import Any, Final
 from podium._util.distribution import entropy_bits, shares
 from podium.evals.sample import Sample
 from podium.evals.statistics import (
-    Estimate,
+    IntervalEstimate,
     PairedDifference,
     estimate_share,
     mean,
@@ -25,16 +21,15 @@ from podium.evals.statistics import (
 )
 
 _LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "hard", "competition")
-"""Words that say how hard a task is, the easiest first."""
+"""Words for difficulty, the easiest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """The samples of one strategy, in the order of the tasks, and what is told of them.
+    """The samples of one strategy, in the order of the tasks.
 
-    A task that was tried several times counts once, as the share of tries that were right.
-    `note` says what a reader must know to judge the row; `candidates` are the accuracies among
-    which the row's was chosen, where it was.
+    A task with several samples counts once, by its share of right ones. `note` is a caveat for
+    readers; `candidates` are the accuracies among which the row was chosen, if it was.
     """
 
     strategy: str
@@ -44,49 +39,48 @@ class StrategyRow:
 
     @property
     def outcomes(self) -> dict[str, float]:
-        """How often each task was answered rightly, by its id: 0 or 1 where it was tried once."""
+        """The share of right samples by task id."""
         return _outcomes(self.samples)
 
     @property
-    def accuracy(self) -> Estimate:
-        """The share of tasks that were answered rightly."""
+    def accuracy(self) -> IntervalEstimate:
+        """The share of tasks answered correctly."""
         return estimate_share(self.outcomes.values())
 
     @property
-    def accuracy_given_valid(self) -> Estimate | None:
-        """The same where the plan was carried out as written; None where none was."""
+    def accuracy_given_valid(self) -> IntervalEstimate | None:
+        """The accuracy of samples with a valid plan; None without any."""
         valid = _outcomes(sample for sample in self.samples if sample.valid)
         return estimate_share(valid.values()) if valid else None
 
     @property
-    def by_kind(self) -> dict[str, Estimate]:
-        """The accuracy for each kind of task."""
+    def by_kind(self) -> dict[str, IntervalEstimate]:
+        """The accuracy by kind of task."""
         return {kind: part.accuracy for kind, part in self.kinds.items()}
 
     @property
     def kinds(self) -> dict[str, StrategyRow]:
-        """A row for each kind of task."""
+        """A row per kind of task."""
         return self._parts(lambda sample: sample.kind, str)
 
     @property
     def levels(self) -> dict[str, StrategyRow]:
-        """A row for each level of difficulty, the easiest first; of tasks that have none, none."""
+        """A row per difficulty, the easiest first; empty if no difficulty is known."""
         return self._parts(difficulty, _by_level)
 
     @property
     def worker_counts(self) -> Counter[str]:
-        """How many steps each worker was given."""
+        """The number of steps by worker."""
         return Counter(worker for sample in self.samples for worker in sample.workers)
 
     @property
     def role_counts(self) -> Counter[str]:
-        """How many steps took each role."""
+        """The number of steps by role."""
         return Counter(role.value for sample in self.samples for role in sample.roles)
 
     @property
     def workers_by_role(self) -> Counter[tuple[str, str]]:
-        """How many steps of each role each worker was given: who does what. Samples of an older
-        Podium have no roles."""
+        """The number of steps by worker and role."""
         return Counter(
             (worker, role.value)
             for sample in self.samples
@@ -96,57 +90,56 @@ class StrategyRow:
 
     @property
     def entropy_bits(self) -> float:
-        """How evenly the steps are spread over the workers."""
+        """The entropy of the workers' shares of steps."""
         return entropy_bits(self.worker_counts)
 
     @property
     def worker_tokens(self) -> float | None:
-        """The tokens of workers for a task, on average."""
+        """The mean worker tokens per task."""
         return mean(sample.worker_tokens for sample in self.samples)
 
     @property
     def orchestration_tokens(self) -> float | None:
-        """The tokens of planning for a task, on average."""
+        """The mean planning tokens per task."""
         return mean(sample.orchestration_tokens for sample in self.samples)
 
     @property
     def tokens(self) -> float | None:
-        """All tokens for a task, on average."""
+        """The mean tokens per task."""
         parts = (self.worker_tokens, self.orchestration_tokens)
         return None if None in parts else sum(part or 0.0 for part in parts)
 
     @property
     def cost_usd(self) -> float | None:
-        """What a task costs in US dollars, on average and without kept replies."""
+        """The mean cost per task without cached replies."""
         return mean(sample.cost_usd for sample in self.samples)
 
     @property
     def calls(self) -> float | None:
-        """How many calls a task takes on average, those of planning included."""
+        """The mean calls per task, planning included."""
         return mean(sample.calls for sample in self.samples)
 
     @property
     def valid_rate(self) -> float | None:
-        """How often a plan was carried out as it was written."""
+        """The share of samples with a valid plan."""
         return mean(sample.valid for sample in self.samples)
 
     @property
     def errors(self) -> int:
-        """In how many samples a call, a plan or a grade failed."""
+        """The number of samples with an error."""
         return sum(sample.error is not None for sample in self.samples)
 
     def seconds(self, share: float) -> float | None:
-        """The time within which that share of the tasks is answered. A kept reply takes no time,
-        so a sample that was given one says nothing of this."""
+        """Return that quantile of the latency, over samples without cached replies."""
         return quantile((s.seconds for s in self.samples if not s.cached_calls), share)
 
     def steps(self, skills: int | None = None) -> float | None:
-        """How many steps a task gets on average: any task, or one that needs so many skills."""
+        """Return the mean steps per task, of all tasks or of those with so many skills."""
         return mean(s.steps for s in self.samples if skills is None or s.skills == skills)
 
     @property
     def recursion_gain(self) -> PairedDifference:
-        """How much more often the last answer is right than the first round's was."""
+        """The gain of the last answer over the first round's."""
         first = _by_task(
             (sample.task, sample.right if sample.first_right is None else sample.first_right)
             for sample in self.samples
@@ -154,22 +147,20 @@ class StrategyRow:
         return paired_difference(list(self.outcomes.values()), list(first.values()))
 
     @property
-    def accepted_when_right(self) -> Estimate:
-        """Of the first answers that were right, how many were accepted as they were."""
+    def accepted_when_right(self) -> IntervalEstimate:
+        """The share of right first answers that were accepted unchanged."""
         right_at_first = (sample for sample in self.samples if sample.first_right)
         accepted = _by_task((sample.task, sample.accepted is True) for sample in right_at_first)
         return estimate_share(accepted.values())
 
     def against(self, other: StrategyRow) -> PairedDifference:
-        """How much more often this strategy is right than another one on the same tasks. One that
-        was cut off is compared on the tasks that both have."""
+        """Return the paired difference to another strategy on the tasks that both have."""
         mine, theirs = self.outcomes, other.outcomes
         both = [task for task in mine if task in theirs]
         return paired_difference([mine[task] for task in both], [theirs[task] for task in both])
 
     def document(self, best_single: StrategyRow | None = None) -> dict[str, Any]:
-        """The row as JSON; shares with two figures of interval beside them. All of it is the same
-        whenever the same is measured, but for `seconds`."""
+        """Return the row as JSON. All but `seconds` is reproducible."""
         valid = self.accuracy_given_valid
         document: dict[str, Any] = {
             "strategy": self.strategy,
@@ -227,8 +218,7 @@ class StrategyRow:
 
 
 def difficulty(sample: Sample) -> str | None:
-    """How hard the task is: as its data says, else by the skills that it needs; else nobody
-    knows."""
+    """Return the task's difficulty, else the number of skills, else None."""
     if sample.difficulty is not None:
         return sample.difficulty
     if sample.skills is None:
@@ -236,13 +226,13 @@ def difficulty(sample: Sample) -> str | None:
     return "1 skill" if sample.skills == 1 else f"{sample.skills} skills"
 
 
-def interval(share: Estimate) -> list[float]:
-    """The two ends of a share's interval."""
+def interval(share: IntervalEstimate) -> list[float]:
+    """Return the two ends of an interval."""
     return [round_figure(share.low), round_figure(share.high)]
 
 
 def difference_document(difference: PairedDifference) -> dict[str, float]:
-    """A paired difference as JSON."""
+    """Return a paired difference as JSON."""
     return {
         **difference.share.document(),
         "gained": difference.gained,
@@ -256,7 +246,7 @@ def _outcomes(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def _by_task(tries: Iterable[tuple[str, bool]]) -> dict[str, float]:
-    """Of the tries of each task, how many came true."""
+    """Return the share of true outcomes by task."""
     found = defaultdict[str, list[bool]](list)
     for task, outcome in tries:
         found[task].append(outcome)
@@ -264,7 +254,7 @@ def _by_task(tries: Iterable[tuple[str, bool]]) -> dict[str, float]:
 
 
 def _by_level(level: str) -> tuple[int, list[tuple[int, str]]]:
-    """Words by what they mean, numbers by their size, and all else by the alphabet."""
+    """Sort words by meaning, numbers by size, and the rest alphabetically."""
     word = level.casefold()
     place = _LEVELS.index(word) if word in _LEVELS else len(_LEVELS)
     parts = re.findall(r"\d+|\D+", word)

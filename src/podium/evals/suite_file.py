@@ -1,4 +1,4 @@
-"""A suite file: one TOML file that says what to measure, so that a command can be repeated.
+"""A suite file: a TOML file with the options of an evaluation, so that it can be repeated.
 
     suite = "tasks.jsonl"               # or a benchmark's name
     strategies = ["conductor", "best-single"]
@@ -6,7 +6,7 @@
     limit = 200
     seed = 7
 
-Paths are as seen from the file. What the command line says as well, the command line decides.
+Paths are relative to the file. Command line options take precedence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podium.workers.catalogue import Dollars, Table
 
 ENDING: Final = ".toml"
 PATHS: Final = ("data", "pool", "cache", "output")
-"""The keys that name a file or a directory."""
+"""Keys with a path."""
 
 Said = TypeVar("Said", bound=Table)
 
@@ -33,7 +33,7 @@ Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
 
 
 class VariantTable(Table):
-    """What is changed about the études; for the suite `etudes` alone."""
+    """The variant of the études; only for the suite `etudes`."""
 
     shapes: Names | None = None
     pool_order: Literal["drawn", "shuffled"] | None = None
@@ -42,7 +42,7 @@ class VariantTable(Table):
 
 
 class SuiteFile(Table):
-    """The keys of a suite file. What is left out is as usual."""
+    """The keys of a suite file."""
 
     suite: Name
     data: Name | None = None
@@ -61,20 +61,21 @@ class SuiteFile(Table):
     output: Name | None = None
     etudes: VariantTable = VariantTable()
 
-    def anchored(self, directory: Path) -> SuiteFile:
-        """The same with paths as seen from that directory."""
+    def resolve_paths(self, directory: Path) -> SuiteFile:
+        """Return the table with paths relative to that directory."""
         paths = [name for name in PATHS if getattr(self, name) is not None]
         if Path(self.suite).suffix in ENDINGS:
             paths.append("suite")
         seen = {name: str(directory / Path(getattr(self, name)).expanduser()) for name in paths}
-        named = self.strategies and tuple(_anchored(name, directory) for name in self.strategies)
-        led = self.conductor and _anchored(self.conductor, directory)
+        named = self.strategies and tuple(
+            _resolve_strategy(name, directory) for name in self.strategies
+        )
+        led = self.conductor and _resolve_strategy(self.conductor, directory)
         return self.model_copy(update={**seen, "strategies": named, "conductor": led})
 
 
-def _anchored(strategy: str, directory: Path) -> str:
-    """The strategy, or the conductor, with the file that it was fitted to or is in as seen from the
-    directory."""
+def _resolve_strategy(strategy: str, directory: Path) -> str:
+    """Return the strategy or conductor with its file relative to the directory."""
     first, _, second = strategy.rpartition(":")
     if first in (*LEARNED, EVOLVED):
         return f"{first}:{directory / second}"
@@ -82,16 +83,14 @@ def _anchored(strategy: str, directory: Path) -> str:
 
 
 def suite_file_for(suite: str) -> SuiteFile:
-    """What the suite file of that path says; a suite by its name, or a file of tasks, is one that
-    says nothing else."""
+    """Read the suite file, or make one of a suite's name or a file of tasks."""
     if Path(suite).suffix == ENDING:
         return read_suite_file(Path(suite))
     return SuiteFile(suite=suite)
 
 
 def override(table: Said, **said: object) -> Said:
-    """The table with what the command line says instead; a value of it that is None, empty text
-    or a flag left out says nothing."""
+    """Return the table with the options that are set: not None, not empty, not False."""
     update = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in said.items()
@@ -101,9 +100,9 @@ def override(table: Said, **said: object) -> Said:
 
 
 def read_suite_file(path: Path) -> SuiteFile:
-    """Read the file; an error names the key, what was expected and what came."""
+    """Read the file; errors name the key and what was expected."""
     tables = read_toml(path)
     try:
-        return SuiteFile.model_validate(tables).anchored(path.parent)
+        return SuiteFile.model_validate(tables).resolve_paths(path.parent)
     except ValidationError as error:
         raise validation_problem(path, error, SuiteFile) from None

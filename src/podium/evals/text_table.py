@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from podium.evals.results import StrategyRow
-from podium.evals.statistics import Estimate
+from podium.evals.statistics import IntervalEstimate
 
 UNKNOWN: Final = "–"
 COLUMNS: Final = (
@@ -20,7 +20,7 @@ def rows_table(rows: Iterable[tuple[str, StrategyRow]]) -> str:
     return markdown(COLUMNS, [_cells(name, row) for name, row in rows])
 
 
-def shares_table(rows: Iterable[tuple[str, Estimate]]) -> str:
+def shares_table(rows: Iterable[tuple[str, IntervalEstimate]]) -> str:
     """Return estimates by name, each with its interval."""
     cells = [(name, f"{share.value:.3f}", format_interval(share)) for name, share in rows]
     return markdown(("", "share", "95 % interval"), cells)
@@ -47,7 +47,7 @@ def _cells(name: str, row: StrategyRow) -> Sequence[str]:
     )
 
 
-def format_interval(share: Estimate) -> str:
+def format_interval(share: IntervalEstimate) -> str:
     """Format an interval with three digits."""
     return f"{share.low:.3f} to {share.high:.3f}"
 

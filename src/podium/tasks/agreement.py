@@ -1,14 +1,13 @@
-"""Grader agreement: what graders say of answers about which nobody need be asked.
+"""Grader agreement: graders tested on answers whose correctness is known.
 
-    reference            the reference answer itself: right
-    rewritten            the same mathematics in other ways (`rewriting`): right
+    reference            the reference answer: right
+    rewritten            the same mathematics in another notation: right
     another's            another task's answer: wrong
-    near misses          mathematics that differs a little (`rewriting`): wrong
+    near misses          mathematics that differs a little: wrong
     reference solution   the benchmark's own program: right
-    emptied solution     the same with nothing in its functions: wrong
+    emptied solution     the same with empty functions: wrong
 
-A mistake of a grader is named with the answer. Programs that need a package which is not
-installed are not run, and are counted as such.
+Programs that need a package which is not installed are not run, and counted.
 """
 
 from __future__ import annotations
@@ -44,20 +43,19 @@ _PLUS_MINUS: Final = re.compile(r"([^\\]+?)\s*\\pm\s*(.+)")
 _SPACE: Final = re.compile(r"(?P<command>\\[a-zA-Z]+)?\s+(?=(?P<next>.))")
 _OPERATOR: Final = re.compile(r"(?<=[\w})])\s*([-+=,])\s*(?=[\w\\(])(?!\\!)")
 _ONE_THING: Final = re.compile(r"[(\[$]|,\\!|\{,\}|\\text|^\d{1,3}(?:,\d{3})+$")
-"""What has commas and is no list: a point, an amount of money, a number with its thousands set
-apart, words."""
+"""Texts with commas that are no lists: points, money, thousands, words."""
 _BRACKETS: Final = re.compile(r"[(\[](.+),(.+)[)\]]")
 
 
 class Rewriting(NamedTuple):
-    """A text, and what was done to come by it."""
+    """A text, and how it was made."""
 
     how: str
     text: str
 
 
 def rewrite_answer(answer: str) -> list[Rewriting]:
-    """The answer in other ways that mean the same, each once, itself left out."""
+    """Return other notations of the answer."""
     found: dict[str, Rewriting] = {}
     for way in chain(
         _fractions(answer), _spacing(answer), _units(answer), _orders(answer), _wrapping(answer)
@@ -98,7 +96,7 @@ def _parts(found: re.Match[str]) -> tuple[str, str]:
 
 
 def _as_decimal(answer: str) -> str | None:
-    """A fraction of integers as a decimal, where that ends."""
+    """Return a fraction of integers as a finite decimal."""
     if not _WHOLE_FRACTION.fullmatch(answer):
         return None
     found = _FRACTION.search(answer)
@@ -125,7 +123,7 @@ def _spacing(answer: str) -> Iterator[Rewriting]:
 
 
 def _closed(found: re.Match[str]) -> str:
-    """No space, but where it ends a command."""
+    """Remove a space unless it ends a command."""
     command = found["command"] or ""
     return f"{command} " if command and found["next"].isalpha() else command
 
@@ -167,7 +165,7 @@ def _orders(answer: str) -> Iterator[Rewriting]:
 
 
 def _wrapping(answer: str) -> Iterator[Rewriting]:
-    """What is around the answer, and not of it."""
+    """Yield notations that wrap the answer."""
     yield Rewriting("wrapping", f"${answer}$")
     yield Rewriting("wrapping", f"\\boxed{{{answer}}}")
     yield Rewriting("wrapping", f"{answer}.")
@@ -188,7 +186,7 @@ def _wrapping(answer: str) -> Iterator[Rewriting]:
 
 
 def near_misses(answer: str) -> list[Rewriting]:
-    """Answers that differ in what matters, and in little else."""
+    """Return wrong answers that look like the right one."""
     found: dict[str, Rewriting] = {}
     for miss in _near_misses(answer):
         if miss.text != answer:
@@ -226,17 +224,17 @@ def _near_misses(answer: str) -> Iterator[Rewriting]:
 
 
 AT_ONCE: Final = 32
-"""Graders wait for processes of their own, of which there are fewer."""
+"""Concurrent gradings; graders have fewer processes."""
 
 MOST_TOLD: Final = 300
-"""Characters of an answer, or of a reason, in a document."""
+"""Characters of an answer or a reason in JSON."""
 
 Watch = Callable[[int, int], None]
-"""Told how many answers of how many have been graded."""
+"""Called with how many of how many answers are graded."""
 
 
 class GraderCase(NamedTuple):
-    """One answer for a grader, and whether it is right."""
+    """An answer for a grader, and whether it is right."""
 
     task: Task
     what: str
@@ -246,8 +244,7 @@ class GraderCase(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraderMistake:
-    """An answer that a grader took for the contrary of what it is; with the reason, where the
-    grader has one."""
+    """A wrong verdict of a grader, with its reason if it has one."""
 
     task: str
     given: str
@@ -257,8 +254,7 @@ class GraderMistake:
 
 @dataclass(frozen=True, slots=True)
 class GraderAgreement:
-    """What came of one kind of answers. `missing` counts the answers that were not run by the
-    package that they lack."""
+    """The results of one kind of answer; `missing` counts answers by the package they lack."""
 
     suite: str
     what: str
@@ -268,7 +264,7 @@ class GraderAgreement:
     missing: tuple[tuple[str, int], ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it; of programs the beginning alone, since the suite has them whole."""
+        """Return the row as JSON; long answers are cut off."""
         mistakes = [
             {
                 name: value if value is None else value[:MOST_TOLD]
@@ -282,7 +278,7 @@ class GraderAgreement:
 async def measure_agreement(
     suite: str, tasks: Sequence[Task], *, seed: int = 0, watch: Watch | None = None
 ) -> list[GraderAgreement]:
-    """Grade what can be told of these tasks, a row for each kind of answers."""
+    """Grade the known answers of these tasks; return a row per kind of answer."""
     lacking = {task.id: package for task in tasks if (package := _lacking(task)) is not None}
     trials = list(_trials(tasks, seed))
     verdicts = await _graded([trial for trial in trials if trial.task.id not in lacking], watch)
@@ -313,7 +309,7 @@ async def measure_agreement(
 
 
 class GraderVerdict(NamedTuple):
-    """What a grader said of a trial, and why, where it says why."""
+    """A grader's verdict on a case, with its reason if it has one."""
 
     trial: GraderCase
     right: bool
@@ -321,7 +317,7 @@ class GraderVerdict(NamedTuple):
 
     @property
     def mistake(self) -> GraderMistake | None:
-        """The mistake that it is, if it is one."""
+        """The mistake, if the verdict is wrong."""
         trial = self.trial
         if self.right == trial.right:
             return None
@@ -373,8 +369,7 @@ def _trials(tasks: Sequence[Task], seed: int) -> Iterator[GraderCase]:
 
 
 def _others_answer(tasks: Sequence[Task], place: int) -> str | None:
-    """The answer of the next task that has another one. Answers of the same digits are passed
-    over: they may be the same, as x = 5, 5 and 5 degrees are."""
+    """Return the next task's different answer; equal digits may mean the same, as in x = 5."""
     mine = _value(tasks[place].answer)
     following = (*tasks[place + 1 :], *tasks[:place])
     return next(
@@ -383,14 +378,14 @@ def _others_answer(tasks: Sequence[Task], place: int) -> str | None:
 
 
 def _value(answer: str) -> str:
-    """The answer's digits with their signs or, where it has none, its words."""
+    """Return the answer's digits with signs, or its words."""
     digits = "".join(character for character in answer if character in "0123456789-.")
     return digits if any(character.isdigit() for character in digits) else answer.strip()
 
 
 def empty_functions(program: str) -> str:
-    """The program with nothing in its functions: all there, and nothing done."""
-    with warnings.catch_warnings():  # about old ways of writing, which are not ours to change
+    """Return the program with empty functions."""
+    with warnings.catch_warnings():  # about old syntax in benchmarks
         warnings.simplefilter("ignore")
         return ast.unparse(_Emptied().visit(ast.parse(program)))
 
@@ -402,7 +397,7 @@ class _Emptied(ast.NodeTransformer):
 
 
 def _lacking(task: Task) -> str | None:
-    """The first package that the task's program or its check needs and that is not installed."""
+    """Return the first missing package of the task's program or check."""
     if not isinstance(task.grader, CodeGrader):
         return None
     for name in imported_packages(f"{task.answer}\n{task.grader.check}"):
@@ -412,7 +407,7 @@ def _lacking(task: Task) -> str | None:
 
 
 def imported_packages(program: str) -> Iterable[str]:
-    """The packages that a program imports, in alphabetical order."""
+    """Return the packages that a program imports, sorted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(program)

@@ -1,7 +1,6 @@
-"""What a reply gives as its answer: found, and brought into the form in which it is compared.
+"""Extract the answer of a reply and normalise it for comparison, in linear time.
 
-Everything here is pure text and takes time in proportion to the text. Whether an answer is
-right is decided in `graders`.
+`graders` decides whether an answer is right.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from string import Template
 from typing import Final
 
 LONGEST_ANSWER: Final = 2_000
-"""No short answer is longer; what is, was not meant as one."""
+"""Characters of a short answer."""
 
 LONGEST_REPLY_TO_JUDGE: Final = 50_000
-"""Characters of an answer that a judge is still asked about."""
+"""Characters of an answer that a judge reads."""
 
 _FENCED: Final = re.compile(
     r"^ {0,3}```\w*[ \t]*\n(.*?)(?:^ {0,3}```|\Z)", re.DOTALL | re.MULTILINE
 )
-"""As in Markdown, where what is indented by four spaces is no fence: so are those in docstrings."""
+"""As in Markdown, a fence indented by four spaces is none: docstrings have such."""
 
 _TAG: Final = re.compile(r"<(/?)answer>", re.IGNORECASE)
 
@@ -42,11 +41,11 @@ _LETTER_DECLARED: Final = re.compile(
 )
 
 _SHORT_WORD: Final = 3
-"""Letters up to which a word stands in many sentences without being what they say."""
+"""Words this short occur in many sentences by chance."""
 
 _NO_NUMERAL_BEFORE: Final = r"(?<![.,/+−–-])"
 _NO_NUMERAL_AFTER: Final = r"(?![.,/]\d)"
-"""Digits are a number of their own where none of these makes another one of them."""
+"""Characters that make digits part of another number."""
 
 _DIGITS: Final = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+"
 _PLAIN: Final = rf"[-+]?(?:{_DIGITS})(?:e[-+]?\d+)?"
@@ -64,7 +63,7 @@ _MAKES_ANOTHER: Final = re.compile(
     r"\\(?:sqrt|log|ln|exp|sin|cos|tan|pi|pm|mp|binom|sum|prod|int)(?![a-zA-Z])"
     r"|[π√±^]|\d\s*[ikM]\b"
 )
-"""What a number beside it is only a part of: a root, a power, a multiple of something."""
+"""Operators that make a number part of an expression."""
 
 _SCALE: Final = re.compile(
     r"\b(?:hundred|thousand|million|billion|trillion|dozen)s?\b", re.IGNORECASE
@@ -73,9 +72,9 @@ _TYPESETTING: Final = str.maketrans({"−": "-", "–": "-", "$": " ", "€": " 
 
 
 def extract_answer(reply: str, *, tagged: bool) -> str | None:
-    """What the reply gives as its answer: the inside of its last pair of answer tags.
+    """Return the text in the last pair of answer tags.
 
-    Without such a pair it is the whole reply, or nothing where the tags had been demanded.
+    Without tags, return the whole reply, or None if `tagged`.
     """
     found = None
     opened = None
@@ -90,29 +89,29 @@ def extract_answer(reply: str, *, tagged: bool) -> str | None:
 
 
 def strip_fence(text: str) -> str:
-    """What stands in the first code fence, which models like to put around programs and data;
-    the text itself where there is none."""
+    """Return the content of the first code fence, or the text itself."""
     fenced = _FENCED.search(text)
     return fenced[1] if fenced else text
 
 
 def normalise_text(text: str) -> str:
-    """The text without what does not change its meaning: case, spaces, quotes, a full stop."""
+    """Normalise case, spaces, quotes and the full stop."""
     text = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return text.strip(_WRAPPING).rstrip(_ENDS).strip(_WRAPPING)
 
 
 def is_same_text(text: str, reference: str) -> bool:
-    """Whether two texts are the same in all that matters."""
+    """True if two texts are equal after normalisation."""
     return (
         text.strip() == reference.strip() or normalise_text(text) == normalise_text(reference) != ""
     )
 
 
 def contains_words(text: str, reference: str) -> bool:
-    """Whether the reference stands in the text, as whole words: no part of a longer word, nor of
-    a longer number. A letter has to be chosen, and what is as short as "no" be the first word or
-    the last, for within sentences it is anything."""
+    """True if the text contains the reference as whole words or a whole number.
+
+    A single letter must be the chosen one; a word as short as "no" must be first or last.
+    """
     wanted, within = normalise_text(reference), normalise_text(text)
     if len(wanted) == 1 and wanted.isalpha():
         return chosen_letter(text) == wanted.upper()
@@ -128,8 +127,7 @@ def contains_words(text: str, reference: str) -> bool:
 
 
 def chosen_letter(text: str) -> str | None:
-    """The letter that the text chooses, as a capital: it is the letter, perhaps with the choice
-    spelt out after it, or it says which letter the answer is."""
+    """Return the letter that the text chooses, as a capital; None if it is unclear."""
     bare = text.strip(_WRAPPING + "$")
     if alone := _LETTER_ALONE.fullmatch(bare):
         return alone[1].upper()
@@ -145,10 +143,9 @@ class ParsedNumber:
     percent: bool = False
 
     def is_close(self, reference: ParsedNumber, tolerance: float) -> bool:
-        """Whether it is the reference, give or take that share of it.
+        """True if it equals the reference within that relative tolerance.
 
-        Where one of the two is written with a percent sign and the other is not, the other may
-        mean either: "50 %" is 50 and 0.5.
+        If only one of the two has a percent sign, "50 %" matches both 50 and 0.5.
         """
         if self.percent == reference.percent:
             return _is_close(self.value, reference.value, tolerance)
@@ -160,8 +157,8 @@ class ParsedNumber:
 
 
 def whole_number(text: str) -> ParsedNumber | None:
-    """The number that the whole text is: an integer, a decimal, a fraction, a power of ten, a
-    percentage, an amount of money."""
+    """Parse a text that is one number: integer, decimal, fraction, power of ten, percentage or
+    money."""
     found = _WHOLE_NUMBER.fullmatch(_untypeset(text))
     if found is None:
         return None
@@ -177,7 +174,7 @@ def whole_number(text: str) -> ParsedNumber | None:
 
 
 def only_number(text: str) -> ParsedNumber | None:
-    """The number that the text is, or the only one that it mentions: "18 dollars"."""
+    """Parse a text that is one number or mentions exactly one: "18 dollars"."""
     if whole := whole_number(text):
         return whole
     text = _EXPONENT_OF_A_UNIT.sub("", _untypeset(text))
@@ -214,12 +211,12 @@ def _is_close(value: float, reference: float, tolerance: float) -> bool:
 
 
 def quote(text: str) -> str:
-    """The text as an error shows it: quoted, and not too long."""
+    """Quote a text for an error message, shortened."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def render_prompt(name: str, **texts: str) -> str:
-    """The prompt of that name, with these texts in it."""
+    """Render the prompt of that name, a file in `prompts/`."""
     return _template(name).substitute(texts).strip()
 
 

@@ -41,7 +41,7 @@ MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
 
 GPQA_PASSWORD: Final = b"deserted-untie-orchid"
 """As its authors print it beside the archive: it keeps the questions out of what crawlers read,
-and from nobody else."""
+and nothing more."""
 
 GPQA_TABLE: Final = "gpqa_diamond.csv"
 
@@ -135,7 +135,7 @@ MATH_SUBJECTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Where the rows of one split are: as files on this machine, and on the hub if it has them."""
+    """The local files of a split, and its dataset on the hub if there is one."""
 
     local: LocalFiles
     hub: HubDataset | None
@@ -333,7 +333,7 @@ def choose(name: str, split: str | None = None) -> BenchmarkSplit:
 
 
 def resolve_benchmark(name: str) -> str | None:
-    """How the benchmark is spelt here, None where there is none of that name."""
+    """Return the canonical name of a benchmark; None if it is unknown."""
     return _SPELT.get(_folded(name))
 
 

@@ -1,8 +1,7 @@
-"""The grader of programs: what a worker wrote is run against tests, in the sandbox.
+"""The grader of programs, which runs them against tests in the sandbox.
 
-Tests come in two forms. `tests` are inputs with the outputs that they must lead to. A `check` is
-Python that uses the program's names and raises where it is wrong, or has cases of `unittest`: so
-it is with HumanEval, MBPP and BigCodeBench. How programs are run and contained is `sandbox`.
+`tests` are inputs with their outputs. A `check` is Python that uses the program's names and raises
+if it is wrong, or has `unittest` cases, as in HumanEval, MBPP and BigCodeBench.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from podium.workers.sandbox import (
 )
 
 LONGEST_PROGRAM: Final = 100_000
-"""Characters of a program that is still tried."""
+"""Characters of a program that is run."""
 
 _STRICT: Final = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramTest:
-    """What goes into a program and what must come out.
+    """The input of a program and its expected output.
 
     For a function, `input` is one JSON value a line, an argument each, and `output` is JSON.
     """
@@ -82,11 +81,11 @@ class CodeGrader:
         require_sandbox()
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the program in the reply passes. It is stopped at the first failure."""
+        """Run the program in the reply until the first failure."""
         return await self.problem_with(answer) is None
 
     async def problem_with(self, answer: str) -> str | None:
-        """Why the program in the reply does not pass, in words; None where it does."""
+        """Return why the program in the reply fails; None if it passes."""
         text = extract_answer(answer, tagged=self.tagged)
         program = None if text is None else strip_fence(text)
         if not program:
@@ -124,7 +123,7 @@ class CodeGrader:
 
 
 def same_output(output: str, wanted: str) -> bool:
-    """Whether two outputs are the same, line by line."""
+    """True if two outputs are equal line by line."""
     mine, theirs = _lines(output), _lines(wanted)
     return len(mine) == len(theirs) and all(
         one == other or _same_numbers(one, other) for one, other in zip(mine, theirs, strict=True)

@@ -1,19 +1,18 @@
-"""The graders: each tells whether a reply gives the right answer, and can be named in a file.
+"""Graders: each decides whether a reply gives the right answer, and can be named in a file.
 
-    exact        the same words, case and spaces aside
+    exact        the same words, except for case and spaces
     letter       the right letter of a multiple choice
-    number       the right number, within a relative tolerance; percentages are understood
-    percent      the right percentage, with or without its sign, or as a share of one
-    short        a few words or a number: exact, else within 1e-3 (the paper's grading of RLPR)
-    contains     as `short`, or with these words somewhere in it, whole
+    number       the right number, within a relative tolerance
+    percent      the right percentage, with or without its sign, or as a share
+    short        a few words, or a number within 1e-3 (the paper's grading of RLPR)
+    contains     as `short`, or with these whole words in it
     math         the same mathematics, by math-verify
-    json-schema  JSON that fits a schema (`structured`)
-    code         a program that passes every test (`programs`)
-    judge        what a model thinks of it (`judge`)
+    json-schema  JSON that is valid for a schema
+    code         a program that passes every test (`code_grader`)
+    judge        the verdict of a model
 
-A grader takes its answer from the reply's `<answer>` tags. Where there are none it reads the
-whole reply, unless it is `tagged`: then the question demanded the tags, and a reply without
-them is wrong. A grader that cannot do its work says so when it is made, not when it grades.
+The answer is in the reply's `<answer>` tags. Without tags a grader reads the whole reply, unless
+it is `tagged`: then such a reply is wrong. A grader that cannot work raises when it is made.
 """
 
 from __future__ import annotations
@@ -58,7 +57,10 @@ _VERDICT: Final = re.compile(r"<verdict>\s*(right|wrong)\s*</verdict>", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class JudgeGrader:
-    """What the worker thinks of the answer, by the reference, by the rubric, or by both."""
+    """A model's verdict on the answer, by the reference, the rubric, or both.
+
+    A judge that fails or gives no verdict raises: that is no wrong answer.
+    """
 
     question: str
     worker: Worker
@@ -73,7 +75,7 @@ class JudgeGrader:
             )
 
     async def __call__(self, answer: str) -> bool:
-        """The judge's verdict; what has no answer in it is wrong without asking."""
+        """Ask the judge; a reply without an answer is wrong at once."""
         given = extract_answer(answer, tagged=self.tagged)
         if not given or len(given) > LONGEST_REPLY_TO_JUDGE:
             return False
@@ -90,7 +92,7 @@ class JudgeGrader:
 
 
 def _unmarked(given: str) -> str:
-    """The answer without marks by which it could pass for something else."""
+    """Remove tags that could be mistaken for the prompt's own."""
     return re.sub(r"</?\s*(?:given|right|question|verdict)\s*>", "", given, flags=re.IGNORECASE)
 
 
@@ -98,12 +100,12 @@ JSON_SCHEMA: Final = "json-schema"
 """The name of the grader."""
 
 LONGEST_JSON: Final = 200_000
-"""Characters of an answer that is still read."""
+"""Characters of JSON that is parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaGrader:
-    """JSON that fits the schema and, where there is an answer, is the same value."""
+    """JSON that is valid for the schema and, if there is an answer, equals it."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -128,7 +130,7 @@ class JsonSchemaGrader:
             raise ConfigError("the answer does not fit its own schema")
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply gives such JSON, in its tags, in a code fence or by itself."""
+        """Grade a reply with JSON in tags, in a code fence or alone."""
         text = extract_answer(answer, tagged=self.tagged)
         if not text or len(text) > LONGEST_JSON:
             return False
@@ -142,15 +144,15 @@ class JsonSchemaGrader:
 
 
 STRICT: Final = ConfigDict(extra="forbid")
-"""Parameters that a grader does not have are errors."""
+"""Unknown parameters are errors."""
 
 CONTAINS: Final = "contains"
-"""The grader of what people say is right, who do not say in which words it is to be told."""
+"""The grader for answers of which people do not state the form."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactGrader:
-    """The same words, whatever the case, the spaces, the quotes and the full stop."""
+    """The same words, except for case, spaces, quotes and the full stop."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -161,7 +163,7 @@ class ExactGrader:
         _require_answer(self.answer)
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply gives these words."""
+        """Grade a reply."""
         text = _short_answer(answer, self.tagged)
         return text is not None and is_same_text(text, self.answer)
 
@@ -182,14 +184,14 @@ class LetterGrader:
             )
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply chooses this letter."""
+        """Grade a reply."""
         text = extract_answer(answer, tagged=self.tagged)
         return text is not None and chosen_letter(text) == self.answer.upper()
 
 
 @dataclass(frozen=True, slots=True)
 class NumberGrader:
-    """The right number, within a tolerance that is a share of it."""
+    """The right number, within a relative tolerance."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -205,7 +207,7 @@ class NumberGrader:
         _require_tolerance(self.tolerance)
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply gives this number."""
+        """Grade a reply."""
         text = _short_answer(answer, self.tagged)
         reference = whole_number(self.answer)
         assert reference is not None
@@ -215,8 +217,7 @@ class NumberGrader:
 
 @dataclass(frozen=True, slots=True)
 class PercentGrader:
-    """The right percentage, within a tolerance that is a share of it. Answer and reply may leave
-    the sign out; a reply without it may also be the share: 12.5 %, 12.5 and 0.125."""
+    """The right percentage, within a relative tolerance: 12.5 %, 12.5 or 0.125."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -232,7 +233,7 @@ class PercentGrader:
         _require_tolerance(self.tolerance)
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply gives this percentage."""
+        """Grade a reply."""
         text = _short_answer(answer, self.tagged)
         reference = whole_number(self.answer)
         assert reference is not None
@@ -243,7 +244,7 @@ class PercentGrader:
 
 @dataclass(frozen=True, slots=True)
 class ShortAnswerGrader:
-    """A few words, or a number within a tolerance that is a share of it."""
+    """A few words, or a number within a relative tolerance."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -256,7 +257,7 @@ class ShortAnswerGrader:
         _require_tolerance(self.tolerance)
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply gives these words, or is this number."""
+        """Grade a reply."""
         text = _short_answer(answer, self.tagged)
         return text is not None and _is_short(text, self.answer, self.tolerance)
 
@@ -266,7 +267,7 @@ class ContainsGrader(ShortAnswerGrader):
     """A few words or a number, alone or within sentences: "The capital of Japan is Tokyo."."""
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply gives these words or this number, or mentions it."""
+        """Grade a reply."""
         text = _short_answer(answer, self.tagged)
         if text is None:
             return False
@@ -278,7 +279,7 @@ class ContainsGrader(ShortAnswerGrader):
 
 @dataclass(frozen=True, slots=True)
 class MathGrader:
-    r"""The same mathematics, however it is written: `1/2`, `0.5` and `\frac{1}{2}`."""
+    r"""The same mathematics in any notation: `1/2`, `0.5` and `\frac{1}{2}`."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -294,7 +295,7 @@ class MathGrader:
             )
 
     async def __call__(self, answer: str) -> bool:
-        """Whether the reply is equal to the answer."""
+        """Grade a reply."""
         text = extract_answer(answer, tagged=self.tagged)
         return bool(text) and await mathematics.is_equal(str(text), self.answer)
 
@@ -318,7 +319,7 @@ _ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = MappingProxyType(
 _JUDGE_TAKES: Final = frozenset({"rubric", "tagged"})
 
 GRADERS: Final = (*_FORMS, JUDGE)
-"""Every grader that a file can name."""
+"""All graders by name."""
 
 
 def make_grader(
@@ -329,12 +330,12 @@ def make_grader(
     question: str = "",
     judge: Worker | None = None,
 ) -> Grader:
-    """The grader of that name, for that answer; only a judge needs a worker and the question."""
+    """Make a grader for an answer; only a judge needs a worker and the question."""
     if name == JUDGE:
         return _make_judge(answer, parameters, question, judge)
     form = _FORMS.get(name)
     if form is None:
-        raise ConfigError(f"there is no grader {quote(name)}{_hint(name)}")
+        raise ConfigError(f"unknown grader {quote(name)}{_hint(name)}")
     described = {**parameters}
     if any(field.name == "answer" for field in fields(form)):
         described["answer"] = answer

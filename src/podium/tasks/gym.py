@@ -25,7 +25,7 @@ from podium.tasks.sources import import_optional
 from podium.workers.sandbox import ProgramLimits, require_sandbox, run_program
 
 GYM: Final = "reasoning-gym"
-"""What the names of these suites begin with."""
+"""The prefix of these suites' names."""
 
 _COMPOSED: Final = "composite"
 """A mixture of other generators, which cannot be made by its name alone."""
@@ -47,8 +47,10 @@ _FULL: Final = "full"
 
 @dataclass(frozen=True, slots=True)
 class GymGrader:
-    """Whether the generator gives a reply the full score. `entry` is what it scores by; None
-    where it compares with its answer and does nothing else."""
+    """Accepts a reply with the generator's full score.
+
+    `entry` is the generator's data, None if it only compares with its answer.
+    """
 
     generator: str
     seed: int
@@ -56,8 +58,7 @@ class GymGrader:
     entry: bytes | None
 
     async def __call__(self, answer: str) -> bool:
-        """Ask the generator, unless the reply is its own answer; one on which it fails, or
-        takes too long, is wrong."""
+        """Score a reply in the sandbox; a failure or a timeout is wrong."""
         text = extract_answer(answer, tagged=True)
         if not text or len(text) > LONGEST_ANSWER:
             return False
@@ -76,7 +77,7 @@ class GymGrader:
 
 
 def gym_suite(generator: str, n: int, seed: int = 0) -> list[Task]:
-    """As many tasks of a generator; the seed makes them."""
+    """Generate tasks from a seed."""
     library = import_optional("reasoning_gym", f"the suite {GYM}:{generator}", "gym")
     _require_generator(generator)
     made = library.create_dataset(generator, seed=seed, size=n)

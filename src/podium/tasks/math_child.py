@@ -1,8 +1,7 @@
-"""The program that compares mathematics, one line at a time; started by `mathematics`.
+"""The program that compares mathematics, started by `mathematics`.
 
-It reads `["given", "wanted"]` and writes `true` or `false`. It needs math-verify, and nothing of
-Podium. It may be killed at any time, and does not guard against work without end: whoever
-started it does.
+It reads `["given", "wanted"]` per line and writes `true` or `false`. It needs math-verify and
+nothing of Podium. It has no time limit of its own: the parent kills it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def main() -> None:
 
 
 def is_equal(given: str, wanted: str) -> bool:
-    """Whether math-verify takes the one for the other."""
+    """Compare with math-verify."""
     try:
         reference = parse(_as_mathematics(wanted), parsing_timeout=None)
         found = parse(_as_mathematics(given), parsing_timeout=None)

@@ -1,8 +1,7 @@
-"""Whether two pieces of mathematics are equal, asked of math-verify in processes of its own.
+"""Compare mathematics with math-verify, in child processes.
 
-Simplifying an expression may take for ever, or all memory: `9^{9^{9^9}}` is seven characters.
-So math-verify runs in a few long-lived children. One that does not answer in time is killed,
-and the answer that it was given counts as wrong.
+Simplifying an expression may take all time or memory: `9^{9^{9^9}}` is seven characters. A child
+that does not answer in time is killed, and the answer counts as wrong.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from podium.core.errors import ConfigError
 from podium.tasks.answers import LONGEST_ANSWER
 
 SECONDS_A_COMPARISON: Final = 10.0
-"""Most take milliseconds; beginning to simplify something hard is the way to take longer."""
+"""Most comparisons take milliseconds."""
 
 SECONDS_TO_START: Final = 120.0
-"""Loading sympy takes about a second, on a machine with nothing else to do."""
+"""Loading sympy takes about a second on an idle machine."""
 
 MOST_CHILDREN: Final = 4
 
@@ -43,11 +42,11 @@ _NUMBER_OF_TIMES: Final = re.compile(r"-?\d+(?:\.\d+)?[a-zA-Z]")
 _BASED: Final = re.compile(r"(?P<digits>[0-9A-Z]+)(?:_(?:\{(?P<braced>\d+)\}|(?P<base>\d+)))?")
 _BOXED: Final = re.compile(r"\\(?:boxed|fbox)\{([^{}]*)\}")
 _LOOSE_SPACE: Final = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
-"""Space that is not between two digits, where it keeps numbers apart."""
+"""Space that is not between two digits."""
 
 
 async def is_equal(given: str, wanted: str, seconds: float = SECONDS_A_COMPARISON) -> bool:
-    """Whether what was given is equal to what was wanted; False where nobody can tell in time."""
+    """True if both are equal; False if that cannot be decided in time."""
     given, wanted = _spelt_out(given[-LONGEST_ANSWER:]), _spelt_out(wanted)
     plain_given, plain_wanted = _untypeset(given), _untypeset(wanted)
     if plain_given == plain_wanted:
@@ -67,14 +66,12 @@ def _spelt_out(text: str) -> str:
 
 
 def _is_multiple(one: str, other: str) -> bool:
-    """Whether the one is a number and the other a number of times an unknown: math-verify may
-    take the unknown for a unit, as in 4t."""
+    """True for a number and its multiple of an unknown, which math-verify may take for a unit."""
     return bool(_NUMBER.fullmatch(one) and _NUMBER_OF_TIMES.fullmatch(other))
 
 
 def _same_base(given: str, wanted: str) -> bool | None:
-    """Whether two numbers have the same digits in the same base, which may be left unsaid; None
-    where these are no such numbers. math-verify pays no heed to bases."""
+    """Compare digits and bases, which math-verify ignores; None if these are no such numbers."""
     mine, theirs = _BASED.fullmatch(given), _BASED.fullmatch(wanted)
     if mine is None or theirs is None:
         return None
@@ -83,7 +80,7 @@ def _same_base(given: str, wanted: str) -> bool | None:
 
 
 def _untypeset(text: str) -> str:
-    """The text without what changes its looks alone."""
+    """Remove typesetting."""
     text = _WORDS.sub(r"\1", _BOXED.sub(r"\1", _SIZING.sub("", text)))
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\%", "%")
     return _LOOSE_SPACE.sub("", text.strip()).strip("$").rstrip(".")
@@ -91,7 +88,7 @@ def _untypeset(text: str) -> str:
 
 @dataclass(slots=True)
 class _Child:
-    """One process with math-verify in it, asked one thing at a time."""
+    """A process with math-verify that makes one comparison at a time."""
 
     process: subprocess.Popen[str] = field(
         default_factory=lambda: subprocess.Popen(  # noqa: S603 - Python itself
@@ -113,7 +110,7 @@ class _Child:
             raise ConfigError(f"math-verify could not be started: {said[-1]}")
 
     def compare(self, given: str, wanted: str, seconds: float) -> bool | None:
-        """Whether they are equal; None where the child did not live to tell."""
+        """Compare; None if the child died or was killed."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps([given, wanted]) + "\n")
@@ -133,7 +130,7 @@ class _Child:
             alarm.cancel()
 
     def close(self) -> None:
-        """End it, and leave nothing behind."""
+        """Kill the process and close its pipes."""
         self.process.kill()
         self.process.communicate()
 
@@ -168,13 +165,13 @@ def _ask(child: _Child, given: str, wanted: str, seconds: float) -> bool | None:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """As many threads as there may be children: each waits for one."""
+    """Return a thread per child."""
     return ThreadPoolExecutor(min(MOST_CHILDREN, os.cpu_count() or 1), "math-verify")
 
 
 @atexit.register
 def close() -> None:
-    """End every child that waits for work; the next comparison starts another."""
+    """Stop every idle child; the next comparison starts another."""
     while True:
         try:
             _idle.get_nowait().close()

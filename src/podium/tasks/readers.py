@@ -1,9 +1,4 @@
-"""What a row of a benchmark means where the answer is a text: as a record of a task.
-
-A reader gets a row and the split, and returns None for a row that is not of it: it is another
-split's, or left out by the benchmark's own rule. Two problems that MATH trains on are known to
-have no answer. What is wrong with a row is an error without the place, which the caller knows.
-"""
+"""Turn rows of benchmarks into task records."""
 
 from __future__ import annotations
 
@@ -159,8 +154,10 @@ def mbpp(row: DatasetRow, split: str) -> TaskRecord | None:
 
 
 def bigcodebench(row: DatasetRow, split: str) -> TaskRecord:
-    """BigCodeBench: code to be completed or, with `instruct`, to be written as told. Its tests
-    replace parts of modules and look into figures, which only works in one process."""
+    """Read BigCodeBench: code to complete or, with `instruct`, to write.
+
+    Its tests replace parts of modules and inspect figures, which works only in one process.
+    """
     code = row.text("complete_prompt")
     question = (
         render_prompt("instructed", question=row.text("instruct_prompt").strip())
@@ -218,7 +215,7 @@ def _level(written: Any) -> str | None:
 
 
 def boxed(solution: str) -> str:
-    """What stands in the last box of a solution, empty where there is none."""
+    """Return the content of a solution's last box, or nothing."""
     start = max(solution.rfind("\\boxed"), solution.rfind("\\fbox"))
     if start < 0:
         return ""

@@ -1,11 +1,11 @@
-"""A task as it stands in a file: the question, the answer, and the grader by its name.
+"""Files of tasks: JSON lines or CSV with a question, an answer and a grader by name.
 
     {"id": "capital", "question": "What is the capital of Japan?", "answer": "Tokyo",
      "grader": "exact"}
     {"question": "How long is it?", "answer": "12.5",
      "grader": {"name": "number", "tolerance": 0.01}, "kind": "lengths", "difficulty": "easy"}
 
-A record is data, and can be written down; the `Task` that it becomes can grade.
+An evaluation skips lines that are no tasks and reports them; training stops.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEYS: Final = ("id", "kind", "difficulty", "question", "answer", "grader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """What a task is made from. `parameters` are the grader's own."""
+    """A task as data; `parameters` are the grader's own."""
 
     id: str
     question: str
@@ -42,8 +42,7 @@ class TaskRecord:
     difficulty: str | None = None
 
     def to_task(self, judge: Worker | None = None) -> Task:
-        """The task itself; an error says what is missing for grading it. `judge` is who decides
-        where the grader is a model."""
+        """Make the task; `judge` is the worker of a model grader."""
         if not self.question.strip():
             raise ConfigError("the question is missing")
         deciding = judge if self.grader == JUDGE else None
@@ -60,7 +59,7 @@ class TaskRecord:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written down."""
+        """Return the record as JSON."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -72,7 +71,7 @@ class TaskRecord:
 
     @classmethod
     def from_json(cls, data: object, unnamed: str) -> TaskRecord:
-        """As it was written down; `unnamed` is its id where it has none of its own."""
+        """Read a record from JSON; `unnamed` is its default id."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"expected an object with {', '.join(KEYS)}")
         for key in data:
@@ -114,8 +113,7 @@ def _object(text: str) -> object:
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:
-    """The text under the key, empty where there is none. A number is taken as it is written:
-    answers are often numbers."""
+    """Return the text of a key, also of a number; empty if it is missing."""
     value = data.get(key)
     if value is None:
         return ""
@@ -127,7 +125,7 @@ def _text(data: Mapping[str, Any], key: str) -> str:
 
 
 def save_suite(path: Path, records: Iterable[TaskRecord]) -> None:
-    """Write a suite as JSON lines, all of it or none of it."""
+    """Write a suite as JSON lines, atomically."""
     lines = [json.dumps(record.to_json(), ensure_ascii=False) for record in records]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +135,7 @@ def save_suite(path: Path, records: Iterable[TaskRecord]) -> None:
 
 
 class TaskEntry(NamedTuple):
-    """Where a record stands, in words, and what makes it: None is not of the suite at all."""
+    """The place of a record, and a function that makes it; None is not part of the suite."""
 
     where: str
     make: Callable[[], TaskRecord | None]
@@ -145,7 +143,7 @@ class TaskEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SkippedLine:
-    """A line that is no task, and the reason in words."""
+    """A line that is no task, and the reason."""
 
     where: str
     reason: str
@@ -156,14 +154,14 @@ class SkippedLine:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTasks:
-    """The records that become tasks, these tasks in the same order, and what was left out."""
+    """Records, their tasks in the same order, and the skipped lines."""
 
     records: tuple[TaskRecord, ...]
     tasks: tuple[Task, ...]
     skipped: tuple[SkippedLine, ...]
 
     def whole(self) -> LoadedTasks:
-        """Itself if nothing was left out, else the first reason as an error."""
+        """Return itself; ConfigError if a line was skipped."""
         if self.skipped:
             raise ConfigError(str(self.skipped[0]))
         return self
@@ -172,7 +170,7 @@ class LoadedTasks:
 def build_tasks(
     entries: Iterable[TaskEntry], source: str, judge: Worker | None = None
 ) -> LoadedTasks:
-    """Make every entry a task that can be graded. An error says that none could be."""
+    """Make a task of every entry; ConfigError if there is none."""
     records: dict[str, TaskRecord] = {}
     tasks = []
     skipped = []
@@ -199,24 +197,24 @@ _LONGEST_CELL: Final = 2**24
 
 
 class FileLine(NamedTuple):
-    """What stands in one line of a file."""
+    """A line of a file."""
 
     number: int
     data: object
 
 
 def load_task_file(path: Path, judge: Worker | None = None) -> list[Task]:
-    """The tasks in the file; a line that is none is an error."""
+    """Load the tasks of a file; a line that is no task is an error."""
     return list(read_task_file(path, judge).whole().tasks)
 
 
 def read_records(path: Path) -> list[TaskRecord]:
-    """The tasks in the file as data; each is known to become a task."""
+    """Read the tasks of a file as records."""
     return list(read_task_file(path).whole().records)
 
 
 def read_task_file(path: Path, judge: Worker | None = None) -> LoadedTasks:
-    """The tasks in the file, and the lines of it that are none."""
+    """Read the tasks of a file, and the lines that are no tasks."""
     return build_tasks(_entries(path), str(path), judge)
 
 
@@ -235,7 +233,7 @@ def _lines(path: Path) -> Iterator[FileLine]:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """The file, opened as text; what goes wrong with it is told as a person would."""
+    """Open a text file; ConfigError explains a failure."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield file
@@ -246,7 +244,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def json_lines(path: Path, file: Iterator[str]) -> Iterator[FileLine]:
-    """Each line that is not blank, as what it says."""
+    """Yield the JSON of each line that is not blank."""
     for number, text in enumerate(file, start=1):
         if text.strip():
             try:

@@ -1,8 +1,6 @@
-"""Where the rows of a benchmark come from: a file on this machine, or the hub.
+"""Sources of a benchmark's rows: local files, or the Hugging Face hub.
 
-A row is a mapping with the benchmark's own columns, and `where` says in words where it stood.
-What a row means is the business of `readers` and `code_readers`; files of a form that only one
-benchmark has are in `archives`.
+A row has the benchmark's own columns, which `readers` interprets.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from podium.core.errors import ConfigError, install_command
 from podium.tasks.records import json_lines, open_text
 
 PROBE_SECONDS: Final = 5.0
-"""How long the hub has to answer at all."""
+"""The timeout of the hub's reachability probe."""
 
 _CLIENTS: Final = ("huggingface_hub.constants", "datasets.config")
 _SETTING: Final = "HF_HUB_OFFLINE"
 
 
 def is_hub_reachable() -> bool:
-    """Whether the hub answers, by the address and the proxies that its clients use."""
+    """True if the hub responds at the endpoint that its clients use."""
     constants = importlib.import_module("huggingface_hub.constants")
     session = importlib.import_module("huggingface_hub.utils").get_session()
     try:
@@ -42,7 +40,7 @@ def is_hub_reachable() -> bool:
 
 @contextmanager
 def hub_offline() -> Iterator[None]:
-    """Meanwhile the hub's clients take what they have kept and ask nobody."""
+    """Make the hub's clients use only their caches."""
     clients = [importlib.import_module(name) for name in _CLIENTS]
     before = [getattr(client, _SETTING) for client in clients]
     for client in clients:
@@ -63,7 +61,7 @@ class DatasetRow:
     data: Mapping[str, Any]
 
     def text(self, column: str) -> str:
-        """What stands in the column."""
+        """Return the text of a column."""
         value = self.data.get(column)
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(
@@ -74,9 +72,9 @@ class DatasetRow:
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """A dataset of the hub: its name, and either configurations with a split, or one file.
+    """A dataset of the hub: its name, and configurations with a split, or one file.
 
-    A file is asked for where the dataset itself is a script, which nobody should have to run.
+    A file avoids running a dataset that is a script.
     """
 
     name: str
@@ -85,7 +83,7 @@ class HubDataset:
     file: str | None = None
 
     def rows(self) -> Iterator[DatasetRow]:
-        """Every row, fetched once and then kept by the package `datasets`."""
+        """Yield every row; the package `datasets` caches them."""
         datasets = import_optional("datasets", f"fetching {self.name} from the hub")
         reachable = is_hub_reachable()
         with nullcontext() if reachable else hub_offline():
@@ -117,16 +115,17 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """Files of a benchmark as they are passed around: `names` are tried in turn, in the
-    directory that was named and in `folder` inside it. `archive` reads directories and zip
-    files, where the benchmark comes in such."""
+    """A benchmark's local files: `names` are tried in a directory and in `folder` inside it.
+
+    `archive` reads directories and zip files.
+    """
 
     names: tuple[str, ...]
     folder: str
     archive: Callable[[Path], Iterator[DatasetRow]] | None = None
 
     def rows(self, data: Path) -> Iterator[DatasetRow]:
-        """Every row of the file, which is `data` itself or lies in it."""
+        """Yield every row of the file, which is `data` or in it."""
         path = self._find(data)
         if self.archive is not None and (path.is_dir() or path.suffix == ".zip"):
             return self.archive(path)
@@ -152,7 +151,7 @@ class LocalFiles:
 
 
 def import_optional(module: str, purpose: str, extra: str = "eval") -> Any:
-    """A module of the extra, or an error that names the extra."""
+    """Import a module; ConfigError names the extra if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The front door: a suite by its name, or by the path of its file."""
+"""Suites by name or by the path of a file, and the paper's mix of training problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAPER_SEED: Final = 42
 
 
 class SplitShares(NamedTuple):
-    """How a benchmark is divided."""
+    """The shares of a benchmark's splits."""
 
     train: float = 0.6
     validation: float = 0.2
@@ -37,8 +37,7 @@ PAPER_SHARES: Final = SplitShares()
 
 @dataclass(frozen=True, slots=True)
 class TrainingMix:
-    """What is trained on, balanced over its sources and in an order that mixes them; and what of
-    each source was kept apart."""
+    """Training records, balanced over their sources and mixed, and the held-out ones."""
 
     train: tuple[TaskRecord, ...]
     validation: tuple[TaskRecord, ...]
@@ -115,16 +114,15 @@ def seeded_rank(task_id: str, seed: int) -> bytes:
 
 
 DEFAULT_ETUDES: Final = 1000
-"""How many tasks are made where none has to be found, and no limit was named."""
+"""Tasks that are generated without a limit."""
 
 NAMES: Final = (ETUDES, EVERYDAY, *BENCHMARKS, GYM)
-"""Every suite that has a name; most have splits, as in `mmlu:val` and `etudes:train`, and
-reasoning-gym has generators, as in `reasoning-gym:countdown`."""
+"""Suites by name. Most have splits, as `mmlu:val`; reasoning-gym has generators."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSuite:
-    """The tasks of a suite, and what is in its file without being a task."""
+    """The tasks of a suite, and the lines of its file that are no tasks."""
 
     tasks: tuple[Task, ...]
     skipped: tuple[SkippedLine, ...] = ()

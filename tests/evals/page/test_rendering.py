@@ -21,7 +21,7 @@ from podium.evals.page.rendering import (
     usd,
     visible,
 )
-from podium.evals.statistics import Estimate
+from podium.evals.statistics import IntervalEstimate
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_counts_have_about_three_digits(number: float | None, told: str) -> None
 def test_differences_have_a_sign_and_zero_is_not_negative() -> None:
     assert [points(share) for share in (0.215, -0.08, 0.0, -0.0001)] == ["+21.5", "−8.0", "±0.0",
                                                                          "±0.0"]  # fmt: skip
-    assert span(Estimate(0, -0.011, 0.5)) == "−1.1 to 50.0"
+    assert span(IntervalEstimate(0, -0.011, 0.5)) == "−1.1 to 50.0"
 
 
 def test_durations_p_values_and_plurals() -> None:

@@ -131,7 +131,7 @@ def test_the_directory_may_be_named_by_the_environment(
 
 
 def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no recorded suite 'livecodebench-recorded:val'"):
+    with pytest.raises(UsageError, match="unknown recorded suite 'livecodebench-recorded:val'"):
         recorded_pool("livecodebench-recorded:val", data=tmp_path)
     with pytest.raises(ConfigError, match="codegen_2024_02_26.json.gz in it"):
         recorded_pool("livecodebench-recorded", data=tmp_path)

@@ -23,7 +23,7 @@ from podium.evals.page.rendering import (
     visible,
 )
 from podium.evals.results import StrategyRow
-from podium.evals.statistics import Estimate
+from podium.evals.statistics import IntervalEstimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 Kind = Literal["conducted", "other", "alone", "ceiling"]
-"""How a strategy answers; also the class that gives it its colour."""
+"""The kind of a strategy; also its CSS class."""
 
 KINDS: Final[dict[Kind, str]] = {
     "conducted": "conductor",
@@ -166,7 +166,7 @@ def scale_cost_axis(axes: Axes, costs: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _scale_share_axis(axes: Axes, shares: Sequence[Estimate]) -> None:
+def _scale_share_axis(axes: Axes, shares: Sequence[IntervalEstimate]) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     low, high = min(share.low for share in shares), max(share.high for share in shares)
@@ -290,9 +290,9 @@ def steps_chart(rows: Sequence[StrategyRow]) -> Chart:
             gid=f"line-{number}",
         )
         handles.append(line)
-        told = ", ".join(f"{group} {amount(value)}" for group, value in steps.items())
-        tooltips[f"line-{number}"] = f"{row.strategy}: {told}"
-        described.append(f"{row.strategy}: {told}")
+        values = ", ".join(f"{group} {amount(value)}" for group, value in steps.items())
+        tooltips[f"line-{number}"] = f"{row.strategy}: {values}"
+        described.append(f"{row.strategy}: {values}")
     axes.set_xticks(
         range(len(groups)),
         labels=[shorten(visible(group) or "all", 60 // len(groups)) for group in groups],

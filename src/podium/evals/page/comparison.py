@@ -10,7 +10,7 @@ from podium._util.files import explain_write_errors, write_atomically
 from podium.evals.comparison import Flip, compare_logs
 from podium.evals.log import EvalLog, read_eval_log
 from podium.evals.page.rendering import UNKNOWN, amount, render, seconds, usd
-from podium.evals.page.report import RunView, trend
+from podium.evals.page.report import RunDetails, trend
 from podium.evals.results import StrategyRow
 from podium.evals.sample import Sample
 
@@ -26,7 +26,7 @@ class FlipView(NamedTuple):
 
     flip: Flip
     samples: Sequence[Sample]
-    runs: Sequence[RunView]
+    runs: Sequence[RunDetails]
 
     @property
     def is_repeated(self) -> bool:
@@ -100,7 +100,7 @@ def _view(flip: Flip, sides: Sides, strategy: str) -> FlipView:
         for side, is_right in zip(sides, (not flip.is_gain, flip.is_gain), strict=True)
     ]
     runs = [side.run(strategy, sample) for side, sample in zip(sides, samples, strict=True)]
-    return FlipView(flip, samples, [RunView(run) for run in runs])
+    return FlipView(flip, samples, [RunDetails(run) for run in runs])
 
 
 def _typical_sample(row: StrategyRow, task: str, is_right: bool) -> Sample:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from podium._util.plots import css_classes, css_variables
 from podium._version import __version__
 from podium.core.run import timestamp
-from podium.evals.statistics import Estimate
+from podium.evals.statistics import IntervalEstimate
 
 UNKNOWN: Final = "–"
 MINUS: Final = "−"
@@ -65,7 +65,7 @@ def points(share: float) -> str:
     return f"{sign}{abs(number):.1f}"
 
 
-def span(share: Estimate) -> str:
+def span(share: IntervalEstimate) -> str:
     """Format the two ends of an interval, in percent."""
     low, high = (f"{end * 100:.1f}".replace("-", MINUS) for end in (share.low, share.high))
     return f"{low} to {high}"

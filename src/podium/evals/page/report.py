@@ -185,7 +185,7 @@ class FailedSample(NamedTuple):
     """A failed sample with its run, and the strategies that solved the task."""
 
     sample: Sample
-    run: RunView
+    run: RunDetails
     difficulty: str | None
     solved_by: Sequence[str]
 
@@ -348,7 +348,7 @@ class EvalView:
                 [
                     FailedSample(
                         sample,
-                        RunView(self.log.run(row.strategy, sample)),
+                        RunDetails(self.log.run(row.strategy, sample)),
                         difficulty(sample),
                         solved.get(sample.task, ()),
                     )
@@ -388,7 +388,7 @@ class EvalView:
         return shlex.join(_command(self.log, self.profiles))
 
 
-class RunView:
+class RunDetails:
     """A run as the page shows it, with the role of each step."""
 
     def __init__(self, run: Run, depth: int = 0) -> None:
@@ -408,9 +408,9 @@ class RunView:
             ]
             yield round_, named, waiting
 
-    def nested(self, runs: Sequence[Run]) -> RunView | None:
+    def nested(self, runs: Sequence[Run]) -> RunDetails | None:
         """Return the last nested run of a step, down to `MAX_DEPTH`."""
-        return RunView(runs[-1], self._depth + 1) if runs and self._depth < MAX_DEPTH else None
+        return RunDetails(runs[-1], self._depth + 1) if runs and self._depth < MAX_DEPTH else None
 
     @staticmethod
     def access(access: Access) -> str:

@@ -39,7 +39,7 @@ DRAWN: Final = "drawn"
 """Stands for a worker drawn at random for each task."""
 
 Form = Literal["system", "message"]
-"""Where the instruction is: in a system message, or in one message with the question. Small models
+"""The place of the instruction: a system message, or one message with the question. Small models
 may understand only one of them, so both are tried."""
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)

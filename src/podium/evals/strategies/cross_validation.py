@@ -26,7 +26,7 @@ from podium.evals.evaluation import (
 from podium.evals.results import StrategyRow
 from podium.evals.sample import Case, Sample
 from podium.evals.setup import EvalSetup
-from podium.evals.statistics import Estimate, PairedDifference
+from podium.evals.statistics import IntervalEstimate, PairedDifference
 from podium.evals.strategies.fit import (
     SingleWorkerResults,
     check_learnable,
@@ -222,7 +222,7 @@ def _error_note(row: StrategyRow) -> str:
     return f"{row.strategy}: {row.errors} samples have errors, first: {first}"
 
 
-def _interval(share: Estimate) -> str:
+def _interval(share: IntervalEstimate) -> str:
     return f"{100 * share.low:.1f} to {100 * share.high:.1f}"
 
 

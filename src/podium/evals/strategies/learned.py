@@ -28,7 +28,7 @@ from podium.evals.strategies.conducting import conductor_strategy, execute_plan
 from podium.tasks.sources import import_optional
 
 if TYPE_CHECKING:  # needs numpy
-    from podium.evals.strategies.routers import Planner, Router
+    from podium.evals.strategies.routers import Planner, RouterModel
 
 LEARNED: Final = (
     *("constant", "neighbours", "router"),
@@ -52,7 +52,7 @@ class LearnedStrategy:
 
     name: str
     suite: str
-    model: Router | Planner
+    model: RouterModel | Planner
     questions: frozenset[str] = frozenset()
 
     @property

@@ -134,7 +134,7 @@ class WorkerOutcomes:
         return int(np.argmax(self.shares.mean(axis=0)))
 
 
-class Router(Protocol):
+class RouterModel(Protocol):
     """Scores workers for questions."""
 
     @property
@@ -169,14 +169,14 @@ class Planner(Protocol):
         ...
 
 
-def choose_worker(router: Router, question: str, present: Collection[str]) -> str:
+def choose_worker(router: RouterModel, question: str, present: Collection[str]) -> str:
     """Return the worker with the highest score among those present."""
     (row,) = router.scores([question])
     known = known_indices(router, present)
     return router.workers[max(known, key=lambda index: float(row[index]))]
 
 
-def known_indices(router: Router, present: Collection[str]) -> list[int]:
+def known_indices(router: RouterModel, present: Collection[str]) -> list[int]:
     """Return the indices of the router's workers that are present."""
     known = [index for index, worker in enumerate(router.workers) if worker in present]
     if not known:
@@ -362,11 +362,11 @@ class ConstantRouter:
 class RouterClass(Protocol):
     """A class of routers."""
 
-    def fit(self, outcomes: WorkerOutcomes, encoder: EncoderFactory, seed: int) -> Router:
+    def fit(self, outcomes: WorkerOutcomes, encoder: EncoderFactory, seed: int) -> RouterModel:
         """Fit a router to outcomes."""
         ...
 
-    def read(self, workers: tuple[str, ...], document: Mapping[str, Any]) -> Router:
+    def read(self, workers: tuple[str, ...], document: Mapping[str, Any]) -> RouterModel:
         """Read a router from JSON."""
         ...
 

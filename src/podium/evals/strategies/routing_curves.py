@@ -1,4 +1,4 @@
-"""What routers reach at every cost, on folds that they did not learn from.
+"""The accuracy of routers at every cost, on folds that they did not learn from.
 
     found = compute_curves(outcomes, {"router": [score_fold(router, outcomes, fold), …]})
     found.document()
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.routing.arrays import Array
-from podium.evals.statistics import Z_95, Estimate, round_figure
-from podium.evals.strategies.routers import HeadRouter, Router, WorkerOutcomes, mean_costs
+from podium.evals.statistics import Z_95, IntervalEstimate, round_figure
+from podium.evals.strategies.routers import HeadRouter, RouterModel, WorkerOutcomes, mean_costs
 from podium.evals.text_table import markdown
 
 RESAMPLES: Final = 1_000
@@ -37,11 +37,11 @@ class GapRecovery:
     weaker: Array
     stronger: Array
 
-    def share(self) -> Estimate:
+    def share(self) -> IntervalEstimate:
         """Return the APGR with its interval over questions."""
         return _interval(self._areas())
 
-    def lead(self, other: GapRecovery) -> Estimate:
+    def lead(self, other: GapRecovery) -> IntervalEstimate:
         """Return how much more it recovers than another router on the same questions."""
         return _interval(self._areas() - other._areas())
 
@@ -66,10 +66,10 @@ class GapRecovery:
         return np.array(found)
 
 
-def _interval(areas: Array) -> Estimate:
+def _interval(areas: Array) -> IntervalEstimate:
     value, *drawn = areas
     low, high = np.quantile(drawn, (0.025, 0.975))
-    return Estimate(float(value), float(low), float(high))
+    return IntervalEstimate(float(value), float(low), float(high))
 
 
 def ranks(preferences: Array, folds: Sequence[Sequence[int]]) -> Array:
@@ -82,7 +82,7 @@ def ranks(preferences: Array, folds: Sequence[Sequence[int]]) -> Array:
 
 
 BIASES: Final = tuple(mark / 10 for mark in range(11))
-"""Where the quality bias is looked at."""
+"""The values of the quality bias in a curve."""
 
 OURS: Final = "router"
 RECOVERED: Final = ("strategy", "APGR", "95 % interval", f"{OURS} against it")
@@ -101,7 +101,7 @@ class FoldScores:
     chosen_by_bias: NDArray[np.int64] | None = None
 
 
-def score_fold(router: Router, outcomes: WorkerOutcomes, indices: Sequence[int]) -> FoldScores:
+def score_fold(router: RouterModel, outcomes: WorkerOutcomes, indices: Sequence[int]) -> FoldScores:
     """Score these questions with the router."""
     scores = router.scores([outcomes.questions[index] for index in indices])
     chosen_by_bias = None
@@ -128,7 +128,7 @@ class BiasPoint:
     cost: float
     reward: float
     line: float
-    above: Estimate
+    above: IntervalEstimate
 
     def document(self) -> dict[str, Any]:
         """Return the point as JSON."""
@@ -145,8 +145,8 @@ class BiasPoint:
 class RoutingCurves:
     """The APGR by strategy if there are two workers, and the points of the quality bias."""
 
-    recovered: Mapping[str, Estimate]
-    leads: Mapping[str, Estimate]
+    recovered: Mapping[str, IntervalEstimate]
+    leads: Mapping[str, IntervalEstimate]
     quality_bias: tuple[BiasPoint, ...]
 
     def document(self) -> dict[str, Any]:
@@ -240,11 +240,11 @@ def _position(
     return BiasPoint(quality_bias, cost, float(rewards.mean()), float(line.mean()), above)
 
 
-def _mean(numbers: Array) -> Estimate:
+def _mean(numbers: Array) -> IntervalEstimate:
     """Return a mean over questions with its normal interval."""
     value = float(numbers.mean())
     reach = Z_95 * float(numbers.std()) / len(numbers) ** 0.5
-    return Estimate(value, value - reach, value + reach)
+    return IntervalEstimate(value, value - reach, value + reach)
 
 
 def _cells(point: BiasPoint) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from podium.conductors.routing.encoders import HashedEncoder
 from podium.evals.strategies.routers import (
     ROUTERS,
     NeighbourRouter,
-    Router,
+    RouterModel,
     WorkerOutcomes,
     choose_worker,
     router_class,
@@ -46,7 +46,7 @@ def split_outcomes(times: int = 5) -> WorkerOutcomes:
     return WorkerOutcomes(tuple(questions), WORKERS, np.array(shares, dtype=np.float32))
 
 
-def fit(name: str, outcomes: WorkerOutcomes) -> Router:
+def fit(name: str, outcomes: WorkerOutcomes) -> RouterModel:
     return router_class(name).fit(outcomes, HashedEncoder.fit, 0)
 
 
