@@ -18,8 +18,8 @@ def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_fini
     command = ("eval", "run", tasks, "--pool", pool, "--json", "--output", output)
     ended = podium(*command, "--strategy", "single:ann")
     assert ended.code == 0
-    (problem,) = ended.json["problems"]
-    assert (problem["strategy"], problem["at_fault"], problem["count"]) == ("single:ann", "ann", 3)
+    (problem,) = ended.json["errors"]
+    assert (problem["strategy"], problem["error_source"], problem["count"]) == ("single:ann", "ann", 3)
     assert ended.json["rows"][0]["errors"] == 3
     assert "single:ann: ann failed in 3 samples, first with: worker" in ended.err
     vendor.status = 200
@@ -29,7 +29,7 @@ def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_fini
     assert len(vendor.asked) == asked
     again = podium(*command, "--strategy", "single:ann", "--retry-faults")
     assert again.json["rows"][0]["accuracy"] == 1.0
-    assert again.json["problems"] == []
+    assert again.json["errors"] == []
 
 
 def test_a_cap_on_money_needs_everybodys_price(podium: Podium, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_lines_that_are_no_tasks_are_named_and_counted_and_the_rest_is_measured(
     ended = podium("eval", "run", tasks, "--pool", make_pool(head=RULES), "--json")
     assert ended.code == 0
     assert ended.json["rows"][0]["n"] == 1
-    assert [line["where"].rpartition(", ")[2] for line in ended.json["left_out"]] == [
+    assert [line["where"].rpartition(", ")[2] for line in ended.json["skipped"]] == [
         "line 2",
         "line 3",
     ]

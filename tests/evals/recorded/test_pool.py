@@ -65,7 +65,7 @@ async def test_anything_but_a_recorded_question_is_refused(tmp_path: Path) -> No
     pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
     question = pool.tasks[0].question
     for messages in ((user("What else?"),), (system("Be brief."), user(question))):
-        with pytest.raises(RequestRefused, match="none of the questions"):
+        with pytest.raises(RequestRefused, match="this question has no record"):
             await pool.workers[0].reply(Request(messages))
 
 
