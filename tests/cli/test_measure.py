@@ -19,7 +19,11 @@ def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_fini
     ended = podium(*command, "--strategy", "single:ann")
     assert ended.code == 0
     (problem,) = ended.json["errors"]
-    assert (problem["strategy"], problem["error_source"], problem["count"]) == ("single:ann", "ann", 3)
+    assert (problem["strategy"], problem["error_source"], problem["count"]) == (
+        "single:ann",
+        "ann",
+        3,
+    )
     assert ended.json["rows"][0]["errors"] == 3
     assert "single:ann: ann failed in 3 samples, first with: worker" in ended.err
     vendor.status = 200

@@ -206,8 +206,8 @@ def test_a_program_without_a_fence_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "answer", "parameters", "said"),
     [
-        ("exat", "a", {}, "no grader 'exat'; did you mean `exact`"),
-        ("opinion", "a", {}, "no grader 'opinion'; there are exact, letter"),
+        ("exat", "a", {}, "unknown grader 'exat'; did you mean `exact`"),
+        ("opinion", "a", {}, "unknown grader 'opinion'; there are exact, letter"),
         ("numeric", "a", {}, "did you mean `number`"),
         ("percent", "many", {}, "needs a percentage"),
         ("exact", " ", {}, "answer is missing"),
