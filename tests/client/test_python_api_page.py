@@ -20,6 +20,8 @@ def test_the_examples_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_public_name_exists_and_none_is_hidden() -> None:
+    exported = set(podium.__all__) - {"__version__"}
+    assert all(getattr(podium, name) is not None for name in exported)
     public = {name for name in vars(podium) if not name.startswith("_")}
     modules = {name for name in public if type(vars(podium)[name]).__name__ == "module"}
-    assert public - modules == set(podium.__all__) - {"__version__"}
+    assert public - modules - {"Any", "TYPE_CHECKING"} == exported

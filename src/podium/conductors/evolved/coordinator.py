@@ -206,7 +206,7 @@ class EvolvedConductor(Conductor):
         described = self._coordinator.described
         worker = described.workers[chosen(logits.workers, workers, self._generator)]
         role, why = self._role(logits.roles, context, turns)
-        preferences = _told(described.workers, shares(logits.workers, workers))
+        preferences = _format_shares(described.workers, shares(logits.workers, workers))
         is_first = not any(turn.is_done for turn in turns)
         step = Step(worker, subtask(role, context, is_first=is_first), () if is_first else "all")
         return Plan(
@@ -245,8 +245,8 @@ class EvolvedConductor(Conductor):
         if wanted in roles and allowed[roles.index(wanted)]:
             return wanted, "the thinker suggested it"
         role = roles[chosen(logits, allowed, self._generator)]
-        return role, _told(roles, shares(logits, allowed))
+        return role, _format_shares(roles, shares(logits, allowed))
 
 
-def _told(names: Sequence[str], parts: NDArray[np.float64]) -> str:
+def _format_shares(names: Sequence[str], parts: NDArray[np.float64]) -> str:
     return ", ".join(f"{name} {part:.0%}" for name, part in zip(names, parts, strict=True))
