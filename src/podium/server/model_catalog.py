@@ -121,14 +121,14 @@ def tier_fingerprint(
     workers are called and which MCP servers they have."""
     router = assembly.router()
     conductor = assembly.conductor_for(tier)
-    planner: Worker | None = getattr(conductor, "worker", None)
+    planner = conductor.worker
     plans = tier != "mini" or router is not None
     workflow = getattr(assembly.conductor, "workflow", None) if plans else None
     parts: list[Any] = [
         tier,
         asdict(assembly.pool),
         conductor.name,
-        str(getattr(conductor, "prompt_hash", "")),
+        conductor.prompt_hash,
         asdict(planner.profile) if planner is not None else None,
         asdict(workflow) if workflow is not None else None,
         prompt_hash(),
