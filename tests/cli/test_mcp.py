@@ -297,7 +297,7 @@ async def test_who_is_excluded_where_the_call_comes_from_sees_nothing_of_it_here
         ({"question": ""}, "at question:"),
         ({"question": "q", "tier": "best"}, "at tier:"),
         ({"question": "q", "max_steps": 0}, "at max_steps:"),
-        ({"question": "q", "model": "x"}, "'model' was unexpected"),
+        ({"question": "q", "model": "x"}, "('model' is one)"),
         ({"question": "  "}, "the question is empty; ask something"),
     ],
 )

@@ -175,7 +175,7 @@ def test_no_worker_of_the_scripted_pool_looks_like_a_model_and_one_calls_tools()
 @pytest.mark.parametrize("options", [{}, {"reply": 3}, {"reply": []}, {"reply": ["a", 1]}])
 def test_a_scripted_worker_without_a_script_is_refused(options: dict[str, object]) -> None:
     profile = WorkerProfile(name="a", provider="scripted")
-    with pytest.raises(ConfigError, match="worker 'a' is scripted and needs what it says"):
+    with pytest.raises(ConfigError, match="worker 'a' is scripted and needs a script"):
         connect(profile, Endpoint(options=options), Http())
 
 

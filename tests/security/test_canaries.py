@@ -183,7 +183,7 @@ async def test_what_upstreams_send_back_is_told_to_nobody(
     async with served_by(repeating) as vendor:
         (tmp_path / "podium.toml").write_text(pool(vendor), "utf-8")
         settings = load(tmp_path / "podium.toml")
-        settings = replace(settings, server=replace(settings.server, keys=True))
+        settings = replace(settings, server=settings.server.model_copy(update={"keys": True}))
 
         async def find() -> Any:
             return settings

@@ -30,7 +30,7 @@ def test_a_limit_is_what_the_page_says(what: str, most: str, where: str, test: s
         module, _, path = where.strip("`").partition(":")
         value = import_module(module)
         for name in path.split("."):
-            defaults = getattr(value, "__dataclass_fields__", {})
+            defaults = getattr(value, "model_fields", getattr(value, "__dataclass_fields__", {}))
             value = defaults[name].default if name in defaults else getattr(value, name)
         assert most.split()[0].rstrip(",") == f"{value:g}" or most.split()[0] == str(value), what
     if not test.startswith("`tests/"):

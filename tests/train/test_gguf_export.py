@@ -199,9 +199,9 @@ def test_a_whole_model_is_no_adapter(base: Path, tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("{", "cannot be read: .*; save the adapter again"),
-        ("[]", "is of the type None"),
+        ("[]", "has peft_type None"),
         ('{"peft_type": "LORA", "r": 4}', "has r = 4 and lora_alpha = None"),
-        ('{"peft_type": "IA3", "r": 4, "lora_alpha": 8}', "is of the type IA3"),
+        ('{"peft_type": "IA3", "r": 4, "lora_alpha": 8}', "has peft_type IA3"),
     ],
 )
 def test_a_config_that_is_not_loras_is_refused(
@@ -271,7 +271,7 @@ def test_a_base_that_is_not_here_not_gguf_or_of_another_family_is_refused(
     copied: Path, tmp_path: Path
 ) -> None:
     refused(copied, tmp_path / "none.gguf", "the base model is not at .*none.gguf")
-    refused(copied, "smollm3", "no local model is named 'smollm3'")
+    refused(copied, "smollm3", "local model not found: 'smollm3'")
     words = tmp_path / "words.gguf"
     words.write_text("these are words, and no model")
     refused(copied, words, "is no GGUF file")

@@ -432,7 +432,7 @@ async def test_a_reply_says_why_it_ended(
         (
             {"message": "much", "code": "context_length_exceeded"},
             PromptTooLong,
-            ", for the prompt is too long: context_length_exceeded",
+            ", the prompt is too long: context_length_exceeded",
         ),
         ({"message": "oops", "type": "server_error"}, Unavailable, ": server_error: oops"),
         ("it broke", Unavailable, ": it broke"),

@@ -193,7 +193,7 @@ async def test_it_remembers_no_more_requests_than_it_says(monkeypatch: pytest.Mo
 def test_shares_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"faults.reset is -0.1; expected a number from 0 to 1"):
         Faults(reset=-0.1)
-    with pytest.raises(ConfigError, match="come to more than 1"):
+    with pytest.raises(ConfigError, match="add up to more than 1"):
         Faults(reset=0.6, endless=0.6)
     with pytest.raises(ConfigError, match="latency_seconds"):
         Faults(latency_seconds=float("inf"))

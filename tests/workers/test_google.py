@@ -393,7 +393,7 @@ async def test_a_call_that_the_model_botched_is_a_bad_reply(
     vendor: Vendor, ada: Worker, reason: str
 ) -> None:
     vendor.says(chunk(finish=reason))
-    with pytest.raises(BadReply, match=f"botched its reply: {reason}"):
+    with pytest.raises(BadReply, match=f"wrote invalid output: {reason}"):
         await ada.reply(ASKED)
 
 

@@ -196,7 +196,7 @@ async def test_an_adapter_that_podium_ships_is_asked_for_by_its_name(
 def test_an_adapter_that_podium_does_not_ship_is_refused_when_connecting(
     hire: Hire, weights: str, ship: Ship
 ) -> None:
-    with pytest.raises(ConfigError, match="ships no adapter named 'embedded/etude-lists'"):
+    with pytest.raises(ConfigError, match="shipped adapter not found: 'embedded/etude-lists'"):
         hire(weights, adapter="embedded/etude-lists")
 
 
@@ -284,7 +284,7 @@ async def test_weights_that_are_not_here_are_fetched_with_the_first_call(
         assert (await worker.reply(QUESTION)).text == "Tokyo."
     assert pulled == [model]
     (line,) = caplog.messages
-    assert line.startswith(f"fetching the weights of {model}, once")
+    assert line.startswith(f"downloading the weights of {model}, once")
 
 
 async def test_an_adapter_that_is_not_here_is_named(
@@ -296,7 +296,7 @@ async def test_an_adapter_that_is_not_here_is_named(
 
 
 def test_an_unknown_model_is_refused_when_connecting(hire: Hire) -> None:
-    with pytest.raises(ConfigError, match="no local model is named 'gpt-5'"):
+    with pytest.raises(ConfigError, match="local model not found: 'gpt-5'"):
         hire("gpt-5")
 
 

@@ -30,6 +30,6 @@ async def test_thinking_that_no_provider_gave_is_refused_before_anything_is_sent
     thought = Thinking("hm", opaque, "some-model")
     turns = (user("a"), Message("assistant", (thought, Text("b"))), user("c"))
     worker = hire(provider, api=api) if api else hire(provider)
-    with pytest.raises(RequestRefused, match="hand it back unchanged"):
+    with pytest.raises(RequestRefused, match="send it back unchanged"):
         await worker.reply(Request(turns))
     assert not vendor.received

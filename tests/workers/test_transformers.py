@@ -258,7 +258,7 @@ async def test_a_reply_stays_within_what_the_model_reads(hire: Hire, asked: list
     await worker.reply(long)
     ((prompt, sampling, _),) = asked[-1]
     assert len(prompt) + sampling.max_tokens == CONTEXT
-    with pytest.raises(RequestRefused, match=f"has .* tokens and the model reads {CONTEXT}"):
+    with pytest.raises(RequestRefused, match=f"has .* tokens, the model's context {CONTEXT}"):
         await worker.reply(replace(QUESTION, messages=(user("1" * CONTEXT),)))
 
 

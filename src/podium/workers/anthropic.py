@@ -350,8 +350,8 @@ class AnthropicWorker(HostedWorker):
             body |= sampling
         elif set(sampling.values()) - {1}:
             raise RequestRefused(
-                f"worker {self.profile.name!r} takes no {' and no '.join(sampling)} while it "
-                f"thinks; leave that out, or the effort"
+                f"worker {self.profile.name!r} does not accept {' or '.join(sampling)} while it "
+                f"thinks; leave it out, or the effort"
             )
         body |= _tools(request)
         if request.schema is not None:

@@ -62,7 +62,7 @@ class ReplyCache:
     def __init__(self, path: Path | None, max_bytes: int) -> None:
         if max_bytes < LEAST_BYTES:
             raise ConfigError(
-                f"a cache of {max_bytes:,} bytes holds nothing; give it {LEAST_BYTES:,} or more"
+                f"a cache of {max_bytes:,} bytes is too small; use {LEAST_BYTES:,} or more"
             )
         self.path = path
         self._longest = max_bytes // 4

@@ -124,13 +124,13 @@ def _error(
     """Classify; the remedy comes before the vendor's words, which are cut."""
     detail = f": {detail}" if detail else ""
     if status in (401, 403):
-        return AuthenticationFailed(f"{line}, so check its key and what that may use{detail}")
+        return AuthenticationFailed(f"{line}, check its key and the key's permissions{detail}")
     if status == 429:
         return RateLimited(f"{line}{detail}", retry_after=retry_after, billed=billed)
     if status in (408, 409, 425) or status >= 500:
         return Unavailable(f"{line}{detail}", retry_after=retry_after, billed=billed)
     if any(_TOO_LONG.search(str(each)) for each in (detail, *names)):
-        return PromptTooLong(f"{line}, for the prompt is too long{detail}", billed=billed)
+        return PromptTooLong(f"{line}, the prompt is too long{detail}", billed=billed)
     return RequestRefused(f"{line}{detail}", billed=billed)
 
 

@@ -78,7 +78,7 @@ class Faults:
                     f"faults.{field.name} is {value}; expected a number from 0 to {most:g}"
                 )
         if sum(share for _, share in self.shares) > 1 + 1e-9:
-            raise ConfigError("the shares of faults come to more than 1; lower some of them")
+            raise ConfigError("the shares of faults add up to more than 1; lower some of them")
 
     @classmethod
     def evenly(
@@ -214,11 +214,11 @@ class FaultyWorker:
                 return error_from_status(name, draw.chance.choice(_SERVER_ERRORS), {}, body)
             case "reset":
                 return Unavailable(
-                    f"{name} broke the connection off: reset by peer (injected)", billed=True
+                    f"{name} lost the connection: reset by peer (injected)", billed=True
                 )
             case "malformed_json":
                 return BadReply(
-                    f"{name} sent what cannot be understood: expected JSON, got "
+                    f"{name} sent an invalid reply: expected JSON, got "
                     f"str '{{\"choices\": [{{' (injected)"
                 )
         return None

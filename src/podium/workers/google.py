@@ -134,7 +134,7 @@ class GeminiReplyParser:
         reason = fields.get_text(candidate, "finishReason")
         if reason in _BOTCHED:
             said = fields.get_text(candidate, "finishMessage") or reason
-            raise BadReply(f"{self._label} botched its reply: {said}")
+            raise BadReply(f"{self._label} wrote invalid output: {said}")
         if reason:
             self._finish = _FINISH.get(reason, "stop")
 

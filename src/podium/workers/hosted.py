@@ -65,8 +65,8 @@ class HostedWorker(ABC):
             )
         if not endpoint.api_key.isascii() or not endpoint.api_key.isprintable():
             raise ConfigError(
-                f"the key of worker {profile.name!r} has a line break or a character that no key "
-                f"has; copy it again"
+                f"the key of worker {profile.name!r} contains a line break or an invalid "
+                f"character; copy it again"
             )
         for name, values in self.settings.items():
             if endpoint.options.get(name, values[0]) not in values:

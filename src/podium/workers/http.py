@@ -266,11 +266,11 @@ def _fault(error: Exception, worker: str) -> WorkerError:
                 f"{worker} cannot be reached; check its base_url and the network: {error}"
             )
         case aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError() | OSError():
-            return Unavailable(f"{worker} broke the connection off: {error}", billed=True)
+            return Unavailable(f"{worker} lost the connection: {error}", billed=True)
         case UnicodeDecodeError():
             return BadReply(f"{worker} sent bytes that are not UTF-8")
         case MalformedReply():
-            return BadReply(f"{worker} sent what cannot be understood: {error}")
+            return BadReply(f"{worker} sent an invalid reply: {error}")
         case ValueError():
             return RequestRefused(
                 f"{worker} cannot be called: its base_url, one of its headers or the proxy of "

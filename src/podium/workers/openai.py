@@ -69,8 +69,8 @@ class ResponsesWorker(HostedWorker):
         translation.refuse_seed(request, self.profile)
         if request.stop:
             raise RequestRefused(
-                f"worker {self.profile.name!r} has no stop sequences on this wire; leave them "
-                f'out, or set api = "chat"'
+                f"worker {self.profile.name!r} does not support stop sequences on this API; leave "
+                f'them out, or set api = "chat"'
             )
         body: dict[str, Any] = {
             "model": self.profile.model,

@@ -171,7 +171,7 @@ def scripted_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> S
             return ScriptedWorker(profile, ToolScript(line, tool_reply, arguments))
         case _:
             raise ConfigError(
-                f"worker {profile.name!r} is scripted and needs what it says: "
+                f"worker {profile.name!r} is scripted and needs a script: "
                 f'options = {{ reply = "…" }}, or a list of replies; to call tools as well, '
                 f'reply = "…" and tool_reply = "…{{result}}…", with tool_arguments = {{ … }}'
             )

@@ -130,7 +130,7 @@ class TransformersWorker(Worker):
         if loaded.context is not None:
             if taken >= loaded.context:
                 raise PromptTooLong(
-                    f"{self.profile.name}: the request has {taken} tokens and the model reads "
+                    f"{self.profile.name}: the prompt has {taken} tokens, the model's context "
                     f"{loaded.context}; shorten it, or ask another worker"
                 )
             most = min(most, loaded.context - taken)

@@ -128,7 +128,7 @@ def load_opaque(thinking: Thinking, form: type[Form], profile: WorkerProfile) ->
 def thinking_changed_error(profile: WorkerProfile) -> RequestRefused:
     """Return the error for opaque state that the provider cannot have sent."""
     return RequestRefused(
-        f"worker {profile.name!r} was handed back thinking that is not as it gave it; hand it back "
+        f"worker {profile.name!r} received thinking that it did not produce; send it back "
         f"unchanged, or leave it out"
     )
 

@@ -68,7 +68,7 @@ async def test_an_adapter_is_found_by_its_name_and_checked(ship: Ship) -> None:
 )
 def test_a_name_that_is_not_shipped_says_which_are(ship: Ship, name: str, hint: str) -> None:
     ship("etude-lists")
-    expected = f"ships no adapter named '{name}'; {hint} one of your own is named file:/path"
+    expected = f"shipped adapter not found: '{name}'; {hint} one of your own is named file:/path"
     with pytest.raises(ConfigError, match=re.escape(expected)):
         weights.find(name)
 

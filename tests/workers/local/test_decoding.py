@@ -271,5 +271,5 @@ def test_adapters_are_chosen_only_where_there_are_some() -> None:
     with pytest.raises(ValueError, match="can choose them"):
         decoder().complete(PROMPTS[:1], [Sampling(1)], choices=[0])
     stack = AdapterStack.fresh(tiny(), ("one",), LoraShape(4))
-    with pytest.raises(ValueError, match="2 is no adapter's number; there are 1"):
+    with pytest.raises(ValueError, match="2 is not an adapter index; there are 1"):
         decoder(adapters=stack).complete(PROMPTS[:1], [Sampling(1)], choices=[2])

@@ -205,7 +205,7 @@ def test_a_name_that_podium_keeps_weights_under_is_that_file(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("smollm3-instruct", "no local model is named 'smollm3-instruct'; did you mean"),
+        ("smollm3-instruct", "local model not found: 'smollm3-instruct'; did you mean"),
         ("/no/such/model", "is not at /no/such/model; check the path of the model"),
         ("./no/such.gguf", "is not at .*no/such.gguf; check the path"),
         ("hf:nobody", "hf:nobody does not name a file on the hub"),

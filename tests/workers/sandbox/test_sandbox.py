@@ -243,7 +243,7 @@ def test_where_nothing_can_be_limited_programs_are_not_run(monkeypatch: pytest.M
 
 
 async def test_a_wall_that_cannot_be_built_is_nobodys_wrong_answer() -> None:
-    with pytest.raises(ConfigError, match="could not be closed around a program"):
+    with pytest.raises(ConfigError, match="could not isolate a program"):
         await outcome("pass", limits=ProgramLimits(cpu_seconds=2**70))
 
 

@@ -129,7 +129,7 @@ assert {first: 1}[first] == 1
 async def test_functions_of_the_check_cannot_be_handed_over() -> None:
     program = "def apply(function): return function(2)"
     wrong = await problem(program, "def twice(n): return 2 * n\nassert apply(twice) == 4")
-    assert "cannot be handed to the program" in str(wrong)
+    assert "cannot be passed to the program" in str(wrong)
     assert await problem(program, "assert apply(str) == '2'") is None
 
 

@@ -109,7 +109,9 @@ class Decoder:
                 raise ValueError("only a decoder with adapters can choose them")
             count = len(self.adapters.names)
             if not all(0 <= choice <= count for choice in choices):
-                raise ValueError(f"{max(choices)} is no adapter's number; there are {count}")
+                raise ValueError(
+                    f"{max(choices)} is not an adapter index; there are {count} adapters"
+                )
         if not all(prompts):
             raise ValueError("a prompt has no tokens; there is nothing to complete")
         if not prompts:

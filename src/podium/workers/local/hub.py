@@ -58,15 +58,15 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
         length = _length(part)
         _drop(part)
         raise StoreError(
-            f"{source.name} came with {length:,} bytes and the hub names {description.bytes:,}; "
-            f"the file was dropped, pull it again"
+            f"{source.name} has {length:,} bytes, expected {description.bytes:,}; "
+            f"the file was deleted, pull it again"
         )
     checksum = await asyncio.to_thread(sha256_file, part)
     if description.sha256 and checksum != description.sha256:
         _drop(part)
         raise StoreError(
-            f"{source.name} came damaged: its sha256 is {checksum} and the hub names "
-            f"{description.sha256}; the file was dropped, pull it again"
+            f"{source.name} is damaged: its sha256 is {checksum}, expected "
+            f"{description.sha256}; the file was deleted, pull it again"
         )
     move_into_place(part, target)
     return checksum
@@ -155,7 +155,7 @@ async def _download(
 def _check(response: aiohttp.ClientResponse, source: HubFile) -> None:
     if response.status in (401, 403):
         raise ConfigError(
-            f"the hub does not hand out {source.name}: it is private, asks you to accept "
+            f"the hub denies access to {source.name}: it is private, asks you to accept "
             f"its licence, or does not exist; set HF_TOKEN to a token that may read it"
         )
     if response.status == 404:

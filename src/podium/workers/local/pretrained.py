@@ -198,7 +198,7 @@ def _place(device: str) -> torch.device:
         raise ConfigError(f"device is {device!r}; use cpu, cuda, or cuda:0 and so on") from error
     if place.type == "cuda" and not has_card:
         raise ConfigError(
-            f"device is {device!r}, and torch finds no graphics card here; leave it out, or "
+            f"device is {device!r}, and torch finds no GPU; leave it out, or "
             f"install a build of torch for the card"
         )
     return place

@@ -61,7 +61,7 @@ def read_config(directory: Path) -> AdapterConfig:
         raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
     if not isinstance(raw, dict) or raw.get("peft_type") != "LORA":
         kind = raw.get("peft_type") if isinstance(raw, dict) else None
-        raise ConfigError(f"{path} is of the type {kind}; only LORA can be used here, train such")
+        raise ConfigError(f"{path} has peft_type {kind}; only LORA is supported")
     rank, alpha, base = (raw.get(key) for key in ("r", "lora_alpha", "base_model_name_or_path"))
     if not isinstance(rank, int) or not isinstance(alpha, int | float):
         raise ConfigError(
@@ -124,7 +124,7 @@ def shipped_adapter(name: str) -> ShippedAdapter:
     there_are = f"there is {', '.join(known)}" if known else "none is shipped"
     hint = f"did you mean {close[0]}?" if close else f"{there_are};"
     raise ConfigError(
-        f"Podium ships no adapter named {name!r}; {hint} one of your own is named "
+        f"shipped adapter not found: {name!r}; {hint} one of your own is named "
         f"file:/path/to/adapter.gguf"
     )
 
@@ -262,6 +262,6 @@ def _packaged_model(name: str) -> PackagedModel:
     close = get_close_matches(name, models, 1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(models)}."
     raise ConfigError(
-        f"no local model is named {name!r}; {hint} A file on the hub is named "
+        f"local model not found: {name!r}; {hint} A file on the hub is named "
         f"hf:owner/repository/file.gguf, and one on this machine file:/path/to/file.gguf"
     )

@@ -105,7 +105,7 @@ async def locate(name: str, *, offline: bool = False, progress: Progress = no_pr
                 f"{model.remedy}"
             )
         size = f" ({model.bytes / 1e6:.0f} MB)" if model.bytes else ""
-        log.warning("fetching the weights of %s%s, once, to %s", name, size, model.path)
+        log.warning("downloading the weights of %s%s to %s", name, size, model.path)
     return await pull(name, progress)
 
 

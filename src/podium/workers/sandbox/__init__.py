@@ -247,8 +247,8 @@ async def _next_outcome(child: _ChildProcess, limits: ProgramLimits) -> ProgramR
         return ProgramResult("", "the sandbox process died")
     if "fault" in message:
         raise ConfigError(
-            f"the sandbox could not be closed around a program: {message['fault']}; see what "
-            "`python -m podium.tasks.sandbox.doctor` says of this machine"
+            f"the sandbox could not isolate a program: {message['fault']}; run "
+            "`python -m podium.workers.sandbox.doctor`"
         )
     return ProgramResult(message["output"], message["problem"])
 

@@ -259,7 +259,7 @@ class RemoteProgram:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise EOFError("the program ended before the check did")
+            raise EOFError("the program exited before the check finished")
         try:
             answer = json.loads(line)
             value = unpack(answer.get("value"), self._held)
@@ -286,7 +286,7 @@ def _only_its_own(value: Any) -> dict[str, Any]:
     name = getattr(value, "__name__", "")
     if isinstance(name, str) and getattr(builtins, name, None) is value:
         return {"built_in": name}
-    raise TypeError(f"a {type(value).__name__} of the check cannot be handed to the program")
+    raise TypeError(f"a {type(value).__name__} of the check cannot be passed to the program")
 
 
 def _rebuild_error(name: str, message: str) -> Exception:
