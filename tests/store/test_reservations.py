@@ -88,7 +88,9 @@ async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_no
     assert second.others.reserved == Amount(0.9, 1)
 
 
-async def test_tabs_are_not_written_under_a_lease_that_is_about_to_run_out(place: str) -> None:
+async def test_reservations_are_not_written_under_a_lease_that_is_about_to_run_out(
+    place: str,
+) -> None:
     async with two_at(place) as two:
         await two.one.renew_lease()
         await two.leave_of_lease("one", 5.0)
@@ -140,7 +142,9 @@ async def test_a_process_that_comes_back_just_now_is_not_swept(postgres: Postgre
         assert await two.other.settle_expired() == 1
 
 
-async def test_what_a_refused_tab_has_used_beyond_its_grant_is_seen_by_all(place: str) -> None:
+async def test_what_a_refused_reservation_has_used_beyond_its_grant_is_seen_by_all(
+    place: str,
+) -> None:
     async with two_at(place) as two:
         await result(two.one, needing("a", 0.5))
         wide = replace(
@@ -158,7 +162,7 @@ async def test_what_a_refused_tab_has_used_beyond_its_grant_is_seen_by_all(place
     assert row["calls"] == 0, "the call was not let through"
 
 
-async def test_a_refused_tab_that_takes_over_lets_nobody_forget_what_the_run_had_used(
+async def test_a_refused_reservation_that_takes_over_lets_nobody_forget_what_the_run_had_used(
     place: str,
 ) -> None:
     async with two_at(place) as two:

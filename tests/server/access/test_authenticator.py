@@ -369,7 +369,7 @@ async def test_usage_is_written_by_the_day_on_which_it_was_settled(server: Serve
     ]
 
 
-async def test_an_open_door_lets_everyone_in_for_everything() -> None:
+async def test_an_open_server_lets_everyone_in_for_everything() -> None:
     access = AllowAll()
     for token in (None, "", "sk-whatever"):
         principal = await access.authenticate(token)

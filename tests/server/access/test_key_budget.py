@@ -35,13 +35,13 @@ def test_a_claim_is_no_more_than_what_is_left() -> None:
     assert budget.spent_cap() == SpentCap("day", "usd", 1.0, 0.0, is_reserved=True)
 
 
-def test_a_settled_tab_is_replaced_by_what_was_used() -> None:
+def test_a_settled_reservation_is_replaced_by_what_was_used() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     budget.settle(budget.reserve(Amount(0.75, 60)), Amount(0.5, 10))
     assert budget.left() == Allowance(usd=0.5)
 
 
-def test_tabs_of_fractions_leave_no_crumbs() -> None:
+def test_reservations_of_fractions_leave_no_crumbs() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     reservations = [budget.reserve(Amount(share, 1)) for share in (0.1, 0.2, 0.3)]
     for reservation in reservations:

@@ -88,7 +88,7 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str
             await other.begin(replicas.made)
 
 
-async def test_what_is_settled_leaves_no_tab_behind(place: str) -> None:
+async def test_what_is_settled_leaves_no_reservation_behind(place: str) -> None:
     async with replicas_of(place, A_DOLLAR, 2) as replicas:
         for replica in replicas.all:
             principal = await replica.begin(replicas.made)
@@ -222,7 +222,7 @@ async def test_a_key_without_a_cap_never_asks_the_store(
         await replica.settle(principal, usd=0.5)
 
 
-async def test_a_call_within_what_its_tab_was_granted_does_not_ask_again(
+async def test_a_call_within_what_its_reservation_was_granted_does_not_ask_again(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
@@ -235,7 +235,7 @@ async def test_a_call_within_what_its_tab_was_granted_does_not_ask_again(
         assert (await hold_of(principal, 490))[1].max_tokens == 490
 
 
-async def test_a_request_that_is_given_up_while_it_begins_leaves_no_tab(
+async def test_a_request_that_is_given_up_while_it_begins_leaves_no_reservation(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
@@ -262,7 +262,7 @@ async def test_a_request_that_is_given_up_while_it_begins_leaves_no_tab(
         assert await replicas.rows() == []
 
 
-async def test_a_tab_that_is_closed_while_it_is_written_is_closed_after_that(
+async def test_a_reservation_that_is_closed_while_it_is_written_is_closed_after_that(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
@@ -310,7 +310,7 @@ class Unsteady:
         raise StoreError("the store is away")
 
 
-async def test_a_tab_that_is_closed_while_it_cannot_be_written_is_not_written_again(
+async def test_a_reservation_that_is_closed_while_it_cannot_be_written_is_not_written_again(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
@@ -330,7 +330,7 @@ async def test_a_tab_that_is_closed_while_it_cannot_be_written_is_not_written_ag
         assert reservations.asked_for == 1, "nothing is left to be written"
 
 
-async def test_what_changes_while_a_till_recovers_is_written_too(
+async def test_what_changes_while_a_shared_budget_recovers_is_written_too(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
@@ -361,7 +361,7 @@ async def test_what_changes_while_a_till_recovers_is_written_too(
         await replicas.see(0.05)
 
 
-async def test_a_till_that_was_closed_tries_nothing_again(
+async def test_a_shared_budget_that_was_closed_tries_nothing_again(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
@@ -407,7 +407,7 @@ async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
         assert hold.usd == pytest.approx(1.0, abs=0.01)
 
 
-async def test_a_tab_that_was_granted_nothing_takes_nothing(place: str) -> None:
+async def test_a_reservation_that_was_granted_nothing_takes_nothing(place: str) -> None:
     async with replicas_of(place, A_DOLLAR, 1) as replicas:
         (replica,) = replicas.all
         reservations, key = replica.store.keys.quotas.reservations("one", 60.0), replicas.made.key

@@ -1,16 +1,14 @@
 """Quotas of a key: budgets per day, month and in total, reservations, and rate limits.
 
-Each request in flight has a reservation: what it is expected to use, or what its calls have used
-once that is more; each call in flight holds what it may use at most. A request begins while charges
-and reservations leave something of every cap, a call while they leave room for its hold; it waits
-while calls in flight may turn out cheaper than their holds. So a cap holds for all requests
-together, up to the error in estimating the input of a call. A settled request is charged what it
-used; unreported usage is charged at its estimate.
+Each request in flight has a reservation: what it is expected to use, or has used if that is more;
+each call in flight holds what it may use at most. A request begins while charges and reservations
+leave something of every cap, a call while they leave room for its hold. So a cap holds for all
+requests together, up to the error in estimating a call's input.
 
 With several processes on one store, each reservation is a row there (`SharedBudget`). A process
-asks the store when a request begins, and when a call needs more than its reservation was granted;
-concurrent questions share a transaction. When a process dies, its holds expire with its lease and
-what its calls had used is charged. While the store cannot be reached, nothing is granted.
+asks the store when a request begins, and when a call needs more than was granted. When it dies, its
+holds expire with its lease and what its calls had used is charged. Without the store, nothing is
+granted.
 """
 
 from __future__ import annotations
@@ -90,10 +88,8 @@ def _show(unit: str, value: float) -> str:
 
 
 class KeyBudget:
-    """The budgets of one key in this process. It belongs to one event loop.
-
-    `shared` connects it to other processes on the same store, if there are any.
-    """
+    """The budgets of one key in this process, `shared` with others on the same store if there are
+    any. It belongs to one event loop."""
 
     __slots__ = (
         "_calls",
@@ -370,6 +366,7 @@ class Reservation:
 
 
 Asker = TypeVar("Asker", ReservationRow, Reservation)
+Result = TypeVar("Result")
 
 _Answer = asyncio.Future[Amount | None]
 
@@ -539,9 +536,6 @@ class SharedBudget:
 
 def _not_cancelled(asking: list[tuple[Asker, _Answer]]) -> list[tuple[Asker, _Answer]]:
     return [each for each in asking if not each[1].cancelled()]
-
-
-Result = TypeVar("Result")
 
 
 def _resolve(answer: asyncio.Future[Result], result: Result) -> None:
