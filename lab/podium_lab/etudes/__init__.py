@@ -13,8 +13,7 @@ chain, a join or a tree; and everything that is taught from them.
     everyday, sensible questions that are no études, and what a plan for them should be
     oracle_reply       what a perfect specialist would say
 
-No model is asked here, and nothing is trained. What is kept apart between training and testing
-is told in `podium_lab.etudes.splits`.
+`podium_lab.etudes.shapes` says what is kept apart between training and testing.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
         search.tell([reward(candidate) for candidate in candidates])
     search.found
 
-A search is repeatable: the same seed, told the same rewards, asks for the same candidates, on every
-machine. So it is kept as the rewards that it was told, and one that goes on is told them again.
+A search is repeatable: the same seed and the same rewards give the same candidates, on every
+machine. A checkpoint keeps the rewards, and a resumed search takes them again.
 Nothing here knows what parameters are for. Needs the package cmaes
 (`podium.routing.separable`).
 """
@@ -104,7 +104,7 @@ def principal_directions(states: Sequence[NDArray[np.floating[Any]]], count: int
 
 
 class Search(Protocol):
-    """Asks for candidates, and is told what each of them earned."""
+    """Proposes candidates and takes their rewards."""
 
     @property
     def found(self) -> Vector:

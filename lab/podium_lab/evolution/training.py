@@ -229,7 +229,7 @@ class _Evolution:
         return self._blank.with_parameters(self._space.parameters(chosen))
 
     def go_on_from(self, begun: Checkpoint) -> None:
-        """Bring the search to where it was, by telling it all that it was told before."""
+        """Restore the search by giving it all rewards of the checkpoint again."""
         was = Coordinator.load(begun.path / COORDINATOR)
         if changed := _changed(was.described, self._blank.described):
             raise ConfigError(

@@ -1,37 +1,20 @@
-"""Teaching: a conductor by whether its answers were right, and anyone by example.
+"""Training: a conductor by reward, any model by example, a router from logs.
 
-What is earned, and what it shows; no trainer, no torch:
+One step of learning from reward goes one way:
 
-    rewards, score             what an outcome is worth; a plan's text and a task -> its score
-    diagnostics, collapse      what a step of training showed, and whether the policy collapses
+    exercises -> rollouts, policy -> score -> rewards -> grpo (TRL's trainer)
 
-What a training is, said in one file and checked before it begins; no torch:
+    recipe, schema, reference     the TOML file of a training, its checks and its documentation
+    preflight                     what must be there before it begins, and what it will cost
+    worker_set, ablations         the workers, and the paper's ablations as switches
+    sft, examples                 learning by example, several adapters side by side
+    trainer_setup, runtime        arguments of the trainers; processes and checkpoints
+    shared_prompts, cluster       one forward pass for a prompt's plans; scoring on a Ray cluster
+    baselines, diagnostics        what a step is compared with, what it showed, and collapse
+    training_log, curves          what a training writes, and its picture
+    router                        a learned router
+    gguf                          adapters for llama.cpp, and back
+    run_data                      judged runs as training data, and grading runs
 
-    schema, method, recipe     the form of a recipe, and the recipe itself
-    misfits, reference         what its keys mean together, and its documentation
-    preflight, estimate        what must be there, and what it would take
-    data, pools, exercises     the tasks, the pool, and each question with its situation
-    ablations                  the paper's ablations, as switches
-
-The trainings:
-
-    sft, examples, recital     learning by example: adapters side by side, or a whole model
-    grpo, policy, rollouts     learning from reward, on TRL's trainer and our own engine
-    exploration, cluster       plans that are tried beside; plans carried out on other machines
-    trainer_arguments          what both trainers are told of a recipe
-    grpo_arguments             what TRL's is told besides
-    evolve, evolution, space   learning from reward by evolution; the search, and what it may choose
-    candidates, turns          coordinators on trial, and what their runs showed
-    router, router_recipe      a learned router, from logs
-    cast, references           the workers, and what they reach without a conductor
-    shared_prompts, precision  how a model is computed with
-    logbook, callbacks         what is written down as it goes
-    checkpoints, processes     going on after a stop; many processes as one
-
-And afterwards:
-
-    course, curves             how trainings went, as a picture
-    evolved                    which coordinator a training by evolution left
-    export, unpack, gguf_base  an adapter as llama.cpp loads it, and back
-    use, grading               runs that were judged as data, and judging them
+Études and the evolved coordinator are in `podium_lab`.
 """

@@ -3,9 +3,9 @@
     few_shot = false       the prompt shows no worked examples
     access = "binary"      a step reads everything before it or nothing: the prompt teaches that,
                            and a plan that names steps by their indices is malformed
-    fixed_subtasks = true  every worker is told to solve the user's question. Plans keep their
+    fixed_subtasks = true  every worker gets the subtask "Solve the user question". Plans keep their
                            three lists, so that one parser reads them all, but what the conductor
-                           writes as subtasks reaches nobody
+                           writes as subtasks reaches no worker
     one_worker = "name"    this worker stands in every place of the pool: under its own name in
                            the first, as name-2, name-3, … after that, and described alike
 

@@ -1,10 +1,7 @@
-"""What training is held against: how far each worker comes alone, and how far ideal plans come.
+"""Baselines of a training: each worker alone, and ideal plans.
 
-Both are measured once, before training begins, on the questions that progress is measured by (or
-on those that are trained on, where none are held out), with the same workers and graders. They
-are written to `references.json` beside the metrics, where a training that is resumed finds them
-again. Whether it is measured at all is the recipe's `run.baselines`: every worker is asked every
-question, which costs money where workers do. Needs no torch.
+Both are measured once before training, on the held-out questions (or on those that are trained on)
+with the same workers and graders. `references.json` keeps them for a resumed training.
 """
 
 from __future__ import annotations
@@ -71,13 +68,13 @@ class Baselines:
 
     def __str__(self) -> str:
         best = self.workers.get(self.best)
-        told = [f"{self.best} alone {best.overall:.3f}, the best of all workers"] if best else []
-        told += [f"ideal plans {self.ceiling.overall:.3f}"] if self.ceiling else []
-        return f"on {self.tasks} questions: {'; '.join(told) or 'no worker answered'}"
+        parts = [f"{self.best} alone {best.overall:.3f}, the best of all workers"] if best else []
+        parts += [f"ideal plans {self.ceiling.overall:.3f}"] if self.ceiling else []
+        return f"on {self.tasks} questions: {'; '.join(parts) or 'no worker answered'}"
 
 
 def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
-    """The scorer of plans that nobody wrote, which no switch of the recipe's changes."""
+    """Return a scorer without the recipe's switches."""
     return Scorer(workers, max_steps=recipe.prompt.max_steps)
 
 
@@ -118,7 +115,7 @@ def _alone(worker: str, task: Task) -> Workflow:
 
 
 def _ideal(etude: Etude, pool: Pool) -> Workflow:
-    """The ideal plan; what nobody in the pool can do, its first worker gets to do."""
+    """Return the ideal plan; the first worker gets the steps that no worker can do."""
     return etude.ideal(
         {family: family if family in pool.names else pool.names[0] for family in etude.families}
     )
@@ -126,7 +123,7 @@ def _ideal(etude: Etude, pool: Pool) -> Workflow:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where plans are carried out that nobody wrote."""
+    """Scores plans that are not the policy's."""
 
     scorer: PlanScorer
     pool: Pool

@@ -75,7 +75,7 @@ class StepDiagnostics:
     Shares are from 0 to 1. A dropped rollout counts as a plan, but neither as right nor as
     wrong. `steps` counts valid plans by their length, 0 being those that accept an answer;
     `shapes` are shares of the plans that have steps; `workers` are shares of the steps that
-    were carried out, workers that nobody asked included. `regret` is how much better the best
+    were carried out, workers without calls included. `regret` is how much better the best
     single worker would have done, `ceiling_gap` how much better ideal plans would have.
     `later` tells of rounds after an answer that is known to be right or wrong: how many of the
     right and of the wrong ones were accepted, and how many wrong ones were right in the end.
@@ -203,12 +203,12 @@ def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
 def _later(graded: Sequence[Rollout]) -> dict[str, float]:
     right = [rollout.score for rollout in graded if rollout.score.was_right is True]
     wrong = [rollout.score for rollout in graded if rollout.score.was_right is False]
-    told = {
+    found_shares = {
         "accepted_right": _mean(score.workflow is None for score in right),
         "accepted_wrong": _mean(score.workflow is None for score in wrong),
         "mended": _mean(score.right for score in wrong),
     }
-    return {name: share for name, share in told.items() if share is not None}
+    return {name: share for name, share in found_shares.items() if share is not None}
 
 
 def _spread(graded: Sequence[Rollout]) -> float | None:
@@ -268,7 +268,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 LEAST_ROLLOUTS: Final = 16
-"""Shares of fewer rollouts than this are no reason to warn anybody."""
+"""Shares of fewer rollouts than this give no warning."""
 
 MUCH_OF_ONE_WORKER: Final = 0.8
 LITTLE_ENTROPY_BITS: Final = 0.5
@@ -360,10 +360,10 @@ def _step_collapse(seen: StepDiagnostics) -> str:
     }
     if not wrong:
         return ""
-    told = ", ".join(f"{kind} {accuracy:.2f}" for kind, accuracy in sorted(wrong.items()))
+    found_shares = ", ".join(f"{kind} {accuracy:.2f}" for kind, accuracy in sorted(wrong.items()))
     return (
         f"{seen.one_step:.0%} of the plans have one step, while these are mostly wrong: "
-        f"{told}; let the warm start show more plans of several steps"
+        f"{found_shares}; let the warm start show more plans of several steps"
     )
 
 

@@ -1,8 +1,7 @@
-"""What a conductor is trained on, question by question: a task, and the situation in which a plan
-for it is to be written.
+"""Exercises: the tasks that a conductor is trained on, each with its planning context.
 
-Études come with pools of their own; tasks from benchmarks and files share the recipe's pool,
-which may be shuffled or cut down for each of them. Needs no torch.
+Études have pools of their own (`podium_lab.etudes.training`). Other tasks share the recipe's pool,
+which may be shuffled or reduced for each of them. Needs no torch.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from podium.train.recipe import Recipe
 from podium.workers import Http
 
 TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
-"""What every worker is asked; vendors allow no fewer tokens than these."""
+"""The request of the check; vendors allow no fewer tokens."""
 
 LONGEST_CHECK: Final = 60.0
-"""Seconds in which a worker has to answer it."""
+"""The timeout of the check in seconds."""
 
 
 def recipe_pool(recipe: Recipe) -> Pool:
-    """The workers of the recipe, all of them, as conductors and estimates know them."""
+    """Return the pool of all workers of the recipe."""
     if recipe.pool.file is not None:
         return pool_settings(recipe).pool
     return Pool(
@@ -55,7 +54,7 @@ def recipe_pool(recipe: Recipe) -> Pool:
 
 
 def pool_settings(recipe: Recipe) -> Settings:
-    """The settings of the recipe's pool file, which the recipe's other keys must fit."""
+    """Load the recipe's pool file and check that the recipe's other keys fit it."""
     assert recipe.pool.file is not None, "the études' workers have no file"
     settings = load(Path(recipe.pool.file))
     names, one, subset = settings.pool.names, recipe.prompt.one_worker, recipe.pool.subset
@@ -83,28 +82,26 @@ def pool_settings(recipe: Recipe) -> Settings:
 
 
 def needs_baselines(recipe: Recipe, pool: Pool) -> bool:
-    """Whether the workers are measured alone before training: as the recipe says, else where
-    that costs nothing."""
+    """Return `run.baselines`, or whether all workers are free if it is left out."""
     if recipe.run.baselines is not None:
         return recipe.run.baselines
     return all(worker.price is not None and worker.price.is_free for worker in pool)
 
 
 async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None:
-    """Reach every worker once; `Unavailable` names those that do not answer."""
+    """Call every worker once; Unavailable names those that do not answer."""
     async with AsyncExitStack() as stack:
         http = Http()
         stack.push_async_callback(http.close)
         assembly = assemble(settings, environment, http)
         stack.push_async_callback(assembly.close)
-        load_problems = await asyncio.gather(*(_problem(worker) for worker in assembly.workers))
-    told = [problem for problem in load_problems if problem is not None]
-    if told:
-        raise Unavailable(f"{settings.source}: no answer from {'; '.join(told)}")
+        problems = await asyncio.gather(*(_problem(worker) for worker in assembly.workers))
+    failed = [problem for problem in problems if problem is not None]
+    if failed:
+        raise Unavailable(f"{settings.source}: no answer from {'; '.join(failed)}")
 
 
 async def _problem(worker: Worker) -> str | None:
-    """What keeps the worker from answering, if anything does."""
     try:
         async with asyncio.timeout(LONGEST_CHECK):
             await worker.reply(TINY)
@@ -116,14 +113,14 @@ async def _problem(worker: Worker) -> str | None:
 
 
 class Problems(NamedTuple):
-    """What is trained on, and what was kept apart to measure by, where anything was."""
+    """The tasks to train on, and those held out to measure by."""
 
     train: tuple[TaskRecord, ...]
     held_out: tuple[TaskRecord, ...] = ()
 
 
 def load_problems(recipe: Recipe) -> Problems:
-    """The tasks of the recipe, each of which is known to have an answer that can be graded."""
+    """Load the recipe's tasks; ConfigError names one that cannot be graded."""
     data = recipe.data
     if data.mix is not None:
         path = Path(data.mix.path) if data.mix.path else None
@@ -144,7 +141,6 @@ def load_problems(recipe: Recipe) -> Problems:
 
 
 def _graded(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[TaskRecord, ...]:
-    """The records, once each was made a task; an error names the one that cannot be."""
     for record in records:
         try:
             record.to_task()
@@ -154,23 +150,25 @@ def _graded(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[TaskRec
 
 
 MOST_LEFT_OUT: Final = 1000
-"""So many exercises in a row that are too long are no accident."""
+"""Stop after so many exercises in a row that do not fit."""
 
 
 class Exercise(NamedTuple):
-    """A task, and all that its conductor knows when it begins."""
+    """A task and the context in which its plan is written."""
 
     task: Task
     context: PlanningContext
 
 
 Fits = Callable[[Exercise], bool]
-"""Whether an exercise is short enough to be trained on."""
+"""Returns whether an exercise is short enough to be trained on."""
 
 
 def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exercise]:
-    """One exercise for every question of every step that has new ones, in the order of the recipe's
-    curriculum. Those that do not fit are left out, and the next ones take their places."""
+    """Return an exercise for every question of every step, in the order of the curriculum.
+
+    Exercises that do not fit are left out, and the next ones take their places.
+    """
     training = recipe.grpo or recipe.evolve
     assert training is not None, "only learning from reward has exercises"
     count = recipe.batches * training.questions
@@ -180,20 +178,20 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
         return list(etude_exercises(recipe, fits))
     rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in load_problems(recipe).train]
-    endless = _endless(recipe, tasks, _stood_in(recipe, pool), rng)
+    endless = _endless(recipe, tasks, _with_one_worker(recipe, pool), rng)
     return list(islice(take_fitting(endless, fits), count))
 
 
 def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
-    """What progress is measured by: none of it is trained on."""
+    """Return the exercises that progress is measured by; none is trained on."""
     if recipe.data.kind == "etudes":
         with lab_extra():
             from podium_lab.etudes.training import held_out_etude_exercises
         return held_out_etude_exercises(recipe)
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in load_problems(recipe).held_out[: recipe.run.eval_tasks]]
-    pool = _stood_in(recipe, pool)
-    return [Exercise(task, _situation(recipe, task, pool, rng)) for task in tasks]
+    pool = _with_one_worker(recipe, pool)
+    return [Exercise(task, _context(recipe, task, pool, rng)) for task in tasks]
 
 
 def everyday_exercises(recipe: Recipe) -> list[Exercise]:
@@ -222,18 +220,17 @@ def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exerc
 
 
 def _endless(recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random) -> Iterator[Exercise]:
-    """Every task once, in random order, and then again in another."""
     while True:
         for task in rng.sample(tasks, len(tasks)):
-            yield Exercise(task, _situation(recipe, task, pool, rng))
+            yield Exercise(task, _context(recipe, task, pool, rng))
 
 
-def _stood_in(recipe: Recipe, pool: Pool) -> Pool:
+def _with_one_worker(recipe: Recipe, pool: Pool) -> Pool:
     one = recipe.prompt.one_worker
     return pool if one is None else in_every_place(pool[one], pool)
 
 
-def _situation(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningContext:
+def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningContext:
     workers = list(pool.workers)
     if recipe.pool.subset is not None:
         size = rng.randint(recipe.pool.subset.smallest, recipe.pool.subset.largest)

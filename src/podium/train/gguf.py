@@ -139,7 +139,7 @@ def read_base(base: str | Path) -> GgufBase:
 
 
 def open_gguf(path: Path, advice: str) -> GGUFReader:
-    """A GGUF file to read from; the advice is for whoever named something else."""
+    """Open a GGUF file; the advice ends the error if it is none."""
     try:
         from gguf import GGUFReader
     except ImportError as error:
@@ -186,7 +186,7 @@ _ADVICE: Final = "name an adapter in GGUF"
 def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
     """Write the adapter in that GGUF file into the directory `output`, as peft would, and say
     where it is. `base` is the model that it is for, by name or by the path of a GGUF file. What
-    is there already stays: it may be an adapter that somebody has trained."""
+    is there already stays: it may be a trained adapter."""
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
         raise ConfigError(f"{output} is there already; name a new directory, or remove it")
     model = read_base(base)

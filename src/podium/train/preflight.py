@@ -69,10 +69,10 @@ def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
             examples = sft.steps * sft.batch * max(1, len(sft.adapters))
             return Estimate(steps=sft.steps, examples=examples)
         case GrpoTable() as grpo:
-            assert pool is not None, "plans are carried out by somebody"
+            assert pool is not None, "plans need workers"
             return _of_grpo(recipe, grpo, pool)
         case EvolveTable() as evolve:
-            assert pool is not None, "a coordinator leads somebody"
+            assert pool is not None, "a coordinator needs workers"
             return _of_evolve(recipe, evolve, pool)
 
 

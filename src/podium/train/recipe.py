@@ -200,7 +200,7 @@ def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
 
 
 def _reward_misfits(recipe: Recipe) -> Iterator[str]:
-    """What is wrong where somebody is led, and learned from whether answers were right."""
+    """Yield problems of a recipe that learns from reward."""
     pool, training = recipe.pool, recipe.training
     if [pool.file is not None, bool(pool.adapters), pool.oracle].count(True) != 1:
         yield "[pool] needs one of these: a file, the études' workers as adapters, or oracle = true"
@@ -247,8 +247,8 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
     yield from _ablation_misfits(recipe)
     recursion = recipe.recursion
     if recursion is not None and recursion.rounds != 2:
-        told = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
-        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({told})"
+        note = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
+        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({note})"
 
 
 def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
@@ -322,7 +322,7 @@ def _is_gguf(model: str) -> bool:
 
 
 FIXED_SUBTASK: Final = "Solve the user question"
-"""What every worker is told when subtasks are fixed, as in the paper's ablation."""
+"""Every subtask with `prompt.fixed_subtasks`, as in the paper's ablation."""
 
 NOT_THE_RECIPE: Final = {
     "run": set(RunTable.model_fields) - {"seed"},
@@ -464,8 +464,8 @@ def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None 
     document = read_toml(path, "recipe")
     for override in overrides:
         override_in(document, override)
-    told = "".join(f" --set {override}" for override in overrides)
-    source = f"{path} with{told}" if told else str(path)
+    note = "".join(f" --set {override}" for override in overrides)
+    source = f"{path} with{note}" if note else str(path)
     try:
         recipe = Recipe.model_validate(document)
     except ValidationError as error:

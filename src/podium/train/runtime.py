@@ -89,9 +89,10 @@ def _is_whole(path: Path) -> bool:
 
 @contextmanager
 def explain_out_of_space(output: Path, *, fewer: str) -> Iterator[None]:
-    """Say in words that there is no room on the disk, whoever was writing, or in the memory of a
-    graphics card, and what is left; `fewer` are the keys of a recipe that need less memory where
-    they are lower."""
+    """Turn a full disk or GPU into an error that says which checkpoint is left.
+
+    `fewer` names the recipe keys that need less memory when they are lower.
+    """
     try:
         yield
     except Exception as error:

@@ -220,7 +220,7 @@ class PromptTable(Table):
     few_shot: bool = Field(default=True, description="show worked examples")
     fixed_subtasks: bool = Field(
         default=False,
-        description='every worker is told "Solve the user question", whatever subtasks a plan has',
+        description='every worker gets the subtask "Solve the user question", whatever a plan says',
     )
     one_worker: Name | None = Field(
         default=None,
@@ -485,7 +485,7 @@ class RunTable(Table):
 
 
 class EstimateTable(Table):
-    """What `--dry-run` assumes of a plan where nobody can know."""
+    """Assumptions of `--dry-run`."""
 
     steps: Positive = Field(default=3.0, description="worker calls of a plan or run, on average")
     input_tokens: Count = Field(default=900, description="tokens that a worker reads in a call")

@@ -236,7 +236,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     assert sft is not None, "checked as it was read"
     parts = _parts_of_a_step(recipe)
     arguments = _arguments(recipe, parts)
-    wait_for_everyone()  # the first one has made sure of the output before anybody writes
+    wait_for_everyone()  # the main process has checked the output before anything is written
     written = load_examples(recipe, "train", sft.examples)
     tested = load_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
     torch.manual_seed(normalize_seed(recipe.run.seed))

@@ -185,18 +185,18 @@ def as_tensors(rows: Sequence[SharedRow], device: torch.device) -> ForwardPass:
     offsets: list[int] = []
     for number, row in enumerate(rows):
         begin = len(row.prompt)
-        told, at, part = list(row.prompt), list(range(begin)), [PROMPT] * begin
+        row_tokens, at, part = list(row.prompt), list(range(begin)), [PROMPT] * begin
         for segment, (owner, plan) in enumerate(row.plans, 1):
-            before = number * width + len(told) - 1
+            before = number * width + len(row_tokens) - 1
             sources += [number * width + begin - 1, *range(before + 1, before + len(plan))]
             targets += plan
             owners += [owner] * len(plan)
             offsets += range(len(plan))
-            told += plan
+            row_tokens += plan
             at += range(begin, begin + len(plan))
             part += [segment] * len(plan)
-        missing = width - len(told)
-        tokens.append(told + [0] * missing)
+        missing = width - len(row_tokens)
+        tokens.append(row_tokens + [0] * missing)
         positions.append(at + [0] * missing)
         segments.append(part + [PADDING] * missing)
     return ForwardPass(

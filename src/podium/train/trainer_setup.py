@@ -1,5 +1,4 @@
-"""What every trainer is told of a recipe, whichever way a model learns: the optimiser and its
-schedule, the checkpoints, and where metrics go."""
+"""A recipe as arguments of transformers' and TRL's trainers, and their shared callbacks."""
 
 from __future__ import annotations
 
@@ -81,7 +80,7 @@ def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, An
 
 
 def grpo_config(recipe: Recipe) -> GRPOConfig:
-    """All that TRL is told."""
+    """Return TRL's configuration for the recipe."""
     grpo = recipe.grpo
     assert grpo is not None
     rows = rows_per_process(grpo.questions, grpo.rollouts)
@@ -138,8 +137,7 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
 
 
 def rows_per_process(questions: int, rollouts: int) -> int:
-    """How many rollouts of a step each process has: all those of some questions, or as many as
-    the others of one."""
+    """Return the rollouts of a step on each process: whole questions, or equal shares of one."""
     rows, left = divmod(questions * rollouts, process_count())
     if left or not rows or (rows % rollouts and rollouts % rows):
         raise ConfigError(

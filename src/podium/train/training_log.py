@@ -1,13 +1,10 @@
-"""What a training writes down as it goes: a line of numbers for every step, samples to look at,
-and words for whoever watches.
+"""The log of a training: metrics of every step, samples to read, and lines for the terminal.
 
     metrics.jsonl        one line a step, and one for every measurement
     samples.jsonl        plans, or runs, of every step: some of the best and of the worst
     summary.json         how far it came: steps, minutes, rollouts a second
 
-Of several processes that train together only the first has a logbook that anybody reads. A
-training that goes on keeps what was written up to the checkpoint that it goes on from, and what
-came after that is written anew.
+Only the main process writes. On resume, lines after the checkpoint are written again.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ MISTAKES_SHOWN: Final = 20
 
 
 class TrainingLog:
-    """The record of one training, which goes on `after` a step; 0 begins it anew."""
+    """The log of one training, resumed after a step; 0 starts a new one."""
 
     def __init__(self, recipe: Recipe, *, after: int = 0, console: Console | None = None) -> None:
         self._output = recipe.output
@@ -75,23 +72,22 @@ class TrainingLog:
 
     @property
     def seconds(self) -> float:
-        """How long this stretch has lasted."""
+        """Seconds since this process started training."""
         return time.monotonic() - self._began
 
     def spent(self, what: str, seconds: float) -> None:
-        """That a part of the current step took so long."""
+        """Add seconds to a part of the current step."""
         self._spent[what] = self._spent.get(what, 0.0) + seconds
 
     def step(self, seen: StepDiagnostics, *, found: int = 0) -> None:
-        """What the rollouts of the current step showed, and for how many questions only exploring
-        found a plan that was right."""
+        """Take the current step's diagnostics and how many questions only exploring solved."""
         self._see(seen)
         self._more = {"found_by_exploring": found}
         for words in self._watch.see(seen):
             self.warn(words)
 
     def tried(self, seen: TurnDiagnostics) -> None:
-        """What the candidates of the current step came to, where a coordinator is evolved."""
+        """Take the diagnostics of the current step's candidates."""
         self._see(seen)
         if seen.dropped >= MANY_DROPPED:
             self.warn(
@@ -100,11 +96,11 @@ class TrainingLog:
             )
 
     def warn(self, words: str) -> None:
-        """Tell whoever watches."""
+        """Print a warning."""
         self._print(f"warning: {words}", style="yellow")
 
     def updated(self, step: int) -> None:
-        """The step is over."""
+        """Write the step's metrics and samples."""
         now = time.monotonic()
         seconds, self._step_began = now - self._step_began, now
         if self._seen is None:
@@ -124,12 +120,12 @@ class TrainingLog:
         )
         for sample in seen.samples:
             self._write(self._samples, {"step": step, **asdict(sample)})
-        told = _told(seen) if isinstance(seen, StepDiagnostics) else str(seen)
-        self._print(f"step {step}/{self._steps_in_all} {seconds:.1f} s  {told}")
+        line_text = _summary_line(seen) if isinstance(seen, StepDiagnostics) else str(seen)
+        self._print(f"step {step}/{self._steps_in_all} {seconds:.1f} s  {line_text}")
         self._summarise(step)
 
     def note(self, words: str) -> None:
-        """Tell whoever watches what came before the next step, whose time begins now."""
+        """Print a line; the next step's time starts now."""
         self._print(words)
         self._step_began = time.monotonic()
 
@@ -140,8 +136,7 @@ class TrainingLog:
         *,
         everyday: float | None = None,
     ) -> None:
-        """What a measurement on held-out exercises showed, and which share of everyday questions
-        was left alone, where those were asked too."""
+        """Write a measurement on held-out exercises, and the accuracy on everyday questions."""
         metrics = seen.as_metrics()
         if everyday is not None:
             metrics["everyday"] = everyday
@@ -157,13 +152,13 @@ class TrainingLog:
         self._step_began = time.monotonic()
 
     def taught(self, step: int, loss: float) -> None:
-        """The loss of learning by example."""
+        """Write the loss of a step of learning by example."""
         self._write(self._metrics, {"step": step, "loss": loss, "seconds": round(self.seconds, 1)})
         self._print(f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}")
         self._summarise(step)
 
     def recited(self, step: int, recitals: Sequence[SftEval]) -> None:
-        """How well adapters say what they were taught, and where they go wrong."""
+        """Write each adapter's accuracy on held-out examples, and its mistakes."""
         accuracies = {recital.adapter: round(recital.accuracy, 4) for recital in recitals}
         line = {f"eval/{name}": accuracy for name, accuracy in accuracies.items()}
         self._write(self._metrics, {"step": step, "seconds": round(self.seconds, 1), **line})
@@ -171,11 +166,11 @@ class TrainingLog:
             for mistake in recital.mistakes[:MISTAKES_SHOWN]:
                 entry = {"step": step, "adapter": recital.adapter, **asdict(mistake)}
                 self._write(self._samples, entry)
-        told = ", ".join(f"{name} {accuracy:.3f}" for name, accuracy in accuracies.items())
-        self._print(f"recited after step {step}: {told}")
+        line_text = ", ".join(f"{name} {accuracy:.3f}" for name, accuracy in accuracies.items())
+        self._print(f"held-out examples after step {step}: {line_text}")
 
     def stopped(self, step: int) -> None:
-        """The time that the training was given is over, and the training is not."""
+        """Write that the time limit stopped the training early."""
         self._summarise(step)
         self._print(
             f"stopped after step {step} of {self._steps_in_all}, with a checkpoint; "
@@ -187,7 +182,7 @@ class TrainingLog:
         self._rollouts += seen.rollouts
 
     def finish(self, more: Mapping[str, float]) -> None:
-        """The training is over."""
+        """Write the summary of a finished training."""
         self._summarise(self._steps_in_all, finished=True, **more)
 
     def _summarise(self, step: int, **more: Any) -> None:
@@ -208,7 +203,6 @@ class TrainingLog:
         self._console.print(words, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _opened(self, name: str, after: int) -> IO[str]:
-        """The file of that name, to be written on; nobody's, where another process keeps it."""
         if not self._is_kept:
             return open(os.devnull, "w", encoding="utf-8")
         path = self._output / name
@@ -221,13 +215,12 @@ class TrainingLog:
         file.flush()
 
 
-def _told(seen: StepDiagnostics) -> str:
-    """What plans showed, in a line."""
+def _summary_line(seen: StepDiagnostics) -> str:
     name, share = seen.largest_worker
     asked = (
         f"entropy {seen.entropy_bits:.2f} bits (most: {name} {share:.0%})"
         if seen.entropy_bits is not None
-        else "nobody was asked"
+        else "no worker was called"
     )
     later = "".join(f"  {name.replace('_', ' ')} {share:.2f}" for name, share in seen.later.items())
     return (
@@ -240,7 +233,7 @@ def _told(seen: StepDiagnostics) -> str:
 
 
 def _summary(output: Path) -> dict[str, float]:
-    """The numbers of the summary; of one that is damaged, those that are left."""
+    """Read the numbers of the summary; a damaged one gives fewer."""
     try:
         found = json.loads((output / SUMMARY).read_text("utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
@@ -254,7 +247,7 @@ def _summary(output: Path) -> dict[str, float]:
 
 
 def _lines_until(path: Path, step: int) -> Iterator[str]:
-    """The lines of steps up to that one; a line that a killed process broke off is none."""
+    """Yield the whole lines of steps up to that one."""
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         try:
             entry = json.loads(line)

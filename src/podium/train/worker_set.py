@@ -110,7 +110,7 @@ def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterato
 
 
 class FixedOptionsWorker(Worker):
-    """A worker that is asked as the recipe says, whoever asks."""
+    """A worker with the recipe's token limit and temperature."""
 
     def __init__(self, worker: Worker, max_tokens: int, temperature: float) -> None:
         self.profile = worker.profile
@@ -128,11 +128,11 @@ class FixedOptionsWorker(Worker):
 def _fingerprint(options: Mapping[str, Any]) -> str:
     """What the worker's replies depend on beside its name: one with other options, or with an
     adapter that was trained again, is another worker."""
-    told = {name: options[name] for name in sorted(options)}
+    known = {name: options[name] for name in sorted(options)}
     weights = Path(str(options.get("adapter", "")).removeprefix("file:")).expanduser()
     if weights.is_dir():
         weights /= WEIGHTS_FILE
-    return repr(told) + (sha256_file(weights) if weights.is_file() else "")
+    return repr(known) + (sha256_file(weights) if weights.is_file() else "")
 
 
 def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:
