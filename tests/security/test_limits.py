@@ -139,18 +139,18 @@ TOLD: Final = {
     "blocks of Messages": "a list of 0 to 10000",
     "tools": "a list of 0 to 128",
     "the name of a tool": "1 to 128 letters",
-    "the name of a model": "a text of 1 to 200 characters",
-    "the name of a participant": "a text of 1 to 64 characters",
+    "the name of a model": "a string of 1 to 200 characters",
+    "the name of a participant": "a string of 1 to 64 characters",
     "stop sequences": "a list of 0 to 4",
     "hosts of pictures": "images at 21 hosts, more than 20",
-    "the address of a picture": "an http or https address, got a text of 8204 characters",
+    "the address of a picture": "an http or https URL, got a string of 8204 characters",
     "the depth of a schema": "nests at most 64 deep",
     "the depth of a tool's parameters": "nests at most 64 deep",
     "the values of a schema": "at most 20000 values",
     "the pattern of a schema": "is longer than 2000 characters",
     "steps of a workflow": "at most 5 are allowed",
     "rounds": "from 1 to 100",
-    "metadata": "at most 16 pairs",
+    "metadata": "at most 16 entries",
 }
 
 

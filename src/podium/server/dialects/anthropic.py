@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from podium.core.request import CacheTime, Effort, Message, ResponseOptions, Tool
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects import anthropic_response as told
+from podium.server.dialects import anthropic_response as writer
 from podium.server.dialects.anthropic_messages import (
     cache_control,
     conversation,
@@ -379,14 +379,15 @@ class AnthropicDialect:
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
         """Return a message."""
         content: list[dict[str, Any]] = []
-        if answer.thinking and told.keeps_thinking(request):
+        if answer.thinking and writer.keeps_thinking(request):
             block = thinking_block(answer.thinking, in_words=request.shows_reasoning)
             if block["thinking"] or block["signature"] != SHOWN:
                 content.append(block)
         if answer.text or not answer.tool_calls:
             content.append({"type": "text", "text": answer.text})
-        content.extend(told.tool_use(call) for call in answer.tool_calls)
-        return told.message_start(request, answer) | {"content": content} | told.stop_fields(answer)
+        content.extend(writer.tool_use(call) for call in answer.tool_calls)
+        start, stop = writer.message_start(request, answer), writer.stop_fields(answer)
+        return start | {"content": content} | stop
 
     def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> AnthropicWriter:
         """Return a writer of message events."""
@@ -394,7 +395,7 @@ class AnthropicDialect:
 
     def format_error(self, error: ApiError) -> dict[str, Any]:
         """Return the body of an error."""
-        return told.anthropic_error(error)
+        return writer.anthropic_error(error)
 
 
 MESSAGES: Final = AnthropicDialect()
