@@ -68,4 +68,4 @@ def test_the_first_line_says_that_there_are_pages(caplog: pytest.LogCaptureFixtu
         address = format_address(taken)
         log_address(taken)
     (line,) = caplog.messages
-    assert line == f"running on {address}, where a browser finds its pages; Ctrl-C stops it"
+    assert line == f"running on {address}, open it in a browser; Ctrl-C stops it"

@@ -283,7 +283,7 @@ async def test_a_session_that_ended_is_told_on_a_runs_page_without_a_dialog(
     async with going_on(serve, paced) as (site, run_id):
         await page.route("**/events", lambda route: route.fulfill(status=401, body="{}"))
         await page.goto(run_url(site, run_id))
-        await page.get_by_text("Nobody is signed in.").wait_for()
+        await page.get_by_text("Not signed in.").wait_for()
         assert await page.get_by_role("dialog").count() == 0
         paced.go_on()
 

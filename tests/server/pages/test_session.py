@@ -119,7 +119,7 @@ async def test_who_does_not_sign_in_is_told_how(
     await page.goto(site_with_keys.url("/docs"))
     await page.get_by_role("button", name="Not now").click()
     state = page.locator(".state-empty")
-    await state.get_by_text("Nobody is signed in.").wait_for()
+    await state.get_by_text("Not signed in.").wait_for()
     await page.get_by_role("link", name="Runs", exact=True).click()
     await page.get_by_role("heading", name="Runs").wait_for()
     await state.get_by_role("button", name="Sign in").wait_for()
@@ -187,7 +187,7 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(
     await keys_in(site_with_keys.store).add(reader.key)
     await page.goto(site_with_keys.address)
     await sign_in(page, reader.token)
-    await page.get_by_text("This key may not see plans.").wait_for()
+    await page.get_by_text("This API key may not see plans.").wait_for()
     assert await page.get_by_role("button", name="Plan", exact=True).is_disabled()
     await page.get_by_label("Tier").select_option("podium-ultra")
     await page.get_by_label("Question").fill("Compare two proofs!")
@@ -196,14 +196,14 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(
     await edit.wait_for()
     assert await edit.is_disabled()
     assert (
-        await edit.get_attribute("title") == "This key may not have a plan of its own carried out."
+        await edit.get_attribute("title") == "This API key may not run its own workflow."
     )
     assert await page.get_by_role("button", name="What would the best single").is_disabled()
     await page.get_by_role("link", name="Open the run").click()
     delete = page.get_by_role("button", name="Delete")
     await delete.wait_for()
     assert await delete.is_disabled()
-    assert await delete.get_attribute("title") == "This key may not delete runs."
+    assert await delete.get_attribute("title") == "This API key may not delete runs."
 
 
 async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:

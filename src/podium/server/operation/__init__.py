@@ -1,1 +1,1 @@
-"""From settings to a process that listens: start-up, the address, models that load first."""
+"""Start a server: from settings to a listening process."""

@@ -1,5 +1,4 @@
-"""Taking an address to listen on, before anything else is done; saying so once it answers, and
-that it stops, with how long what goes on may take to end."""
+"""Bind the address, run uvicorn with limits on request heads, and log start and stop."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from podium.core.errors import ConfigError
 from podium.server.logs import LOGGER
 
 LARGEST_HEAD: Final = 64 * 1024
-"""Bytes of a request's line and headers, and again of its trailers."""
+"""Bytes of a request's line and headers, and of its trailers."""
 
 HEAD_SECONDS: Final = 60.0
-"""How long they may take to arrive, from when the connection is open or the first of them came."""
+"""The time limit for receiving them."""
 
 TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -32,69 +31,68 @@ TOO_LARGE: Final = (
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """The web server's protocol, which hangs up on heads without end."""
+    """uvicorn's HTTP protocol with limits on the size and time of request heads."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._got_somewhere = False
-        self._for_nothing = 0
-        self._patience: asyncio.TimerHandle | None = None
+        self._has_progress = False
+        self._unparsed_bytes = 0
+        self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there, and has yet to say anything."""
+        """Start the timeout."""
         super().connection_made(transport)
-        self._wait()
+        self._start_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop the timeout."""
         super().connection_lost(exc)
-        self._stop_waiting()
+        self._stop_timeout()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, and see whether it got anywhere."""
-        self._got_somewhere = False
+        """Parse the data, and close the connection if the head is too large."""
+        self._has_progress = False
         super().data_received(data)
-        if self._got_somewhere:
-            self._for_nothing = 0
-            self._stop_waiting()
+        if self._has_progress:
+            self._unparsed_bytes = 0
+            self._stop_timeout()
             return
-        self._for_nothing += len(data)
-        if self._for_nothing > LARGEST_HEAD and not self.transport.is_closing():
+        self._unparsed_bytes += len(data)
+        if self._unparsed_bytes > LARGEST_HEAD and not self.transport.is_closing():
             self.transport.write(TOO_LARGE)
             self.transport.close()
-        elif self._patience is None:
-            self._wait()
+        elif self._timeout is None:
+            self._start_timeout()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing: whoever asks for a websocket is answered that there is none, and the log need
-        not tell the operator to install any."""
+        """Do not log that websockets are not installed."""
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        self._got_somewhere = True
+        self._has_progress = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        self._got_somewhere = True
+        self._has_progress = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        self._got_somewhere = True
+        self._has_progress = True
         super().on_message_complete()
 
-    def _wait(self) -> None:
-        self._patience = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+    def _start_timeout(self) -> None:
+        self._timeout = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
-    def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
 
 
 def bind_socket(server: ServerSettings) -> socket.socket:
-    """A socket that has the server's address; raises `ConfigError` where it cannot be had."""
+    """Bind a socket to the server's address; raise `ConfigError` if that fails."""
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     taken = socket.socket(family)
     try:
@@ -108,14 +106,13 @@ def bind_socket(server: ServerSettings) -> socket.socket:
 
 
 def format_address(bind_socket: socket.socket) -> str:
-    """What clients call, such as `http://127.0.0.1:7755`."""
+    """Return the URL of a socket, such as `http://127.0.0.1:7755`."""
     host, port = bind_socket.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class StoppableServer(uvicorn.Server):
-    """A server that, told to stop a second time, cuts off what goes on, and then closes what is
-    open as it would have."""
+    """A server that cancels running requests on the second stop signal, then closes cleanly."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -131,7 +128,7 @@ class StoppableServer(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._cut_off)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop: what goes on may end first, unless there is a second Ctrl-C."""
+        """Stop; running requests may end first, unless Ctrl-C is pressed again."""
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
@@ -142,7 +139,7 @@ class StoppableServer(uvicorn.Server):
 
 
 class AnnouncedServer(StoppableServer):
-    """A server that says where it listens as soon as it does, and when it stops."""
+    """A server that logs its address when it listens, and when it stops."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
@@ -169,8 +166,8 @@ class _Process(Process):
 
 
 class AnnouncedProcesses(Multiprocess):
-    """Several processes of a server; says when they stop. One that takes the place of another that
-    died is the web server's own kind, which a second Ctrl-C ends without a word to its clients."""
+    """Several worker processes, whose stop is logged. A process that replaces a dead one is
+    uvicorn's own, which a second Ctrl-C ends without answering its clients."""
 
     def init_processes(self) -> None:
         """Start every process."""
@@ -191,14 +188,12 @@ class AnnouncedProcesses(Multiprocess):
 
 
 def log_address(listening: socket.socket) -> None:
-    """Say in the log where the server is found."""
-    LOGGER.info(
-        "running on %s, where a browser finds its pages; Ctrl-C stops it", format_address(listening)
-    )
+    """Log the server's address."""
+    LOGGER.info("running on %s, open it in a browser; Ctrl-C stops it", format_address(listening))
 
 
 def shutdown_message(requests: int | None, configuration: uvicorn.Config) -> str:
-    """The line on what is still to end; None where that is not known here."""
+    """Return the log line for a shutdown; `requests` is None if unknown."""
     if requests == 0:
         return "stopping"
     count = {None: "requests", 1: "1 request"}.get(requests, f"{requests} requests")

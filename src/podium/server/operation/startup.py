@@ -1,7 +1,7 @@
-"""From settings to a server that listens.
+"""From settings to a listening server.
 
-With several processes each makes its application by itself (`from_environment`), told by a
-variable which files to read; nothing but their names passes between them.
+With several worker processes, each creates its application (`from_environment`) from options that
+the parent passes in an environment variable.
 """
 
 from __future__ import annotations
@@ -57,38 +57,37 @@ DIALECTS: Final = MappingProxyType[str, Dialect](
 Find = Callable[[], Awaitable[Settings]]
 """Finds the settings as a server starts."""
 
-TOLD: Final = "PODIUM_SERVE"
-"""The variable that tells the processes of a server what to serve."""
+SERVE_OPTIONS: Final = "PODIUM_SERVE"
+"""The variable with the options for worker processes."""
 
 SESSIONS: Final = "PODIUM_SESSION_SECRET"
-"""The variable with what sessions of browsers are signed with; whoever runs several servers at one
-address sets it for all of them."""
+"""The variable with the secret of browser sessions; set it for several servers at one address."""
 
 BACKLOG: Final = 2048
-"""Connections that the system holds until they are accepted."""
+"""Connections that wait to be accepted."""
 
 MOST_CONNECTIONS: Final = 65_536
-"""Connections and files that a process may have open, where the system lets it."""
+"""Open connections and files of a process, where the system allows it."""
 
 YOUNG_OBJECTS: Final = 10_000
-"""So many new ones before the collector looks at them. Most are of requests that are answered by
-then; with the usual 700 it takes a sixth of the CPU time of a plain call."""
+"""New objects before a garbage collection; with the default of 700 it takes a sixth of the CPU
+time of a plain call."""
 
 KEEP_ALIVE_SECONDS: Final = 75
-"""How long an idle connection stays open: longer than clients keep theirs, so that it is they
-who close it, and no request meets a closed door."""
+"""How long an idle connection stays open: longer than clients keep theirs, so that they close it
+and no request meets a closed connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What the command line says: which files, and what goes before their table `[server]`."""
+    """The options of `podium serve`: files, and overrides of the table `[server]`."""
 
     config: str | None = None
     pool: str | None = None
     server: dict[str, Any]
 
     async def settings(self) -> Settings:
-        """The settings in force, with what was chosen."""
+        """Load the settings with these options."""
         settings = await discover_settings(
             os.environ,
             config=Path(self.config) if self.config else None,
@@ -98,11 +97,11 @@ class ServeOptions:
 
 
 def create_application(find: Find) -> FastAPI:
-    """The application that serves the settings which `find` finds as it starts."""
+    """Create the application; `find` loads its settings at startup."""
 
     async def opening(stack: AsyncExitStack) -> Service:
         try:
-            return await _opened(find, stack)
+            return await _open(find, stack)
         except PodiumError as error:
             LOGGER.error("cannot start: %s", error)
             raise
@@ -110,8 +109,8 @@ def create_application(find: Find) -> FastAPI:
     return create_app(opening, DIALECTS)
 
 
-async def _opened(find: Find, stack: AsyncExitStack) -> Service:
-    """The service over the settings that are found, with all that it works with."""
+async def _open(find: Find, stack: AsyncExitStack) -> Service:
+    """Open the service and everything it needs."""
     settings = await find()
     store = await open_store(
         settings.store.url or settings.store.path, lease_seconds=settings.store.lease_seconds
@@ -143,7 +142,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         await mini.warm_up(settings.pool)
     leading = assembly.conductor
     planning = (leading.worker, leading.reader)
-    await audit.record_start(settings)  # after all that can keep a server from starting
+    await audit.record_start(settings)  # last: everything else may prevent the start
     service.loader.begin((*assembly.workers, *planning))
     if settings.server.recover:
         recovery = _recovery(service, settings.store.lease_seconds)
@@ -166,24 +165,24 @@ def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
 
 
 def from_environment() -> FastAPI:
-    """The application of one process among several."""
-    chosen = ServeOptions(**json.loads(os.environ[TOLD]))
+    """Create the application of a worker process."""
+    chosen = ServeOptions(**json.loads(os.environ[SERVE_OPTIONS]))
     configure_logging(chosen.server["log"])
-    _spare_the_collector()
+    _tune_garbage_collection()
     return create_application(chosen.settings)
 
 
 def serve(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
-    """Serve on the socket until told to stop. What is going on then may end first."""
+    """Serve on the socket until stopped; running requests may end first."""
     form = server.log or default_log_format()
     configure_logging(form)
-    _spare_the_collector()
+    _tune_garbage_collection()
     _allow_many_connections()
     if server.workers == 1:
         AnnouncedServer(_configuration(create_application(chosen.settings), server)).run([bound])
         return
     told = replace(chosen, server={**chosen.server, "log": form})
-    os.environ[TOLD] = json.dumps(asdict(told))
+    os.environ[SERVE_OPTIONS] = json.dumps(asdict(told))
     os.environ.setdefault(SESSIONS, new_secret())
     configuration = _configuration(
         "podium.server.operation.startup:from_environment",
@@ -198,7 +197,7 @@ def serve(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
 
 
 def is_public(host: str) -> bool:
-    """Whether others than this machine can reach a server that listens there."""
+    """True if other machines can reach a server on this host."""
     return not is_loopback(f"http://{f'[{host}]' if ':' in host else host}")
 
 
@@ -232,15 +231,14 @@ def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Con
     )
 
 
-def _spare_the_collector() -> None:
-    """What is there before the first request stays to the end, and need not be looked at again."""
+def _tune_garbage_collection() -> None:
+    """Exclude objects that exist before the first request from garbage collection."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
 
 
 def _allow_many_connections() -> None:
-    """A request in flight is two connections, the client's and the worker's; the usual limit of a
-    shell is a thousand or less."""
+    """Raise the limit on open files, usually 1024: a request takes two connections."""
     try:
         import resource
     except ImportError:  # where there is no such limit

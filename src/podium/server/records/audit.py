@@ -1,7 +1,6 @@
-"""Administrative acts of visitors, entered in the audit log before they are done.
+"""Record administrative actions in the audit log before they happen.
 
-An act whose entry cannot be written is not done. Where runs are kept in no database there is no
-log, and acts are not entered.
+An action that cannot be recorded is not done. Without a database there is no audit log.
 """
 
 from __future__ import annotations

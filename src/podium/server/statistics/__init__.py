@@ -1,2 +1,1 @@
-"""Figures over many runs: what workers did lately, and what was spent. Pure sums over what the
-store holds; the endpoints say who may see them."""
+"""Statistics over many runs: the recent work of each worker, and spending."""

@@ -1,12 +1,8 @@
-"""What was spent, by key, tier, worker or day. Days are those of UTC.
+"""Spending by key, tier, worker or day (UTC).
 
-There are two records. What is asked with a key is entered in that key's book, whatever becomes of
-its run: these are the sums that `podium keys usage` shows. Runs without a key, of a server that
-asks for none or of the command line, are in the store alone. No request is in both.
-
-Who worked in a run only the run itself tells. So what workers cost is added up from runs, and what
-was spent beyond that (by runs that were not kept, or are deleted) is told as a rest. A request of
-which a part is unknown is in no sum: it is counted, and its sum is at least the known one.
+Usage of keys comes from the key's usage records, whatever became of the run; runs without a key
+come from the store. No request is in both. Only runs know their workers, so spending by worker is
+added up from runs, and the rest is shown separately. Unknown amounts are counted, not summed.
 """
 
 from __future__ import annotations
@@ -31,9 +27,9 @@ By = Literal["key", "tier", "worker", "day"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What something came to. `requests` were asked by clients, `calls` made to workers in runs,
-    None where nothing tells how many. `unknown_cost` and `unknown_tokens` count those of either
-    that are in no sum, and `assumed_usd` is what keys were charged for them."""
+    """A sum of spending. `requests` come from clients, `calls` go to workers (None if unknown).
+    `unknown_cost` and `unknown_tokens` count what is in no sum; `assumed_usd` is what keys were
+    charged for it."""
 
     requests: int = 0
     calls: int | None = 0
@@ -60,8 +56,7 @@ NOTHING = Spending()
 
 @dataclass(frozen=True, slots=True)
 class SpendingEntry:
-    """What was spent on a day with a key (empty: without one), on a tier or on a worker that was
-    asked by its own name."""
+    """Spending of a key (empty: none) on a day, for a tier or a worker called by name."""
 
     day: str
     key_id: str
@@ -72,7 +67,7 @@ class SpendingEntry:
 
 @dataclass(frozen=True, slots=True)
 class SpendingGroup:
-    """What was spent on one key, tier, worker or day, in all and by day."""
+    """Spending of one key, tier, worker or day, in total and by day."""
 
     name: str
     total: Spending
@@ -82,7 +77,7 @@ class SpendingGroup:
 def spending_entries(
     used: Iterable[KeyUsage], unowned: Iterable[DailyTotals]
 ) -> list[SpendingEntry]:
-    """The entries of both records."""
+    """Return the entries of usage records and of runs without a key."""
     return [_of_key(usage) for usage in used] + [_of_runs(sums) for sums in unowned]
 
 
@@ -114,11 +109,11 @@ def _of_runs(sums: DailyTotals) -> SpendingEntry:
 
 
 DIRECTLY = "gateway"
-"""Stands among the tiers for workers that were asked by their own names."""
+"""Stands among the tiers for workers called by name."""
 
 
 def group_spending(spending_entries: Iterable[SpendingEntry], by: By) -> list[SpendingGroup]:
-    """The entries by key, by tier or by day, the dearest first; days in order."""
+    """Group by key, tier or day; most expensive first, days in order."""
     found = defaultdict[str, dict[str, Spending]](dict)
     for entry in spending_entries:
         match by:
@@ -129,17 +124,21 @@ def group_spending(spending_entries: Iterable[SpendingEntry], by: By) -> list[Sp
             case "day":
                 name = entry.day
             case "worker":
-                raise AssertionError("only runs tell who worked")
+                raise AssertionError("only runs know their workers")
         _put(found[name], entry.day, entry.spent)
     groups = [_group(name, days) for name, days in found.items()]
-    return sorted(groups, key=lambda group: group.name) if by == "day" else _dearest_first(groups)
+    return (
+        sorted(groups, key=lambda group: group.name)
+        if by == "day"
+        else _most_expensive_first(groups)
+    )
 
 
 def group_by_worker(
     spending_entries: Iterable[SpendingEntry], digests: Iterable[RunDigest], since: str, until: str
 ) -> list[SpendingGroup]:
-    """What each worker cost: in the runs, and where it was asked by its own name. Calls that were
-    made after midnight in a run of the last day count as that day's, as their run does."""
+    """Group by worker: calls in runs, and requests by its name. Calls after midnight in a run of
+    the last day count for that day."""
     found = defaultdict[str, dict[str, Spending]](dict)
     for digest in digests:
         is_known = digest.is_cost_known
@@ -156,7 +155,7 @@ def group_by_worker(
         if entry.worker is not None:
             asked_by_name = replace(entry.spent, calls=0)  # none of them in a run
             _put(found[entry.worker], entry.day, asked_by_name)
-    return _dearest_first([_group(name, days) for name, days in found.items()])
+    return _most_expensive_first([_group(name, days) for name, days in found.items()])
 
 
 @lru_cache(maxsize=4096)
@@ -169,7 +168,7 @@ def _day(seconds: float) -> str:
 
 
 def total_spending(spending_entries: Iterable[SpendingEntry]) -> Spending:
-    """What all of them came to."""
+    """Sum all entries."""
     return sum((entry.spent for entry in spending_entries), NOTHING)
 
 
@@ -181,5 +180,5 @@ def _group(name: str, days: Mapping[str, Spending]) -> SpendingGroup:
     return SpendingGroup(name, sum(days.values(), NOTHING), dict(sorted(days.items())))
 
 
-def _dearest_first(groups: list[SpendingGroup]) -> list[SpendingGroup]:
+def _most_expensive_first(groups: list[SpendingGroup]) -> list[SpendingGroup]:
     return sorted(groups, key=lambda group: (-group.total.cost_usd, group.name))

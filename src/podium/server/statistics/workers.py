@@ -1,7 +1,7 @@
-"""A run reduced to what figures are made of: its calls, and what each worker was used for.
+"""Statistics of each worker over recent runs: calls, latency, errors, cost and roles.
 
-A run that has ended does not change any more, so its digest is made once and kept, within bounds;
-thousands of runs can be added up again whenever somebody looks.
+A finished run never changes, so its digest is made once and cached. A statistic without data is
+None, never zero.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from podium.core.roles import Role, step_roles
 from podium.core.run import Attempt, Run
 from podium.store.base import RunRevision, RunStatistics
 
-MOST_KEPT: Final = 10_000
-"""Digests that are kept; of the usual run one is about a kilobyte."""
+CACHE_SIZE: Final = 10_000
+"""Digests in the cache; most take about a kilobyte."""
 
-LOADED_AT_ONCE: Final = 50
-"""Runs that are read in one go, so that nobody else waits for long."""
+LOAD_BATCH: Final = 50
+"""Runs per query, so that other tasks do not wait for long."""
 
 LONGEST_SUBTASK: Final = 300
 LONGEST_ERROR: Final = 500
 
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
-"""The first and the last second that a calendar has."""
+"""The first and the last second of the calendar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class CallSummary:
 
 @dataclass(frozen=True, slots=True)
 class StepUse:
-    """One step, and what its worker was there for; `place` is its round and its index, those of
-    the outer step where it is one of a nested run."""
+    """A step and its role; `place` is its round and index, those of the outer step in a nested
+    run."""
 
     worker: str
     role: Role
@@ -58,7 +58,7 @@ class StepUse:
 
 @dataclass(frozen=True, slots=True)
 class RunDigest:
-    """What figures need of a run. `providers` are those of its pool's workers."""
+    """The statistics of one run. `providers` maps its workers to their providers."""
 
     run_id: str
     calls: tuple[CallSummary, ...]
@@ -67,14 +67,14 @@ class RunDigest:
 
     @property
     def is_cost_known(self) -> bool:
-        """Whether what the whole run cost is known."""
+        """True if the cost of every call is known."""
         return all(call.cost_usd is not None for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class DigestWindow:
-    """Runs of some days, the newest first. `is_whole` is False where there were more of them than
-    are looked at; `left_out` counts those that could not be read."""
+    """Runs of some days, newest first. `is_whole` is False if there are more; `left_out` counts
+    unreadable ones."""
 
     digests: tuple[RunDigest, ...]
     is_whole: bool
@@ -82,28 +82,28 @@ class DigestWindow:
 
 
 class RunDigestCache:
-    """The digests of runs, made when they are first asked for. It belongs to one event loop."""
+    """Makes and caches the digests of runs. Belongs to one event loop."""
 
-    def __init__(self, most: int = MOST_KEPT) -> None:
+    def __init__(self, most: int = CACHE_SIZE) -> None:
         self._most = most
         self._kept: OrderedDict[RunRevision, RunDigest] = OrderedDict()
 
     async def between(
         self, accounts: RunStatistics, *, since: str, until: str, owner: str | None, limit: int
     ) -> DigestWindow:
-        """The newest runs of these days, at most `limit` of them, that owner's alone if any."""
+        """Return the newest runs of these days, at most `limit`; only those of `owner` if given."""
         marks = await accounts.list_revisions(
             since=since, until=until, limit=limit + 1, owner=owner
         )
         wanted = marks[:limit]
         found = {mark: self._kept[mark] for mark in wanted if mark in self._kept}
         missing = [mark for mark in wanted if mark not in found]
-        for start in range(0, len(missing), LOADED_AT_ONCE):
-            some = {mark.id: mark for mark in missing[start : start + LOADED_AT_ONCE]}
+        for start in range(0, len(missing), LOAD_BATCH):
+            some = {mark.id: mark for mark in missing[start : start + LOAD_BATCH]}
             for run in await accounts.load(list(some)):
                 try:
                     found[some[run.id]] = digest_run(run)
-                except UnreadableRun:  # one that is damaged must not cost the others
+                except UnreadableRun:  # a damaged run must not hide the others
                     continue
         self._keep(found)
         digests = tuple(found[mark] for mark in wanted if mark in found)
@@ -118,8 +118,7 @@ class RunDigestCache:
 
 
 def digest_run(run: Run) -> RunDigest:
-    """The digest of a run, its nested runs included. Raises `UnreadableRun` where its parts do not
-    fit together."""
+    """Digest a run with its nested runs; raise `UnreadableRun` if it is inconsistent."""
     return RunDigest(
         run.id,
         tuple(_calls(run)),
@@ -144,7 +143,7 @@ def _calls(run: Run) -> Iterator[CallSummary]:
 
 
 def _was_made(attempt: Attempt) -> bool:
-    """A call that an open breaker refused is none."""
+    """False for a call that an open circuit breaker refused."""
     return attempt.was_made
 
 
@@ -174,7 +173,7 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
 
 
 def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[StepUse]:
-    """Only steps that were carried out: what a plan only wished for is no use of anybody."""
+    """Yield the steps that were executed."""
     planned = iter(step_roles(run))
     role_of = {
         (round_.index, index): next(planned)
@@ -203,15 +202,15 @@ def _providers(run: Run) -> Iterator[tuple[str, str]]:
 
 
 EXAMPLES: Final = 3
-"""How many steps are shown of what a worker is used for."""
+"""Steps shown for each role of a worker."""
 
 Health = Literal["working", "failing", "unknown"]
-"""By the latest call: it succeeded, it failed, or there was none."""
+"""The state of the latest call; unknown if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepExample:
-    """A step, to look at."""
+    """An example step of a role."""
 
     run_id: str
     use: StepUse
@@ -219,7 +218,7 @@ class StepExample:
 
 @dataclass(frozen=True, slots=True)
 class RoleStats:
-    """How many steps had a worker in that role, and the newest of them."""
+    """The number of steps in a role, and the newest ones."""
 
     role: Role
     steps: int
@@ -228,8 +227,8 @@ class RoleStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStats:
-    """What one worker did. `share` is of all calls in the window, `failures_in_a_row` those since
-    its last success, and a cost is the sum over the calls of which it is known."""
+    """The statistics of one worker. `share` is its share of all calls; `seconds` are p50 and p95;
+    `cost_usd` sums the calls with a known cost."""
 
     calls: int = 0
     failed: int = 0
@@ -246,12 +245,12 @@ class WorkerStats:
 
     @property
     def error_rate(self) -> float | None:
-        """The share of its calls that failed."""
+        """The share of failed calls."""
         return self.failed / self.calls if self.calls else None
 
     @property
     def health(self) -> Health:
-        """How its latest call went."""
+        """The state of the latest call."""
         if not self.calls:
             return "unknown"
         return "failing" if self.failures_in_a_row else "working"
@@ -261,7 +260,7 @@ NOTHING: Final = WorkerStats()
 
 
 def worker_stats(digests: Iterable[RunDigest]) -> dict[str, WorkerStats]:
-    """The figures of every worker that had a call or a step, from digests, the newest first."""
+    """Return the statistics of every worker; `digests` are newest first."""
     calls = defaultdict[str, list[CallSummary]](list)
     uses = defaultdict[str, list[StepExample]](list)
     for digest in digests:
@@ -271,10 +270,10 @@ def worker_stats(digests: Iterable[RunDigest]) -> dict[str, WorkerStats]:
             uses[use.worker].append(StepExample(digest.run_id, use))
     total = sum(map(len, calls.values()))
     names = sorted(calls.keys() | uses.keys())
-    return {name: _of_one(calls[name], uses[name], total) for name in names}
+    return {name: _stats_of(calls[name], uses[name], total) for name in names}
 
 
-def _of_one(calls: Sequence[CallSummary], uses: Sequence[StepExample], total: int) -> WorkerStats:
+def _stats_of(calls: Sequence[CallSummary], uses: Sequence[StepExample], total: int) -> WorkerStats:
     in_order = sorted(calls, key=lambda call: call.at)
     done = [call for call in in_order if call.error is None]
     failed = [call for call in in_order if call.error is not None]
@@ -286,7 +285,7 @@ def _of_one(calls: Sequence[CallSummary], uses: Sequence[StepExample], total: in
         failed=len(failed),
         planning=sum(call.is_planning for call in calls),
         share=len(calls) / total if total else None,
-        seconds=_spread([call.seconds for call in done]),
+        seconds=_percentiles([call.seconds for call in done]),
         cost_usd=sum(costs) if costs else None,
         unknown_cost=len(calls) - len(costs),
         last_success=last_success,
@@ -298,7 +297,7 @@ def _of_one(calls: Sequence[CallSummary], uses: Sequence[StepExample], total: in
 
 
 def _roles(uses: Sequence[StepExample]) -> tuple[RoleStats, ...]:
-    """The most frequent role first."""
+    """List the roles, most frequent first."""
     by_role = defaultdict[Role, list[StepExample]](list)
     for example in uses:
         by_role[example.use.role].append(example)
@@ -307,7 +306,7 @@ def _roles(uses: Sequence[StepExample]) -> tuple[RoleStats, ...]:
 
 
 def _examples(uses: Iterable[StepExample]) -> tuple[StepExample, ...]:
-    """The newest that differ in what they say."""
+    """Return the newest examples with different subtasks."""
     distinct: dict[str, StepExample] = {}
     for example in uses:
         distinct.setdefault(example.use.subtask, example)
@@ -316,13 +315,13 @@ def _examples(uses: Iterable[StepExample]) -> tuple[StepExample, ...]:
     return tuple(distinct.values())
 
 
-def _spread(seconds: Sequence[float]) -> tuple[float, float] | None:
-    """Within how long half, and 95 %, of the calls were done; None where there were none."""
+def _percentiles(seconds: Sequence[float]) -> tuple[float, float] | None:
+    """Return p50 and p95; None without calls."""
     if not seconds:
         return None
     ordered = sorted(seconds)
-    return _within(ordered, 0.5), _within(ordered, 0.95)
+    return _percentile(ordered, 0.5), _percentile(ordered, 0.95)
 
 
-def _within(ordered: Sequence[float], share: float) -> float:
+def _percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,6 +1,5 @@
-"""Trainings and evaluations on this machine's disk, as pages can show them.
+"""Training runs and evaluations on disk, for the web pages.
 
-`places` finds them below the directories that the configuration names, `tail` reads files that may
-be huge, half written or growing, `training` and `evaluation` say what is in them. The formats are
-those that `podium train` and `podium eval run` document; nothing here imports either.
+`artifacts` finds and reads their files, `documents` describes them. The formats are those of
+`podium train` and `podium eval run`; nothing here imports either.
 """

@@ -21,9 +21,9 @@ export class ApiError extends Error {
 
 const HINTS = /** @type {Record<number, string>} */ ({
   400: 'Change what is asked, and try again.',
-  401: 'Sign in with a key of this server.',
+  401: 'Sign in with an API key of this server.',
   402: 'The budget is spent: raise it, or wait until it begins anew.',
-  403: 'Whoever runs this server makes keys.',
+  403: 'The operator of this server creates API keys.',
   404: 'It may have been deleted, or belong to another key.',
   409: 'Load the page anew to see how things stand.',
   413: 'Send less at a time.',
@@ -33,7 +33,7 @@ const HINTS = /** @type {Record<number, string>} */ ({
 });
 
 /** The server's own words for this are meant for programs. */
-const NOBODY = 'Nobody is signed in.';
+const NOBODY = 'Not signed in.';
 
 /**
  * `onHeaders` gets the headers of the response, also of one that says no: which run it was, what

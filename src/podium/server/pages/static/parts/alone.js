@@ -22,7 +22,7 @@ export async function bestWorker(signal) {
   const own = priced.find((/** @type {any} */ each) => each.name === best)?.price.output;
   const isDearest = priced.some((/** @type {any} */ each) => each.price.output < own);
   if (best) return { worker: best, isDearest };
-  throw new ApiError(404, 'There is no worker that this key may ask by its name.', '');
+  throw new ApiError(404, 'This API key may not call any worker by name.', '');
 }
 
 /**

@@ -14,7 +14,7 @@ export function connectionLost({ error, seconds, tryNow }) {
   return h(
     'div',
     { class: 'notice bad run-notice', role: 'alert' },
-    h('p', {}, h('strong', {}, 'The server went away while this run was followed. '), message),
+    h('p', {}, h('strong', {}, 'The connection to the server was lost during this run. '), message),
     h('p', {}, `What is shown is how things stood then. ${again}`),
     h('p', {}, h('button', { type: 'button', class: 'small', onclick: tryNow }, 'Try now')),
   );
@@ -28,7 +28,7 @@ export function notKept() {
   return h(
     'div',
     { class: 'notice run-notice', role: 'status' },
-    h('p', {}, 'This run has ended, and nothing of it was kept, as whoever asked wished.'),
+    h('p', {}, 'This run has ended and was not stored, as its client requested.'),
     h('p', {}, 'What is shown here is gone when the page is left.'),
   );
 }
@@ -70,14 +70,14 @@ function reasons(id, { status, message, hint }, keys) {
   if (status === 404 && !keys) {
     return {
       words: `There is no run ${id} here.`,
-      detail: 'It was deleted, nothing of it was kept, or the address is not whole.',
+      detail: 'It was deleted, it was not stored, or the address is incomplete.',
       onwards: 'Look for it among the runs.',
     };
   }
   if (status === 404) {
     return {
       words: `There is no run ${id} here.`,
-      detail: 'It was deleted, nothing of it was kept, or it belongs to another key.',
+      detail: 'It was deleted, it was not stored, or it belongs to another key.',
       onwards: 'Look for it among the runs, or sign in with the key that asked.',
     };
   }

@@ -4,10 +4,10 @@ import { may } from '../lib/session.js';
 
 /** Why not, by what a button takes. */
 const REASONS = Object.freeze({
-  plan: 'This key may not see plans.',
-  workflow: 'This key may not have a plan of its own carried out.',
-  gateway: 'This key may not ask a worker by its name.',
-  'runs:delete': 'This key may not delete runs.',
+  plan: 'This API key may not see plans.',
+  workflow: 'This API key may not run its own workflow.',
+  gateway: 'This API key may not call a worker by name.',
+  'runs:delete': 'This API key may not delete runs.',
 });
 
 /**
