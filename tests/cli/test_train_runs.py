@@ -93,7 +93,7 @@ def test_ctrl_c_says_how_to_go_on_and_nobody_else_says_anything(
     assert [line for line in lines if not line.startswith(OUR_LINES)] == []
     checkpoint = last_checkpoint(recipe.output)
     assert checkpoint is not None
-    going_on = f"the same command goes on from step {checkpoint.step} with --resume"
+    going_on = f"repeat the command with --resume to continue from step {checkpoint.step}"
     assert last == f"podium: interrupted; {going_on}"
 
 

@@ -391,8 +391,8 @@ async def test_a_model_that_thinks_does_not_get_the_beginning_of_its_reply(
     ("wish", "problem"),
     [
         ({"seed": 7}, "takes no seed"),
-        ({"effort": "low", "temperature": 0.2}, "takes no temperature while it thinks"),
-        ({"effort": "low", "top_p": 0.2}, "takes no top_p while it thinks"),
+        ({"effort": "low", "temperature": 0.2}, "does not accept temperature while it thinks"),
+        ({"effort": "low", "top_p": 0.2}, "does not accept top_p while it thinks"),
     ],
 )
 async def test_what_the_api_has_no_place_for_is_refused_and_not_left_out(

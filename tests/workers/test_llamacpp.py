@@ -284,7 +284,7 @@ async def test_weights_that_are_not_here_are_fetched_with_the_first_call(
         assert (await worker.reply(QUESTION)).text == "Tokyo."
     assert pulled == [model]
     (line,) = caplog.messages
-    assert line.startswith(f"downloading the weights of {model}, once")
+    assert line.startswith(f"downloading the weights of {model} to ")
 
 
 async def test_an_adapter_that_is_not_here_is_named(

@@ -137,7 +137,7 @@ async def test_a_name_that_there_is_not_is_told_with_the_way_back(
 ) -> None:
     watched.allow("Failed to load resource")
     await page.goto(learning.url("/learning/trained.gone"))
-    await expect(page.get_by_role("alert")).to_contain_text("nothing is called 'trained.gone'")
+    await expect(page.get_by_role("alert")).to_contain_text("not found: 'trained.gone'")
     await page.get_by_role("link", name="← Learning").click()
     await expect(page.get_by_role("link", name="trained/etudes")).to_be_visible()
 

@@ -262,7 +262,7 @@ def test_a_model_that_does_not_converse_or_never_ends_is_refused(copied: Path) -
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a graphics card")
 def test_a_card_that_is_not_there_is_said(directory: Path) -> None:
-    with pytest.raises(ConfigError, match="device is 'cuda', and torch finds no graphics card"):
+    with pytest.raises(ConfigError, match="device is 'cuda', and torch finds no GPU"):
         load(str(directory), device="cuda")
 
 

@@ -316,7 +316,7 @@ async def test_a_fetch_that_nobody_watches_is_logged_with_its_size(
     monkeypatch.setenv("PODIUM_OFFLINE", "0")
     path = await weights.locate("tiny")
     assert path == await weights.locate("tiny")
-    assert caplog.messages == [f"downloading the weights of tiny (0 MB), once, to {path}"]
+    assert caplog.messages == [f"downloading the weights of tiny (0 MB) to {path}"]
 
 
 async def test_a_local_file_is_used_where_it_lies(home: Path, tmp_path: Path) -> None:
