@@ -127,7 +127,7 @@ async def test_a_run_that_began_before_postgres_stopped_is_answered_and_on_recor
     where = programs()
     if where is None:
         pytest.skip(MISSING)
-    with running_postgres() as postgres:
+    with running_postgres(durable=True) as postgres:
         data = Path(postgres.directory) / "data"
 
         async def stops() -> None:

@@ -92,9 +92,7 @@ def test_a_file_of_ones_own_needs_its_base_named(
     exported = export_adapter(adapter(tmp_path / "trained"), tmp_path / "a.gguf", base=base)
     command = ["train", "import-gguf", str(exported), "--output", str(tmp_path / "out")]
     assert main(command) == 2
-    assert "a.gguf does not name its base model; name it with --base" in (
-        capsys.readouterr().err
-    )
+    assert "a.gguf does not name its base model; name it with --base" in (capsys.readouterr().err)
     assert main([*command, "--base", str(base)]) == 0
     assert (tmp_path / "out" / WEIGHTS_FILE).is_file()
 

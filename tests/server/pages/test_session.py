@@ -195,9 +195,7 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(
     edit = page.get_by_role("button", name="Edit the plan and run it again")
     await edit.wait_for()
     assert await edit.is_disabled()
-    assert (
-        await edit.get_attribute("title") == "This API key may not run its own workflow."
-    )
+    assert await edit.get_attribute("title") == "This API key may not run its own workflow."
     assert await page.get_by_role("button", name="What would the best single").is_disabled()
     await page.get_by_role("link", name="Open the run").click()
     delete = page.get_by_role("button", name="Delete")

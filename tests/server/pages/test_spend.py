@@ -112,7 +112,9 @@ async def test_a_range_that_cannot_be_is_told_with_the_reason(
 ) -> None:
     watched.allow("Failed to load resource")
     await page.goto(site.url("/spend?from=2026-03-31&to=2026-03-01"))
-    await expect(page.get_by_role("alert")).to_contain_text("from (2026-03-31) is after to (2026-03-01)")
+    await expect(page.get_by_role("alert")).to_contain_text(
+        "from (2026-03-31) is after to (2026-03-01)"
+    )
     await page.get_by_label("From").fill("2026-02-01")
     await page.get_by_role("button", name="Show").click()
     await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()

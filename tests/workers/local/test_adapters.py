@@ -74,7 +74,9 @@ def test_a_name_that_is_not_shipped_says_which_are(ship: Ship, name: str, hint: 
 
 
 def test_where_none_is_shipped_the_error_says_so(ship: Ship) -> None:
-    with pytest.raises(ConfigError, match="shipped adapter not found: 'embedded/a'; none is shipped; "):
+    with pytest.raises(
+        ConfigError, match="shipped adapter not found: 'embedded/a'; none is shipped; "
+    ):
         shipped_adapter("embedded/a")
 
 
