@@ -125,7 +125,7 @@ EXAMPLE: Final = Usage(1000, 1000, 0, 0, 0)
 
 @dataclass(slots=True)
 class Findings:
-    """What the doctor found. `problems` prevent questions from being answered."""
+    """The doctor's findings. `problems` prevent questions from being answered."""
 
     settings: Settings | None = None
     file: Path | None = None

@@ -203,7 +203,7 @@ class BudgetOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningOptions:
-    """How a question is planned; None leaves it to the settings."""
+    """Planning options; None leaves them to the settings."""
 
     tier: Annotated[
         Tier | None,

@@ -37,7 +37,7 @@ _OPTIONS: Final = MappingProxyType({"outcomes": "-o", "tasks": "--tasks", "plans
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSources:
-    """Where the runs come from."""
+    """The sources of the runs."""
 
     runs: bool
     evaluations: Sequence[Path]

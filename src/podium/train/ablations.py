@@ -100,7 +100,7 @@ def in_every_place(worker: WorkerProfile, pool: Pool) -> Pool:
 
 
 def place_name(worker: str, place: int) -> str:
-    """What the worker is called in that place, for the names of a pool must differ."""
+    """Return the worker's name at that position; the names of a pool must differ."""
     return f"{worker}-{place + 1}" if place else worker
 
 
@@ -125,7 +125,7 @@ class _StandIn(Worker):
         self._worker = worker
 
     async def reply(self, request: Request) -> Reply:
-        """What the worker itself replies; kept replies are the same in every place."""
+        """Return the worker's own reply; cached replies are equal at every position."""
         return await self._worker.reply(request)
 
 

@@ -43,8 +43,10 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """What was measured before training: every worker alone, and ideal plans where such are
-    known. A worker whose every call failed is not among `workers`."""
+    """Accuracy measured before training: of each worker alone, and of ideal plans if known.
+
+    A worker whose every call failed is missing from `workers`.
+    """
 
     tasks: int
     workers: Mapping[str, Accuracy]
@@ -131,7 +133,7 @@ class _Stage:
     async def accuracy(
         self, tasks: Sequence[Task], planned: Callable[[Task], Workflow]
     ) -> Accuracy | None:
-        """How often such plans are right, of those that could be judged, if any could."""
+        """Return the accuracy of such plans, if any could be graded."""
         scores = await asyncio.gather(
             *(
                 self.scorer.score(plan.write(planned(task), self.pool), task, self.pool)

@@ -47,8 +47,7 @@ Manner = Literal["recipe", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class RemoteSetup:
-    """What it takes to have the same workers elsewhere; `settings` are those of the pool's file,
-    where it has one, so that every machine has the same."""
+    """The recipe and settings that give another machine the same workers."""
 
     recipe: Recipe
     settings: Settings | None
@@ -68,8 +67,7 @@ class ScoreRequest:
 
 
 class ScoreResult(NamedTuple):
-    """What a seat has scored, and how many replies it found kept and had to ask for since it last
-    said so."""
+    """Scores of an actor, and its cache hits and misses since the last result."""
 
     score: Score
     hits: int
@@ -122,7 +120,7 @@ class RayScorer:
 
     @property
     def seats(self) -> int:
-        """How many there are."""
+        """The number of actors."""
         return len(self._seats)
 
     @property
@@ -169,7 +167,7 @@ def ray_scorer(recipe: Recipe, *, seats: int | None = None) -> Iterator[RayScore
 
 
 def _replies(recipe: Recipe) -> ReplyCacheSpec:
-    """Where replies are kept; nothing is put there where the recipe wants none kept."""
+    """Return the reply cache; nothing is written where the recipe disables it."""
     if not recipe.run.cache_mb:
         return ReplyCacheSpec(None, LEAST_BYTES)
     recipe.output.mkdir(parents=True, exist_ok=True)
@@ -177,7 +175,7 @@ def _replies(recipe: Recipe) -> ReplyCacheSpec:
 
 
 def _is_on_cards(recipe: Recipe, settings: Settings | None) -> bool:
-    """Whether workers are models in this process, which want a graphics card."""
+    """True if workers are models in this process, which need a GPU."""
     if settings is None:
         return bool(recipe.pool.adapters)
     return any(worker.profile.provider == "transformers" for worker in settings.workers)

@@ -34,12 +34,11 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBaselines:
-    """What a step of training is held against; None is unknown.
+    """References for a training step; None is unknown.
 
-    `best_single` is the accuracy of the best worker when it is given every question as it is,
-    `ceiling` that of ideal plans over the same workers: as one number, or by kind.
-    `multi_step_kinds` are the kinds that no single worker can do in one step; where they are
-    not known, any kind may be one. `max_tokens` is where a completion is cut off.
+    `best_single` is the accuracy of the best worker given every question, `ceiling` that of ideal
+    plans
+    over the same workers.
     """
 
     best_single: float | Mapping[str, float] | None = None
@@ -151,7 +150,7 @@ class StepDiagnostics:
 def diagnose(
     rollouts: Sequence[Rollout], references: StepBaselines = NO_REFERENCES, *, samples: int = 2
 ) -> StepDiagnostics:
-    """What these rollouts show, with that many of the best and of the worst to look at."""
+    """Compute the metrics of these rollouts, with samples of the best and the worst."""
     if not rollouts:
         raise UsageError("there are no rollouts to diagnose; give at least one")
     scores = [rollout.score for rollout in rollouts]
@@ -222,7 +221,7 @@ def _spread(graded: Sequence[Rollout]) -> float | None:
 def _shortfall(
     graded: Sequence[Rollout], reference: float | Mapping[str, float] | None
 ) -> float | None:
-    """How far accuracy is below the reference, over the kinds that it knows."""
+    """Return by how much accuracy is below the reference, over the kinds that it knows."""
     if reference is None:
         return None
     if isinstance(reference, Mapping):
@@ -310,8 +309,7 @@ class CollapseDetector:
 def collapse_warnings(
     seen: StepDiagnostics, earlier: Sequence[StepDiagnostics] = ()
 ) -> dict[str, str]:
-    """What shows a collapse, in words, each under a short name of its own. `earlier` are
-    the steps just before this one, for what can only be seen by comparison."""
+    """Return warnings of policy collapse by name; `earlier` are the steps before."""
     if seen.rollouts < LEAST_ROLLOUTS:
         return {}
     checks = {

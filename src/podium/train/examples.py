@@ -71,7 +71,7 @@ class TokenExample(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many tokens it has."""
+        """The number of tokens."""
         return len(self.prompt) + len(self.reply)
 
 

@@ -55,7 +55,7 @@ ITS_BASE: Final = "name the model that the adapter was trained on"
 
 
 class LoraPair(NamedTuple):
-    """What an adapter adds to one matrix: `b @ a`, times alpha over the rank."""
+    """The update of one matrix: `b @ a`, times alpha over the rank."""
 
     a: Matrix
     b: Matrix
@@ -63,8 +63,7 @@ class LoraPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GgufBase:
-    """What an adapter must fit: a model's family, the heads of its attention, and each matrix's
-    number of inputs and outputs."""
+    """The base model of an adapter: its family, attention heads and matrix shapes."""
 
     architecture: str
     heads: int
@@ -100,7 +99,7 @@ class GgufBase:
         return LoraPair(pair.a, _in_halves(pair.b, heads)) if heads else pair
 
     def _heads(self, tensor: str) -> int | None:
-        """How many heads a matrix has whose rows are in another order; None for the others."""
+        """Return the heads of a matrix with permuted rows; None for the others."""
         if self.architecture != TURNED:
             return None
         if tensor.endswith(".attn_q.weight"):
@@ -151,13 +150,13 @@ def open_gguf(path: Path, advice: str) -> GGUFReader:
 
 
 def value_of(reader: GGUFReader, key: str) -> Any:
-    """What the file says under that key; None where it says nothing."""
+    """Return the value of that key; None if it is missing."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 
 
 def missing(error: ImportError) -> ConfigError:
-    """What to do about a package that is not installed."""
+    """Build the error of a package that is not installed."""
     return ConfigError(
         f"converting an adapter needs the package {error.name}; {install_command('train')}"
     )
@@ -293,7 +292,7 @@ def _alpha(config: AdapterConfig) -> float:
 
 
 def _read_pairs_export(path: Path, base: GgufBase) -> dict[str, LoraPair]:
-    """What is added to each tensor of the base, by the tensor's name, in order."""
+    """Return the update of each tensor of the base, by tensor name."""
     sides: dict[str, dict[str, Matrix]] = {}
     for key, matrix in _read_matrices(path):
         found = _KEY.fullmatch(key)

@@ -63,7 +63,7 @@ class Estimate:
 
 
 def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
-    """What the recipe would take over the workers of that pool; only `sft` needs none."""
+    """Estimate calls, tokens and cost of a training; only `sft` needs no pool."""
     match recipe.training:
         case SftTable() as sft:
             examples = sft.steps * sft.batch * max(1, len(sft.adapters))
@@ -77,8 +77,7 @@ def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
 
 
 def calls_a_run(recipe: Recipe) -> float:
-    """How many calls to workers a run is taken to have: as the recipe assumes, but no more than it
-    may have turns, and all of those where nobody has the role to end it before."""
+    """Return the assumed calls of one run, at most the turns that it may have."""
     evolve = recipe.evolve
     if evolve is None:
         return recipe.estimate.steps
@@ -120,7 +119,7 @@ def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
 
 
 def _measured(recipe: Recipe) -> int:
-    """How many questions are asked to measure progress, over the whole training."""
+    """Return how many questions measure progress over the whole training."""
     every = recipe.run.eval_every
     return recipe.training.steps // every * recipe.run.eval_tasks if every else 0
 
@@ -128,7 +127,7 @@ def _measured(recipe: Recipe) -> int:
 def _called(
     recipe: Recipe, workers: Sequence[WorkerProfile], calls: int, *, more: int = 0
 ) -> Estimate:
-    """What so many calls to these workers come to, and perhaps as many `more`."""
+    """Return the cost of that many calls to these workers, and perhaps as many `more`."""
     assumed = recipe.estimate
     costs = [_cost_of_a_call(recipe, worker) for worker in workers]
     known = [cost for cost in costs if cost is not None]
@@ -200,7 +199,7 @@ def require_trackers(recipe: Recipe) -> None:
 
 
 def missing_files(recipe: Recipe) -> Iterator[str]:
-    """What the recipe names and this machine does not have, in words."""
+    """List what the recipe names and this machine lacks."""
     for key, path in recipe.files():
         if not path.exists():
             yield f"{key}: there is no {path}{_maker(path)}"
@@ -281,7 +280,7 @@ def claim_output(recipe: Recipe) -> None:
 
 
 def has_checkpoint(output: Path) -> bool:
-    """Whether there is something to go on from."""
+    """True if there is a checkpoint to resume from."""
     return last_checkpoint(output) is not None
 
 
@@ -299,7 +298,7 @@ def disk_bytes(recipe: Recipe) -> int:
 
 
 def _parameters(base: str) -> int:
-    """How large a model is by its files, else by its name; a guess where neither says."""
+    """Return a model's size by its files, else by its name, else a guess."""
     weights = sum(file.stat().st_size for file in Path(base).glob("*.safetensors"))
     if weights:
         return weights // BYTES_A_WEIGHT

@@ -96,7 +96,7 @@ whole pool, and every step leaves a checkpoint."""
 
 
 def recipe_problems(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
-    """What is wrong with the tables beside each other."""
+    """Yield contradictions between the tables."""
     if [recipe.sft, recipe.grpo, recipe.evolve].count(None) != 2:
         yield "a recipe has one of the tables [sft], [grpo] and [evolve], and says so how it trains"
         return
@@ -265,8 +265,7 @@ def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
 
 
 def group_problems(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[str]:
-    """What is wrong where so many rollouts of a question are sampled together: all of them, or the
-    share of one process."""
+    """Yield what is wrong with that many rollouts of a question in one process."""
     recursion = recipe.recursion
     second = recursion.later(rollouts) if recursion is not None else 0
     if recursion is not None and not 0 < second <= rollouts - second:
@@ -317,7 +316,7 @@ def _names_etudes(recipe: Recipe) -> bool:
 
 
 def _is_gguf(model: str) -> bool:
-    """Whether its weights are a GGUF file, as are all that Podium keeps under a name."""
+    """True if the weights are a GGUF file, as all catalogued ones are."""
     return model.endswith(".gguf") or "/" not in model
 
 
@@ -363,12 +362,12 @@ class Recipe(Table):
 
     @property
     def steps_a_batch(self) -> int:
-        """How many steps go over the same questions."""
+        """The number of steps over the same questions."""
         return self.grpo.num_iterations if self.grpo is not None else 1
 
     @property
     def batches(self) -> int:
-        """How often there are new questions."""
+        """The number of batches of new questions."""
         return -(-self.training.steps // self.steps_a_batch)
 
     @property
@@ -378,7 +377,7 @@ class Recipe(Table):
 
     @property
     def worker_base(self) -> str:
-        """What the adapters of the études' workers are for."""
+        """The base of the études' worker adapters."""
         return self.pool.base or self.model.base
 
     @property
@@ -476,7 +475,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None 
 
 
 def is_path(model: str) -> bool:
-    """Whether a model is named by where it lies on this machine."""
+    """True if a model is named by a path of this machine."""
     return model.startswith((".", "/", "~")) or model.endswith(".gguf")
 
 
@@ -506,7 +505,7 @@ def override_in(document: dict[str, Any], override: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """What TOML makes of the text; a text that is no TOML is meant as it is."""
+    """Parse the text as TOML, else return it unchanged."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -33,7 +33,7 @@ from podium.workers.catalogue import Table
 
 
 class RouterTable(Table):
-    """What the router learns from, and how."""
+    """The table `[router]`: data and method of learning."""
 
     logs: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] = Field(
         description="the evaluation logs to learn from, JSON lines; paths count from the recipe"
@@ -71,7 +71,7 @@ class EvolutionTable(Table):
 
 
 class CostsTable(Table):
-    """What a question costs with a worker, for logs that do not say it."""
+    """Costs of a question by worker, for logs without costs."""
 
     usd: dict[str, Weight] = Field(
         default_factory=dict,
@@ -88,7 +88,7 @@ class RouterRecipe(Table):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What its training computes with, all of the extra `router`."""
+        """The packages of the extra `router`."""
         reading = ("tokenizers", "safetensors") if self.router.encoder == "minilm" else ()
         return ("numpy", *reading, *(("cmaes",) if self.evolution.generations else ()))
 
@@ -123,7 +123,7 @@ class TrainedRouter:
     fit: RouterFit
 
     def lines(self) -> list[str]:
-        """What a person wants to know of it."""
+        """Yield a summary for people."""
         found, learned = self.evidence, self.fit
         means = found.rewards[found.whole].mean(axis=0)
         rows = [
@@ -146,7 +146,7 @@ class TrainedRouter:
 
 
 def load_outcomes(recipe: RouterRecipe) -> RewardTable:
-    """What the recipe's logs tell; refused where it is too little to learn from."""
+    """Read the recipe's logs; raises if there is too little to learn from."""
     evidence = read_log([Path(path) for path in recipe.router.logs]).evidence(recipe.costs.usd)
     evidence.check(LEAST_QUESTIONS)
     return evidence

@@ -101,7 +101,7 @@ async def rules_by_key(store: RunStore) -> dict[str, Rules]:
 
 
 def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
-    """Why nothing of the run may or can be learned from; None where it can."""
+    """Say why the run must not be used for training; None if it may."""
     if run.owner and run.owner not in rules:
         return UNKNOWN_KEY
     if run.owner and not rules[run.owner].training:
@@ -114,15 +114,13 @@ def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
 
 
 def excluded_by(run: Run, rules: Mapping[str, Rules]) -> frozenset[str]:
-    """Who must see nothing of the run, by what was asked or by the rules of its key."""
+    """Return the workers that must not see the run, by its request or its key."""
     by_key = rules[run.owner].exclude if run.owner else frozenset[str]()
     return by_key | frozenset(run.exclude)
 
 
 class _Word(NamedTuple):
-    """What a judgement says of a question: the task that it makes, None where it makes none, and
-    whether a grader or a person named what is right. A word against an answer takes back only what
-    was taken from answers."""
+    """A judgement of a question: its task, if any, and whether a grader or a person gave it."""
 
     judged_at: str
     record: TaskRecord | None
@@ -131,8 +129,7 @@ class _Word(NamedTuple):
 
 @dataclass(slots=True)
 class RunDataset:
-    """What comes of judged runs, taken one by one. `without` counts, for each kind of data, the
-    runs that give none of it, by the reason."""
+    """Training data from judged runs. `without` counts unused runs by kind and reason."""
 
     prompt: Prompt = field(default_factory=Prompt)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -189,8 +186,7 @@ class RunDataset:
 
 
 def has_conversation(run: Run) -> bool:
-    """Whether the question needs what came before it, or with it, to be understood. Instructions
-    of the application alone do not make a conversation."""
+    """True if the question depends on earlier turns. A system prompt alone does not."""
     spoken = any(message.role != "system" for message in run.history)
     return spoken or bool(run.images) or bool(run.response_options.tools)
 
@@ -231,12 +227,12 @@ def _task_of_answer(judged: JudgedRun) -> TaskRecord | None:
 
 
 def _is_reference(answer: str) -> bool:
-    """Whether a right answer can be told by it, for it is short enough to stand in others."""
+    """True if the text is short enough to recognise a right answer by."""
     return 0 < len(answer) <= LONGEST_REFERENCE and "\n" not in answer
 
 
 def _is_sentence(answer: str) -> bool:
-    """Whether it says more than the answer alone."""
+    """True if the text says more than the answer alone."""
     words = answer.split()
     return len(words) > MOST_WORDS or (len(words) > 1 and answer.endswith((".", "!")))
 
@@ -261,8 +257,7 @@ def _read(task: str, run: Run) -> TaskRecord:
 
 
 def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
-    """How a conductor is asked for the run's plan, and the plan. What it thought before it wrote
-    the plan is not taught, and whoever wrote it is the same."""
+    """Return the prompt for the run's plan, and the plan without its reasoning."""
     planned = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
     if len(planned) != 1 or any(step.worker not in run.pool.names for step in planned[0].steps):
         return None
@@ -289,8 +284,7 @@ NOT_GRADED: Final = "that could not be graded"
 
 
 class GradingTask(NamedTuple):
-    """What an answer is graded by: the grader, its name, its task where there is one, and the
-    worker who is shown question and answer, where one is."""
+    """How an answer is graded: grader, its name, its task, and the judging worker, if any."""
 
     grader: Grader
     name: str
@@ -302,11 +296,11 @@ class RunGrader(Protocol):
     """Knows what runs are to be graded by."""
 
     def may_know(self, opening: str) -> bool:
-        """Whether a question that begins so may be one that it has a grader for."""
+        """True if there may be a grader for a question that begins like that."""
         ...
 
     def exam(self, question: str) -> GradingTask | None:
-        """What answers to that question are graded by; None where it has nothing."""
+        """Return how answers to that question are graded; None if they are not."""
         ...
 
 
@@ -319,7 +313,7 @@ class TaskGrader:
         self._worker = judge
 
     def may_know(self, opening: str) -> bool:
-        """Whether one of the tasks begins so."""
+        """True if one of the tasks begins like that."""
         return opening.strip() in self._openings or len(opening) >= SUMMARY_CHARACTERS
 
     def exam(self, question: str) -> GradingTask | None:
@@ -355,9 +349,10 @@ class RubricGrader:
 
 @dataclass(slots=True)
 class GradingResult:
-    """How many answers were right and wrong, and how many runs were left out, by the reason.
-    `judged_by_graders` is how many of those could be graded again, and `problem` is the last one
-    that a grader had."""
+    """Counts of right, wrong and skipped runs.
+
+    `judged_by_graders` counts those that can be graded again; `problem` is the last grader error.
+    """
 
     right: int = 0
     wrong: int = 0
@@ -426,7 +421,7 @@ async def _examined(
 
 
 def _why_not(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) -> str | None:
-    """Why the run is not to be graded; None where it is."""
+    """Say why the run is not graded; None if it is."""
     reason = why_withheld(run, rules)
     if reason is not None or judge is None:
         return reason

@@ -22,7 +22,7 @@ from podium.core.errors import ConfigError, StoreError
 
 
 def process_count() -> int:
-    """How many processes train together."""
+    """Return the number of processes of this training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -40,7 +40,7 @@ def wait_for_everyone() -> None:
 
 
 def is_main_process() -> bool:
-    """Whether this is the one that speaks and writes for all."""
+    """True if this process logs and writes for all."""
     return process_index() == 0
 
 
@@ -70,7 +70,7 @@ class Checkpoint:
 
 
 def last_checkpoint(output: Path) -> Checkpoint | None:
-    """What a training goes on from, if there is anything."""
+    """Return the checkpoint to resume from, if any."""
     found = [
         Checkpoint(path, int(name[1]))
         for path in (output / DIRECTORY).glob("checkpoint-*")

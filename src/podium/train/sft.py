@@ -59,8 +59,7 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class SftEval:
-    """How well an adapter says what it was taught: the share of replies that are right to the
-    letter, as far as they are taught, and those that were not."""
+    """Exact-match accuracy of an adapter on its examples, and the failures."""
 
     adapter: str
     accuracy: float
@@ -274,8 +273,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
 
 
 def _bounds(stack: AdapterStack | None, bound: float) -> list[TrainerCallback]:
-    """What bounds gradients; 0 leaves them as they are, and the trainer itself does so where
-    there are no adapters."""
+    """Return the gradient clipping; 0 disables it."""
     return [ClipPerAdapter(stack, bound)] if stack is not None and bound else []
 
 

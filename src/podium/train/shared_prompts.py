@@ -44,7 +44,7 @@ class SharedRow:
 
     @property
     def length(self) -> int:
-        """How many tokens it has."""
+        """The number of tokens."""
         return len(self.prompt) + sum(len(plan) for _, plan in self.plans)
 
 
@@ -72,7 +72,7 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         self._is_read: Tensor | None = None
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """What TRL asks for every batch."""
+        """Compute the loss of one batch, as TRL requires."""
         only_by_advantage = self.beta == 0.0 and self.args.entropy_coef == 0.0
         if only_by_advantage and inputs.get("old_per_token_logps") is None:
             self._is_read = completion_rows(inputs["advantages"], inputs["completion_mask"])

@@ -126,8 +126,7 @@ class FixedOptionsWorker(Worker):
 
 
 def _fingerprint(options: Mapping[str, Any]) -> str:
-    """What the worker's replies depend on beside its name: one with other options, or with an
-    adapter that was trained again, is another worker."""
+    """Return what a worker's replies depend on besides its name: options and adapter."""
     known = {name: options[name] for name in sorted(options)}
     weights = Path(str(options.get("adapter", "")).removeprefix("file:")).expanduser()
     if weights.is_dir():

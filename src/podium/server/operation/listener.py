@@ -159,7 +159,7 @@ class _Process(Process):
 
     @property
     def server(self) -> uvicorn.Server:
-        """What answers in it."""
+        """The server of the process."""
         if self._server is None:
             self._server = StoppableServer(self.config)
         return self._server

@@ -29,8 +29,7 @@ def asked_by_own_page(request: Request, service: ServiceDep) -> None:
 
 @router.get("")
 async def session(request: Request) -> JSONResponse:
-    """Who is signed in in this browser. `name` is that of their key, null where a key is asked for
-    and none was shown; `keys` is whether keys are asked for at all."""
+    """Return who is signed in. `name` is null without a key; `keys`: keys are required."""
     try:
         principal: Principal | None = await authenticate_request(request)
     except ApiError as refusal:

@@ -126,8 +126,7 @@ def fingerprint(settings: Settings) -> str:
 
 
 def plain(value: object) -> object:
-    """What JSON does not have: sets, in an order of their own, and paths. A function says nothing:
-    in words it has an address in memory, which every process has for itself."""
+    """Convert sets and paths to JSON values; functions become null."""
     if isinstance(value, frozenset | set):
         return sorted(map(str, value))
     return None if callable(value) else str(value)

@@ -171,7 +171,7 @@ class RunRepository:
         return run
 
     async def is_claimed(self, run: Run) -> bool:
-        """Whether any process is at work on the run, this one or another, or may be."""
+        """True if a process may be performing the run."""
         if self.broadcast.is_running(run.id):
             return True
         if run.status != "running":
@@ -214,8 +214,7 @@ class RunRepository:
             return None
 
     async def _is_theirs(self, run_id: str, principal: Principal) -> bool:
-        """Whether a run that cannot be read is one that the visitor may see: a list takes it for a
-        place to go on from only where it is among the runs that are listed."""
+        """True if the principal may see an unreadable run, which a list continues from."""
         theirs = RunFilter(owner=None if principal.has_scope("admin") else principal.key_id)
         try:
             await self.keeper.list(theirs, limit=1, before=run_id)

@@ -160,8 +160,7 @@ class TraceRecorder:
                 self._note(run.id, check)
 
     def _note(self, run_id: str, check: GuardrailCheck) -> None:
-        """What a guardrail did, as an event of the step's span or the run's, and its verifier's
-        calls. Why is not told: a reason may quote what was checked."""
+        """Add a guardrail's action as an event of the step's or run's span, without its reason."""
         running = self._running.get(run_id)
         if running is None:
             return
@@ -263,7 +262,7 @@ def _step_of(running: _Running, index: int) -> Span:
 
 
 def _used(usage: Usage) -> dict[str, int]:
-    """What is known of the tokens of a call."""
+    """Return the known token counts of a call."""
     counts = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -273,7 +272,7 @@ def _used(usage: Usage) -> dict[str, int]:
 
 
 def _total(usage: Usage, cost_usd: float | None) -> dict[str, float]:
-    """What is known of all calls together."""
+    """Return the known token counts of all calls."""
     sums = {"podium.total_tokens": usage.total_tokens, "podium.cost_usd": cost_usd}
     return {name: value for name, value in sums.items() if value is not None}
 

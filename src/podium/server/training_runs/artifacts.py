@@ -70,7 +70,7 @@ def read_tail(path: Path, cursor: str | None = None, *, most: int = MOST_BYTES) 
 
 
 def count_lines(path: Path, most: int) -> int:
-    """How many whole lines there are in the first `most` bytes."""
+    """Count the whole lines in the first `most` bytes."""
     file = open_regular_file(path)
     if file is None:
         return 0
@@ -108,7 +108,7 @@ def open_regular_file(path: Path) -> BinaryIO | None:
 
 
 def _place(file: BinaryIO, cursor: str | None, size: int) -> int | None:
-    """Where the cursor points; None where that is not the place it was."""
+    """Return the cursor's position; None if the file was replaced."""
     match = _CURSOR.fullmatch(cursor or "")
     if match is None:
         return None
@@ -184,7 +184,7 @@ def find_directories(directories: Sequence[str]) -> list[ArtifactDirectory]:
 
 
 def find_artifact(directories: Sequence[str], name: str) -> Artifact | None:
-    """What goes by that name."""
+    """Return the artifact of that name."""
     exhibits = (exhibit for named in find_directories(directories) for exhibit in named.exhibits)
     return next((exhibit for exhibit in exhibits if exhibit.name == name), None)
 

@@ -186,7 +186,7 @@ def _summary(exhibit: Artifact) -> dict[str, float | bool]:
 
 
 def _sample(line: bytes) -> dict[str, Any] | None:
-    """What a sample says, its words cut where they are endless."""
+    """Return a sample with long texts truncated."""
     try:
         sample = json.loads(line)
     except (ValueError, RecursionError):
@@ -258,13 +258,13 @@ def _objects(found: Any) -> list[dict[str, Any]]:
 
 
 def _samples(directory: Path) -> dict[str, int]:
-    """How many samples there are, by the files of the strategies."""
+    """Count the samples by strategy file."""
     files = sorted(directory.glob("*.jsonl"))[:MOST_FILES] if directory.is_dir() else []
     return {file.stem: count_lines(file, MOST_COUNTED) for file in files}
 
 
 def _latest(directory: Path) -> float | None:
-    """When anything of it was last written."""
+    """Return the time of the last write."""
     times = []
     for file in (*directory.glob("*.jsonl"), directory / SUMMARY, directory / MANIFEST):
         try:
