@@ -155,7 +155,9 @@ async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -
 
     load_before = os.getloadavg()[0]
     router = untrained(WORKERS) if file is None else LearnedRouter.load(file)
-    pool = Pool(tuple(WorkerProfile(name=each.name, model=each.model) for each in router.workers))
+    pool = Pool(
+        tuple(WorkerProfile(name=worker.name, model=worker.model) for worker in router.workers)
+    )
     kinds = {
         "everyday": everyday_questions("train"),
         "a long question": [LONG],

@@ -256,7 +256,7 @@ async def _create_key(store: RunStore, name: str, cap: float) -> CappedKey:
 
 async def _charged(store: RunStore, key: CappedKey) -> float:
     used = await keys_in(store).usage(key_id=key.key_id)
-    return sum(each.cost_usd for each in used)
+    return sum(item.cost_usd for item in used)
 
 
 async def _under_load(
@@ -447,7 +447,7 @@ class Judge:
                 "tries": sum(end.tries for end in ended),
                 "refused": refused,
                 "calls": sum(self.asked.steps.values()),
-                "most_usd_beyond_a_cap": round(max(each.beyond for each in spendings), 9),
+                "most_usd_beyond_a_cap": round(max(item.beyond for item in spendings), 9),
                 "errors": "; ".join(sorted({end.error for end in ended if end.is_stuck})[:3]),
             },
         )

@@ -401,18 +401,18 @@ async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> Fuz
                     for path in paths
                 ]
                 with settled_heap():
-                    for each in campaigns:
-                        await each.run(count)
+                    for campaign in campaigns:
+                        await campaign.run(count)
     finally:
         for logger in heard:
             logger.removeHandler(errors)
-    findings = [finding for each in campaigns for finding in each.findings]
+    findings = [finding for campaign in campaigns for finding in campaign.findings]
     findings += [Finding(f"logged at the end: {said}", "") for said in errors.said]
     return FuzzRow(
         name="bodies",
         inputs=count * len(paths),
         seconds=time.perf_counter() - began,
         findings=tuple(findings[:MOST_FINDINGS]),
-        corpus=sum(len(each.corpus) for each in campaigns),
-        spoiled=sum(each.spoiled for each in campaigns),
+        corpus=sum(len(campaign.corpus) for campaign in campaigns),
+        spoiled=sum(campaign.spoiled for campaign in campaigns),
     )

@@ -294,7 +294,7 @@ class _Evolution:
 
 def _changed(was: Description, now: Description) -> list[str]:
     """In what the two differ, by the names of their fields."""
-    return [each.name for each in fields(was) if getattr(was, each.name) != getattr(now, each.name)]
+    return [item.name for item in fields(was) if getattr(was, item.name) != getattr(now, item.name)]
 
 
 def kept_rewards(begun: Checkpoint, population: int) -> list[list[float]]:

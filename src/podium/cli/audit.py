@@ -57,7 +57,7 @@ def list_(
     start = None if since is None else _parse_time(since)
     entries = _with_log(config, lambda log: log.entries(since=start, actor=actor, limit=limit))
     if json:
-        echo_json([{**asdict(each), "details": json_.loads(each.details)} for each in entries])
+        echo_json([{**asdict(item), "details": json_.loads(item.details)} for item in entries])
         return
     for entry in entries:
         echo(to_one_line(_line(entry)))

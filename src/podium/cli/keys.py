@@ -229,7 +229,7 @@ def usage(
     async def read_usage(keys: KeyStore) -> tuple[dict[str, str], list[KeyUsage]]:
         known = await keys.keys()
         key_id = None if key is None else _find(key, known).id
-        return {each.id: each.name for each in known}, await keys.usage(key_id=key_id, **days)
+        return {item.id: item.name for item in known}, await keys.usage(key_id=key_id, **days)
 
     names, rows = _with_keys(config, read_usage, to_read=True)
     if json:

@@ -62,12 +62,12 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def call(**values: Any) -> None:
         for name, (group, names) in groups.items():
-            values[name] = group(**{each: values.pop(each) for each in names})
+            values[name] = group(**{item: values.pop(item) for item in names})
         command(**values)
 
-    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    keyword_only = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in parameters]
     call.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__annotations__ = {item.name: item.annotation for item in parameters}
     return call
 
 

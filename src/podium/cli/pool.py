@@ -275,7 +275,8 @@ class StressReport:
     def lines(self) -> Iterator[str]:
         """The report as text."""
         rows = [
-            tuple(str(getattr(each, field.name)) for field in fields(each)) for each in self.workers
+            tuple(str(getattr(worker, field.name)) for field in fields(worker))
+            for worker in self.workers
         ]
         widths = [max(map(len, column)) for column in zip(STRESS_HEADINGS, *rows, strict=True)]
         for row in (STRESS_HEADINGS, *rows):
@@ -372,7 +373,7 @@ async def run_stress_test(settings: Settings, runs: int, *, offline: bool) -> St
             hedges=settings.hedges,
         ) as podium:
             started = time.perf_counter()
-            done = await _run_workflows(podium, [each.profile.name for each in recording], runs)
+            done = await _run_workflows(podium, [item.profile.name for item in recording], runs)
             seconds = time.perf_counter() - started
             openings = (await podium.open()).call_policy.breakers.openings
             return _report(done, recording, openings, seconds)
@@ -421,10 +422,10 @@ def _report(
     )
     failed = Counter(call.worker for call in calls if call.error is not None and call.was_made)
     misstated = 0
-    for each in recording:
-        good = [c for c in calls if c.worker == each.profile.name and c.error is None]
-        misstated += (Counter(call.usage for call in good) - each.usage).total()
-        price = each.profile.price
+    for item in recording:
+        good = [c for c in calls if c.worker == item.profile.name and c.error is None]
+        misstated += (Counter(call.usage for call in good) - item.usage).total()
+        price = item.profile.price
         misstated += sum(
             call.cost_usd != (price.cost(call.usage) if price else None) for call in good
         )
@@ -445,13 +446,13 @@ def _report(
         errors=tuple(sorted({run.error or "" for run in runs if run.status != "answered"})),
         workers=tuple(
             WorkerStressReport(
-                worker=each.profile.name,
-                calls=each.worker.calls,
-                faults=each.worker.injected.total(),
-                failed=failed[each.profile.name],
-                took_over=taken_over[each.profile.name],
-                openings=openings[each.profile.name],
+                worker=item.profile.name,
+                calls=item.worker.calls,
+                faults=item.worker.injected.total(),
+                failed=failed[item.profile.name],
+                took_over=taken_over[item.profile.name],
+                openings=openings[item.profile.name],
             )
-            for each in recording
+            for item in recording
         ),
     )

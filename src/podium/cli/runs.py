@@ -120,7 +120,7 @@ def list_(
     found, performed = _read(config, lambda store: _list_runs(store, wanted, limit))
     if json:
         echo_json(
-            [{**summary_document(each), "is_performed": each.id in performed} for each in found]
+            [{**summary_document(item), "is_performed": item.id in performed} for item in found]
         )
     elif found:
         _print_list(found, performed, config)
@@ -226,8 +226,8 @@ def resume(
     if run_id is not None:
         raise typer.Exit(_resume(run_id, pool, budget, json=json, quiet=quiet))
     codes: list[ExitCode] = []
-    for each in run_with_store(pool.config, _abandoned_ids, pool.pool):
-        codes.append(_try_resume(each, pool, budget, json=json, quiet=quiet))
+    for item in run_with_store(pool.config, _abandoned_ids, pool.pool):
+        codes.append(_try_resume(item, pool, budget, json=json, quiet=quiet))
         if codes[-1] is ExitCode.INTERRUPTED:
             break
     if not codes:
@@ -280,7 +280,7 @@ def _resume(
 
 async def _abandoned_ids(store: RunStore) -> list[str]:
     """List the runs whose process ended before they did."""
-    return [each.id for each in await store.list_abandoned(MAX_RESUMED)]
+    return [item.id for item in await store.list_abandoned(MAX_RESUMED)]
 
 
 def _check_settings(run: Run, pool: PoolOptions) -> None:
@@ -315,7 +315,7 @@ async def _delete(store: RunStore, named: str) -> str:
 
 def _print_list(found: Sequence[RunSummary], performed: set[str], config: Path | None) -> None:
     """Print a line for each run, and how to resume those whose process is gone."""
-    cut_off = [each.id for each in found if each.status == "running" and each.id not in performed]
+    cut_off = [item.id for item in found if item.status == "running" and item.id not in performed]
     for summary in found:
         echo(_summary_line(summary, CUT_OFF if summary.id in cut_off else summary.status))
     if cut_off:
@@ -330,7 +330,7 @@ async def _list_runs(
 ) -> tuple[list[RunSummary], set[str]]:
     """Return the matching runs, and the ids of those that a process is working on."""
     found = await store.list(wanted, limit=limit)
-    running = [each.id for each in found if each.status == "running"]
+    running = [item.id for item in found if item.status == "running"]
     return found, {run_id for run_id in running if await store.is_claimed(run_id)}
 
 

@@ -136,7 +136,7 @@ def _describe_empty(
 
 
 def _write(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
-    lines = (json_format.dumps(each, ensure_ascii=False) for each in documents)
+    lines = (json_format.dumps(document, ensure_ascii=False) for document in documents)
     with explain_write_errors(path.parent, 0):
         write_atomically(path, "".join(f"{_UNSAFE.sub(_escape, line)}\n" for line in lines))
 

@@ -137,7 +137,7 @@ class TierRouter:
 
     async def warm_up(self, pool: Pool) -> None:
         """Decide once, so that the first question does not wait for the router to load."""
-        known = tuple(replace(each, fallback=None) for each in pool if self.router.knows(each))
+        known = tuple(replace(item, fallback=None) for item in pool if self.router.knows(item))
         if known:
             await self.decide("Are you ready?", Pool(known), None)
 

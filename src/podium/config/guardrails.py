@@ -110,5 +110,7 @@ class GuardrailSettings(Table):
 
 def fingerprint(guardrails: Sequence[GuardrailSettings]) -> str:
     """Return a short hash of the guardrails, by which a change is seen."""
-    text = json.dumps([each.model_dump(mode="json") for each in guardrails], sort_keys=True)
+    text = json.dumps(
+        [guardrail.model_dump(mode="json") for guardrail in guardrails], sort_keys=True
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -227,8 +227,8 @@ def _counted(keyword: str, rule: Any) -> Any:
 
 
 def _is_sortable(values: list[Any]) -> bool:
-    return all(isinstance(each, str) for each in values) or all(
-        isinstance(each, int | float) for each in values
+    return all(isinstance(value, str) for value in values) or all(
+        isinstance(value, int | float) for value in values
     )
 
 

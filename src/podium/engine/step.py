@@ -394,7 +394,7 @@ class StepRunner:
         own = [call for call in calls if call.name not in clients]
         if own:
             results = await answer_calls(own, self._scope, self._assignment.round, self._index)
-            self._turns = with_answers(self._turns, {each.call_id: each for each in results})
+            self._turns = with_answers(self._turns, {result.call_id: result for result in results})
             self._execution.note(self.record("cancelled", error=UNFINISHED))
         return not unanswered_calls(self._turns)
 

@@ -149,7 +149,7 @@ def _settings_parts(configured: Settings, *, plans: bool) -> dict[str, Any]:
     planner = conductor.worker if plans else None
     called = (*configured.workers, *((planner,) if planner is not None else ()))
     return {
-        "workers": [[each.profile.name, each.base_url, each.options] for each in called],
+        "workers": [[item.profile.name, item.base_url, item.options] for item in called],
         "planning": None
         if planner is None
         else [conductor.temperature, conductor.prompt, conductor.few_shot, conductor.fallback],

@@ -87,7 +87,10 @@ class HubDataset:
         datasets = import_optional("datasets", f"fetching {self.name} from the hub")
         reachable = is_hub_reachable()
         with nullcontext() if reachable else hub_offline():
-            loaded = [self._load(datasets, each, reachable) for each in self.configurations]
+            loaded = [
+                self._load(datasets, configuration, reachable)
+                for configuration in self.configurations
+            ]
         for number, data in enumerate(chain.from_iterable(loaded), start=1):
             yield DatasetRow(f"{self.name}, row {number}", number, data)
 

@@ -45,7 +45,7 @@ def recipe_scorer(
     later = workers if later is None else later
     if asked.one_worker is not None:
         call_policy = _OneGate(worker_named(workers, asked.one_worker))
-        workers, later = (_in_all_places(asked.one_worker, each) for each in (workers, later))
+        workers, later = (_in_all_places(asked.one_worker, item) for item in (workers, later))
 
     def amend(workflow: Workflow) -> Workflow:
         if asked.access == "binary":

@@ -269,7 +269,7 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
         images=run.images,
         response_options=run.response_options,
     )
-    asked = [{"role": each.role, "content": each.text} for each in prompt.messages(context)]
+    asked = [{"role": item.role, "content": item.text} for item in prompt.messages(context)]
     return {"prompt": asked, "reply": plan.write(planned[0], run.pool, order=prompt.order)}
 
 
@@ -374,8 +374,8 @@ async def grade_runs(
     graded = GradingResult()
     examined = _examined(store, examiner, wanted or RunFilter(status="answered"), again, graded)
     batch: list[tuple[Run, GradingTask]] = []
-    async for each in examined:
-        batch.append(each)
+    async for item in examined:
+        batch.append(item)
         if len(batch) == min(AT_ONCE, limit):
             limit -= len(batch)
             await asyncio.gather(*(_grade(store, *one, graded) for one in batch))

@@ -129,7 +129,7 @@ def _error(
         return RateLimited(f"{line}{detail}", retry_after=retry_after, billed=billed)
     if status in (408, 409, 425) or status >= 500:
         return Unavailable(f"{line}{detail}", retry_after=retry_after, billed=billed)
-    if any(_TOO_LONG.search(str(each)) for each in (detail, *names)):
+    if any(_TOO_LONG.search(str(item)) for item in (detail, *names)):
         return PromptTooLong(f"{line}, the prompt is too long{detail}", billed=billed)
     return RequestRefused(f"{line}{detail}", billed=billed)
 

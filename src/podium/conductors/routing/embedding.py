@@ -92,7 +92,7 @@ class Linear:
     def of(cls, weight: Array, bias: Array) -> Linear:
         """Cut the weight into blocks."""
         stretches = np.split(weight, range(DEPTH, len(weight), DEPTH))
-        return cls(tuple(_blocks(each) for each in stretches), bias)
+        return cls(tuple(_blocks(stretch) for stretch in stretches), bias)
 
     def __call__(self, rows: Array) -> Array:
         """Return the rows times the weight, plus the bias."""
@@ -232,7 +232,7 @@ def _network(path: Path, layers: int | None) -> _Network:
             tensors["embeddings.word_embeddings.weight"],
             tensors["embeddings.position_embeddings.weight"] + kind,
             _norm(tensors, "embeddings.LayerNorm"),
-            tuple(_layer(tensors, f"encoder.layer.{each}") for each in range(count)[:layers]),
+            tuple(_layer(tensors, f"encoder.layer.{item}") for item in range(count)[:layers]),
         )
     except Exception as error:  # safetensors has errors of its own for what is no such file
         raise ConfigError(

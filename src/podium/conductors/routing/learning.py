@@ -399,7 +399,7 @@ def fit_calibration(expected: Array, rewards: Array) -> Calibration:
         step = np.linalg.solve(curvature, slopes)
         lost = loss(weights) * (1 + 1e-12)  # at the bottom there is nothing but rounding
         shares = (0.5**halvings for halvings in range(HALVINGS))
-        share = next((each for each in shares if loss(weights - each * step) <= lost), 0.0)
+        share = next((item for item in shares if loss(weights - item * step) <= lost), 0.0)
         weights = weights - share * step
     if weights[0] < LEAST_SLOPE:
         mean = min(max(float(earned.mean()), 1e-3), 1 - 1e-3)

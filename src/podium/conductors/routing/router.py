@@ -255,7 +255,7 @@ class LearnedRouter:
 
     def knows(self, worker: WorkerProfile) -> bool:
         """True if it was trained with that worker."""
-        return any(each.is_(worker) for each in self.workers)
+        return any(item.is_(worker) for item in self.workers)
 
     def check(self, pool: Pool) -> None:
         """Refuse a pool other than that of the training, in any order."""

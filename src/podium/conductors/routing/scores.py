@@ -76,7 +76,7 @@ class NeighbourScores:
             for sharpness in SHARPNESSES
         }
         sharpness = min(tried, key=lambda each: tried[each].error)
-        others = [_regress(_features(vectors, each, sharpness), apart) for each in sets[1:]]
+        others = [_regress(_features(vectors, item, sharpness), apart) for item in sets[1:]]
         tables = [tried[sharpness], *others]
         level = np.mean([table.level for table in tables], axis=0)
         return cls(
@@ -293,8 +293,8 @@ class _Rows:
         """Return a number for each text times the rows: a table of `width` rows."""
         return np.stack(
             [
-                np.bincount(self.columns, self.weights * each[self.row], minlength=width)
-                for each in numbers.T
+                np.bincount(self.columns, self.weights * item[self.row], minlength=width)
+                for item in numbers.T
             ],
             axis=1,
         )

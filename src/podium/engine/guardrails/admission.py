@@ -180,7 +180,7 @@ def _map_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
         if not step.waiting_for:
             return step
         turns = tuple(replace(turn, parts=tuple(map(map_part, turn.parts))) for turn in step.turns)
-        nested = tuple(_map_waiting_calls(each, change) for each in step.nested)
+        nested = tuple(_map_waiting_calls(item, change) for item in step.nested)
         return replace(step, turns=turns, nested=nested)
 
     last = run.rounds[-1]

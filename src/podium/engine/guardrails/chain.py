@@ -96,7 +96,7 @@ class GuardrailChain:
     ) -> None:
         self._workers = workers
         self._metered = metered
-        self._hooks = [(each, _hook_of(each, remembered)) for each in guardrails]
+        self._hooks = [(item, _hook_of(item, remembered)) for item in guardrails]
         self._by_stage: dict[GuardrailStage, list[tuple[Guardrail, Hook]]] = {}
         for guardrail, hook in self._hooks:
             for stage in guardrail.stages:

@@ -214,7 +214,7 @@ class _RedactingHook:
 
     def __init__(self, redaction: Redaction) -> None:
         self._found = redaction.found
-        self._detectors = [each for each in DETECTORS if each.kind in redaction.kinds]
+        self._detectors = [detector for detector in DETECTORS if detector.kind in redaction.kinds]
         self._placeholders: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._last: dict[str, int] = {}

@@ -535,7 +535,7 @@ class SharedBudget:
 
 
 def _not_cancelled(asking: list[tuple[Asker, _Answer]]) -> list[tuple[Asker, _Answer]]:
-    return [each for each in asking if not each[1].cancelled()]
+    return [item for item in asking if not item[1].cancelled()]
 
 
 def _resolve(answer: asyncio.Future[Result], result: Result) -> None:
@@ -582,7 +582,7 @@ class SharedRates:
 
     async def _write(self) -> None:
         while self._asking or self._correction:
-            asking, self._asking = [each for each in self._asking if not each[1].cancelled()], []
+            asking, self._asking = [item for item in self._asking if not item[1].cancelled()], []
             correction, self._correction = self._correction, 0
             tokens = [each for each, _ in asking]
             answers = [answer for _, answer in asking]

@@ -210,7 +210,7 @@ def resolve(host: str) -> list[str]:
         found = socket.getaddrinfo(host, None)
     except (OSError, UnicodeError):
         return []
-    return [str(each[4][0]).partition("%")[0] for each in found]
+    return [str(item[4][0]).partition("%")[0] for item in found]
 
 
 async def check_image_urls(messages: Iterable[Message], *, private: bool) -> None:

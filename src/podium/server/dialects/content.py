@@ -135,12 +135,12 @@ _UTF_8: Final = ("", "utf-8", "utf8", "us-ascii")
 def document_text(title: str | None, *texts: str | None) -> Text:
     """Return a document's text under its title."""
     heading = f"[document: {title}]" if title else None
-    return Text("\n".join(each for each in (heading, *texts) if each))
+    return Text("\n".join(item for item in (heading, *texts) if item))
 
 
 def unreadable_document(*known: str | None) -> Text:
     """Return a note about a document that workers cannot read."""
-    details = ", ".join(each for each in known if each)
+    details = ", ".join(item for item in known if item)
     return Text(f"[{UNREAD}: {details}]" if details else f"[{UNREAD}]")
 
 
@@ -169,7 +169,9 @@ def _from_base64(data: str) -> bytes:
 def _is_text(media_type: str) -> bool:
     """True for `text/…` in UTF-8."""
     kind, *parameters = media_type.lower().replace(" ", "").split(";")
-    charset = next((each[8:] for each in parameters if each.startswith("charset=")), "")
+    charset = next(
+        (parameter[8:] for parameter in parameters if parameter.startswith("charset=")), ""
+    )
     return kind.startswith("text/") and charset.strip('"') in _UTF_8
 
 

@@ -122,7 +122,7 @@ async def spend(
     if by == "worker":
         window = await _window(service, principal, first, last)
         groups = await asyncio.to_thread(group_by_worker, spent, window.digests, first, last)
-        rest = whole.cost_usd - sum(each.total.cost_usd for each in groups)
+        rest = whole.cost_usd - sum(item.total.cost_usd for item in groups)
         document["elsewhere_usd"] = max(0.0, rest)
         document["runs"] = {
             "counted": len(window.digests),

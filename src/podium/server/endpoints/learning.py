@@ -54,11 +54,11 @@ async def learning(service: ServiceDep, principal: PrincipalDep) -> dict[str, An
     return {
         "object": "list",
         "data": await asyncio.to_thread(
-            lambda: [_entry(exhibit) for each in named for exhibit in each.exhibits]
+            lambda: [_entry(exhibit) for item in named for exhibit in item.exhibits]
         ),
         "directories": [
-            {"path": str(each.path), "found": len(each.exhibits), "problem": each.problem or None}
-            for each in named
+            {"path": str(item.path), "found": len(item.exhibits), "problem": item.problem or None}
+            for item in named
         ],
     }
 

@@ -24,9 +24,9 @@ async def models(request: Request, service: ServiceDep, principal: PrincipalDep)
     `anthropic-version`."""
     entries = list(_visible(service, principal))
     if not is_anthropic_client(request):
-        return {"object": "list", "data": [_openai(each, service) for each in entries]}
+        return {"object": "list", "data": [_openai(entry, service) for entry in entries]}
     return {
-        "data": [_anthropic(each, service) for each in entries],
+        "data": [_anthropic(entry, service) for entry in entries],
         "has_more": False,
         "first_id": entries[0].name if entries else None,
         "last_id": entries[-1].name if entries else None,
@@ -38,15 +38,15 @@ async def model(
     request: Request, name: str, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
     """Return one model."""
-    for each in _visible(service, principal):
-        if each.name == name:
-            return (_anthropic if is_anthropic_client(request) else _openai)(each, service)
+    for item in _visible(service, principal):
+        if item.name == name:
+            return (_anthropic if is_anthropic_client(request) else _openai)(item, service)
     service.catalog.find(name)  # raises with a suggestion
     raise ApiError("not_found", f"model not found for this API key: {name[:200]!r}", field="model")
 
 
 def _visible(service: Service, principal: Principal) -> Iterable[ModelEntry]:
-    return (each for each in service.catalog if principal.can_list(each.name, each.owner))
+    return (item for item in service.catalog if principal.can_list(item.name, item.owner))
 
 
 def _openai(entry: ModelEntry, service: Service) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _statistics(found: WorkerStats) -> dict[str, Any]:
         "seconds": {"p50": p50, "p95": p95},
         "cost_usd": found.cost_usd,
         "unknown_cost": found.unknown_cost,
-        "roles": [_role(each) for each in found.roles],
+        "roles": [_role(role) for role in found.roles],
     }
 
 

@@ -73,15 +73,15 @@ async def runs(
     if owner not in (None, wanted.owner):
         return {"object": "list", "data": [], "has_more": False}
     found = await service.store.list(wanted, limit=limit + 1, before=before)
-    if any(each.owner != principal.key_id for each in found):
+    if any(item.owner != principal.key_id for item in found):
         await service.audit.record_read("runs listed", principal)
-    keyed = any(each.owner for each in found)
+    keyed = any(item.owner for item in found)
     names = await key_names(service, principal) if keyed else {}
     return {
         "object": "list",
         "data": [
-            {**summary_document(each), "owner_name": names.get(each.owner)}
-            for each in found[:limit]
+            {**summary_document(item), "owner_name": names.get(item.owner)}
+            for item in found[:limit]
         ],
         "has_more": len(found) > limit,
     }
@@ -253,7 +253,7 @@ async def step(
     `nested` is the id of a nested run to take the step from. A step that runs in this process has
     the status `running` and no reply yet."""
     run = await load_run(run_id, service, principal)
-    wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
+    wanted = next((item for item in runs_in(run) if item.id == (nested or run_id)), None)
     if wanted is None:
         raise ApiError("not_found", f"nested run not found in {run_id}: {(nested or '')[:80]!r}")
     toolbox = (await service.podium.open()).toolbox

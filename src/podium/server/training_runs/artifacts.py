@@ -199,7 +199,7 @@ def _looked(root: Path, taken: set[str]) -> ArtifactDirectory:
             return ArtifactDirectory(root, (), "there is no such directory")
     except OSError as error:
         return ArtifactDirectory(root, (), f"it cannot be read: {error.strerror}")
-    return ArtifactDirectory(root, tuple(_under_own_name(each, taken) for each in found))
+    return ArtifactDirectory(root, tuple(_under_own_name(item, taken) for item in found))
 
 
 def _under_own_name(exhibit: Artifact, taken: set[str]) -> Artifact:

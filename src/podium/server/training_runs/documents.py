@@ -81,7 +81,7 @@ def samples_document(exhibit: Artifact, step: int | None) -> dict[str, Any]:
             if match is not None:
                 lines.setdefault(int(match[1]), []).append(line)
     steps = sorted(lines)
-    chosen = max((each for each in steps if step is None or each <= step), default=None)
+    chosen = max((item for item in steps if step is None or item <= step), default=None)
     chosen = steps[0] if chosen is None and steps else chosen
     found = lines.get(chosen, []) if chosen is not None else []
     return {
@@ -254,7 +254,7 @@ def _row(row: Any) -> dict[str, Any]:
 
 
 def _objects(found: Any) -> list[dict[str, Any]]:
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _samples(directory: Path) -> dict[str, int]:

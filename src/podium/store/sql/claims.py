@@ -319,7 +319,7 @@ class Batcher(Generic[Item]):
     async def _write(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            batch = [each for each in batch if not each[1].cancelled()]
+            batch = [item for item in batch if not item[1].cancelled()]
             try:
                 await self._write_batch(batch)
             finally:  # no caller may wait for ever
@@ -331,7 +331,7 @@ class Batcher(Generic[Item]):
             for _, done in batch:
                 _resolve(done, None)
         else:
-            await asyncio.gather(*(self._write_alone(*each) for each in batch))
+            await asyncio.gather(*(self._write_alone(*entry) for entry in batch))
 
     async def _is_written(self, items: Sequence[Item]) -> bool:
         try:

@@ -144,8 +144,8 @@ async def record_usage(
     """Charge runs what they were not charged yet, add other usage, and delete the reservations of
     these runs and those settled. A run whose owner is no key is not charged."""
     lines: dict[_LineKey, dict[str, Any]] = {}
-    for each in usage:
-        _add_to_line(lines, each, {name: getattr(each, name) for name in ("requests", *_AMOUNTS)})
+    for item in usage:
+        _add_to_line(lines, item, {name: getattr(item, name) for name in ("requests", *_AMOUNTS)})
     for each, increase in await _charge_runs(connection, charges):
         _add_to_line(lines, each, increase)
     if lines:
@@ -275,10 +275,10 @@ class SqlQuotaStore:
             rates.wait(0, now)
             rates.correct(correction)
             waits = []
-            for each in tokens:
-                wait = rates.wait(each, now)
+            for token in tokens:
+                wait = rates.wait(token, now)
                 if not wait:
-                    rates.take(each)
+                    rates.take(token)
                 waits.append(wait)
             requests_left, tokens_left = rates.left
             kept = {

@@ -130,8 +130,8 @@ def _workers_of(step: StepRecord) -> Iterator[str]:
     yield step.worker
     yield from (attempt.worker for attempt in step.attempts)
     for nested in step.nested:
-        for each in nested.steps:
-            yield from _workers_of(each)
+        for item in nested.steps:
+            yield from _workers_of(item)
 
 
 def assemble(pieces: Iterable[Piece]) -> Run:
