@@ -199,7 +199,7 @@ def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> Learne
     encoder = _with_all_centres(len(names)) if like is None else like.encoder
     width = encoder.encode(["?"]).shape[1]
     head = np.zeros((width + 1, len(names)), dtype=np.float32)
-    workers = tuple(KnownWorker(name, name, 1.0 + place) for place, name in enumerate(names))
+    workers = tuple(KnownWorker(name, name, 1.0 + position) for position, name in enumerate(names))
     costs = np.array([worker.cost for worker in workers])
     return LearnedRouter(workers, encoder, head, QualityBias.fit(head, head, costs))
 

@@ -292,8 +292,8 @@ class PlanCampaign:
             if not self.texts % 64 and time.perf_counter() > ends_at:
                 break
             # What joined last has been tried least.
-            place = int(chance.random() ** 0.5 * len(corpus))
-            text = mutated(corpus[place], corpus[int(chance.random() * len(corpus))], chance)
+            position = int(chance.random() ** 0.5 * len(corpus))
+            text = mutated(corpus[position], corpus[int(chance.random() * len(corpus))], chance)
             reading = READINGS[int(chance.random() * len(READINGS))]
             self._read(text, reading, traced=chance.random() < TRACED_SHARE)
 

@@ -103,7 +103,9 @@ def _spread(lengths: Sequence[int]) -> str:
     ordered = sorted(lengths)
     places = {"least": 0.0, "median": 0.5, "95 %": 0.95, "most": 1.0}
     last = len(ordered) - 1
-    return ", ".join(f"{name} {ordered[round(last * place)]}" for name, place in places.items())
+    return ", ".join(
+        f"{name} {ordered[round(last * position)]}" for name, position in places.items()
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -65,14 +65,14 @@ class _Use(NamedTuple):
     """A skill, and the place in which it takes the result before it (None at a beginning)."""
 
     skill: Skill
-    place: int | None
+    position: int | None
 
 
 class _Place(NamedTuple):
     """A place of a skill that an earlier result is to fill."""
 
     skill: Skill
-    place: int
+    position: int
 
 
 class _Demand(NamedTuple):
@@ -82,7 +82,7 @@ class _Demand(NamedTuple):
     kinds: frozenset[Kind]
     other_than: Family | None = None
     skill: Skill | None = None
-    place: _Place | None = None
+    position: _Place | None = None
 
 
 _Choice = Mapping[Family, tuple[_Use, ...]]
@@ -155,7 +155,7 @@ def _joining_skill(rng: Random, skeleton: Skeleton, last: Skill | None) -> Skill
     """What takes the results of the branches, so that the last skill can go on from there."""
     kinds = GOES_ON if skeleton.after else ANYTHING
     if last is not None:
-        kinds &= frozenset().union(*(last.kinds(place) for place in last.refers))
+        kinds &= frozenset().union(*(last.kinds(position) for position in last.refers))
     demand = _Demand(kinds, other_than=last.family if last else None)
     skills = _joining_skills(len(skeleton.branches), demand)
     if not skills:
@@ -223,8 +223,8 @@ class _Attempt:
         return self._rng.choice(fitting[_weighted(self._rng, tuple(fitting), role)])
 
     def _perform(self, use: _Use, before: Operation | None) -> bool:
-        skill, place = use
-        given = {} if before is None or place is None else {place: before.answer}
+        skill, position = use
+        given = {} if before is None or position is None else {position: before.answer}
         source = len(self._operations) - 1
         for _ in range(DRAWS):
             arguments = skill.draw(self._rng, given)
@@ -241,11 +241,11 @@ class _Attempt:
         if skill.slots != (ITEMS,):
             self._rng.shuffle(places)
         source_of: dict[int, int] = {}
-        for place, length in zip(places, branches, strict=True):
-            if not self._branch(skill, place, length):
+        for position, length in zip(places, branches, strict=True):
+            if not self._branch(skill, position, length):
                 return False
-            source_of[place] = len(self._operations) - 1
-        sources = tuple(source_of[place] for place in sorted(places))
+            source_of[position] = len(self._operations) - 1
+        sources = tuple(source_of[position] for position in sorted(places))
         arguments = tuple(self._operations[source].answer for source in sources)
         answer = skill.solve(arguments) if len(set(arguments)) == len(arguments) else None
         if answer is None or not self._may_use(skill, arguments):
@@ -253,11 +253,13 @@ class _Attempt:
         self._operations.append(Operation(skill, arguments, sources, answer))
         return True
 
-    def _branch(self, skill: Skill, place: int, length: int) -> bool:
+    def _branch(self, skill: Skill, position: int, length: int) -> bool:
         """A chain whose result fits that place of the skill. It is tried anew by itself, or
         every misfit would cost the other branches too."""
         begun = len(self._operations)
-        demand = _Demand(skill.kinds(place), other_than=skill.family, place=_Place(skill, place))
+        demand = _Demand(
+            skill.kinds(position), other_than=skill.family, position=_Place(skill, position)
+        )
         for _ in range(BRANCHES):
             if self._chain(None, length, demand):
                 return True
@@ -280,10 +282,10 @@ def _weighted(rng: Random, families: tuple[Family, ...], role: str) -> Family:
 
 
 def _satisfies(value: Value, demand: _Demand) -> bool:
-    if demand.place is None:
+    if demand.position is None:
         return value.kind in demand.kinds
-    skill, place = demand.place
-    return skill.accepts(place, value)
+    skill, position = demand.position
+    return skill.accepts(position, value)
 
 
 @cache
@@ -294,7 +296,7 @@ def _leading_to(demand: _Demand, left: int) -> _Demand:
         return demand
     if left > 1 or demand.skill is None:
         return _Demand(GOES_ON)
-    taken = frozenset().union(*(demand.skill.kinds(place) for place in demand.skill.refers))
+    taken = frozenset().union(*(demand.skill.kinds(position) for position in demand.skill.refers))
     return _Demand(GOES_ON & taken, other_than=demand.skill.family)
 
 
@@ -309,10 +311,10 @@ def _beginnings(demand: _Demand) -> _Choice:
 def _followers(value: Value, family: Family, demand: _Demand) -> _Choice:
     """What may go on from a result of that family, and come to what is demanded."""
     uses = [
-        _Use(skill, place)
+        _Use(skill, position)
         for skill in SKILLS.values()
-        for place in skill.refers
-        if skill.family is not family and skill.accepts(place, value)
+        for position in skill.refers
+        if skill.family is not family and skill.accepts(position, value)
     ]
     return _by_family(uses, demand)
 

@@ -161,10 +161,10 @@ def _arguments(skill: Skill, texts: Mapping[str, str]) -> tuple[Argument, ...] |
         if whole is not None and whole.size != 1:
             return (whole,)
         parts = _BETWEEN_ITEMS.split(texts[ITEMS])
-        slots = [(ITEMS, place, part) for place, part in enumerate(parts)]
+        slots = [(ITEMS, position, part) for position, part in enumerate(parts)]
     else:
-        slots = [(slot, place, texts[slot]) for place, slot in enumerate(skill.slots)]
-    arguments = [_argument(slot, text, skill.kinds(place)) for slot, place, text in slots]
+        slots = [(slot, position, texts[slot]) for position, slot in enumerate(skill.slots)]
+    arguments = [_argument(slot, text, skill.kinds(position)) for slot, position, text in slots]
     found = tuple(argument for argument in arguments if argument is not None)
     return found if len(found) == len(arguments) else None
 
@@ -286,20 +286,20 @@ def _resolved(reading: Reading, visible: Sequence[Visible]) -> tuple[Value, ...]
 
 
 def _topmost(
-    skill: Skill, place: int, kind: Kind | None, visible: Sequence[Visible], stack: Sequence[int]
+    skill: Skill, position: int, kind: Kind | None, visible: Sequence[Visible], stack: Sequence[int]
 ) -> list[int]:
     order = [*reversed(stack), *reversed(range(len(visible)))]
     for step in order:
-        if _fitting(skill, place, kind, visible[step].reply) is not None:
+        if _fitting(skill, position, kind, visible[step].reply) is not None:
             return [step]
-        if visible[step].is_unknown and _could_fit(skill, place, kind, visible[step].subtask):
+        if visible[step].is_unknown and _could_fit(skill, position, kind, visible[step].subtask):
             return []
     return []
 
 
-def _could_fit(skill: Skill, place: int, kind: Kind | None, subtask: str) -> bool:
+def _could_fit(skill: Skill, position: int, kind: Kind | None, subtask: str) -> bool:
     """Whether the answer of a subtask could be what is meant, if it were known."""
-    wanted = skill.kinds(place) if kind is None else {kind}
+    wanted = skill.kinds(position) if kind is None else {kind}
     understood = readings(subtask)
     return not understood or any(reading.skill.results & wanted for reading in understood)
 
@@ -313,9 +313,9 @@ def _on_top(size: int, visible: Sequence[Visible], stack: Sequence[int]) -> list
     return list(stack[-size:])
 
 
-def _fitting(skill: Skill, place: int, kind: Kind | None, reply: str) -> Value | None:
+def _fitting(skill: Skill, position: int, kind: Kind | None, reply: str) -> Value | None:
     for value in named_values(reply):
-        if kind in (None, value.kind) and skill.accepts(place, value):
+        if kind in (None, value.kind) and skill.accepts(position, value):
             return value
     return None
 

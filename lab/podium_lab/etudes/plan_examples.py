@@ -196,7 +196,7 @@ def _pieces(rng: Random, question: str, clauses: list[str]) -> list[str]:
 def _fewer(rng: Random, question: str, clauses: list[str]) -> list[str]:
     """The question without some of its clauses."""
     kept = sorted(rng.sample(range(len(clauses)), rng.randint(1, len(clauses) - 1)))
-    return [clauses[place] for place in kept]
+    return [clauses[position] for position in kept]
 
 
 def _shuffled(rng: Random, question: str, clauses: list[str]) -> list[str]:

@@ -155,21 +155,21 @@ def carry_out(
     """The round as the engine would leave it, with workers that answer at once."""
     index = 0 if before is None else before.index + 1
     steps: list[StepRecord] = []
-    for place, step in enumerate(workflow.steps):
+    for position, step in enumerate(workflow.steps):
         pairs = [
             Pair(str(read), steps[read].subtask, steps[read].reply)
-            for read in workflow.reads(place)
+            for read in workflow.reads(position)
         ]
         if before is not None and step.access == "all":
             earlier = [Pair(f"{s.index}{ROUND_BEFORE}", s.subtask, s.reply) for s in before.steps]
             pairs = [*earlier, *pairs]
-        is_final = place == len(workflow) - 1
+        is_final = position == len(workflow) - 1
         prompt = compose(step.subtask, question=None, pairs=pairs, is_final=is_final)
         reply = voice(step.worker, prompt)
         steps.append(
             StepRecord(
                 index,
-                place,
+                position,
                 step.worker,
                 step.subtask,
                 step.access,
@@ -206,10 +206,10 @@ def _guess(worker: str, message: str) -> str:
 def _with_a_wrong_worker(rng: Random, workflow: Workflow, pool: Pool) -> Workflow:
     """The workflow with one of its steps given to anyone else, if there is anyone else."""
     steps = list(workflow.steps)
-    place = rng.randrange(len(steps))
-    others = [name for name in pool.names if name != steps[place].worker]
+    position = rng.randrange(len(steps))
+    others = [name for name in pool.names if name != steps[position].worker]
     if others:
-        steps[place] = Step(rng.choice(others), steps[place].subtask, steps[place].access)
+        steps[position] = Step(rng.choice(others), steps[position].subtask, steps[position].access)
     return Workflow(tuple(steps))
 
 

@@ -271,10 +271,10 @@ def _among_others(
     """The needed steps among one or two that do not matter: those stand before what is needed,
     or are of a kind that could not be meant."""
     shown = list(needed)
-    places = [place for place, source in enumerate(operation.sources) if source is not None]
+    places = [position for position, source in enumerate(operation.sources) if source is not None]
     for _ in range(rng.randint(1, 2)):
         (other,) = compose_operations(rng, split, EtudeShape.ONE)
-        fits = any(other.answer.kind in operation.skill.kinds(place) for place in places)
+        fits = any(other.answer.kind in operation.skill.kinds(position) for position in places)
         behind = len(places) == 1 and not fits and rng.random() < 0.5
         unknown = not behind and rng.random() < UNKNOWN_BESIDE_SHARE
         reply = UNSURE if unknown else other.answer.text

@@ -61,9 +61,9 @@ NOT_MEASURED: Final = TrainingCost()
 def require_distinct(trainings: Sequence[Path]) -> list[Path]:
     """Where these really are; one that is named twice is refused."""
     places = [training.resolve() for training in trainings]
-    for place, often in Counter(places).items():
+    for path, often in Counter(places).items():
         if often > 1:
-            raise UsageError(f"{place} is named {often} times; name each training once")
+            raise UsageError(f"{path} is named {often} times; name each training once")
     return places
 
 

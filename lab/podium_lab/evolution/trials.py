@@ -211,12 +211,12 @@ class TrialRunner:
                 EvolvedConductor(
                     coordinator,
                     reader,
-                    generator=None if seed is None else np.random.default_rng([*seed, place]),
+                    generator=None if seed is None else np.random.default_rng([*seed, position]),
                 ),
                 task,
             )
             for coordinator, reader in candidates
-            for place, task in enumerate(tasks)
+            for position, task in enumerate(tasks)
         ]
         trials = await asyncio.gather(*runs)
         return [trials[at : at + len(tasks)] for at in range(0, len(trials), len(tasks))]

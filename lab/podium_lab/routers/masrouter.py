@@ -99,7 +99,7 @@ def _together(mode: Mode, agents: Sequence[Agent], subtask: Callable[[str], str]
         again = [Step(agent.worker, subtask(REVISE), everyone) for agent in agents]
         return [*said, *(again if count > 1 else ())]
     farthest = 1 if mode == "chain" else count
-    reads = [tuple(range(max(0, place - farthest), place)) for place in range(count)]
+    reads = [tuple(range(max(0, position - farthest), position)) for position in range(count)]
     if mode == "reflection":
         said[1:] = [Step(agent.worker, subtask(REFLECT)) for agent in agents[1:]]
     return [Step(step.worker, step.subtask, read) for step, read in zip(said, reads, strict=True)]
@@ -240,12 +240,12 @@ class _Cascade:
     def choice(self, name: str) -> int:
         """Choose one row of those vectors and add it to the context."""
         options = self._weights[name]
-        place, slopes = self._settled(options @ self._context)
+        position, slopes = self._settled(options @ self._context)
         self.gradients[name] += np.outer(slopes, self._context)
         self._pull(slopes @ options)
-        self._chosen.append((name, place))
-        self._context = self._context + options[place]
-        return place
+        self._chosen.append((name, position))
+        self._context = self._context + options[position]
+        return position
 
     def worker(self, described: Array, known: Sequence[int | None]) -> int:
         """Choose a worker by its description and its learned vector.
@@ -254,37 +254,37 @@ class _Cascade:
         """
         own = self._weights["known"]
         options = described @ self._weights["described"]
-        for row, place in enumerate(known):
-            if place is not None:
-                options[row] += own[place]
-        place, slopes = self._settled(options @ self._context)
+        for row, position in enumerate(known):
+            if position is not None:
+                options[row] += own[position]
+        position, slopes = self._settled(options @ self._context)
         self.gradients["described"] += np.outer(slopes @ described, self._context)
         for row, learned in enumerate(known):
             if learned is not None:
                 self.gradients["known"][learned] += slopes[row] * self._context
         self._pull(slopes @ options)
-        return place
+        return position
 
     def _settled(self, logits: Array) -> tuple[int, Array]:
         """Choose an index; return it and the gradient of its log probability by each logit."""
         chances = np.exp(logits - logits.max())
         chances /= chances.sum()
         if self._rng is None:
-            place = int(chances.argmax())
+            position = int(chances.argmax())
         else:
             bounds = np.cumsum(chances)
-            place = int(np.searchsorted(bounds, self._rng.random() * bounds[-1], side="right"))
-            place = min(place, len(chances) - 1)
-        self.chance += float(np.log(chances[place]))
+            position = int(np.searchsorted(bounds, self._rng.random() * bounds[-1], side="right"))
+            position = min(position, len(chances) - 1)
+        self.chance += float(np.log(chances[position]))
         slopes: Array = -chances
-        slopes[place] += 1
-        return place, slopes
+        slopes[position] += 1
+        return position, slopes
 
     def _pull(self, slope: Array) -> None:
         """Add a gradient of the context to everything that it consists of."""
         self.gradients["question"] += np.outer(self._encoded, slope)
-        for name, place in self._chosen:
-            self.gradients[name][place] += slope
+        for name, position in self._chosen:
+            self.gradients[name][position] += slope
 
 
 async def fit_masrouter(

@@ -151,8 +151,8 @@ class _Training:
         hidden = self._vectors[batch] @ self._projection
         cosines, pulled = _cosine_matrix(hidden, self._keys)
         slopes = np.zeros_like(cosines)
-        for row, place in enumerate(batch):
-            good, bad = self._contrasts[place]
+        for row, position in enumerate(batch):
+            good, bad = self._contrasts[position]
             for one in good:
                 contrast = [one, *bad]
                 slopes[row, contrast] += _softmax(cosines[row, contrast])
@@ -165,7 +165,7 @@ class _Training:
 
         The first of a row is the question, the second is like it, and the rest are not.
         """
-        drawn = [row for place in batch if (row := self._companions(int(place))) is not None]
+        drawn = [row for position in batch if (row := self._companions(int(position))) is not None]
         if not drawn:
             return np.zeros_like(self._projection), np.zeros_like(self._keys)
         vectors = self._vectors[np.array(drawn)]
@@ -184,23 +184,26 @@ class _Training:
         gradient = np.einsum("bod,bow->dw", vectors, pull / lengths)
         return gradient, np.zeros_like(self._keys)
 
-    def _companions(self, place: int) -> list[int] | None:
+    def _companions(self, position: int) -> list[int] | None:
         """Return the question, one of its cluster and three of others; None if there are fewer."""
-        same, other = self._inside[self._clusters[place]], self._outside[self._clusters[place]]
+        same, other = (
+            self._inside[self._clusters[position]],
+            self._outside[self._clusters[position]],
+        )
         if len(same) < 2 or len(other) < OTHERS:
             return None
-        alike = place
-        while alike == place:
+        alike = position
+        while alike == position:
             alike = int(self._rng.choice(same))
-        return [place, alike, *map(int, self._rng.choice(other, OTHERS, replace=False))]
+        return [position, alike, *map(int, self._rng.choice(other, OTHERS, replace=False))]
 
 
 def _contrasts(shares: Array, overall: Array) -> tuple[list[int], list[int]]:
     """Return the positive and the negative workers of a question."""
-    order = [int(place) for place in np.lexsort((-overall, -shares))]
-    good = [place for place in order[:BEST] if shares[place] > 0]
-    bad = [place for place in order[-WORST:] if shares[place] <= RIGHT_ENOUGH]
-    return good, [place for place in bad if place not in good]
+    order = [int(position) for position in np.lexsort((-overall, -shares))]
+    good = [position for position in order[:BEST] if shares[position] > 0]
+    bad = [position for position in order[-WORST:] if shares[position] <= RIGHT_ENOUGH]
+    return good, [position for position in bad if position not in good]
 
 
 def _cosine_matrix(one: Array, other: Array) -> tuple[Array, Any]:

@@ -192,26 +192,26 @@ def read_coordinators(directories: Sequence[Path]) -> tuple[Learner, ...]:
     names = [", ".join(("evolved", *_differences(left, found[0]))) for left in found]
     places = require_distinct(directories)
     alike: dict[str, list[Path]] = {}
-    for name, place in zip(names, places, strict=True):
-        alike.setdefault(name, []).append(place)
+    for name, position in zip(names, places, strict=True):
+        alike.setdefault(name, []).append(position)
     return tuple(
         _learner(
-            name if len(alike[name]) == 1 else f"{name} ({shortest_tail(place, alike[name])})",
+            name if len(alike[name]) == 1 else f"{name} ({shortest_tail(position, alike[name])})",
             directory,
             left,
         )
-        for name, place, directory, left in zip(names, places, directories, found, strict=True)
+        for name, position, directory, left in zip(names, places, directories, found, strict=True)
     )
 
 
-def shortest_tail(place: Path, places: Sequence[Path]) -> Path:
+def shortest_tail(position: Path, places: Sequence[Path]) -> Path:
     """Return the shortest end of a path that no other path has."""
-    others = [other.parts for other in places if other != place]
-    for length in range(1, len(place.parts)):
-        tail = place.parts[-length:]
+    others = [other.parts for other in places if other != position]
+    for length in range(1, len(position.parts)):
+        tail = position.parts[-length:]
         if all(other[-length:] != tail for other in others):
             return Path(*tail)
-    return place
+    return position
 
 
 def _learner(name: str, directory: Path, left: EvolvedResult) -> Learner:

@@ -113,7 +113,7 @@ def _steps(one: Run, other: Run) -> Pairs:
             None
             if round_ is None or round_.workflow is None
             else "\n".join(
-                describe_step(place, step) for place, step in enumerate(round_.workflow.steps)
+                describe_step(position, step) for position, step in enumerate(round_.workflow.steps)
             )
             for round_ in (first, second)
         ]
@@ -122,11 +122,11 @@ def _steps(one: Run, other: Run) -> Pairs:
             {record.index: record for record in round_.steps} if round_ is not None else {}
             for round_ in (first, second)
         ]
-        for place in sorted({*records[0], *records[1]}):
+        for position in sorted({*records[0], *records[1]}):
             yield (
-                f"reply of step {place} in round {index + 1}",
-                _outcome(records[0].get(place)),
-                _outcome(records[1].get(place)),
+                f"reply of step {position} in round {index + 1}",
+                _outcome(records[0].get(position)),
+                _outcome(records[1].get(position)),
             )
 
 

@@ -55,7 +55,7 @@ def validation_problem(
 def find_secret(options: Any, path: str) -> str | None:
     """Return the path of the first option that would hold a secret, however deep."""
     if isinstance(options, list):
-        inner = {f"{path}[{place}]": value for place, value in enumerate(options)}
+        inner = {f"{path}[{position}]": value for position, value in enumerate(options)}
     elif isinstance(options, Mapping):
         inner = {f"{path}.{name}": value for name, value in options.items()}
         for name, here in zip(options, inner, strict=True):

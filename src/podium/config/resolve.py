@@ -196,8 +196,8 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
 def default_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> WorkerSettings:
     """Return the worker that plans by default: the catalogue's choice, else the pool's best."""
     ranked = [
-        (entry.conductor, place)
-        for place, worker in enumerate(workers)
+        (entry.conductor, position)
+        for position, worker in enumerate(workers)
         if (entry := catalogue.lookup(worker.profile.provider, worker.profile.model))
         and entry.conductor is not None
     ]

@@ -67,13 +67,13 @@ class ReferenceRows:
         if spent is None or not self.best_of or not spent[0]:
             return None
         times = [part / spent[0] for part in spent[1:]]
-        enough = [place for place, part in enumerate(times) if part >= 1.0]
-        place = (
+        enough = [position for position, part in enumerate(times) if part >= 1.0]
+        position = (
             min(enough, key=times.__getitem__)
             if enough
             else max(range(len(times)), key=times.__getitem__)
         )
-        return ComputeMatch(self.best_of[place], times[place], unit)
+        return ComputeMatch(self.best_of[position], times[position], unit)
 
     def document(self, row: StrategyRow) -> dict[str, Any]:
         """Return the row as JSON, with its differences to the references."""

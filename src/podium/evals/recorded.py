@@ -184,7 +184,9 @@ def _directory(data: Path | None) -> Path:
 
 def _found(directory: Path, folder: str, name: str) -> Path:
     tried = [
-        place / end for place in (directory / folder, directory) for end in (f"{name}.gz", name)
+        position / end
+        for position in (directory / folder, directory)
+        for end in (f"{name}.gz", name)
     ]
     for path in tried:
         if path.is_file():

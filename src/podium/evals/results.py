@@ -256,9 +256,9 @@ def _by_task(tries: Iterable[tuple[str, bool]]) -> dict[str, float]:
 def _by_level(level: str) -> tuple[int, list[tuple[int, str]]]:
     """Sort words by meaning, numbers by size, and the rest alphabetically."""
     word = level.casefold()
-    place = _LEVELS.index(word) if word in _LEVELS else len(_LEVELS)
+    position = _LEVELS.index(word) if word in _LEVELS else len(_LEVELS)
     parts = re.findall(r"\d+|\D+", word)
-    return place, [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+    return position, [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
 def _accuracy_document(row: StrategyRow) -> dict[str, Any]:

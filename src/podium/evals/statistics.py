@@ -161,7 +161,7 @@ def quantile(numbers: Iterable[float], share: float) -> float | None:
 
 def _between(ordered: Sequence[float], share: float) -> float:
     """Interpolate between neighbours."""
-    place = (len(ordered) - 1) * share
-    below = math.floor(place)
+    position = (len(ordered) - 1) * share
+    below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -350,7 +350,7 @@ async def _verdict(trial: GraderCase) -> GraderVerdict:
 
 def _trials(tasks: Sequence[Task], seed: int) -> Iterator[GraderCase]:
     ordered = sorted(tasks, key=lambda task: seeded_rank(task.id, seed))
-    for place, task in enumerate(ordered):
+    for position, task in enumerate(ordered):
         if not task.answer.strip():
             continue
         if isinstance(task.grader, CodeGrader):
@@ -363,15 +363,15 @@ def _trials(tasks: Sequence[Task], seed: int) -> Iterator[GraderCase]:
                 yield GraderCase(task, f"rewritten: {how}", text, right=True)
             for _, text in near_misses(task.answer):
                 yield GraderCase(task, "near misses", text, right=False)
-        other = _others_answer(ordered, place)
+        other = _others_answer(ordered, position)
         if other is not None:
             yield GraderCase(task, "another's", other, right=False)
 
 
-def _others_answer(tasks: Sequence[Task], place: int) -> str | None:
+def _others_answer(tasks: Sequence[Task], position: int) -> str | None:
     """Return the next task's different answer; equal digits may mean the same, as in x = 5."""
-    mine = _value(tasks[place].answer)
-    following = (*tasks[place + 1 :], *tasks[:place])
+    mine = _value(tasks[position].answer)
+    following = (*tasks[position + 1 :], *tasks[:position])
     return next(
         (task.answer for task in following if task.answer and _value(task.answer) != mine), None
     )

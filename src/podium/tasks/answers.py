@@ -120,7 +120,7 @@ def contains_words(text: str, reference: str) -> bool:
     before = _NO_NUMERAL_BEFORE if wanted[0].isdigit() else ""
     after = _NO_NUMERAL_AFTER if wanted[-1].isdigit() else ""
     whole = re.compile(rf"(?<![^\W_]){before}{re.escape(wanted)}(?![^\W_]){after}")
-    places = [place.span() for place in whole.finditer(within)]
+    places = [position.span() for position in whole.finditer(within)]
     if len(wanted) <= _SHORT_WORD and wanted.isalpha():
         return any(start == 0 or end == len(within) for start, end in places)
     return bool(places)

@@ -224,10 +224,10 @@ def boxed(solution: str) -> str:
         first, *_ = [*rest.partition("$")[0].split(), ""]
         return first
     depth = 0
-    for place, character in enumerate(rest):
+    for position, character in enumerate(rest):
         depth += (character == "{") - (character == "}")
         if depth == 0:
-            return rest[1:place].strip()
+            return rest[1:position].strip()
     return ""
 
 

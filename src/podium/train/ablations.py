@@ -64,7 +64,7 @@ def recipe_scorer(
 
 def _in_all_places(name: str, workers: Sequence[Worker]) -> list[Worker]:
     worker = worker_named(workers, name)
-    return [_StandIn(worker, place_name(name, place)) for place in range(len(workers))]
+    return [_StandIn(worker, place_name(name, position)) for position in range(len(workers))]
 
 
 # ---- what is made of a plan
@@ -95,13 +95,15 @@ def in_every_place(worker: WorkerProfile, pool: Pool) -> Pool:
     places = range(len(pool))
     return replace(
         pool,
-        workers=tuple(replace(alike, name=place_name(worker.name, place)) for place in places),
+        workers=tuple(
+            replace(alike, name=place_name(worker.name, position)) for position in places
+        ),
     )
 
 
-def place_name(worker: str, place: int) -> str:
+def place_name(worker: str, position: int) -> str:
     """Return the worker's name at that position; the names of a pool must differ."""
-    return f"{worker}-{place + 1}" if place else worker
+    return f"{worker}-{position + 1}" if position else worker
 
 
 def under_one_name(workflow: Workflow, worker: str) -> Workflow:

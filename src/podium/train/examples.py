@@ -134,16 +134,16 @@ def encode(
         written, asked, replied["input_ids"], replied["offset_mapping"], strict=True
     ):
         labels = [
-            token if _is_learned(place, one.unlearned) else UNLABELLED
-            for token, place in zip(reply, places, strict=True)
+            token if _is_learned(position, one.unlearned) else UNLABELLED
+            for token, position in zip(reply, places, strict=True)
         ]
         end = [pretrained.turn_end] if one.is_whole else []
         examples.append(TokenExample(prompt, reply + end, labels + end, adapter, one.is_whole))
     return examples
 
 
-def _is_learned(place: tuple[int, int], unlearned: Sequence[tuple[int, int]]) -> bool:
-    return not any(begin < place[1] and place[0] < end for begin, end in unlearned)
+def _is_learned(position: tuple[int, int], unlearned: Sequence[tuple[int, int]]) -> bool:
+    return not any(begin < position[1] and position[0] < end for begin, end in unlearned)
 
 
 def batches(
@@ -163,8 +163,8 @@ def batches(
             sorted(islice(stream, rows * BATCHES_SORTED_TOGETHER), key=lambda one: one.length)
             for stream in streams
         ]
-        for place in rng.sample(range(BATCHES_SORTED_TOGETHER), BATCHES_SORTED_TOGETHER):
-            batch = [shelf[place * rows : (place + 1) * rows] for shelf in shelves]
+        for position in rng.sample(range(BATCHES_SORTED_TOGETHER), BATCHES_SORTED_TOGETHER):
+            batch = [shelf[position * rows : (position + 1) * rows] for shelf in shelves]
             for part in islice(_in_bounds(batch, most_tokens), steps - made):
                 yield [example for group in part for example in group]
                 made += 1

@@ -235,7 +235,7 @@ def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningCon
     if recipe.pool.subset is not None:
         size = rng.randint(recipe.pool.subset.smallest, recipe.pool.subset.largest)
         kept = set(rng.sample(range(len(workers)), size))
-        workers = [worker for place, worker in enumerate(workers) if place in kept]
+        workers = [worker for position, worker in enumerate(workers) if position in kept]
     if recipe.pool.shuffle:
         rng.shuffle(workers)
     names = {worker.name for worker in workers}

@@ -380,20 +380,20 @@ def variations(
     The step has another worker or, in a later round, reads everything.
     """
     changes = [
-        (place, replace(step, worker=name))
-        for place, step in enumerate(workflow.steps)
+        (position, replace(step, worker=name))
+        for position, step in enumerate(workflow.steps)
         for name in pool.names
         if name != step.worker
     ]
     if is_later:
         changes += [
-            (place, replace(step, access="all"))
-            for place, step in enumerate(workflow.steps)
+            (position, replace(step, access="all"))
+            for position, step in enumerate(workflow.steps)
             if step.access != "all"
         ]
     return [
-        Workflow((*workflow.steps[:place], changed, *workflow.steps[place + 1 :]))
-        for place, changed in rng.sample(changes, min(count, len(changes)))
+        Workflow((*workflow.steps[:position], changed, *workflow.steps[position + 1 :]))
+        for position, changed in rng.sample(changes, min(count, len(changes)))
     ]
 
 

@@ -215,10 +215,10 @@ def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
     width = max(row.length for row in rows)
     tokens = torch.full((len(rows), width), padding)
     labels = torch.full((len(rows), width), UNLABELLED)
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         end, begin = row.length, len(row.prompt)
-        tokens[place, :end] = torch.tensor([*row.prompt, *row.reply])
-        labels[place, begin:end] = torch.tensor(row.labels)
+        tokens[position, :end] = torch.tensor([*row.prompt, *row.reply])
+        labels[position, begin:end] = torch.tensor(row.labels)
     adapter = torch.tensor([row.adapter for row in rows])
     return {"input_ids": tokens, "labels": labels, "adapter": adapter}
 
@@ -243,9 +243,9 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     stack = _stacked(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:
         loaded.model.gradient_checkpointing_enable()
-    place = stack.index if stack is not None else lambda name: NO_ADAPTER
-    encoded = {name: encode(loaded, group, place(name)) for name, group in written.items()}
-    test = {name: encode(loaded, group, place(name)) for name, group in tested.items()}
+    position = stack.index if stack is not None else lambda name: NO_ADAPTER
+    encoded = {name: encode(loaded, group, position(name)) for name, group in written.items()}
+    test = {name: encode(loaded, group, position(name)) for name, group in tested.items()}
     rows, steps = sft.batch // parts, sft.steps * parts
     planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_tokens)
     plan = [own_share(batch, len(encoded)) for batch in planned]
@@ -289,8 +289,8 @@ def own_share(batch: Sequence[TokenExample], adapters: int) -> list[TokenExample
     begin = share * process_index()
     return [
         row
-        for place in range(0, len(batch), rows)
-        for row in batch[place + begin : place + begin + share]
+        for position in range(0, len(batch), rows)
+        for row in batch[position + begin : position + begin + share]
     ]
 
 

@@ -137,12 +137,12 @@ def shared_rows(
     """The batch as rows, in which equal prompts stand once. The last `plan_width` columns are
     plans, padded on the right; what is before them is prompts, padded on the left."""
     by_prompt: dict[tuple[int, ...], list[tuple[int, Sequence[int]]]] = {}
-    for place, (row, seen) in enumerate(zip(tokens, mask, strict=True)):
+    for position, (row, seen) in enumerate(zip(tokens, mask, strict=True)):
         begin = len(row) - plan_width
         prompt = tuple(row[begin - sum(seen[:begin]) : begin])
         plan = row[begin : begin + sum(seen[begin:])]
         if plan:
-            by_prompt.setdefault(prompt, []).append((place, plan))
+            by_prompt.setdefault(prompt, []).append((position, plan))
     return [row for prompt, plans in by_prompt.items() for row in _within_bounds(prompt, plans)]
 
 
@@ -151,11 +151,11 @@ def _within_bounds(
 ) -> Iterator[SharedRow]:
     taken: list[tuple[int, Sequence[int]]] = []
     length = len(prompt)
-    for place, plan in plans:
+    for position, plan in plans:
         if taken and length + len(plan) > LONGEST_ROW:
             yield SharedRow(prompt, tuple(taken))
             taken, length = [], len(prompt)
-        taken.append((place, plan))
+        taken.append((position, plan))
         length += len(plan)
     yield SharedRow(prompt, tuple(taken))
 

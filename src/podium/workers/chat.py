@@ -376,15 +376,15 @@ class ChatReplyParser:
         Some servers send no index, or the same one for every call; then a new id or a name starts a
         new call.
         """
-        place = id_ if index is None else index
-        if place != "":
-            call = self._call_at.get(place)
+        position = id_ if index is None else index
+        if position != "":
+            call = self._call_at.get(position)
         else:
             call = self._calls[-1] if self._calls and not name else None
         if call is None or (id_ and call.id and id_ != call.id):
             call = _PartialCall()
             self._calls.append(call)
-            self._call_at[place] = call
+            self._call_at[position] = call
         return call
 
     def _note_usage(self, document: Document) -> None:

@@ -141,8 +141,8 @@ def _factory_of(profile: WorkerProfile, protocol: str) -> str:
 def _full_address(address: str, default: str) -> str:
     """Complete Ollama's variable, which holds a host, a port or both."""
     scheme, has_scheme, rest = address.rpartition("://")
-    place, _, path = rest.partition("/")
-    credentials, at, host = place.rpartition("@")
+    authority, _, path = rest.partition("/")
+    credentials, at, host = authority.rpartition("@")
     if host.count(":") > 1 and not host.startswith("["):
         host = f"[{host}]"
     elif host.startswith(":"):

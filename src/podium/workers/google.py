@@ -115,20 +115,20 @@ class GeminiReplyParser:
 
     def _take(self, part: Document) -> Iterator[Delta]:
         text = fields.get_text(part, "text")
-        place = ""
+        position = ""
         if part.get("thought") is True:
             if text:
                 self._thinking.append(text)
                 yield Delta(text, "thinking")
         elif call := fields.get_object(part, "functionCall"):
-            place = fields.get_text(call, "id") or translation.new_call_id()
+            position = fields.get_text(call, "id") or translation.new_call_id()
             arguments = json.dumps(fields.get_object(call, "args"))
-            self._calls.append(ToolCall(place, fields.get_text(call, "name"), arguments))
+            self._calls.append(ToolCall(position, fields.get_text(call, "name"), arguments))
         elif text:
             self._text.append(text)
             yield Delta(text)
         if signature := fields.get_text(part, "thoughtSignature"):
-            self._signatures[place] = signature
+            self._signatures[position] = signature
 
     def _take_end(self, candidate: Document) -> None:
         reason = fields.get_text(candidate, "finishReason")

@@ -160,7 +160,7 @@ class LlamaCppWorker:
         if not server.adapters:
             return {}
         scales = [self._scale if path == self._adapter_path else 0.0 for path in server.adapters]
-        return {"lora": [{"id": place, "scale": scale} for place, scale in enumerate(scales)]}
+        return {"lora": [{"id": position, "scale": scale} for position, scale in enumerate(scales)]}
 
     @property
     def _adapter_path(self) -> str:

@@ -57,7 +57,7 @@ def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> Non
     deputy = replace(run.pool["deputy"], provider=CONDUCTOR_PROVIDER)
     pool = replace(run.pool, workers=(run.pool["solo"], deputy))
     digest = digest_run(replace(run, rounds=(round_,), pool=pool))
-    assert [(use.worker, use.role, use.place) for use in digest.uses] == [
+    assert [(use.worker, use.role, use.position) for use in digest.uses] == [
         ("solo", Role.SOLVE, (0, 0)),
         ("deputy", Role.HAND_OVER, (0, 1)),
         ("solo", Role.SOLVE, (0, 1)),

@@ -62,9 +62,9 @@ class Skill:
     joins: tuple[int, ...] = ()
     operands: str | None = None
 
-    def kinds(self, place: int) -> frozenset[Kind]:
+    def kinds(self, position: int) -> frozenset[Kind]:
         """The kinds that fit that place; the items of a list are all of the same kinds."""
-        return self.takes[min(place, len(self.takes) - 1)]
+        return self.takes[min(position, len(self.takes) - 1)]
 
 
 def lookup(
@@ -86,7 +86,7 @@ def lookup(
         name,
         (slot,),
         (frozenset(key.kind for key in keys),),
-        accepts=lambda place, value: value in table,
+        accepts=lambda position, value: value in table,
         draw=draw,
         solve=lambda arguments: table.get(arguments[0]),
         results=frozenset(value.kind for value in table.values()),
@@ -108,14 +108,14 @@ def join_all(
     """A skill that takes nothing but earlier results, all at once."""
 
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
-        return tuple(given[place] for place in sorted(given))
+        return tuple(given[position] for position in sorted(given))
 
     return Skill(
         family,
         name,
         (ITEMS,),
         (takes,),
-        accepts=lambda place, value: value.kind in takes and accepts(value),
+        accepts=lambda position, value: value.kind in takes and accepts(value),
         draw=draw,
         solve=solve,
         results=frozenset({results}),

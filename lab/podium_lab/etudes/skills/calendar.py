@@ -17,10 +17,10 @@ _MOST: Final = 6
 
 def _shift(name: str, wheel: tuple[Value, ...], direction: int) -> Skill:
     """Going round the week or the year; one step would not be worth a count."""
-    place_of = {value: place for place, value in enumerate(wheel)}
+    place_of = {value: position for position, value in enumerate(wheel)}
 
-    def accepts(place: int, value: Value) -> bool:
-        return value in place_of if place == 0 else is_number(value, 2, _MOST)
+    def accepts(position: int, value: Value) -> bool:
+        return value in place_of if position == 0 else is_number(value, 2, _MOST)
 
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
         start = given[0] if 0 in given else rng.choice(wheel)
@@ -44,8 +44,8 @@ def _shift(name: str, wheel: tuple[Value, ...], direction: int) -> Skill:
     )
 
 
-def _season(place: int) -> Value:
-    return Value(Kind.WORD, _SEASONS[(place + 1) % 12 // 3])
+def _season(position: int) -> Value:
+    return Value(Kind.WORD, _SEASONS[(position + 1) % 12 // 3])
 
 
 SKILLS: Final = (
@@ -56,7 +56,7 @@ SKILLS: Final = (
     lookup(
         Family.CALENDAR,
         "month_number",
-        {month: number(place) for place, month in enumerate(MONTHS, start=1)},
+        {month: number(position) for position, month in enumerate(MONTHS, start=1)},
     ),
     lookup(
         Family.CALENDAR,
@@ -66,9 +66,11 @@ SKILLS: Final = (
     lookup(
         Family.CALENDAR,
         "month_of",
-        {number(place): month for place, month in enumerate(MONTHS, start=1)},
+        {number(position): month for position, month in enumerate(MONTHS, start=1)},
     ),
     lookup(
-        Family.CALENDAR, "season", {month: _season(place) for place, month in enumerate(MONTHS)}
+        Family.CALENDAR,
+        "season",
+        {month: _season(position) for position, month in enumerate(MONTHS)},
     ),
 )

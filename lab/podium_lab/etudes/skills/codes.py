@@ -20,7 +20,7 @@ def _roman(value: int) -> Value:
 
 _TO_ROMAN: Final = {number(n): _roman(n) for n in range(1, 51)}
 ROMAN_NUMERALS: Final = tuple(_TO_ROMAN.values())
-_TO_LETTER: Final = {number(place): letter for place, letter in enumerate(LETTERS, start=1)}
+_TO_LETTER: Final = {number(position): letter for position, letter in enumerate(LETTERS, start=1)}
 
 
 def _all_to_roman(arguments: Arguments) -> Value:
@@ -39,7 +39,9 @@ SKILLS: Final = (
         {roman: number for number, roman in _TO_ROMAN.items()},
         refers=False,
     ),
-    lookup(Family.CODES, "letter_number", {letter: place for place, letter in _TO_LETTER.items()}),
+    lookup(
+        Family.CODES, "letter_number", {letter: position for position, letter in _TO_LETTER.items()}
+    ),
     lookup(Family.CODES, "number_letter", _TO_LETTER),
     lookup(Family.CODES, "dozens", _times(12), slot=COUNT),
     lookup(Family.CODES, "weeks", _times(7), slot=COUNT),

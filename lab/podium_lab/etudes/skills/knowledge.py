@@ -22,7 +22,7 @@ SKILLS: Final = (
     lookup(
         Family.FACTS,
         "town_by_number",
-        {number(place): town.name for place, town in enumerate(towns(), start=1)},
+        {number(position): town.name for position, town in enumerate(towns(), start=1)},
     ),
     lookup(Family.FACTS, "town_by_motto", {town.motto: town.name for town in towns()}),
     lookup(Family.TRANSLATION, "to_esperanto", _TO_ESPERANTO),

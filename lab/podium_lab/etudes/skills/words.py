@@ -70,7 +70,7 @@ SKILLS: Final = (
         "alphabetical",
         (ITEMS,),
         (_NAMES,),
-        accepts=lambda place, value: value.kind in _NAMES,
+        accepts=lambda position, value: value.kind in _NAMES,
         draw=_draw_two,
         solve=_alphabetical,
         results=_NAMES,

@@ -98,9 +98,9 @@ class Linear:
         """Return the rows times the weight, plus the bias."""
         found: Array = np.empty((len(rows), len(self.bias)), dtype=rows.dtype)
         by_block = found.reshape(len(rows), -1, BLOCK).transpose(1, 0, 2)
-        for place, blocks in enumerate(self.strata):
-            part = rows[:, place * DEPTH : (place + 1) * DEPTH]
-            if place == 0:
+        for position, blocks in enumerate(self.strata):
+            part = rows[:, position * DEPTH : (position + 1) * DEPTH]
+            if position == 0:
                 np.matmul(part, blocks, out=by_block)
             else:
                 by_block += part @ blocks

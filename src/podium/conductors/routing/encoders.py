@@ -150,7 +150,7 @@ def _counts(texts: Sequence[str]) -> Array:
     counts = np.zeros((len(texts), BUCKETS), dtype=np.float32)
     for row, text in enumerate(texts):
         for token in _tokens(text):
-            bucket, sign = _place(token)
+            bucket, sign = _position(token)
             counts[row, bucket] += sign
     found: Array = np.sign(counts) * np.log1p(np.abs(counts))
     return found
@@ -163,7 +163,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=200_000)
-def _place(token: str) -> tuple[int, float]:
+def _position(token: str) -> tuple[int, float]:
     number = zlib.crc32(token.encode())
     return number % BUCKETS, 1.0 if number >> 31 else -1.0
 

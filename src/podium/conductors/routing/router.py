@@ -60,9 +60,10 @@ class QualityBias:
         """Return the place of the worker that is worth most; of equals, the cheaper."""
         price = self.price(quality_bias)
         if quality_bias == 0:  # nothing that is expected outweighs money
-            return min(places, key=lambda place: (costs[place], -expected[place]))
+            return min(places, key=lambda position: (costs[position], -expected[position]))
         return max(
-            places, key=lambda place: (expected[place] - price * costs[place], -costs[place])
+            places,
+            key=lambda position: (expected[position] - price * costs[position], -costs[position]),
         )
 
     def document(self) -> dict[str, Any]:
@@ -223,8 +224,8 @@ class LearnedRouter:
         """
         places = self._places(pool)
         expected = self.expected(self.encoder.encode([question]))[0]
-        chances = {place: self.certainty(float(expected[place])) for place in places}
-        trusted = [place for place in places if chances[place] >= confidence]
+        chances = {position: self.certainty(float(expected[position])) for position in places}
+        trusted = [position for position in places if chances[position] >= confidence]
         if quality_bias == 0:
             trusted = places
         elif not trusted:
@@ -234,7 +235,10 @@ class LearnedRouter:
             self.workers[chosen].name,
             chances[chosen],
             MappingProxyType(
-                {self.workers[place].name: _reward(float(expected[place])) for place in places}
+                {
+                    self.workers[position].name: _reward(float(expected[position]))
+                    for position in places
+                }
             ),
         )
 
@@ -295,8 +299,8 @@ class LearnedRouter:
 
     def _places(self, pool: Pool) -> list[int]:
         found = [
-            place
-            for place, known in enumerate(self.workers)
+            position
+            for position, known in enumerate(self.workers)
             if known.name in pool.names and known.is_(pool[known.name])
         ]
         if not found:

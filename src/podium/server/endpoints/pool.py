@@ -179,8 +179,8 @@ def _role(found: RoleStats) -> dict[str, Any]:
         "examples": [
             {
                 "run_id": example.run_id,
-                "round": example.use.place[0],
-                "step": example.use.place[1],
+                "round": example.use.position[0],
+                "step": example.use.position[1],
                 "subtask": example.use.subtask,
             }
             for example in found.examples

@@ -94,7 +94,7 @@ class EventBroadcaster:
 
     def active_step(self, run_id: str, round_: int, index: int) -> ActiveStep | None:
         """Return a step that is running in this process, if it is."""
-        place = (round_, index)
+        position = (round_, index)
         run: Run | None = None
         planned: Round | None = None
         step: StepRecord | None = None
@@ -106,13 +106,13 @@ class EventBroadcaster:
                     run = event.run
                 case Planned(round=known) if known.index == round_:
                     planned = known
-                case StepStarted() if (event.round, event.index) == place:
+                case StepStarted() if (event.round, event.index) == position:
                     step = _started_step(event, planned)
-                case StepRetried() if step and (event.round, event.index) == place:
+                case StepRetried() if step and (event.round, event.index) == position:
                     step = replace(step, answered_by=event.worker)
-                case StepNoted(step=noted) if step and (noted.round, noted.index) == place:
+                case StepNoted(step=noted) if step and (noted.round, noted.index) == position:
                     step = replace(step, turns=noted.turns)
-                case StepDone(step=done) if (done.round, done.index) == place:
+                case StepDone(step=done) if (done.round, done.index) == position:
                     step = None
         if run is None or planned is None or step is None:
             return None
@@ -197,14 +197,14 @@ def client_events(event: Event) -> Iterator[ClientEvent]:
         case Planned(round=round_):
             yield _planned_event(event.run_id, round_)
         case StepStarted(round=number, index=index, worker=worker):
-            place = {"round": number, "index": index, "worker": worker}
-            yield ClientEvent("step_started", {**run, **place})
+            position = {"round": number, "index": index, "worker": worker}
+            yield ClientEvent("step_started", {**run, **position})
         case StepRetried(round=number, index=index, worker=worker, error=error):
-            place = {"round": number, "index": index, "worker": worker}
-            yield ClientEvent("step_retried", {**run, **place, "error": error})
+            position = {"round": number, "index": index, "worker": worker}
+            yield ClientEvent("step_retried", {**run, **position, "error": error})
         case StepDelta(round=number, index=index, text=text, thinking=thinking):
-            place = {"round": number, "index": index}
-            yield ClientEvent("step_delta", {**run, **place, "text": text, "thinking": thinking})
+            position = {"round": number, "index": index}
+            yield ClientEvent("step_delta", {**run, **position, "text": text, "thinking": thinking})
         case GuardrailActed(check=check):
             yield ClientEvent("guardrail_acted", {**run, **check_document(check)})
         case StepDone(step=step):

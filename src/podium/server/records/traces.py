@@ -164,8 +164,8 @@ class TraceRecorder:
         running = self._running.get(run_id)
         if running is None:
             return
-        place = None if check.step is None else running.steps.get((check.round, check.step))
-        span = place or running.span
+        span_of_step = None if check.step is None else running.steps.get((check.round, check.step))
+        span = span_of_step or running.span
         told = {"guardrail": check.guardrail, "stage": check.stage, "action": check.action}
         span.add_event("podium.guardrail", {f"podium.{key}": value for key, value in told.items()})
         for attempt in check.attempts:

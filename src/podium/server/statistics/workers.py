@@ -53,7 +53,7 @@ class StepUse:
     worker: str
     role: Role
     subtask: str
-    place: tuple[int, int]
+    position: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
     )
 
 
-def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[StepUse]:
+def _uses(run: Run, position: tuple[int, int] | None) -> Iterator[StepUse]:
     """Yield the steps that were executed."""
     planned = iter(step_roles(run))
     role_of = {
@@ -189,9 +189,9 @@ def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[StepUse]:
             raise UnreadableRun(
                 f"this run cannot be read: step {step.index} of round {step.round} is in no plan"
             )
-        yield StepUse(step.worker, role_of[own], step.subtask[:LONGEST_SUBTASK], place or own)
+        yield StepUse(step.worker, role_of[own], step.subtask[:LONGEST_SUBTASK], position or own)
         for nested in step.nested:
-            yield from _uses(nested, place or own)
+            yield from _uses(nested, position or own)
 
 
 def _providers(run: Run) -> Iterator[tuple[str, str]]:

@@ -52,8 +52,8 @@ def read_tail(path: Path, cursor: str | None = None, *, most: int = MOST_BYTES) 
         return NO_FILE
     with file:
         status = os.fstat(file.fileno())
-        place = _place(file, cursor, status.st_size)
-        start = place or 0
+        position = _position(file, cursor, status.st_size)
+        start = position or 0
         if status.st_size - start > most:
             start = _next_line(file, status.st_size - most)
         file.seek(start)
@@ -63,8 +63,8 @@ def read_tail(path: Path, cursor: str | None = None, *, most: int = MOST_BYTES) 
         return FileTail(
             tuple(line for line in data[:end].split(b"\n") if line.strip()),
             _cursor(file, after),
-            place is None,
-            start - (place or 0),
+            position is None,
+            start - (position or 0),
             status.st_mtime,
         )
 
@@ -107,23 +107,23 @@ def open_regular_file(path: Path) -> BinaryIO | None:
     return os.fdopen(descriptor, "rb")
 
 
-def _place(file: BinaryIO, cursor: str | None, size: int) -> int | None:
+def _position(file: BinaryIO, cursor: str | None, size: int) -> int | None:
     """Return the cursor's position; None if the file was replaced."""
     match = _CURSOR.fullmatch(cursor or "")
     if match is None:
         return None
-    place = int(match[1])
-    return place if place <= size and cursor == _cursor(file, place) else None
+    position = int(match[1])
+    return position if position <= size and cursor == _cursor(file, position) else None
 
 
-def _cursor(file: BinaryIO, place: int) -> str:
-    start = max(0, place - WITNESS)
+def _cursor(file: BinaryIO, position: int) -> str:
+    start = max(0, position - WITNESS)
     file.seek(start)
-    return f"{place}-{zlib.crc32(file.read(place - start)):08x}"
+    return f"{position}-{zlib.crc32(file.read(position - start)):08x}"
 
 
-def _next_line(file: BinaryIO, place: int) -> int:
-    file.seek(place)
+def _next_line(file: BinaryIO, position: int) -> int:
+    file.seek(position)
     file.readline(MOST_BYTES)
     return file.tell()
 

@@ -155,8 +155,8 @@ def _thinned(series: Series) -> dict[str, list[list[float]]]:
     if together < 2:
         return {name: [[*point] for point in sorted(v.items())] for name, v in series.items()}
     last = {
-        step: steps[min(place - place % together + together, len(steps)) - 1]
-        for place, step in enumerate(steps)
+        step: steps[min(position - position % together + together, len(steps)) - 1]
+        for position, step in enumerate(steps)
     }
     planned = dict.fromkeys(series.get("mean_steps", ()), 0.0)
     return {

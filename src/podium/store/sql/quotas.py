@@ -193,8 +193,8 @@ async def _charge_runs(
         # Less than before is an older sum, and adds nothing.
         increase = {name: max(0, getattr(usage, name) - row[name]) for name in _AMOUNTS}
         if any(increase.values()):
-            place = {"run_id": row["run_id"], "key_id": usage.key_id, "day": usage.day}
-            written.append(place | {name: row[name] + increase[name] for name in _AMOUNTS})
+            key_row = {"run_id": row["run_id"], "key_id": usage.key_id, "day": usage.day}
+            written.append(key_row | {name: row[name] + increase[name] for name in _AMOUNTS})
             increases.append((usage, increase))
     if written:
         await connection.execute(upsert(dialect, RUN_CHARGES), written)

@@ -112,8 +112,8 @@ def round_row(run_id: str, round_: Round) -> Row:
 def step_row(run_id: str, step: StepRecord) -> Row:
     """Build the row of a step, including its nested runs."""
     document = _step_adapter().dump_python(step, mode="json")
-    place = {"run_id": run_id, "round": step.round, "step": step.index}
-    return {**place, "document": _encode(document)}
+    key_columns = {"run_id": run_id, "round": step.round, "step": step.index}
+    return {**key_columns, "document": _encode(document)}
 
 
 def worker_rows(run_id: str, steps: Iterable[StepRecord]) -> list[Row]:

@@ -261,8 +261,8 @@ def split_batches(requests: Sequence[RequestT], most_tokens: int) -> Iterator[li
 def deliver(batch: Sequence[BatchRequest], outcome: Sequence[Any] | Exception) -> None:
     """Resolve the futures, grouped by event loop."""
     waiting: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
-    for place, request in enumerate(batch):
-        own = outcome if isinstance(outcome, Exception) else outcome[place]
+    for position, request in enumerate(batch):
+        own = outcome if isinstance(outcome, Exception) else outcome[position]
         waiting.setdefault(request.future.get_loop(), []).append((request.future, own))
     for loop, settled in waiting.items():
         try:

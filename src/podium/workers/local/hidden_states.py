@@ -86,7 +86,7 @@ class TextRequest:
     """A text that waits to be read; `place` is the token, counted from the end."""
 
     tokens: Sequence[int]
-    place: int
+    position: int
     scaling: SingularScaling | None
     future: asyncio.Future[Vector]
 
@@ -123,7 +123,7 @@ class HiddenReader:
                     f"reading with {base} needs {package}; {install_command('train')}"
                 )
         self.profile = WorkerProfile(name=base, provider="transformers", model=base)
-        self._place = PLACES[token]
+        self._position = PLACES[token]
         self._model = shared_hidden_state_model(ModelName(base, dtype, device))
         self._model.hold()
         self._closed = False
@@ -170,7 +170,7 @@ class HiddenReader:
         if len(tokens) > longest:
             tokens = tokens[: longest // 2] + tokens[-(longest // 2) :]
         future: asyncio.Future[Vector] = asyncio.get_running_loop().create_future()
-        self._model.submit(TextRequest(tokens, min(self._place, len(tokens)), scaling, future))
+        self._model.submit(TextRequest(tokens, min(self._position, len(tokens)), scaling, future))
         return await future
 
 
@@ -222,7 +222,7 @@ class _LoadedReader:
         model = self.pretrained.model
         longest = max(text.size for text in batch)
         rows = [[*text.tokens, *[0] * (longest - text.size)] for text in batch]
-        ends = [text.size - text.place for text in batch]
+        ends = [text.size - text.position for text in batch]
         with torch.inference_mode():
             read = model.base_model(torch.tensor(rows, device=model.device), use_cache=False)
             states = read.last_hidden_state[range(len(batch)), ends]

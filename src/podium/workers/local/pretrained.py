@@ -96,7 +96,7 @@ class Pretrained:
 
 def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> Pretrained:
     """Load a model."""
-    place = _place(device)
+    position = _position(device)
     folder, file = _located(name)
     options: dict[str, Any] = {"gguf_file": file} if file else {}
     options["local_files_only"] = os.environ.get(weights.OFFLINE_VARIABLE, "") not in ("", "0")
@@ -110,7 +110,7 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
         if file:
             model = _as_plain_weights(model)
             _split_digits_as(Path(folder) / file, tokenizer)
-    model.to(place).eval()
+    model.to(position).eval()
     return _with_turns(name, model, tokenizer)
 
 
@@ -189,19 +189,19 @@ def _own_card() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
-def _place(device: str) -> torch.device:
+def _position(device: str) -> torch.device:
     """Return the device of that name, by default the GPU if there is one."""
     has_card = torch.cuda.is_available()
     try:
-        place = torch.device(device or (_own_card() if has_card else "cpu"))
+        position = torch.device(device or (_own_card() if has_card else "cpu"))
     except RuntimeError as error:
         raise ConfigError(f"device is {device!r}; use cpu, cuda, or cuda:0 and so on") from error
-    if place.type == "cuda" and not has_card:
+    if position.type == "cuda" and not has_card:
         raise ConfigError(
             f"device is {device!r}, and torch finds no GPU; leave it out, or "
             f"install a build of torch for the card"
         )
-    return place
+    return position
 
 
 def _located(name: str) -> tuple[str, str]:

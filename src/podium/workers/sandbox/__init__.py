@@ -184,8 +184,8 @@ async def _child(
     if program is not None:
         full_request |= {"program": program, "before": before}
     async with _semaphore():
-        place = await asyncio.to_thread(tempfile.mkdtemp, prefix="podium-sandbox-")
-        process = await _start_child(place)
+        path = await asyncio.to_thread(tempfile.mkdtemp, prefix="podium-sandbox-")
+        process = await _start_child(path)
         try:
             assert process.stdin is not None
             for block in (json.dumps(full_request), *([] if secret is None else [secret])):
@@ -194,10 +194,10 @@ async def _child(
             yield _ChildProcess(process, await _read_layers(process))
         finally:
             await _stop_child(process)
-            await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
 
-async def _start_child(place: str) -> Process:
+async def _start_child(path: str) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",  # nothing from the working directory or the environment
@@ -207,7 +207,7 @@ async def _start_child(place: str) -> Process:
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,
-        cwd=place,
+        cwd=path,
         env={"PATH": os.defpath, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,
         limit=2**30,
