@@ -1,13 +1,34 @@
-"""`python -m benchmarks`: what Podium costs, beside its peers on this machine."""
+"""`python -m benchmarks`: measure what Podium costs, beside its peers on this machine."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Only the line of JSON.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")]
+LiteLLM = Annotated[
+    Path | None,
+    typer.Option(metavar="PYTHON", help="The Python of an environment that has the proxy."),
+]
+
+
+class Figures(Protocol):
+    """The results of a benchmark."""
+
+    def as_table(self) -> Table: ...
+
+    def as_json(self) -> str: ...
 
 
 @app.callback()
@@ -17,10 +38,8 @@ def bench() -> None:
 
 @app.command()
 def engine(
-    repeat: Annotated[
-        int, typer.Option(min=1, help="How many short blocks each contestant carries out.")
-    ] = 300,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+    repeat: Annotated[int, typer.Option(min=1, help="Short blocks of each contestant.")] = 300,
+    as_json: AsJson = False,
     peers: Annotated[
         bool,
         typer.Option("--peers/--no-peers", help="Measure LangGraph too, in its own environment."),
@@ -30,47 +49,32 @@ def engine(
 
     Prints a table, and one JSON object as the last line.
     """
-    import asyncio
-
-    from rich.console import Console
-
     from benchmarks.engine import measure_engine
 
-    figures = asyncio.run(measure_engine(repeat, peers=peers, say=_say))
-    if not as_json:
-        Console().print(figures.as_table())
-    typer.echo(figures.as_json())
+    _print(asyncio.run(measure_engine(repeat, peers=peers, say=_say)), as_json=as_json)
 
 
 @app.command()
 def server(
-    quick: Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+    quick: Quick = False,
+    as_json: AsJson = False,
     peers: Annotated[
         bool,
         typer.Option(
             "--peers/--no-peers", help="Measure the LiteLLM proxy too, in its own environment."
         ),
     ] = True,
-    litellm: Annotated[
-        Path | None,
-        typer.Option(metavar="PYTHON", help="The Python of an environment that has the proxy."),
-    ] = None,
+    litellm: LiteLLM = None,
 ) -> None:
     """The server and the LiteLLM proxy, over one upstream on this machine.
 
     Prints a table, and one JSON object as the last line.
     """
-    from rich.console import Console
-
     from benchmarks.processes import run_on_fast_loop
     from benchmarks.server import QUICK, USUAL, measure_server
 
-    extent = QUICK if quick else USUAL
-    figures = run_on_fast_loop(measure_server(extent, peers=peers, litellm=litellm, say=_say))
-    if not as_json:
-        Console().print(figures.as_table())
-    typer.echo(figures.as_json())
+    measuring = measure_server(QUICK if quick else USUAL, peers=peers, litellm=litellm, say=_say)
+    _print(run_on_fast_loop(measuring), as_json=as_json)
 
 
 @app.command()
@@ -78,27 +82,21 @@ def router(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--router",
-            metavar="FILE",
-            help="A router of yours; left out: one over MiniLM that has learned nothing.",
+            "--router", metavar="FILE", help="A router of yours; default: an untrained one."
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+    quick: Quick = False,
+    as_json: AsJson = False,
 ) -> None:
-    """What a learned router costs: its decision, and the first token of podium-mini.
+    """The cost of a learned router: its decision, and the first token of podium-mini.
 
     Prints a table, and one JSON object as the last line.
     """
-    from rich.console import Console
-
     from benchmarks.processes import run_on_fast_loop
     from benchmarks.router import QUICK, USUAL, measure_router
 
-    figures = run_on_fast_loop(measure_router(QUICK if quick else USUAL, file=file, say=_say))
-    if not as_json:
-        Console().print(figures.as_table())
-    typer.echo(figures.as_json())
+    measuring = measure_router(QUICK if quick else USUAL, file=file, say=_say)
+    _print(run_on_fast_loop(measuring), as_json=as_json)
 
 
 @app.command()
@@ -108,7 +106,7 @@ def chaos(
         typer.Option(metavar="PARTS", help="Which parts, of faults,kills,replicas,soak,fuzz,peer."),
     ] = "faults,kills,replicas,soak,fuzz,peer",
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything.")] = False,
-    seed: Annotated[int, typer.Option(help="What goes wrong is drawn from this number.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the faults.")] = 1,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -116,24 +114,14 @@ def chaos(
             help="Also write the figures there, as JSON, beside those of other parts in it.",
         ),
     ] = None,
-    litellm: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PYTHON",
-            help="The Python of an environment that has the LiteLLM proxy, for the part peer.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+    litellm: LiteLLM = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Break things, and see whether what is promised holds.
+    """Break things, and check that the promises hold.
 
     Prints a table, and one JSON object as the last line; the exit code is 1 where a promise was
     broken.
     """
-    import asyncio
-    import json
-    import os
-
     from benchmarks.chaos.run import QUICK, USUAL, Order, measure_chaos, parts_named
 
     order = Order(extent=QUICK if quick else USUAL, seed=seed, litellm=litellm, quick=quick)
@@ -156,37 +144,34 @@ def capacity(
     workers: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            min=1,
-            help="Processes of the server that has the machine; left out: cores.",
+            metavar="N", min=1, help="Processes of the server on one machine; default: the cores."
         ),
     ] = None,
     replicas: Annotated[
         int, typer.Option(metavar="N", min=1, help="Replicas that share one Postgres.")
     ] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")] = False,
+    quick: Quick = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """What one process, one machine and replicas over one Postgres carry, and what it takes.
+    """The capacity of one process, one machine and replicas over one Postgres.
 
     Prints a table, and one JSON object as the last line.
     """
-    import asyncio
-    import json
-    import os
-
-    from rich.console import Console
-
     from benchmarks.capacity.measure import QUICK, USUAL, measure_capacity
 
-    extent = QUICK if quick else USUAL
-    at_once = workers or os.cpu_count() or 1
-    figures = asyncio.run(measure_capacity(extent, workers=at_once, replicas=replicas, say=_say))
+    extent, processes = QUICK if quick else USUAL, workers or os.cpu_count() or 1
+    figures = asyncio.run(measure_capacity(extent, workers=processes, replicas=replicas, say=_say))
     if output is not None:
         output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")
+    _print(figures, as_json=as_json)
+
+
+def _print(figures: Figures, *, as_json: bool) -> None:
+    from rich.console import Console
+
     if not as_json:
         Console().print(figures.as_table())
     typer.echo(figures.as_json())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import platform
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,18 +18,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.environment import LANGGRAPH, InstallCommands, Say, install_commands, prepare
+from benchmarks.report import Bar, machine, make_table
 from benchmarks.timing import Chains, Contestant, Timing, take_turns
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
 from podium.core.errors import ConfigError
 from podium.core.events import Emit, Event
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Message, Reply, Request, user
-from podium.core.run import Run
+from podium.core.request import Reply, Request, user
+from podium.core.run import Round, Run
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import Assignment, CallPolicy, Execution, Scope
+from podium.engine import CallPolicy, Execution, RunContext
 from podium.engine.runner import Runner
 from podium.workers.scripted import ScriptedWorker
 
@@ -126,19 +126,6 @@ async def join_makespan() -> float:
     return median(makespans)
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A limit that a ratio must keep."""
-
-    sign: str
-    limit: float
-    holds: Callable[[float, float], bool]
-
-    def verdict(self, ratio: float) -> str:
-        """Say the limit and whether the ratio keeps it."""
-        return f"{self.sign} {self.limit:g}  {'met' if self.holds(ratio, self.limit) else 'MISSED'}"
-
-
 TASKGROUP_BAR: Final = Bar("<=", 2.5, le)
 LANGGRAPH_BAR: Final = Bar(">=", 10.0, ge)
 JOIN_BAR: Final = Bar("<=", 1.05, le)
@@ -184,64 +171,43 @@ class EngineFigures:
                 "join_milliseconds": round(self.join_seconds * 1000, 2),
                 "repeat": self.repeat,
                 "langgraph": self.langgraph_version,
-                "python": platform.python_version(),
-                "cpus": os.cpu_count(),
+                **machine(),
             }
         )
 
     def as_table(self) -> Table:
         """Return the figures as a table."""
-        from rich.table import Table
-
-        table = Table(title="a 5-step chain of workers that do nothing, and a join")
-        table.add_column("what")
-        for heading in ("µs", "ratio"):
-            table.add_column(heading, justify="right")
-        table.add_column("bar")
-        for row in self._rows():
-            table.add_row(*row)
-        return table
-
-    def _rows(self) -> list[tuple[str, str, str, str]]:
-        bare, ours = self.timings["taskgroup"].best, self.timings["engine"].best
+        bare, langgraph = self.timings["taskgroup"].best, self.timings.get("langgraph")
+        join, peer_ratio = self.join_makespan_ratio, self.langgraph_ratio
+        ours = (
+            ("bare TaskGroup, the same awaits", "taskgroup", ""),
+            ("engine, no events", "engine", TASKGROUP_BAR.verdict(self.taskgroup_ratio)),
+            ("engine, events on", "engine_watched", ""),
+            ("whole run, fixed conductor", "runner", ""),
+        )
         rows = [
-            ("bare TaskGroup, the same awaits", f"{bare:,.1f}", "1.00 × bare", ""),
-            (
-                "engine, nobody watching",
-                f"{ours:,.1f}",
-                f"{self.taskgroup_ratio:.2f} × bare",
-                TASKGROUP_BAR.verdict(self.taskgroup_ratio),
-            ),
+            (label, f"{best:,.1f}", f"{best / bare:.2f} × bare", verdict)
+            for label, name, verdict in ours
+            for best in [self.timings[name].best]
         ]
-        for name, words in (
-            ("engine_watched", "engine, events on"),
-            ("runner", "whole run, fixed conductor"),
-        ):
-            best = self.timings[name].best
-            rows.append((words, f"{best:,.1f}", f"{best / bare:.2f} × bare", ""))
-        rows.append(self._langgraph_row())
-        rows.append(self._join_row())
-        return rows
-
-    def _langgraph_row(self) -> tuple[str, str, str, str]:
-        ratio = self.langgraph_ratio
-        if ratio is None:
-            return ("LangGraph", "", "not measured", "")
-        return (
-            f"LangGraph {self.langgraph_version}",
-            f"{self.timings['langgraph'].best:,.1f}",
-            f"{ratio:.1f} × engine",
-            LANGGRAPH_BAR.verdict(ratio),
+        rows.append(
+            (
+                f"LangGraph {self.langgraph_version or ''}",
+                f"{langgraph.best:,.1f}" if langgraph else "",
+                "not measured" if peer_ratio is None else f"{peer_ratio:.1f} × engine",
+                LANGGRAPH_BAR.verdict(peer_ratio),
+            )
         )
-
-    def _join_row(self) -> tuple[str, str, str, str]:
-        ratio = self.join_makespan_ratio
-        return (
-            "join of 300, 300 and 100 ms",
-            f"{self.join_seconds * 1e6:,.0f}",
-            f"{ratio:.3f} × {LEAST_SECONDS * 1000:.0f} ms",
-            JOIN_BAR.verdict(ratio),
+        rows.append(
+            (
+                "join of 300, 300 and 100 ms",
+                f"{self.join_seconds * 1e6:,.0f}",
+                f"{join:.3f} × {LEAST_SECONDS * 1000:.0f} ms",
+                JOIN_BAR.verdict(join),
+            )
         )
+        title = "a 5-step chain of workers that do nothing, and a join"
+        return make_table(title, ("measured", "µs", "ratio", "bar"), rows)
 
 
 LENGTH: Final = 5
@@ -294,27 +260,37 @@ def engine(*, watched: bool) -> Chains:
     workers: Mapping[str, Worker] = {worker.profile.name: worker}
     pool = Pool((worker.profile,))
     workflow = chain_workflow(worker.profile.name)
+    conductor = FixedConductor(workflow)
     budget = Budget()
     call_policy = CallPolicy()
     call_policy.bind()
     emit = _watcher() if watched else None
 
     async def carry_out() -> None:
-        ledger = Ledger(budget)
-        execution = Execution(
-            Assignment(workflow=workflow, question=QUESTION, pool=pool, finished={}),
-            Scope(
-                run_id="run_bench",
-                workers=workers,
-                call_policy=call_policy,
-                ledger=ledger,
-                emit=emit,
-                started=call_policy.clock(),
-                nest=partial(_no_nesting, ledger),
-            ),
-            stream=False,
+        run = Run(
+            id="run_bench",
+            question=QUESTION,
+            status="running",
+            pool=pool,
+            conductor=conductor.name,
+            created_at="2026-01-02T00:00:00+00:00",
         )
-        await execution.run()
+        context = RunContext(
+            conductor=conductor,
+            workers=workers,
+            call_policy=call_policy,
+            ledger=Ledger(budget),
+            emit=emit,
+        )
+        execution = Execution(
+            context,
+            run,
+            Round(0, workflow),
+            started=call_policy.clock(),
+            emit=emit,
+            nest=_no_nesting,
+        )
+        await execution.execute()
 
     return Chains("engine_watched" if watched else "engine", carry_out)
 
@@ -331,13 +307,7 @@ def _watcher() -> Emit:
     return latest.append
 
 
-async def _no_nesting(
-    ledger: Ledger,
-    question: str,
-    history: tuple[Message, ...],
-    parent: tuple[str, int],
-    keep: Callable[[Run], None],
-) -> None:
+async def _no_nesting(*_: object, **__: object) -> None:
     raise AssertionError("there is no conductor in this pool")
 
 

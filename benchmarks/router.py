@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,10 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.engine import Bar
 from benchmarks.environment import Say
 from benchmarks.load_client import QUESTION, Call, first_tokens
 from benchmarks.processes import upstream_process
+from benchmarks.report import Bar, machine, make_table
 from benchmarks.server import TIER, podium_server
 from benchmarks.upstream import MODEL
 from podium.core.pool import Pool, WorkerProfile
@@ -120,33 +119,31 @@ class RouterFigures:
                     name: round(self.first_token_ms(name), 2) for name in self.first_tokens
                 },
                 "load_average": round(self.load_average, 2),
-                "python": platform.python_version(),
-                "cpus": os.cpu_count(),
+                **machine(),
             }
         )
 
     def as_table(self) -> Table:
         """Return a table."""
-        from rich.table import Table
-
-        table = Table(title=f"a learned router, at a load average of {self.load_average:.1f}")
-        table.add_column("what")
-        for heading in ("median, ms", "p95, ms", "CPU ms"):
-            table.add_column(heading, justify="right")
-        table.add_column("bar, for the median")
-        for name, kind in self.decisions.items():
-            figures = (kind.p50_ms, kind.p95_ms, kind.cpu_ms)
-            table.add_row(
-                f"decision, {name}", *(f"{ms:.2f}" for ms in figures), BAR.verdict(kind.p50_ms)
+        rows = [
+            (
+                f"decision, {name}",
+                *(f"{ms:.2f}" for ms in (kind.p50_ms, kind.p95_ms, kind.cpu_ms)),
+                BAR.verdict(kind.p50_ms),
             )
+            for name, kind in self.decisions.items()
+        ]
         for name in self.first_tokens:
             verdict = ""
             if name.startswith("routed"):
                 added = self.added_ms(name.removeprefix("routed"))
                 verdict = f"{added:.2f} more: {BAR.verdict(added)}"
-            median_ms = f"{self.first_token_ms(name):.2f}"
-            table.add_row(f"first token, {name}", median_ms, "", "", verdict)
-        return table
+            rows.append(
+                (f"first token, {name}", f"{self.first_token_ms(name):.2f}", "", "", verdict)
+            )
+        title = f"a learned router, at a load average of {self.load_average:.1f}"
+        headings = ("measured", "p50, ms", "p95, ms", "CPU ms", "bar, for the median")
+        return make_table(title, headings, rows)
 
 
 async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -> RouterFigures:

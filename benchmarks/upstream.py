@@ -1,7 +1,7 @@
-"""The upstream of `benchmarks server`: a model that answers at once, always the same.
+"""Upstreams of the benchmarks: a fake model behind Chat Completions, in a process of its own.
 
-It runs in a process of its own (`python -m benchmarks.upstream`) on the bare HTTP protocol, so that
-it never limits a contestant.
+`python -m benchmarks.upstream` answers at once, always the same, on the bare HTTP protocol, so that
+it never limits a contestant. An upstream prints its port as JSON and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 import httptools
@@ -20,62 +22,67 @@ PIECES: Final = ("Certainly", ": the", " answer", " is", " forty", "-two", ".")
 PAUSE_SECONDS: Final = 0.005
 """Pause between two chunks, which shows servers that buffer a stream."""
 
-_COMMON: Final = {"id": "chatcmpl-fixed", "created": 1_700_000_000, "model": MODEL}
-_USAGE: Final = {"prompt_tokens": 12, "completion_tokens": 7, "total_tokens": 19}
+_EVENTS: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 
 
-def whole_response() -> bytes:
-    """Return the response to a request that does not stream."""
-    message = {"role": "assistant", "content": "".join(PIECES)}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    body = json.dumps(
-        {**_COMMON, "object": "chat.completion", "choices": [choice], "usage": _USAGE}
-    ).encode()
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    return head.encode() + b"\r\n" + body
-
-
-def streamed_response() -> tuple[bytes, ...]:
-    """Return the chunks of a streamed response."""
+def http_response(body: bytes, status: int = 200, reason: str = "OK", headers: str = "") -> bytes:
+    """Return a response with a JSON body."""
     head = (
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\n{headers}"
+        f"content-length: {len(body)}\r\n\r\n"
     )
-    opening = _event({"role": "assistant", "content": ""})
-    words = [_event({"content": piece}) for piece in PIECES]
-    ending = _event({}, "stop") + _event(None) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    return (head + opening + words[0], *words[1:], ending)
+    return head.encode() + body
 
 
-def _event(delta: dict[str, str] | None, finish: str | None = None) -> bytes:
-    """Return a chunk; without a delta, the one with the usage."""
-    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    document: dict[str, Any] = {**_COMMON, "object": "chat.completion.chunk", "choices": choices}
-    if delta is None:
-        document["usage"] = _USAGE
-    return _chunk(f"data: {json.dumps(document)}\n\n".encode())
-
-
-def _chunk(data: bytes) -> bytes:
+def http_chunk(data: bytes) -> bytes:
+    """Return data as one chunk of a chunked response."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-WHOLE: Final = whole_response()
-STREAMED: Final = streamed_response()
+def completion(
+    pieces: Sequence[str], tokens: tuple[int, int], fields: Mapping[str, Any], *, stream: bool
+) -> tuple[bytes, ...]:
+    """Return a chat completion as the parts that are sent one after another.
+
+    `tokens` are those of input and output; `fields` go into every object. Streamed parts are the
+    head, the role, each piece, the end, the usage, and `[DONE]`.
+    """
+    usage = {
+        "prompt_tokens": tokens[0],
+        "completion_tokens": tokens[1],
+        "total_tokens": sum(tokens),
+    }
+    common = {"created": 1_700_000_000, **fields}
+    if not stream:
+        message = {"role": "assistant", "content": "".join(pieces)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        document = {**common, "object": "chat.completion", "choices": [choice], "usage": usage}
+        return (http_response(json.dumps(document).encode()),)
+    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces), {}]
+    choices = [
+        {"index": 0, "delta": delta, "finish_reason": None if delta else "stop"} for delta in deltas
+    ]
+    events = [{"choices": [choice]} for choice in choices] + [{"choices": [], "usage": usage}]
+    common["object"] = "chat.completion.chunk"
+    sent = [http_chunk(f"data: {json.dumps({**common, **event})}\n\n".encode()) for event in events]
+    return (_EVENTS, *sent, http_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
 
-class FixedUpstream(asyncio.Protocol):
-    """One connection with sequential requests."""
+class Upstream(asyncio.Protocol):
+    """One connection with sequential requests; `answer` is called with each body."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
         self._body: list[bytes] = []
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # as streams have; uvloop's is its own
+        self.transport = cast(asyncio.Transport, transport)  # as streams have; uvloop's is its own
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self.transport = None
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -86,25 +93,42 @@ class FixedUpstream(asyncio.Protocol):
     def on_message_complete(self) -> None:
         body = b"".join(self._body)
         self._body.clear()
-        if body and json.loads(body).get("stream"):  # a peer looks around first, without a body
-            self._send_from(0)
-        else:
-            self._write(WHOLE)
+        self.answer(body)
 
-    def _send_from(self, index: int) -> None:
-        self._write(STREAMED[index])
-        if index + 1 < len(STREAMED):
-            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._send_from, index + 1)
+    def answer(self, body: bytes) -> None:
+        raise NotImplementedError
 
-    def _write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+    def send(
+        self, parts: Sequence[bytes], pause_seconds: float, done: Callable[[], None] | None = None
+    ) -> None:
+        """Send the parts with pauses between them, so that each is read by itself."""
+        if self.transport is not None:
+            self.transport.write(parts[0])
+        if len(parts) > 1:
+            rest = partial(self.send, parts[1:], pause_seconds, done)
+            asyncio.get_running_loop().call_later(pause_seconds, rest)
+        elif done is not None:
+            done()
 
 
-async def serve() -> None:
+_FIXED: Final = {"id": "chatcmpl-fixed", "model": MODEL}
+(WHOLE,) = completion(PIECES, (12, 7), _FIXED, stream=False)
+_HEAD, _ROLE, _FIRST, *_REST = completion(PIECES, (12, 7), _FIXED, stream=True)
+STREAMED: Final = (_HEAD + _ROLE + _FIRST, *_REST[:-3], b"".join(_REST[-3:]))
+
+
+class FixedUpstream(Upstream):
+    """Answers at once, always the same."""
+
+    def answer(self, body: bytes) -> None:
+        is_streaming = body and json.loads(body).get("stream")  # a peer's probes have no body
+        self.send(STREAMED if is_streaming else (WHOLE,), PAUSE_SECONDS)
+
+
+async def serve(protocol: Callable[[], Upstream]) -> None:
     """Listen on a free port, print it, and serve until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(FixedUpstream, "127.0.0.1", 0)
+    server = await loop.create_server(protocol, "127.0.0.1", 0, backlog=1024)
     port = server.sockets[0].getsockname()[1]
     sys.stdout.write(json.dumps({"port": port}) + "\n")
     sys.stdout.flush()
@@ -113,4 +137,4 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    run_on_fast_loop(serve())
+    run_on_fast_loop(serve(FixedUpstream))

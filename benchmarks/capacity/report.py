@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.config.reference import replace_parts
+from benchmarks.report import make_table
+from podium._util.files import replace_parts
 from podium.store.sql.database import CONNECTIONS
 
 if TYPE_CHECKING:
@@ -201,35 +202,29 @@ class Capacity:
 
     def as_table(self) -> Table:
         """Return a table."""
-        from rich.table import Table
-
-        table = Table(title=f"{self.cpus} cores, at a load average of {self.load_average:.1f}")
-        table.add_column("station")
-        table.add_column("load")
-        for heading in ("requests/s", "CPU ms", "commits", "database CPU ms", "connections"):
-            table.add_column(heading, justify="right")
+        rows = []
         for row in self.rows:
             base = row.database
-            table.add_row(
-                *(row.station, row.load, f"{row.per_second:,.0f}", f"{row.cpu_ms:.2f}"),
-                *(
-                    ("", "", "")
-                    if base is None
-                    else (f"{base.commits:.1f}", f"{base.cpu_ms:.2f}", str(base.connections))
-                ),
-            )
+            figures = (f"{row.per_second:,.0f}", f"{row.cpu_ms:.2f}")
+            database = ("", "", "")
+            if base is not None:
+                database = (f"{base.commits:.1f}", f"{base.cpu_ms:.2f}", str(base.connections))
+            rows.append((f"{row.station}: {row.load}", *figures, *database))
+        headings = ("load", "requests/s", "CPU ms", "commits", "database CPU ms", "connections")
+        title = f"{self.cpus} cores, at a load average of {self.load_average:.1f}"
+        table = make_table(title, headings, rows)
         table.caption = self._caption()
         return table
 
     def _caption(self) -> str:
         memory = self.memory
-        told = (
+        text = (
             f"a process holds {memory.idle_bytes / 2**20:.0f} MiB, and "
             f"{memory.per_run_bytes / 1024:.0f} KiB for each run in flight"
         )
         if self.commits_per_second is None:
-            return told
-        return f"{told}; Postgres alone: {self.commits_per_second:,.0f} commits a second"
+            return text
+        return f"{text}; Postgres alone: {self.commits_per_second:,.0f} commits a second"
 
 
 if __name__ == "__main__":

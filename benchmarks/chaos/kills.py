@@ -7,6 +7,7 @@ often each step was called. A step recorded as done at a kill must not be called
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import tempfile
@@ -17,20 +18,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.checks import EXACT_USD, Journal, every_run, has_ended, overruns
-from benchmarks.chaos.driver import READY
+from benchmarks.chaos.checks import (
+    ENDED,
+    EXACT_USD,
+    Journal,
+    every_run,
+    has_ended,
+    in_turns,
+    overruns,
+)
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.scene import (
+from benchmarks.chaos.upstream import (
+    CallCounts,
+    UpstreamOptions,
+    chaos_upstream,
+    read_counts,
+    tokens_of,
+)
+from benchmarks.chaos.workload import (
+    CONFIGURATION,
     PRICE,
     STEPS,
     STORE,
+    budget_of,
     mark_of,
     question_of,
     steps_done,
-    write_scene,
+    workflow_of,
+    write_configuration,
 )
-from benchmarks.chaos.upstream import Asked, Conduct, asked_of, chaos_upstream, tokens_of
 from benchmarks.processes import inherited
+from podium.client.client import AsyncPodium
+from podium.config import discover_settings
 from podium.core.errors import ConfigError
 from podium.core.run import Run
 from podium.store import open_store
@@ -53,6 +72,29 @@ LONGEST_REST_SECONDS: Final = 120.0
 """A run that is not done by then, without a kill, is stuck."""
 
 
+READY: Final = "ready"
+
+
+async def drive(directory: Path, runs: int, seed: int, in_flight: int) -> None:
+    """Resume the stored runs and start the others; this is the process that is killed."""
+    settings = await discover_settings(os.environ, config=directory / CONFIGURATION)
+    async with AsyncPodium(settings=settings, store=directory / STORE) as podium:
+        store = (await podium.open()).store
+        begun = {mark_of(run.question): run async for run in every_run(store)}
+
+        async def perform(index: int) -> None:
+            question, workflow = question_of(index), workflow_of(index, seed)
+            run = begun.get(mark_of(question))
+            if run is None:
+                await podium.run(workflow, question, budget=budget_of(workflow))
+            elif run.status not in ENDED:
+                await podium.resume(run.id)
+
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        await in_turns(runs, in_flight, perform)
+
+
 @dataclass(slots=True)
 class Kills:
     """What was found after each kill. `hit` counts how often each run was in progress."""
@@ -69,8 +111,8 @@ async def measure_kills(runs: int, seed: int) -> ChaosRow:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
-        async with chaos_upstream(Conduct(latency_seconds=LATENCY_SECONDS)) as port:
-            write_scene(directory, port)
+        async with chaos_upstream(UpstreamOptions(latency_seconds=LATENCY_SECONDS)) as port:
+            write_configuration(directory, port)
             is_done = False
             while not is_done and kills.count < MOST_KILLS_A_RUN * runs:
                 is_done = await _live(directory, port, runs, seed, chance)
@@ -79,13 +121,13 @@ async def measure_kills(runs: int, seed: int) -> ChaosRow:
             if not is_done:
                 await _rest(directory, runs, seed)
             kept = await _kept(directory)
-            asked = await asked_of(port)
-    return judged(runs, kept, asked, kills, time.perf_counter() - started)
+            counts = await read_counts(port)
+    return judged(runs, kept, counts, kills, time.perf_counter() - started)
 
 
 async def _started(directory: Path, runs: int, seed: int) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "benchmarks.chaos.driver"),
+        *(sys.executable, "-P", "-m", "benchmarks.chaos.kills"),
         *(str(directory), str(runs), str(seed), str(IN_FLIGHT)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -122,9 +164,9 @@ async def _live(directory: Path, port: int, runs: int, seed: int, chance: random
 async def _until_asked(port: int, calls: int, process: asyncio.subprocess.Process) -> None:
     """Wait until the upstream was called that often, or the process has ended."""
     until = time.monotonic() + LONGEST_LIFE_SECONDS
-    enough = sum((await asked_of(port)).steps.values()) + calls
+    enough = (await read_counts(port)).total + calls
     while process.returncode is None and time.monotonic() < until:
-        if sum((await asked_of(port)).steps.values()) >= enough:
+        if (await read_counts(port)).total >= enough:
             return
         await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
 
@@ -144,10 +186,10 @@ async def _look(directory: Path, port: int, kills: Kills) -> None:
     """Record what is stored after a kill, and how often each step was called."""
     kills.count += 1
     kept = await _kept(directory)
-    asked = await asked_of(port)
+    counts = await read_counts(port)
     for mark, of_mark in kept.items():
         for run in of_mark:
-            kills.journal.note(steps_done(run, mark), asked.steps)
+            kills.journal.note(steps_done(run, mark), counts.steps)
             kills.hit[mark] += not has_ended(run)
 
 
@@ -164,13 +206,13 @@ async def _kept(directory: Path) -> dict[str, list[Run]]:
 
 
 def judged(
-    runs: int, kept: Mapping[str, list[Run]], asked: Asked, kills: Kills, seconds: float
+    runs: int, kept: Mapping[str, list[Run]], counts: CallCounts, kills: Kills, seconds: float
 ) -> ChaosRow:
     """Compare the stored runs with what the upstream observed."""
     marks = [mark_of(question_of(index)) for index in range(runs)]
     performed = {mark: kept.get(mark, []) for mark in marks}
     all_runs = [run for of_mark in performed.values() for run in of_mark]
-    repeated = kills.journal.repeated(asked.steps)
+    repeated = kills.journal.repeated(counts.steps)
     recorded = sum(len(list(run.calls)) for run in all_runs)
     twice = sum(len(of_mark) > 1 for of_mark in performed.values())
     return ChaosRow(
@@ -182,7 +224,7 @@ def judged(
         usage_mismatch=sum(misbilled(run, mark_of(run.question)) for run in all_runs),
         repeated_steps=len(repeated),
         budget_overruns=sum(
-            overspent(run, asked.calls(mark), kills.hit[mark])
+            overspent(run, counts.calls(mark), kills.hit[mark])
             for mark, of_mark in performed.items()
             for run in of_mark
         ),
@@ -191,8 +233,8 @@ def judged(
         broken=(f"{twice} questions have more than one run",) if twice else (),
         figures={
             "kills": kills.count,
-            "calls": sum(asked.steps.values()),
-            "calls_that_a_kill_hid": sum(asked.steps.values()) - recorded,
+            "calls": counts.total,
+            "calls_that_a_kill_hid": counts.total - recorded,
             "steps_on_record_at_kills": len(kills.journal),
         },
     )
@@ -216,3 +258,8 @@ def misbilled(run: Run, mark: str) -> bool:
 def overspent(run: Run, calls: int, hits: int) -> bool:
     """True if a run exceeded its cap, less the calls in flight at its kills."""
     return overruns(run, max(0, calls - (hits + 1) * len(STEPS)))
+
+
+if __name__ == "__main__":
+    where, *numbers = sys.argv[1:]
+    asyncio.run(drive(Path(where), *map(int, numbers)))

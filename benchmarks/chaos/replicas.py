@@ -30,8 +30,14 @@ from benchmarks.chaos.checks import (
 )
 from benchmarks.chaos.client import Response, post
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.scene import INNER, PRICE, mark_of, steps_done, write_scene
-from benchmarks.chaos.upstream import Asked, Conduct, asked_of, chaos_upstream, tokens_of
+from benchmarks.chaos.upstream import (
+    CallCounts,
+    UpstreamOptions,
+    chaos_upstream,
+    read_counts,
+    tokens_of,
+)
+from benchmarks.chaos.workload import INNER, PRICE, mark_of, steps_done, write_configuration
 from benchmarks.postgres import running_postgres
 from benchmarks.processes import Started, free_port, server_process
 from podium._util.process import REPLICA_VARIABLE
@@ -225,9 +231,11 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-chaos-")))
         url = stack.enter_context(running_postgres()).address()
         port = await stack.enter_async_context(
-            chaos_upstream(Conduct(latency_seconds=LATENCY_SECONDS))
+            chaos_upstream(UpstreamOptions(latency_seconds=LATENCY_SECONDS))
         )
-        configuration = write_scene(directory, port, SETTINGS.format(url=url, lease=LEASE_SECONDS))
+        configuration = write_configuration(
+            directory, port, SETTINGS.format(url=url, lease=LEASE_SECONDS)
+        )
         store = await open_store(url)
         stack.push_async_callback(store.close)
         keys = [await _create_key(store, name, cap) for name, cap in CAPS_USD.items()]
@@ -243,7 +251,7 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
         await _until_none_runs(store)
         kept = await _kept(store)
         charged = {key.key_id: await _charged(store, key) for key in keys}
-        asked = await asked_of(port)
+        asked = await read_counts(port)
     judge = Judge(load.ended, kept, asked, kills, charged)
     return judge.row(keys, time.perf_counter() - started)
 
@@ -308,7 +316,7 @@ class Killer:
         self._kills.count += 1
         going_on = await self._store.list(RunFilter(status="running"), limit=1000)
         runs = [await self._store.load(summary.id) for summary in going_on]
-        asked = await asked_of(self._port)
+        asked = await read_counts(self._port)
         for run in runs:
             self._kills.journal.note(steps_done(run, mark_of(run.question)), asked.steps)
         left_behind = [
@@ -359,7 +367,7 @@ class Judge:
 
     ended: Sequence[EndedQuestion]
     kept: Mapping[str, Sequence[Run]]
-    asked: Asked
+    asked: CallCounts
     kills: ReplicaKills
     charged: Mapping[str, float]
 
@@ -446,7 +454,7 @@ class Judge:
                 **middle_and_tail("latency", [end.seconds for end in rich]),
                 "tries": sum(end.tries for end in ended),
                 "refused": refused,
-                "calls": sum(self.asked.steps.values()),
+                "calls": self.asked.total,
                 "most_usd_beyond_a_cap": round(max(item.beyond for item in spendings), 9),
                 "errors": "; ".join(sorted({end.error for end in ended if end.is_stuck})[:3]),
             },

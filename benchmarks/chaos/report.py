@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from podium.config.reference import replace_parts
+from podium._util.files import replace_parts
 
 _MADE: Final = "made by python -m benchmarks.chaos.report, not by hand"
 NONE_YET: Final = "Nothing was measured yet."

@@ -1,27 +1,24 @@
-"""Run the parts of `benchmarks chaos`, each in a process of its own.
-
-    python -m benchmarks.chaos.run '{"part": "faults", "seed": 1, "quick": false, "extent": {…}}'
-
-runs one part and prints its rows as a line of JSON; messages go to standard error.
-"""
+"""Run the parts of `benchmarks chaos`, each in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import multiprocessing
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
-from benchmarks.chaos.report import ChaosFigures, ChaosRow, row_of
+from benchmarks.chaos.report import ChaosFigures, ChaosRow
 from benchmarks.environment import Say
-from benchmarks.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans
+from benchmarks.fuzz import FuzzRow, fuzz_bodies, fuzz_plans
 from benchmarks.postgres import programs
-from benchmarks.processes import inherited, run_on_fast_loop
+from benchmarks.processes import run_on_fast_loop
 from podium.core.errors import ConfigError, PodiumError, install_command
 
 LONGEST_SECONDS: Final = 3600.0
@@ -30,9 +27,8 @@ LONGEST_SHOWN: Final = 300
 
 def measure_fuzz(plans: int, bodies: int, seed: int, processes: int = 1) -> ChaosRow:
     """Parse `plans` mutated plans and send `bodies` mutated bodies of each dialect."""
-    with crew_of(processes) as crew:
-        read = fuzz_plans(plans, LONGEST_SECONDS, seed, crew)
-        sent = fuzz_bodies(bodies, seed, crew)
+    read = fuzz_plans(plans, LONGEST_SECONDS, seed, processes)
+    sent = fuzz_bodies(bodies, seed, processes)
     broken = [str(finding)[:LONGEST_SHOWN] for row in (read, sent) for finding in row.findings]
     if read.inputs < plans:
         broken.append(f"only {read.inputs:,} of {plans:,} plans were read in {read.seconds:.0f} s")
@@ -97,53 +93,43 @@ class Rows(NamedTuple):
     peers: Sequence[ChaosRow] = ()
 
 
-async def _faults(order: Order, say: Say) -> Rows:
-    from benchmarks.chaos.faults import measure_faults
+async def _measure(part: Part, order: Order) -> Rows:
+    extent, seed = order.extent, order.seed
+    match part:
+        case "faults":
+            from benchmarks.chaos.faults import measure_faults
 
-    return Rows((await measure_faults(order.extent.faults, order.seed),))
+            return Rows((await measure_faults(extent.faults, seed),))
+        case "kills":
+            from benchmarks.chaos.kills import measure_kills
 
+            return Rows((await measure_kills(extent.kills, seed),))
+        case "replicas":
+            from benchmarks.chaos.replicas import measure_replicas
 
-async def _kills(order: Order, say: Say) -> Rows:
-    from benchmarks.chaos.kills import measure_kills
+            return Rows((await measure_replicas(extent.replica_seconds, seed),))
+        case "soak":
+            from benchmarks.chaos.soak import measure_soak
 
-    return Rows((await measure_kills(order.extent.kills, order.seed),))
+            return Rows((await measure_soak(extent.soak),))
+        case "fuzz":
+            counts = (extent.plans, extent.bodies, seed, extent.processes)
+            return Rows((await asyncio.to_thread(measure_fuzz, *counts),))
+        case "peer":
+            from benchmarks.chaos.wire import measure_wire
 
-
-async def _replicas(order: Order, say: Say) -> Rows:
-    from benchmarks.chaos.replicas import measure_replicas
-
-    return Rows((await measure_replicas(order.extent.replica_seconds, order.seed),))
-
-
-async def _soak(order: Order, say: Say) -> Rows:
-    from benchmarks.chaos.soak import measure_soak
-
-    return Rows((await measure_soak(order.extent.soak),))
-
-
-async def _fuzz(order: Order, say: Say) -> Rows:
-    extent = order.extent
-    counts = (extent.plans, extent.bodies, order.seed, extent.processes)
-    return Rows((await asyncio.to_thread(measure_fuzz, *counts),))
-
-
-async def _peer(order: Order, say: Say) -> Rows:
-    from benchmarks.chaos.wire import measure_wire
-
-    ours, theirs = await measure_wire(
-        order.extent.requests, order.seed, order.litellm, say, is_quick=order.quick
-    )
-    return Rows((ours,), theirs)
+            ours, theirs = await measure_wire(
+                extent.requests, seed, order.litellm, _say, is_quick=order.quick
+            )
+            return Rows((ours,), theirs)
 
 
-MEASURES: Final[Mapping[Part, Callable[[Order, Say], Awaitable[Rows]]]] = {
-    "faults": _faults,
-    "kills": _kills,
-    "replicas": _replicas,
-    "soak": _soak,
-    "fuzz": _fuzz,
-    "peer": _peer,
-}
+def run_part(part: Part, order: Order) -> Rows:
+    """Run a part in this process; an error becomes a row that says it."""
+    try:
+        return run_on_fast_loop(_measure(part, order))
+    except PodiumError as error:
+        return Rows((ChaosRow(name=part, runs=0, broken=(str(error),)),))
 
 
 def missing_for(part: Part) -> str:
@@ -158,48 +144,17 @@ def missing_for(part: Part) -> str:
     return f"needs {' and '.join(lacks)}" if lacks else ""
 
 
-async def in_process(part: Part, order: Order) -> Rows:
+async def run_in_process(part: Part, order: Order) -> Rows:
     """Run a part in its own process. A part that fails or cannot run gives a row that says why."""
     if missing := missing_for(part):
         return Rows((ChaosRow(name=part, runs=0, not_tried=missing),))
-    wanted = {"part": part, **asdict(order), "litellm": order.litellm and str(order.litellm)}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "benchmarks.chaos.run", json.dumps(wanted)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        env=inherited(),
-    )
-    try:
-        output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
-    lines = output.decode().splitlines()
-    if process.returncode != 0 or not lines:
-        said = f"the part ended with exit code {process.returncode}; what it said is above"
-        return Rows((ChaosRow(name=part, runs=0, broken=(said,)),))
-    document = json.loads(lines[-1])
-    return Rows(tuple(map(row_of, document["own"])), tuple(map(row_of, document["peers"])))
-
-
-async def _perform(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    part: Part = wanted["part"]
-    litellm = wanted.get("litellm")
-    order = Order(
-        extent=ChaosExtent(**wanted["extent"]),
-        seed=wanted["seed"],
-        litellm=None if litellm is None else Path(litellm),
-        quick=wanted["quick"],
-    )
-    try:
-        rows = await MEASURES[part](order, _say)
-    except PodiumError as error:
-        rows = Rows((ChaosRow(name=part, runs=0, broken=(str(error),)),))
-    return {
-        "own": [row.document() for row in rows.own],
-        "peers": [row.document() for row in rows.peers],
-    }
+    loop, spawn = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as executor:
+        try:
+            return await loop.run_in_executor(executor, run_part, part, order)
+        except BrokenProcessPool:
+            error = "the part's process died; its error is above"
+            return Rows((ChaosRow(name=part, runs=0, broken=(error,)),))
 
 
 def _say(line: str) -> None:
@@ -247,12 +202,12 @@ async def measure_chaos(
     parts: Sequence[Part], order: Order, say: Say, *, at_once: int = 1
 ) -> ChaosFigures:
     """Run the parts, `at_once` at a time, the longest first; rows keep the parts' order."""
-    places = asyncio.Semaphore(at_once)
+    slots = asyncio.Semaphore(at_once)
 
     async def perform(part: Part) -> Rows:
-        async with places:
+        async with slots:
             say(f"{part} …")
-            return await in_process(part, order)
+            return await run_in_process(part, order)
 
     async with asyncio.TaskGroup() as group:
         wanted = [part for part in LONGEST_FIRST if part in parts]
@@ -264,7 +219,3 @@ async def measure_chaos(
         seed=order.seed,
         quick=order.quick,
     )
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run_on_fast_loop(_perform(json.loads(sys.argv[1])))) + "\n")

@@ -216,10 +216,10 @@ class Soak:
     """The library and the application, open in this process; made by `opened`."""
 
     def __init__(
-        self, library: AsyncPodium, journal_events: AsyncPodium, app: FastAPI, directory: Path
+        self, library: AsyncPodium, journal_only: AsyncPodium, app: FastAPI, directory: Path
     ) -> None:
         self._library = library
-        self._journalled = journal_events
+        self._journal_only = journal_only
         self._app = app
         self._databases = [directory / name for name in DATABASES]
         self.done = 0
@@ -238,11 +238,11 @@ class Soak:
         buffered = BufferedRunStore(await open_store(directory / "library.db"))
         stack.push_async_callback(buffered.close)
         conductor = FixedConductor(read_workflow(WORKFLOW, settings.pool))
-        library, journal_events = [
+        library, journal_only = [
             await stack.enter_async_context(AsyncPodium([_worker()], conductor, store=store))
             for store in (buffered, directory / "journal.db")
         ]
-        return cls(library, journal_events, app, directory)
+        return cls(library, journal_only, app, directory)
 
     async def slice(self, runs: int) -> Gauge:
         """Run `runs` more questions, delete them, and read the gauge."""
@@ -252,7 +252,7 @@ class Soak:
         self.done += runs
         stores = (
             (await self._library.open()).store,
-            (await self._journalled.open()).store,
+            (await self._journal_only.open()).store,
             self._server_store(),
         )
         for store in stores:
@@ -271,7 +271,7 @@ class Soak:
         elif turn > 13:
             answer = await answered(self._app, f"podium-{tier}", stream=streams)
         else:
-            podium = self._journalled if turn == 1 else self._library
+            podium = self._journal_only if turn == 1 else self._library
             answer = (await podium.ask("What holds?", tier=tier, stream=streams)).answer or ""
         self.lost += answer != ANSWER
 

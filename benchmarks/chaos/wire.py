@@ -19,7 +19,14 @@ from typing import Final
 from benchmarks.chaos.checks import in_turns, middle_and_tail
 from benchmarks.chaos.client import Response, post
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.upstream import ANSWER, Asked, Conduct, asked_of, chaos_upstream, tokens_of
+from benchmarks.chaos.upstream import (
+    ANSWER,
+    CallCounts,
+    UpstreamOptions,
+    chaos_upstream,
+    read_counts,
+    tokens_of,
+)
 from benchmarks.environment import InstallCommands, Say, install_commands
 from benchmarks.processes import Started
 from benchmarks.server import (
@@ -128,15 +135,15 @@ def litellm_document(upstream: int) -> dict[str, object]:
 async def _through(
     name: str, serve: Serve, model: str, requests: int, seed: int, directory: Path
 ) -> ChaosRow:
-    conduct = Conduct(fault_share=SHARE, seed=seed)
+    options = UpstreamOptions(fault_share=SHARE, seed=seed)
     counts = ClientCounts()
     async with AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(chaos_upstream(conduct))
+        upstream = await stack.enter_async_context(chaos_upstream(options))
         server = await stack.enter_async_context(serve(upstream, directory))
         started = time.perf_counter()
         await in_turns(requests, IN_FLIGHT, lambda n: _ask(server.port, model, n, counts))
         seconds = time.perf_counter() - started
-        asked = await asked_of(upstream)
+        asked = await read_counts(upstream)
     return _row(name, requests, counts, asked, seconds)
 
 
@@ -180,7 +187,9 @@ def judge(response: Response, mark: str, counts: ClientCounts) -> None:
         counts.usage_wrong += 1
 
 
-def _row(name: str, requests: int, counts: ClientCounts, asked: Asked, seconds: float) -> ChaosRow:
+def _row(
+    name: str, requests: int, counts: ClientCounts, asked: CallCounts, seconds: float
+) -> ChaosRow:
     failed = counts.errors.total()
     times = middle_and_tail("latency", counts.seconds)
     return ChaosRow(
@@ -203,7 +212,7 @@ def _row(name: str, requests: int, counts: ClientCounts, asked: Asked, seconds: 
             "usage_untold": counts.usage_untold,
             **times,
             "requests_per_second": round(requests / seconds, 1),
-            "calls_upstream": sum(asked.steps.values()),
+            "calls_upstream": asked.total,
             "faults_upstream": sum(asked.faults.values()),
             "commonest_errors": "; ".join(
                 f"{count} × {words[:120]}" for words, count in counts.errors.most_common(3)

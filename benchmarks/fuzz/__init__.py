@@ -4,71 +4,49 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import repeat
+from functools import partial
 from typing import Final
 
 from benchmarks.fuzz.report import Finding, FuzzRow, gathered
 from benchmarks.processes import run_on_fast_loop
 
-__all__ = ["Crew", "Finding", "FuzzRow", "crew_of", "fuzz_bodies", "fuzz_plans"]
+__all__ = ["Finding", "FuzzRow", "fuzz_bodies", "fuzz_plans"]
 
 _SEEDS_APART: Final = 1_000_003
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """Processes that share campaigns; without an executor, this process alone."""
-
-    processes: int = 1
-    executor: ProcessPoolExecutor | None = None
-
-    def shares(self, count: int) -> list[int]:
-        quotient, rest = divmod(count, self.processes)
-        return [quotient + (index < rest) for index in range(self.processes)]
-
-    def seeds(self, seed: int) -> list[int]:
-        return [seed + index * _SEEDS_APART for index in range(self.processes)]
-
-
-ALONE: Final = Crew()
-
-
-@contextmanager
-def crew_of(processes: int) -> Iterator[Crew]:
-    """Start the processes once for all campaigns."""
-    if processes == 1:
-        yield ALONE
-        return
-    spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=spawning) as executor:
-        yield Crew(processes, executor)
-
-
-def fuzz_plans(count: int, seconds: float, seed: int, crew: Crew = ALONE) -> FuzzRow:
+def fuzz_plans(count: int, seconds: float, seed: int, processes: int = 1) -> FuzzRow:
     """Parse that many mutated plans, or as many as the seconds allow."""
     from benchmarks.fuzz.plans import campaign
 
-    if crew.executor is None:
-        return campaign(count, seconds, seed)
-    began = time.perf_counter()
-    shared = crew.executor.map(campaign, crew.shares(count), repeat(seconds), crew.seeds(seed))
-    return gathered("plans", list(shared), time.perf_counter() - began)
+    return _share("plans", partial(campaign, seconds=seconds), count, seed, processes)
 
 
-def fuzz_bodies(count: int, seed: int, crew: Crew = ALONE) -> FuzzRow:
+def fuzz_bodies(count: int, seed: int, processes: int = 1) -> FuzzRow:
     """Send that many mutated requests in each of the three dialects."""
-    if crew.executor is None:
-        return _bodies(count, seed)
-    began = time.perf_counter()
-    shared = crew.executor.map(_bodies, crew.shares(count), crew.seeds(seed))
-    return gathered("bodies", list(shared), time.perf_counter() - began)
+    return _share("bodies", _bodies, count, seed, processes)
 
 
 def _bodies(count: int, seed: int) -> FuzzRow:
     from benchmarks.fuzz.server import campaign
 
     return run_on_fast_loop(campaign(count, seed))
+
+
+def _share(
+    name: str, campaign: Callable[..., FuzzRow], count: int, seed: int, processes: int
+) -> FuzzRow:
+    """Run a campaign, in so many processes with a share of the inputs each."""
+    if processes == 1:
+        return campaign(count, seed=seed)
+    quotient, rest = divmod(count, processes)
+    began = time.perf_counter()
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [
+            pool.submit(campaign, quotient + (index < rest), seed=seed + index * _SEEDS_APART)
+            for index in range(processes)
+        ]
+        rows = [future.result() for future in futures]
+    return gathered(name, rows, time.perf_counter() - began)

@@ -1,9 +1,8 @@
 """Fuzz the plan parser with mutated plans, guided by coverage.
 
 Whatever the text: `parse` raises only `MalformedPlan`; a returned workflow is valid for the pool
-and
-survives writing and parsing again; time is linear in the text. Texts that take a new path join the
-corpus.
+and survives writing and parsing again; time is linear in the text. Texts that take a new path join
+the corpus.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -322,8 +322,8 @@ class PlanCampaign:
     def slowest_growth(self, families: int, ends_at: float) -> float:
         """Return the largest cost of doubling a repetitive text."""
         slowest = 0.0
-        units = [("", unit, "") for unit in UNITS] + [self._family() for _ in range(families)]
-        for family in units:
+        fixed = (("", unit, "") for unit in UNITS)
+        for family in chain(fixed, (self._family() for _ in range(families))):
             if time.perf_counter() > ends_at:
                 break
             growth = _growth(family)

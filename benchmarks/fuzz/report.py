@@ -76,8 +76,7 @@ class FuzzRow:
     """One campaign.
 
     `corpus` counts inputs that took new paths, `covered` the edges. `slowest_growth` is the largest
-    cost
-    of doubling the length. `spoiled` requests failed by a worker's fault.
+    cost of doubling the length. `spoiled` requests failed by a worker's fault.
     """
 
     name: str

@@ -361,8 +361,8 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
     async def opening(stack: AsyncExitStack) -> Service:
         nonlocal token
         store = await SqlRunStore.open(directory / "podium.db")
-        keeper = BufferedRunStore(store)
-        stack.push_async_callback(keeper.close)
+        buffered = BufferedRunStore(store)
+        stack.push_async_callback(buffered.close)
         workers = _workers()
         pool = Pool(tuple(worker.profile for worker in workers))
         plan = write(Workflow((Step("plain", "Think."), Step("seer", "Answer.", (0,)))), pool)
@@ -376,10 +376,10 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
             workers,
             ModelConductor(planner, structured="lists"),
             retry=RetryPolicy(attempts=1),
-            store=keeper,
+            store=buffered,
         )
         stack.push_async_callback(podium.close)
-        return await open_service(podium, keeper, access, ServerSettings(drain_seconds=1.0))
+        return await open_service(podium, buffered, access, ServerSettings(drain_seconds=1.0))
 
     app = create_app(opening, DIALECTS)
     async with app.router.lifespan_context(app):

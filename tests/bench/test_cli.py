@@ -29,7 +29,7 @@ def test_the_last_line_is_json_with_the_three_ratios(document: Any) -> None:
 
 
 def test_the_table_comes_before_it(printed: str) -> None:
-    for words in ("bare TaskGroup", "engine, nobody watching", "engine, events on", "whole run"):
+    for words in ("bare TaskGroup", "engine, no events", "engine, events on", "whole run"):
         assert words in printed
     assert printed.index("bare TaskGroup") < printed.index('{"taskgroup_ratio"')
 

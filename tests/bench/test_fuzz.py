@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans, plans
+from benchmarks.fuzz import FuzzRow, fuzz_bodies, fuzz_plans, plans
 from benchmarks.fuzz.plans import LONGEST, SEEDS, mutated
 from benchmarks.fuzz.report import Coverage, Finding, gathered
 from benchmarks.fuzz.requests import BODIES, MOST_BYTES, Sent, damaged, sent
@@ -47,8 +47,7 @@ def test_a_campaign_ends_when_its_time_is_up() -> None:
 
 
 def test_processes_share_a_campaign() -> None:
-    with crew_of(2) as crew:
-        row = fuzz_plans(300, 2.0, 3, crew)
+    row = fuzz_plans(300, 2.0, 3, processes=2)
     assert 0 < row.inputs <= 300
     assert row.sound
 
@@ -251,7 +250,7 @@ def test_requests_are_repeatable_and_bounded() -> None:
 
     assert some(1) == some(1)
     assert some(1) != some(2)
-    assert max(len(b"".join(each.pieces)) for each in some(1)) <= MOST_BYTES
+    assert max(len(b"".join(request.pieces)) for request in some(1)) <= MOST_BYTES
 
 
 def test_the_server_is_sent_every_kind_of_item_that_it_reads() -> None:

@@ -78,9 +78,10 @@ async def test_a_server_that_streams_gives_its_first_token_long_before_its_last(
 
 async def test_a_server_that_keeps_its_pieces_to_the_end_is_seen_to_do_so() -> None:
     class Hoarder(FixedUpstream):
-        def _send_from(self, index: int) -> None:
+        def answer(self, body: bytes) -> None:
+            whole = (b"".join(STREAMED),)
             loop = asyncio.get_running_loop()
-            loop.call_later(PAUSE_SECONDS * len(PIECES), self._write, b"".join(STREAMED))
+            loop.call_later(PAUSE_SECONDS * len(PIECES), self.send, whole, PAUSE_SECONDS)
 
     async with listening(Hoarder) as call:
         waits = await first_tokens({"hoarder": call}, 1)

@@ -6,7 +6,7 @@ import os
 import pytest
 from rich.console import Console
 
-from benchmarks.server_report import Costs, ServerFigures, Start
+from benchmarks.server import Costs, ServerFigures, Start
 
 OURS = {
     "podium": (Costs(1000.0, 0.9), Costs(1600.0, 0.7), Costs(1500.0, 0.8)),

@@ -9,7 +9,15 @@ from benchmarks.chaos import kills
 from benchmarks.chaos.checks import StepName
 from benchmarks.chaos.client import post
 from benchmarks.chaos.kills import Kills, judged, measure_kills, misbilled, overspent
-from benchmarks.chaos.scene import (
+from benchmarks.chaos.upstream import (
+    ANSWER,
+    CallCounts,
+    UpstreamOptions,
+    chaos_upstream,
+    read_counts,
+    tokens_of,
+)
+from benchmarks.chaos.workload import (
     DEEPER,
     INNER,
     STEPS,
@@ -19,9 +27,8 @@ from benchmarks.chaos.scene import (
     question_of,
     steps_done,
     workflow_of,
-    write_scene,
+    write_configuration,
 )
-from benchmarks.chaos.upstream import ANSWER, Asked, Conduct, asked_of, chaos_upstream, tokens_of
 from podium.config import discover_settings
 from podium.core.errors import ConfigError
 from podium.core.run import Attempt, Run
@@ -61,13 +68,13 @@ def test_a_step_on_record_that_is_asked_again_is_counted() -> None:
     step = StepName(MARK, STEPS[0])
     kills = Kills()
     kills.journal.note([step], {step: 1})
-    assert judged(1, {MARK: [a_run("step-0")]}, Asked({step: 1}, {}, {}), kills, 1.0).holds
-    row = judged(1, {MARK: [a_run("step-0")]}, Asked({step: 2}, {}, {}), kills, 1.0)
+    assert judged(1, {MARK: [a_run("step-0")]}, CallCounts({step: 1}, {}, {}), kills, 1.0).holds
+    row = judged(1, {MARK: [a_run("step-0")]}, CallCounts({step: 2}, {}, {}), kills, 1.0)
     assert row.repeated_steps == 1
 
 
 def test_a_question_without_a_run_is_lost_and_one_with_two_is_told() -> None:
-    asked = Asked({}, {}, {})
+    asked = CallCounts({}, {}, {})
     assert judged(1, {}, asked, Kills(), 1.0).lost == 1
     twice = judged(1, {MARK: [a_run("step-0")] * 2}, asked, Kills(), 1.0)
     assert twice.broken == ("1 questions have more than one run",)
@@ -75,7 +82,7 @@ def test_a_question_without_a_run_is_lost_and_one_with_two_is_told() -> None:
 
 def test_a_run_that_still_goes_on_at_the_end_is_stuck() -> None:
     left = replace(a_run("step-0"), status="running", answer=None)
-    assert judged(1, {MARK: [left]}, Asked({}, {}, {}), Kills(), 1.0).stuck == 1
+    assert judged(1, {MARK: [left]}, CallCounts({}, {}, {}), Kills(), 1.0).stuck == 1
 
 
 def test_usage_on_record_that_the_upstream_did_not_say_is_found() -> None:
@@ -112,7 +119,7 @@ def test_steps_of_nested_runs_are_among_those_that_are_done() -> None:
 
 
 async def test_the_scene_is_a_configuration_that_podium_reads(tmp_path: Path) -> None:
-    settings = await discover_settings({}, config=write_scene(tmp_path, 9))
+    settings = await discover_settings({}, config=write_configuration(tmp_path, 9))
     assert {*STEPS, *INNER, DEEPER} == set(settings.pool.names)
 
 
@@ -122,7 +129,7 @@ def test_a_question_without_a_mark_is_refused() -> None:
 
 
 async def test_the_upstream_counts_what_it_is_asked_by_mark_and_model() -> None:
-    async with chaos_upstream(Conduct()) as port:
+    async with chaos_upstream(UpstreamOptions()) as port:
         for stream in (False, True):
             document = {
                 "model": "step-0",
@@ -136,4 +143,4 @@ async def test_the_upstream_counts_what_it_is_asked_by_mark_and_model() -> None:
             assert (response.usage["prompt_tokens"], response.usage["completion_tokens"]) == (
                 tokens_of(MARK)
             )
-        assert (await asked_of(port)).steps == {StepName(MARK, "step-0"): 2}
+        assert (await read_counts(port)).steps == {StepName(MARK, "step-0"): 2}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.chaos import run as measure
-from benchmarks.chaos import run as module
+from benchmarks.chaos import run
 from benchmarks.chaos.run import (
     QUICK,
     USUAL,
@@ -36,7 +37,7 @@ def test_quick_does_a_tenth() -> None:
 def test_the_command_prints_text_and_last_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(measure, "QUICK", TINY)
+    monkeypatch.setattr(run, "QUICK", TINY)
     output = tmp_path / "chaos.json"
     words = ["chaos", "--quick", "--part", "fuzz,faults", "--seed", "3", "--output", str(output)]
     result = CliRunner().invoke(app, words)
@@ -49,7 +50,7 @@ def test_the_command_prints_text_and_last_one_line_of_json(
 
 
 def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "QUICK", TINY)
+    monkeypatch.setattr(run, "QUICK", TINY)
     monkeypatch.setenv("PATH", "")
     words = ["chaos", "--quick", "--part", "peer", "--litellm", "/no/such/python", "--json"]
     result = CliRunner().invoke(app, words)
@@ -60,8 +61,8 @@ def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.Monkey
 
 def lack(monkeypatch: pytest.MonkeyPatch, *, postgres: bool = False, extra: bool = False) -> None:
     """Make the machine one that has just so much of what replicas need."""
-    monkeypatch.setattr(module, "programs", lambda: Path("/bin") if postgres else None)
-    monkeypatch.setattr(module, "find_spec", lambda _: object() if extra else None)
+    monkeypatch.setattr(run, "programs", lambda: Path("/bin") if postgres else None)
+    monkeypatch.setattr(run, "find_spec", lambda _: object() if extra else None)
 
 
 def test_a_part_that_cannot_be_tried_here_breaks_no_promise_and_says_what_it_needs(
@@ -82,7 +83,7 @@ def test_all_that_a_part_lacks_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lack(monkeypatch)
-    monkeypatch.setattr(module, "PROCESS_MEMORY", tmp_path / "statm")
+    monkeypatch.setattr(run, "PROCESS_MEMORY", tmp_path / "statm")
     assert missing_for("replicas").startswith("needs Postgres (apt-get install postgresql) and the")
     assert missing_for("soak").startswith("needs Linux")
     others: tuple[Part, ...] = ("faults", "kills", "fuzz", "peer")
@@ -99,10 +100,15 @@ def test_a_part_that_does_not_exist_is_named() -> None:
     assert parts_named("peer, faults") == ("faults", "peer")
 
 
-async def test_a_part_whose_process_ends_without_a_word_is_a_row_that_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PYTHONHOME", "/no/such/place")
-    figures = await measure_chaos(["faults"], Order(extent=TINY, seed=1), lambda line: None)
+class Deadly:
+    """Ends the process that unpickles it, before the part begins."""
+
+    def __reduce__(self) -> tuple[Callable[[int], object], tuple[int]]:
+        return os._exit, (3,)
+
+
+async def test_a_part_whose_process_dies_is_a_row_that_says_so() -> None:
+    order = Order(extent=TINY, seed=1, litellm=Deadly())  # type: ignore[arg-type]
+    figures = await measure_chaos(["faults"], order, lambda line: None)
     assert not figures.holds
-    assert "the part ended with exit code" in figures.parts[0].broken[0]
+    assert figures.parts[0].broken == ("the part's process died; its error is above",)

@@ -21,8 +21,8 @@ from benchmarks.chaos.replicas import (
     measure_replicas,
 )
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.scene import INNER
-from benchmarks.chaos.upstream import Asked
+from benchmarks.chaos.upstream import CallCounts
+from benchmarks.chaos.workload import INNER
 from benchmarks.postgres import programs
 from podium.core.run import Attempt, Run, RunStatus
 from podium.core.usage import Usage
@@ -53,7 +53,7 @@ def judged(
     key: CappedKey = KEY,
 ) -> ChaosRow:
     """All is well, but for what is given."""
-    counts = Asked({FIRST: 1} if asked is None else asked, cut_off or {}, {})
+    counts = CallCounts({FIRST: 1} if asked is None else asked, cut_off or {}, {})
     charges = {KEY.key_id: cost_of(MARK) if charged is None else charged}
     judge = Judge(ended, {MARK: kept} if kept else {}, counts, kills or ReplicaKills(), charges)
     return judge.row([key], 1.0)
@@ -116,7 +116,9 @@ def test_a_key_may_pass_its_cap_by_calls_in_flight_and_no_more() -> None:
 
 def unrecorded(calls: int, hits: int) -> Judge:
     """So many calls without a record of any, of a question that was hit so often by kills."""
-    return Judge([], {}, Asked({FIRST: calls}, {}, {}), ReplicaKills(hit=Counter({MARK: hits})), {})
+    return Judge(
+        [], {}, CallCounts({FIRST: calls}, {}, {}), ReplicaKills(hit=Counter({MARK: hits})), {}
+    )
 
 
 def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -> None:
@@ -133,7 +135,7 @@ def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -
 def test_a_kill_hides_calls_of_the_question_that_it_hit_and_of_no_other() -> None:
     poor = replace(KEY, cap_usd=0.0)
     elsewhere = ReplicaKills(hit=Counter({"chaos-small-00-00001": 9}))
-    asked = Asked({FIRST: replicas.CLIENTS_A_KEY + 1}, {}, {})
+    asked = CallCounts({FIRST: replicas.CLIENTS_A_KEY + 1}, {}, {})
     assert Judge([], {}, asked, elsewhere, {}).spending(poor).overran
 
 

@@ -11,9 +11,9 @@ from benchmarks.chaos.report import ChaosFigures, ChaosRow
 from benchmarks.chaos.upstream import (
     ANSWER,
     WIRE_FAULTS,
-    Conduct,
-    asked_of,
+    UpstreamOptions,
     chaos_upstream,
+    read_counts,
     tokens_of,
 )
 from benchmarks.chaos.wire import ClientCounts, judge, litellm_document, measure_wire
@@ -76,25 +76,25 @@ def test_both_contestants_try_as_often_and_have_the_same_second() -> None:
 
 
 def test_faults_depend_on_the_question_and_the_try_alone() -> None:
-    conduct = Conduct(fault_share=0.2, seed=4)
-    drawn = [conduct.fault_of(f"chaos-{n:06d}", 0) for n in range(2000)]
-    assert drawn == [conduct.fault_of(f"chaos-{n:06d}", 0) for n in range(2000)]
+    options = UpstreamOptions(fault_share=0.2, seed=4)
+    drawn = [options.fault_of(f"chaos-{n:06d}", 0) for n in range(2000)]
+    assert drawn == [options.fault_of(f"chaos-{n:06d}", 0) for n in range(2000)]
     assert {*WIRE_FAULTS, ""} == set(drawn)
     assert 0.17 < sum(map(bool, drawn)) / len(drawn) < 0.23
-    assert drawn != [conduct.fault_of(f"chaos-{n:06d}", 1) for n in range(2000)]
+    assert drawn != [options.fault_of(f"chaos-{n:06d}", 1) for n in range(2000)]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_every_fault_of_the_upstream_is_seen_as_one_by_a_plain_client(stream: bool) -> None:
     seen = set()
-    async with chaos_upstream(Conduct(fault_share=0.9, seed=1)) as port:
+    async with chaos_upstream(UpstreamOptions(fault_share=0.9, seed=1)) as port:
         for number in range(30):
             document = {
                 "model": "first",
                 "messages": [{"role": "user", "content": f"chaos-{number:06d}"}],
                 "stream": stream,
             }
-            fault = Conduct(fault_share=0.9, seed=1).fault_of(f"chaos-{number:06d}", 0)
+            fault = UpstreamOptions(fault_share=0.9, seed=1).fault_of(f"chaos-{number:06d}", 0)
             if fault == "latency":
                 continue
             try:
@@ -104,13 +104,13 @@ async def test_every_fault_of_the_upstream_is_seen_as_one_by_a_plain_client(stre
                 continue
             assert response.is_answer is not bool(fault), fault
             seen.add(fault)
-        counts = (await asked_of(port)).faults
+        counts = (await read_counts(port)).faults
     assert seen >= set(counts)
     assert {"reset", "truncated", "malformed_json", "server_error"} <= seen
 
 
 async def test_whoever_shows_what_they_have_of_the_answer_gets_the_rest() -> None:
-    async with chaos_upstream(Conduct()) as port:
+    async with chaos_upstream(UpstreamOptions()) as port:
         begun = ANSWER[:9]
         messages = [
             {"role": "user", "content": MARK},

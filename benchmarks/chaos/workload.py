@@ -50,7 +50,7 @@ description = "a run of its own"
 """
 
 
-def write_scene(directory: Path, port: int, more: str = "") -> Path:
+def write_configuration(directory: Path, port: int, more: str = "") -> Path:
     """Write the file of a pool whose workers are the upstream on that port, plus `more`."""
     inner = {
         "steps": [
