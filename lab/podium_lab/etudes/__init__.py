@@ -32,7 +32,7 @@ from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES, Family
 from podium_lab.etudes.specialist_examples import SpecialistExample, make_specialist_examples
 from podium_lab.etudes.tasks import everyday_questions, grade, is_direct_plan
-from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import (
     GENERALIST,
     MISLEADING,

@@ -61,14 +61,14 @@ class Operation:
         return operands_of(self.skill, self.arguments)
 
 
-class _Use(NamedTuple):
+class _Candidate(NamedTuple):
     """A skill, and the place in which it takes the result before it (None at a beginning)."""
 
     skill: Skill
     position: int | None
 
 
-class _Place(NamedTuple):
+class _Target(NamedTuple):
     """A place of a skill that an earlier result is to fill."""
 
     skill: Skill
@@ -82,10 +82,10 @@ class _Demand(NamedTuple):
     kinds: frozenset[Kind]
     other_than: Family | None = None
     skill: Skill | None = None
-    position: _Place | None = None
+    position: _Target | None = None
 
 
-_Choice = Mapping[Family, tuple[_Use, ...]]
+_Choice = Mapping[Family, tuple[_Candidate, ...]]
 
 ANYTHING: Final = frozenset(Kind)
 GOES_ON: Final = ANYTHING - LAST_ONLY
@@ -213,7 +213,7 @@ class _Attempt:
             self._operations.pop()
         return None
 
-    def _pick(self, before: Operation | None, demand: _Demand) -> _Use | None:
+    def _pick(self, before: Operation | None, demand: _Demand) -> _Candidate | None:
         if before is None:
             role, fitting = "leaf", _beginnings(demand)
         else:
@@ -222,7 +222,7 @@ class _Attempt:
             return None
         return self._rng.choice(fitting[_weighted(self._rng, tuple(fitting), role)])
 
-    def _perform(self, use: _Use, before: Operation | None) -> bool:
+    def _perform(self, use: _Candidate, before: Operation | None) -> bool:
         skill, position = use
         given = {} if before is None or position is None else {position: before.answer}
         source = len(self._operations) - 1
@@ -237,15 +237,15 @@ class _Attempt:
 
     def _join(self, skill: Skill, branches: tuple[int, ...]) -> bool:
         """Branches that know nothing of each other, and one operation on all their results."""
-        places = list(range(len(branches)))
+        positions = list(range(len(branches)))
         if skill.slots != (ITEMS,):
-            self._rng.shuffle(places)
+            self._rng.shuffle(positions)
         source_of: dict[int, int] = {}
-        for position, length in zip(places, branches, strict=True):
+        for position, length in zip(positions, branches, strict=True):
             if not self._branch(skill, position, length):
                 return False
             source_of[position] = len(self._operations) - 1
-        sources = tuple(source_of[position] for position in sorted(places))
+        sources = tuple(source_of[position] for position in sorted(positions))
         arguments = tuple(self._operations[source].answer for source in sources)
         answer = skill.solve(arguments) if len(set(arguments)) == len(arguments) else None
         if answer is None or not self._may_use(skill, arguments):
@@ -258,7 +258,7 @@ class _Attempt:
         every misfit would cost the other branches too."""
         begun = len(self._operations)
         demand = _Demand(
-            skill.kinds(position), other_than=skill.family, position=_Place(skill, position)
+            skill.kinds(position), other_than=skill.family, position=_Target(skill, position)
         )
         for _ in range(BRANCHES):
             if self._chain(None, length, demand):
@@ -303,26 +303,26 @@ def _leading_to(demand: _Demand, left: int) -> _Demand:
 @cache
 def _beginnings(demand: _Demand) -> _Choice:
     """What may begin a chain that is to end as demanded."""
-    uses = [_Use(skill, None) for skill in SKILLS.values() if skill.leaf]
-    return _by_family(uses, demand)
+    candidates = [_Candidate(skill, None) for skill in SKILLS.values() if skill.leaf]
+    return _by_family(candidates, demand)
 
 
 @cache
 def _followers(value: Value, family: Family, demand: _Demand) -> _Choice:
     """What may go on from a result of that family, and come to what is demanded."""
-    uses = [
-        _Use(skill, position)
+    candidates = [
+        _Candidate(skill, position)
         for skill in SKILLS.values()
         for position in skill.refers
         if skill.family is not family and skill.accepts(position, value)
     ]
-    return _by_family(uses, demand)
+    return _by_family(candidates, demand)
 
 
-def _by_family(uses: Sequence[_Use], demand: _Demand) -> _Choice:
+def _by_family(candidates: Sequence[_Candidate], demand: _Demand) -> _Choice:
     fitting = [
         use
-        for use in uses
+        for use in candidates
         if use.skill.family is not demand.other_than
         and (demand.skill is None or use.skill is demand.skill)
         and use.skill.results & demand.kinds
@@ -337,8 +337,8 @@ def _by_family(uses: Sequence[_Use], demand: _Demand) -> _Choice:
 @cache
 def _joining_skills(size: int, demand: _Demand) -> Mapping[Family, tuple[Skill, ...]]:
     """What may take so many results at once, and come to what is demanded."""
-    uses = [_Use(skill, None) for skill in SKILLS.values() if size in skill.joins]
+    candidates = [_Candidate(skill, None) for skill in SKILLS.values() if size in skill.joins]
     return {
         family: tuple(use.skill for use in fitting)
-        for family, fitting in _by_family(uses, demand).items()
+        for family, fitting in _by_family(candidates, demand).items()
     }

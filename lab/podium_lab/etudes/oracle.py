@@ -30,8 +30,7 @@ from podium_lab.etudes.phrasing import (
 )
 from podium_lab.etudes.shapes import SPLITS
 from podium_lab.etudes.skills import COUNT, ITEMS, SKILLS, Skill
-from podium_lab.etudes.values import Kind, Value
-from podium_lab.etudes.vocabulary import UNSURE, named_values
+from podium_lab.etudes.values import UNSURE, Kind, Value, named_values
 
 _SECTION: Final = re.compile(
     r'<subtask(?P<mark>[^\s>]*) step="(?P<step>[^"]*)">\n(?P<subtask>.*?)\n</subtask(?P=mark)>\n'

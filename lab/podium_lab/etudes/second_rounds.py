@@ -37,7 +37,7 @@ from podium_lab.etudes.plan_examples import (
 from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES
 from podium_lab.etudes.tasks import everyday_questions, grade
-from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import GENERALIST, is_declined, pool_profiles
 
 FLAKY: Final = 0.15

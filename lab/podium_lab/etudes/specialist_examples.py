@@ -24,7 +24,7 @@ from podium_lab.etudes.oracle import ROUND_BEFORE
 from podium_lab.etudes.phrasing import SIZES, ask, capitalised, connectives, nest, order
 from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES, SKILLS, Skill
-from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.values import UNSURE
 
 UNSURE_SHARE: Final = 0.10
 NESTED_SHARE: Final = 0.2

@@ -21,6 +21,7 @@ from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES
 from podium_lab.etudes.values import (
     MONTHS,
+    UNSURE,
     WEEKDAYS,
     WORDS,
     Kind,
@@ -28,7 +29,6 @@ from podium_lab.etudes.values import (
     read_table,
     towns,
 )
-from podium_lab.etudes.vocabulary import UNSURE
 from podium_lab.etudes.workers import GENERALIST
 
 LONGEST_REPLY: Final = 300

@@ -20,9 +20,8 @@ from podium.core.pool import WorkerProfile
 from podium.core.task import Task
 from podium.core.usage import FREE
 from podium.core.workflow import Workflow
-from podium.train.ablations import in_every_place, under_one_name
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import Exercise, Fits, limit_context, take_fitting
+from podium.train.exercises import Exercise, Fits, in_every_place, limit_context, take_fitting
 from podium.train.recipe import Recipe
 from podium_lab.etudes.etude import Etude, held_out
 from podium_lab.etudes.plan_examples import SHAPES, PlanExample, make_plan_examples
@@ -271,7 +270,7 @@ def _among_etudes(recipe: Recipe, task: Task, context: PlanningContext, split: S
 
 def _judged_as(worker: str, judge: Callable[[Workflow], bool], workflow: Workflow) -> bool:
     """What the judge says of the plan when all of its workers are called by their one name."""
-    return judge(under_one_name(workflow, worker))
+    return judge(Workflow(tuple(replace(step, worker=worker) for step in workflow.steps)))
 
 
 def held_out_etude_exercises(recipe: Recipe) -> list[Exercise]:

@@ -1,4 +1,4 @@
-"""What études are about: typed values, and the tables that the skills share.
+"""The typed values of études, and the tables that the skills share.
 
 A value is a text and its kind; operations fit together where kinds do. The everyday words, the
 calendar and the invented archive of towns are data files beside this module.
@@ -14,9 +14,11 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from podium._util.lab import UNSURE as UNSURE
+
 
 class Kind(StrEnum):
-    """What a value is, in the word by which questions refer to it."""
+    """The kind of a value, in the word by which questions refer to it."""
 
     NUMBER = "number"
     WORD = "word"
@@ -34,7 +36,7 @@ LAST_ONLY: Final = frozenset({Kind.ROMAN, Kind.LIST, Kind.TEXT})
 """Kinds that no other family goes on from: they end a question."""
 
 HIGHEST: Final = 99
-"""Numbers are whole and lie between 0 and this, so that a small model can calculate with them."""
+"""Numbers lie between 0 and this, so that a small model can calculate with them."""
 
 
 class Value(NamedTuple):
@@ -45,7 +47,7 @@ class Value(NamedTuple):
 
 
 def number(value: int) -> Value:
-    """A number as a value."""
+    """Return a number as a value."""
     return Value(Kind.NUMBER, str(value))
 
 
@@ -60,12 +62,12 @@ class Town(NamedTuple):
 
 
 def read_table(name: str) -> Mapping[str, Any]:
-    """A data file of this package."""
+    """Read a data file of this package."""
     text = resources.files(__package__).joinpath("data", name).read_text("utf-8")
     return MappingProxyType(tomllib.loads(text))
 
 
-def _values(kind: Kind, texts: Mapping[str, Any]) -> tuple[Value, ...]:
+def _values(kind: Kind, texts: Mapping[str, Any] | str) -> tuple[Value, ...]:
     return tuple(Value(kind, text) for text in texts)
 
 
@@ -80,11 +82,11 @@ WORDS: Final = (
 )
 WEEKDAYS: Final = _values(Kind.WEEKDAY, _LEXICON["weekdays"])
 MONTHS: Final = _values(Kind.MONTH, _LEXICON["months"])
-LETTERS: Final = tuple(Value(Kind.LETTER, letter) for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+LETTERS: Final = _values(Kind.LETTER, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def esperanto_words() -> dict[Value, Value]:
-    """English words, weekdays and months, each with its Esperanto."""
+    """Return English words, weekdays and months, each with its Esperanto."""
     countable = {word: entry[0] for word, entry in _LEXICON["countable"].items()}
     tables = (countable, *(_LEXICON[name] for name in ("uncountable", "adjectives", "colours")))
     english = {
@@ -96,19 +98,19 @@ def esperanto_words() -> dict[Value, Value]:
 
 
 def esperanto_numbers() -> dict[Value, Value]:
-    """The numbers from 0 to 20, each with its name in Esperanto."""
+    """Return the numbers from 0 to 20, each with its name in Esperanto."""
     names = list(_LEXICON["numbers"]["words"])
     names += [f"dek {name}" for name in names[1:10]] + ["dudek"]
     return {number(n): Value(Kind.ESPERANTO, name) for n, name in enumerate(names)}
 
 
 def plurals() -> dict[Value, Value]:
-    """Countable nouns, each with its plural."""
+    """Return countable nouns, each with its plural."""
     return {noun: Value(Kind.TEXT, _LEXICON["countable"][noun.text][1]) for noun in NOUNS}
 
 
 def opposites() -> dict[Value, Value]:
-    """Adjectives, each with its opposite, in both directions."""
+    """Return adjectives, each with its opposite, in both directions."""
     pairs = [
         (Value(Kind.WORD, one), Value(Kind.WORD, other))
         for one, other in _LEXICON["opposites"].items()
@@ -118,7 +120,7 @@ def opposites() -> dict[Value, Value]:
 
 @cache
 def towns() -> tuple[Town, ...]:
-    """The archive, in the order of its numbers, which begin at 1."""
+    """Return the archive, in the order of its numbers, which begin at 1."""
     return tuple(
         Town(
             Value(Kind.TOWN, name),
@@ -129,3 +131,42 @@ def towns() -> tuple[Town, ...]:
         )
         for name, entry in read_table("towns.toml").items()
     )
+
+
+_SYMBOLS: Final = ((50, "L"), (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+
+
+def _roman(value: int) -> Value:
+    text = ""
+    for worth, symbol in _SYMBOLS:
+        times, value = divmod(value, worth)
+        text += symbol * times
+    return Value(Kind.ROMAN, text)
+
+
+ROMAN_NUMERALS: Final = {number(n): _roman(n) for n in range(1, 51)}
+
+
+def named_values(text: str) -> tuple[Value, ...]:
+    """Return the values written so, in any case; a numeral may also be a letter."""
+    return _by_text().get(text.casefold(), ())
+
+
+@cache
+def _by_text() -> Mapping[str, tuple[Value, ...]]:
+    values = (
+        *(number(n) for n in range(HIGHEST + 1)),
+        *WORDS,
+        *WEEKDAYS,
+        *MONTHS,
+        *(town.name for town in towns()),
+        *esperanto_words().values(),
+        *esperanto_numbers().values(),
+        *LETTERS,
+        *ROMAN_NUMERALS.values(),
+    )
+    found: dict[str, tuple[Value, ...]] = {}
+    for value in values:
+        key = value.text.casefold()
+        found[key] = (*found.get(key, ()), value)
+    return found

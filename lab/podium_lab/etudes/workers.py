@@ -24,8 +24,7 @@ from podium.core.worker import Worker
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.shapes import Split
 from podium_lab.etudes.skills import FAMILIES
-from podium_lab.etudes.values import read_table
-from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.values import UNSURE, read_table
 
 _PARTS: Final = 2**32
 

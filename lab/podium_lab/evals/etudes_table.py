@@ -25,7 +25,7 @@ from podium_lab.evals.cases import make_etude_cases
 from podium_lab.evals.training_cost import NOT_MEASURED, TrainingCost
 
 CEILING: Final = "ideal"
-BEATEN: Final = ("moa", "reflection", "majority", "random", "untrained")
+BEATEN: Final = ("moa", "reflection", "majority", "random", "baseline-conductor")
 MAIN: Final = (CEILING, "conductor", "best-single", *BEATEN)
 
 SHUFFLED: Final = EtudeVariant(shuffled=True)

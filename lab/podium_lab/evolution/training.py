@@ -90,7 +90,7 @@ async def _train(recipe: Recipe, training_log: TrainingLog, begun: Checkpoint | 
                 evolution.coordinator.save(recipe.output / COORDINATOR)
                 training_log.finish({"parameters": space.size, **_kept(cast)})
             else:
-                training_log.stopped(evolution.step)
+                training_log.log_stop(evolution.step)
         finally:
             await reader.close()
     finally:
@@ -261,7 +261,7 @@ class _Evolution:
         candidates = [self._made(chosen) for chosen in self._search.ask()]
         trials = await self._tryouts.try_out(candidates, tasks, seed=(self._seed, number))
         rewards = rewards_of(trials)
-        self._training_log.tried(
+        self._training_log.log_candidates(
             diagnose_trials(
                 [trial for own in trials for trial in own],
                 best=max(rewards),
@@ -269,11 +269,11 @@ class _Evolution:
             )
         )
         self._tell(rewards)
-        self._training_log.updated(self.step)
+        self._training_log.end_step(self.step)
         every = self._recipe.run.eval_every
         if every and self.step % every == 0:
             (measured,) = await self._tryouts.try_out([self.coordinator], self._questions.held_out)
-            self._training_log.measured(self.step, diagnose_trials(measured))
+            self._training_log.log_measurement(self.step, diagnose_trials(measured))
         self._keep()
 
     def _tell(self, rewards: Sequence[float]) -> None:
@@ -282,14 +282,14 @@ class _Evolution:
 
     def _keep(self) -> None:
         """Write the checkpoint of the step that is over, and drop the oldest one too many."""
-        place = self._recipe.output / DIRECTORY
-        with replace_directory(place / f"checkpoint-{self.step}") as draft:
+        checkpoints = self._recipe.output / DIRECTORY
+        with replace_directory(checkpoints / f"checkpoint-{self.step}") as draft:
             self.coordinator.save(draft / COORDINATOR)
             self._space.save(draft)
             state = {"step": self.step, "rewards": self._rewards}
             write_atomically(draft / STATE_FILE, json.dumps(state) + "\n")
         too_old = self.step - self._recipe.run.keep
-        shutil.rmtree(place / f"checkpoint-{too_old}", ignore_errors=True)
+        shutil.rmtree(checkpoints / f"checkpoint-{too_old}", ignore_errors=True)
 
 
 def _changed(was: Description, now: Description) -> list[str]:

@@ -35,7 +35,7 @@ DEMANDED = (
     "reflection",
     "majority",
     "random",
-    "untrained",
+    "baseline-conductor",
     "two_rounds",
     "shuffled",
     "subset",
@@ -52,7 +52,7 @@ DEMANDED = (
 )
 SHARES = (
     *("ceiling", "conductor", "best_single", "moa", "reflection", "majority", "random"),
-    *("untrained", "two_rounds", "shuffled", "subset"),
+    *("baseline-conductor", "two_rounds", "shuffled", "subset"),
     *("recursion_gain", "recursion_accept_right"),
 )
 
@@ -62,9 +62,9 @@ def led_by_one_who_knows() -> EvalSetup:
         *oracle_cases(N, SEED),
         *oracle_cases(N // 5, SEED, EtudeVariant(shapes=LONGER)),
     ]
-    untrained = ModelConductor(ScriptedWorker("small", "no plan"), name="untrained:full")
+    baseline = ModelConductor(ScriptedWorker("small", "no plan"), name="baseline-conductor:full")
     setup = setup_of(oracle_workers(), Knowing(cases))
-    return replace(setup, untrained={"full": untrained})
+    return replace(setup, baseline_conductors={"full": baseline})
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_acceptance_is_not_judged_where_no_first_answer_was_right(measured: Etud
 
 
 def test_every_lead_is_told_with_its_interval(document: dict[str, Any]) -> None:
-    for name in ("best-single", "moa", "reflection", "majority", "random", "untrained"):
+    for name in ("best-single", "moa", "reflection", "majority", "random", "baseline-conductor"):
         lead = document["leads"][name]
         assert lead["low"] <= lead["value"] <= lead["high"], name
     ahead = document["conductor"]["value"] - document["moa"]["value"]

@@ -253,7 +253,7 @@ def test_what_was_to_be_measured_when_it_was_killed_is_measured_as_it_goes_on(
     settings = ("evolve.steps=3", "run.eval_every=1", "run.eval_tasks=2")
     whole = evolved(base, tmp_path / "whole", *settings)
     cut = tiny_recipe(EVOLVED, base, tmp_path / "cut", *settings)
-    measured = TrainingLog.measured
+    measured = TrainingLog.log_measurement
 
     def killed(training_log: TrainingLog, step: int, *arguments: Any, **rest: Any) -> None:
         if step == 2:
@@ -261,7 +261,7 @@ def test_what_was_to_be_measured_when_it_was_killed_is_measured_as_it_goes_on(
         measured(training_log, step, *arguments, **rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingLog, "measured", killed)
+        patch.setattr(TrainingLog, "log_measurement", killed)
         with pytest.raises(KeyboardInterrupt):
             evolve.train(cut)
     evolve.train(cut, resume=True)

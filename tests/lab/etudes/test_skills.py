@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from podium_lab.etudes.skills import FAMILIES, SKILLS, Arguments
-from podium_lab.etudes.values import HIGHEST, Kind, number, towns
-from podium_lab.etudes.vocabulary import named_values
+from podium_lab.etudes.values import HIGHEST, Kind, named_values, number, towns
 
 
 def arguments(name: str, *texts: str) -> Arguments:
