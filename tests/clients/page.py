@@ -1,0 +1,52 @@
+"""The page docs/clients.md, made from the cases by `./scripts/clients --docs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from clients.cases import CLIENTS, Client
+from clients.verdict import known_failures
+
+PATH: Final = Path(__file__).parents[2] / "docs" / "clients.md"
+DIALECTS: Final = {"chat": "Chat Completions", "responses": "Responses", "messages": "Messages"}
+
+HEAD: Final = """# Clients
+
+<!-- made by ./scripts/clients --docs, not by hand -->
+
+Every client below is run unmodified against `podium serve`, beside a control: the same client
+straight to the upstream. A case passes if the client ends with the same messages and objects, all
+ids differ, and the workers were sent what the client sent. The model is `podium`, `podium-ultra` or
+a worker's own name; the key is any text unless the server [requires keys](keys.md).
+
+| client | base URL | API | settings | caveats | cases passing |
+|---|---|---|---|---|---|
+"""
+
+TAIL: Final = """
+`./test` runs the clients for Python. `./scripts/clients` runs all of them and prints every case.
+"""
+
+
+def text() -> str:
+    """Return the page."""
+    return HEAD + "".join(map(_row, CLIENTS)) + TAIL
+
+
+def _row(client: Client) -> str:
+    apis = ", ".join(DIALECTS[dialect] for dialect in client.dialects)
+    urls = ", ".join(
+        part if part.startswith("for") else f"`{part}`" for part in client.base_url.split(", ")
+    )
+    total = sum(map(len, client.scenarios.values()))
+    failing = sum(case.split(" ", 1)[0] == client.name for case in known_failures())
+    cells = (
+        client.title,
+        urls,
+        apis,
+        client.settings,
+        client.caveats,
+        f"{total - failing} of {total}",
+    )
+    return f"| {' | '.join(cells)} |\n"
