@@ -22,6 +22,7 @@ VALUES = {
     "base_url": '"http://127.0.0.1:1/v1"',
     "key_env": '"HOME"',
     "options": "{ max_steps = 2 }",
+    "deployments": '[{ model = "x" }]',
     "temperature": "1.0",
     "prompt": '"compact"',
     "few_shot": "false",

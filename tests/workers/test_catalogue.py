@@ -183,3 +183,27 @@ def test_an_entry_with_a_mistake_is_refused(mistake: dict[str, object]) -> None:
 
 def test_capabilities_are_those_of_the_domain() -> None:
     assert made(capabilities=list(CAPABILITIES)).capabilities == set(CAPABILITIES)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "maker", "name"),
+    [
+        ("azure", "gpt-6.1-terra", "openai", "gpt-6.1-terra"),
+        ("bedrock", "us.anthropic.claude-sonnet-5-5-v1:0", "anthropic", "claude-sonnet-5-5"),
+        ("bedrock", "anthropic.claude-opus-5-5-20261001-v1:0", "anthropic", "claude-opus-5-5"),
+        ("vertex", "claude-haiku-5-5@20261001", "anthropic", "claude-haiku-5-5"),
+        ("vertex", "gemini-3.8-flash", "google", "gemini-3.8-flash"),
+    ],
+)
+def test_a_model_in_a_cloud_is_its_makers_without_the_price(
+    provider: str, model: str, maker: str, name: str
+) -> None:
+    resold, made = known(provider, model), known(maker, name)
+    assert (resold.provider, resold.id, resold.price) == (provider, model, None)
+    assert resold.capabilities == made.capabilities
+    assert resold.options == made.options
+
+
+def test_a_model_that_only_a_cloud_has_is_not_known() -> None:
+    assert CATALOGUE.lookup("bedrock", "amazon.nova-2-lite-v1:0") is None
+    assert CATALOGUE.lookup("azure", "claude-haiku-5-5") is None

@@ -1,5 +1,8 @@
+import os
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 
 from podium.core.errors import ConfigError
@@ -36,6 +39,7 @@ def hired(provider: str, endpoint: Endpoint = KEYED) -> HostedWorker:
         ("xai", CompatibleWorker, "https://api.x.ai/v1"),
         ("fireworks", CompatibleWorker, "https://api.fireworks.ai/inference/v1"),
         ("ollama", CompatibleWorker, "http://127.0.0.1:11434/v1"),
+        ("lmstudio", CompatibleWorker, "http://127.0.0.1:1234/v1"),
         ("vllm", CompatibleWorker, "http://127.0.0.1:8000/v1"),
     ],
 )
@@ -68,7 +72,7 @@ def test_a_local_server_needs_no_key() -> None:
     [
         ("antropic", "did you mean 'anthropic'?"),
         ("openai_compatible", "did you mean 'openai-compatible'?"),
-        ("", "use one of anthropic, deepseek"),
+        ("", "use one of anthropic, azure, bedrock"),
     ],
 )
 def test_an_unknown_provider_is_refused_with_the_nearest_one(provider: str, hint: str) -> None:
@@ -194,6 +198,43 @@ def test_the_environment_gives_an_endpoint_where_it_holds_a_key() -> None:
 def test_ollamas_variable_may_be_a_host_or_an_address(host: str, base_url: str) -> None:
     found = KNOWN_ENDPOINTS["ollama"].find_in({"OLLAMA_HOST": host})
     assert found == Endpoint(base_url)
+
+
+@pytest.mark.parametrize(
+    ("provider", "environment", "base_url"),
+    [
+        ("openai", {"OPENAI_BASE_URL": "http://proxy/v1/"}, "http://proxy/v1"),
+        ("anthropic", {"ANTHROPIC_BASE_URL": "http://proxy"}, "http://proxy"),
+        ("google", {"GOOGLE_GEMINI_BASE_URL": "http://proxy/"}, "http://proxy/v1beta"),
+        ("groq", {"GROQ_BASE_URL": "http://proxy"}, "http://proxy/openai/v1"),
+        ("together", {"TOGETHER_BASE_URL": "http://proxy"}, "http://proxy/v1"),
+        ("fireworks", {"FIREWORKS_BASE_URL": "http://proxy/v1"}, "http://proxy/v1"),
+    ],
+)
+def test_a_vendors_address_comes_from_the_variable_of_its_sdk(
+    provider: str, environment: dict[str, str], base_url: str
+) -> None:
+    known = KNOWN_ENDPOINTS[provider]
+    assert known.find_in(environment) is None
+    keyed = {**environment, known.key_variables[0]: "k"}
+    assert known.find_in(keyed) == Endpoint(base_url, "k")
+
+
+def test_the_address_is_the_one_that_the_sdks_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://proxy/v1")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://proxy")
+    openai_url = str(openai.OpenAI(api_key="k").base_url).rstrip("/")
+    anthropic_url = str(anthropic.Anthropic(api_key="k").base_url).rstrip("/")
+    for provider, url in (("openai", openai_url), ("anthropic", anthropic_url)):
+        assert KNOWN_ENDPOINTS[provider].address_in(os.environ) == url
+
+
+def test_anthropics_token_is_a_bearer_token() -> None:
+    found = KNOWN_ENDPOINTS["anthropic"].find_in({"ANTHROPIC_AUTH_TOKEN": "t"})
+    assert found is not None
+    assert hired("anthropic", found).key_headers("x-api-key") == {"Authorization": "Bearer t"}
+    both = {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}
+    assert KNOWN_ENDPOINTS["anthropic"].find_in(both) == Endpoint(found.base_url, "k")
 
 
 def test_no_environment_holds_a_server_that_needs_neither_key_nor_address() -> None:

@@ -79,7 +79,7 @@ async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_throug
     [
         (400, RequestRefused, False),
         (401, AuthenticationFailed, False),
-        (402, RequestRefused, False),
+        (402, AuthenticationFailed, False),
         (403, AuthenticationFailed, False),
         (404, RequestRefused, False),
         (408, Unavailable, True),

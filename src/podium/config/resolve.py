@@ -7,10 +7,10 @@ the description of a trained coordinator.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -18,8 +18,14 @@ from podium.conductors import KINDS
 from podium.conductors.evolved.description import read_description
 from podium.config.guardrails import GuardrailSettings
 from podium.config.problems import suggest, validation_problem
-from podium.config.schema import ConductorTable, ConfigFile, McpTable
-from podium.config.settings import ConductorSettings, RouterSettings, Settings, WorkerSettings
+from podium.config.schema import ConductorTable, ConfigFile
+from podium.config.settings import (
+    ConductorSettings,
+    DeploymentSettings,
+    RouterSettings,
+    Settings,
+    WorkerSettings,
+)
 from podium.config.workers import BATCHING_PROVIDER, PROVIDERS, WEIGHTS_PROVIDER, WorkerTable
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
@@ -36,6 +42,7 @@ EVOLVED_PREFIX: Final = "evolved:"
 
 FREE_PROVIDERS: Final = (
     "ollama",
+    "lmstudio",
     "vllm",
     WEIGHTS_PROVIDER,
     BATCHING_PROVIDER,
@@ -57,113 +64,118 @@ def resolve(
     `source` is where they were read, for messages. `planner` is a worker that may plan without
     being in the pool. Models that are retired by `today` are warned of.
     """
-    resolver = _Resolver(
-        source=source,
-        catalogue=Catalogue.load(),
-        planner=planner,
-        today=today or datetime.datetime.now(datetime.UTC).date(),
-    )
+    today = today or datetime.datetime.now(datetime.UTC).date()
     try:
-        return resolver.settings(tables)
+        return _settings(tables, source, planner, today)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Resolver:
-    source: str
-    catalogue: Catalogue
-    planner: WorkerTable | None
-    today: datetime.date
+def _settings(
+    config: ConfigFile, source: str, planner: WorkerTable | None, today: datetime.date
+) -> Settings:
+    catalogue = Catalogue.load()
+    workers = tuple(resolve_worker(table, catalogue) for table in config.worker)
+    mini = None
+    if config.mini.router is not None:
+        mini = RouterSettings(**config.mini.model_dump())
+    settings = Settings(
+        source=source,
+        workers=workers,
+        share_question=config.pool.share_question,
+        mask_names=config.pool.mask_names,
+        budget=Budget(**config.budget.model_dump()),
+        retry=RetryPolicy(**config.retry.model_dump()),
+        breaker=BreakerPolicy(**config.breaker.model_dump()),
+        store=config.store,
+        server=config.server,
+        mcp=tuple(
+            McpSettings(name=name, **table.model_dump(exclude_none=True))
+            for name, table in config.mcp.items()
+        ),
+        mini=mini,
+        guardrails=config.guardrail,
+        warnings=(*_retired(workers, today), *_faulty(workers)),
+    )
+    check_hedges(settings.hedges, settings.pool)
+    conductor = _conductor(config.conductor, settings.pool, workers, planner)
+    _check_guardrails(config.guardrail, settings.pool, conductor.rounds)
+    notice = (conductor.notice,) if conductor.notice else ()
+    settings = replace(settings, conductor=conductor, warnings=settings.warnings + notice)
+    settings.check()
+    return settings
 
-    def settings(self, config: ConfigFile) -> Settings:
-        workers = tuple(resolve_worker(table, self.catalogue) for table in config.worker)
-        mini = None
-        if config.mini.router is not None:
-            mini = RouterSettings(**config.mini.model_dump())
-        settings = Settings(
-            source=self.source,
-            workers=workers,
-            share_question=config.pool.share_question,
-            mask_names=config.pool.mask_names,
-            budget=Budget(**config.budget.model_dump()),
-            retry=RetryPolicy(**config.retry.model_dump()),
-            breaker=BreakerPolicy(**config.breaker.model_dump()),
-            store=config.store,
-            server=config.server,
-            mcp=tuple(_mcp_settings(name, table) for name, table in config.mcp.items()),
-            mini=mini,
-            guardrails=config.guardrail,
-            warnings=(*self._retired(workers), *_faulty(workers)),
+
+def _conductor(
+    table: ConductorTable,
+    pool: Pool,
+    workers: Sequence[WorkerSettings],
+    extra: WorkerTable | None,
+) -> ConductorSettings:
+    able = [worker.name for worker in pool if worker.provider != CONDUCTOR_PROVIDER]
+    if table.fallback is not None and table.fallback not in able:
+        raise ConfigError(
+            f"conductor.fallback: {table.fallback!r} is no worker of this pool that answers by "
+            f"itself; {suggest(table.fallback, able)}"
         )
-        check_hedges(settings.hedges, settings.pool)
-        conductor = self._conductor(config.conductor, settings.pool, workers)
-        _check_guardrails(config.guardrail, settings.pool, conductor.rounds)
-        notice = (conductor.notice,) if conductor.notice else ()
-        settings = replace(settings, conductor=conductor, warnings=settings.warnings + notice)
-        settings.check()
-        return settings
+    resolved = {"model", "options", "workflow", "coordinator", "pool_changed"}
+    settings = ConductorSettings(
+        worker=_planner(table, pool, workers, extra) if table.kind == "model" else None,
+        workflow=Path(table.workflow) if table.workflow else None,
+        **table.model_dump(exclude=resolved),
+    )
+    return _evolved(settings, table, pool) if table.kind == "evolved" else settings
 
-    def _conductor(
-        self, table: ConductorTable, pool: Pool, workers: Sequence[WorkerSettings]
-    ) -> ConductorSettings:
-        able = [worker.name for worker in pool if worker.provider != CONDUCTOR_PROVIDER]
-        if table.fallback is not None and table.fallback not in able:
+
+def _planner(
+    table: ConductorTable,
+    pool: Pool,
+    workers: Sequence[WorkerSettings],
+    extra: WorkerTable | None,
+) -> WorkerSettings:
+    catalogue = Catalogue.load()
+    model = table.model
+    if model is None:
+        planner = default_planner(workers, catalogue)
+    elif model in pool.names:
+        planner = workers[pool.index(model)]
+    elif extra is not None and model == extra.name:
+        planner = resolve_worker(extra, catalogue)
+    elif model.startswith(SHIPPED):
+        planner = resolve_worker(_shipped_conductor(model), catalogue)
+    else:
+        provider, slash, name = model.partition("/")
+        if not slash or provider not in PROVIDERS or provider == CONDUCTOR_PROVIDER:
             raise ConfigError(
-                f"conductor.fallback: {table.fallback!r} is no worker of this pool that answers by "
-                f"itself; {suggest(table.fallback, able)}"
+                f"conductor.model: {model!r} is neither a worker of this pool nor "
+                f"provider/model; {suggest(model, pool.names)}"
             )
-        resolved = {"model", "options", "workflow", "coordinator", "pool_changed"}
-        settings = ConductorSettings(
-            worker=self._planner(table, pool, workers) if table.kind == "model" else None,
-            workflow=Path(table.workflow) if table.workflow else None,
-            **table.model_dump(exclude=resolved),
-        )
-        return _evolved(settings, table, pool) if table.kind == "evolved" else settings
-
-    def _planner(
-        self, table: ConductorTable, pool: Pool, workers: Sequence[WorkerSettings]
-    ) -> WorkerSettings:
-        model = table.model
-        if model is None:
-            planner = default_planner(workers, self.catalogue)
-        elif model in pool.names:
-            planner = workers[pool.index(model)]
-        elif self.planner is not None and model == self.planner.name:
-            planner = resolve_worker(self.planner, self.catalogue)
-        elif model.startswith(SHIPPED):
-            planner = resolve_worker(_shipped_conductor(model), self.catalogue)
-        else:
-            provider, slash, name = model.partition("/")
-            if not slash or provider not in PROVIDERS or provider == CONDUCTOR_PROVIDER:
-                raise ConfigError(
-                    f"conductor.model: {model!r} is neither a worker of this pool nor "
-                    f"provider/model; {suggest(model, pool.names)}"
-                )
-            try:
-                planner_table = WorkerTable(
-                    name=model, provider=provider, model=name, options=table.options
-                )
-            except ValidationError as error:
-                raise validation_problem("conductor.model", error, WorkerTable) from None
-            return resolve_worker(planner_table, self.catalogue)
-        if table.options:
-            raise ConfigError(
-                f"conductor.options has no effect on {planner.profile.name!r}, which has its own; "
-                f"drop it, or name the model as provider/model"
+        try:
+            planner_table = WorkerTable(
+                name=model, provider=provider, model=name, options=table.options
             )
-        return planner
+        except ValidationError as error:
+            raise validation_problem("conductor.model", error, WorkerTable) from None
+        return resolve_worker(planner_table, catalogue)
+    if table.options:
+        raise ConfigError(
+            f"conductor.options has no effect on {planner.profile.name!r}, which has its own; "
+            f"drop it, or name the model as provider/model"
+        )
+    return planner
 
-    def _retired(self, workers: Sequence[WorkerSettings]) -> tuple[str, ...]:
-        known = (
-            (worker.profile, self.catalogue.lookup(worker.profile.provider, worker.profile.model))
-            for worker in workers
-        )
-        return tuple(
-            f"worker {profile.name!r}: {profile.provider} retired {entry.id} on {entry.retires}"
-            for profile, entry in known
-            if entry is not None and entry.retires is not None and entry.retires <= self.today
-        )
+
+def _retired(workers: Sequence[WorkerSettings], today: datetime.date) -> tuple[str, ...]:
+    catalogue = Catalogue.load()
+    known = (
+        (worker.profile, catalogue.lookup(worker.profile.provider, worker.profile.model))
+        for worker in workers
+    )
+    return tuple(
+        f"worker {profile.name!r}: {profile.provider} retired {entry.id} on {entry.retires}"
+        for profile, entry in known
+        if entry is not None and entry.retires is not None and entry.retires <= today
+    )
 
 
 def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
@@ -182,15 +194,36 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         capabilities=capabilities if table.capabilities is None else table.capabilities,
         fallback=table.fallback,
     )
+    options = {**(entry.options if entry else {}), **table.options}
     return WorkerSettings(
         profile=profile,
         base_url=table.base_url or "",
         key_env=table.key_env or "",
-        options={**(entry.options if entry else {}), **table.options},
+        options=options,
+        deployments=_deployments(table, profile, options),
+        balance=table.balance,
         hedge=table.hedge.hedge() if table.hedge else None,
         faults=table.faults.faults() if table.faults else None,
         faults_seed=table.faults.seed if table.faults else 0,
     )
+
+
+def _deployments(
+    table: WorkerTable, profile: WorkerProfile, options: Mapping[str, Any]
+) -> tuple[DeploymentSettings, ...]:
+    """Resolve each deployment to a worker of its own, named after both."""
+    found = []
+    for number, one in enumerate(table.deployments, start=1):
+        name = one.name or str(number)
+        named = replace(profile, name=f"{profile.name}@{name}", model=one.model or profile.model)
+        worker = WorkerSettings(
+            profile=named,
+            base_url=one.base_url or table.base_url or "",
+            key_env=one.key_env or table.key_env or "",
+            options=options,
+        )
+        found.append(DeploymentSettings(name, worker, one.weight))
+    return tuple(found)
 
 
 def default_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> WorkerSettings:
@@ -208,19 +241,11 @@ def default_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> 
 
 
 def choose_conductor(settings: Settings, name: str) -> Settings:
-    """Return the settings with another conductor.
+    """Return the settings with another conductor: a kind, a worker of the pool, `provider/model`,
+    or `evolved:DIRECTORY`.
 
-    Args:
-        settings: The settings to change.
-        name: A kind, a worker of the pool, `provider/model`, or `evolved:DIRECTORY`.
-
-    Returns:
-        The settings with that conductor.
-
-    Raises:
-        UsageError: There is no such conductor, or it lacks what it needs.
-        ConfigError: The coordinator was trained with other workers.
-
+    Raises `UsageError` if there is no such conductor or it lacks what it needs, and `ConfigError`
+    if the coordinator was trained with other workers.
     """
     conductor = settings.conductor
     if name.startswith(EVOLVED_PREFIX):
@@ -341,19 +366,6 @@ def _faulty(workers: Sequence[WorkerSettings]) -> tuple[str, ...]:
         f"worker {worker.profile.name!r}: some of its calls fail on purpose, as its faults say"
         for worker in workers
         if worker.faults is not None
-    )
-
-
-def _mcp_settings(name: str, table: McpTable) -> McpSettings:
-    return McpSettings(
-        name=name,
-        command=table.command or "",
-        args=table.args,
-        env=table.env,
-        url=table.url or "",
-        key_env=table.key_env or "",
-        tools=table.tools,
-        seconds=table.seconds,
     )
 
 

@@ -1,7 +1,7 @@
 """The form of `podium.toml` and of pool files.
 
 Validators check one table at a time; `resolve` checks tables together. The descriptions are the
-documentation: `podium.config.reference` prints them into `docs/configuration.md`.
+documentation: `scripts/reference.py` prints them into `docs/configuration.md`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
 
 SHIPPED: Final = "embedded/"
 """Prefix of the names of routers that come with Podium."""
+
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://([^/@\s?#:*\[\]]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+"""Scheme, host and port of a web page."""
 
 _MCP_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
 
@@ -250,12 +253,12 @@ class BreakerTable(Table):
         default=0.5, description="and so is this share of its last `window` calls"
     )
     window: Count = Field(default=50, description="how many calls are looked back on")
-    cooling_seconds: Seconds = Field(
+    cooldown_seconds: Seconds = Field(
         default=5.0,
         description="how long it is left alone, until one call is tried; doubled whenever that "
         "fails",
     )
-    longest_cooling_seconds: Seconds = Field(
+    max_cooldown_seconds: Seconds = Field(
         default=120.0, description="the longest that it is left alone"
     )
 
@@ -301,7 +304,12 @@ class ServerSettings(Table):
     hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         default=(),
         description="names that this server has elsewhere, as behind a proxy: only needed without "
-        "API keys, and for pages of other hosts that may use it",
+        "API keys",
+    )
+    cors: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+        default=(),
+        description="origins of web pages that may use the API from a browser, with their ports, "
+        "such as `http://localhost:3000`; `*`, only with `keys`: every page",
     )
     in_flight: Count = Field(
         default=1000, description="requests that are answered at the same time, in each process"
@@ -345,6 +353,17 @@ class ServerSettings(Table):
         description="directories of trainings and evaluations, relative to this file, that the "
         "page Learning shows, with those in them",
     )
+
+    @field_validator("cors")
+    @classmethod
+    def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and _ORIGIN.fullmatch(origin) is None:
+                raise ValueError(
+                    f"{origin!r} is not an origin; give scheme, host and port in lower case, such "
+                    f"as http://localhost:3000, without a path"
+                )
+        return origins
 
     def with_absolute_paths(self, directory: Path) -> ServerSettings:
         """Return the table with its directories relative to that one."""

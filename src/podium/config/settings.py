@@ -25,7 +25,8 @@ from podium.core.errors import ConfigError, UnknownWorker
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.workflow import DEFAULT_MAX_STEPS
-from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint
+from podium.workers.balanced import Balance
+from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, missing_address
 from podium.workers.faulty import Faults
 from podium.workers.mcp import McpSettings
 
@@ -34,9 +35,10 @@ from podium.workers.mcp import McpSettings
 class WorkerSettings:
     """A worker, and how it is reached.
 
-    An empty `base_url` is the vendor's own address. `key_env` names the environment variable of
-    the API key; empty, it is the vendor's usual one, and the key is only ever sent to the vendor's
-    own address.
+    An empty `base_url` is the vendor's own address, or the one that the vendor's variable names.
+    `key_env` names the environment variable of the API key; empty, it is the vendor's usual one,
+    and the key is only ever sent to those addresses. With `deployments`, each of them is called as
+    `balance` says; they hold the addresses.
     """
 
     profile: WorkerProfile
@@ -46,28 +48,46 @@ class WorkerSettings:
     hedge: Hedge | None = None
     faults: Faults | None = None
     faults_seed: int = 0
+    deployments: tuple[DeploymentSettings, ...] = ()
+    balance: Balance = "least-latency"
+
+    @property
+    def targets(self) -> tuple[WorkerSettings, ...]:
+        """The deployments as workers, or this worker itself."""
+        return tuple(one.worker for one in self.deployments) or (self,)
 
     def endpoint(self, environment: Mapping[str, str]) -> Endpoint:
         """Return the worker's address and key; `ConfigError` if the key is missing."""
-        known = None if self.base_url else KNOWN_ENDPOINTS.get(self.profile.provider)
+        known = KNOWN_ENDPOINTS.get(self.profile.provider)
+        address = self.base_url or (known.address_in(environment) if known else "")
+        if known and not address:
+            raise missing_address(self.profile, known)
         if self.key_env:
-            address = self.base_url or (known.base_url if known else "")
             key = environment.get(self.key_env, "").strip()
             if not key:
                 raise self._missing_key(self.key_env)
             return Endpoint(base_url=address, api_key=key, options=self.options)
-        if known is None:
-            return Endpoint(base_url=self.base_url, options=self.options)
-        found = known.find_in(environment)
-        if found is None and known.key_variables:
+        if known is None or (self.base_url and not known.owns(address)):
+            return Endpoint(base_url=address, options=self.options)
+        found = known.endpoint_at(address, environment)
+        if not found.api_key and known.key_variables and not known.authorizer:
             raise self._missing_key(" or ".join(known.key_variables))
-        return replace(found or Endpoint(base_url=known.base_url), options=self.options)
+        return replace(found, options=self.options)
 
     def _missing_key(self, variable: str) -> ConfigError:
         return ConfigError(
             f"worker {self.profile.name!r} needs a key for {self.profile.provider}; "
             f"set {variable} in the environment"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentSettings:
+    """One deployment of a worker: its settings as a worker of its own, and its weight."""
+
+    name: str
+    worker: WorkerSettings
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field, ValidationError
 
 from podium._util import files as paths
+from podium.config.local_servers import MOST_MODELS, LocalServer, find_local_servers
 from podium.config.problems import validation_problem
 from podium.config.resolve import resolve
 from podium.config.schema import ConfigFile
@@ -39,18 +40,18 @@ class _Tags(BaseModel):
     models: list[_Model]
 
 
+class _Named(BaseModel):
+    id: Annotated[str, Field(min_length=1)]
+
+
+class _Listed(BaseModel):
+    data: list[_Named]
+
+
 async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
-    """Return the models of an Ollama server as workers, the largest first.
+    """Return the models of an Ollama server that do more than embed, the largest first.
 
-    Args:
-        base_url: The server's OpenAI-compatible address.
-
-    Returns:
-        One worker for each model that does more than embed.
-
-    Raises:
-        ConfigError: No server answers, or it has no model.
-
+    Raises `ConfigError` if no server answers or it has no model.
     """
     import aiohttp  # here, because most starts have no Ollama and should not wait for it
 
@@ -85,7 +86,7 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredWorkers:
-    """Workers found in the environment, and the variables that they were found by."""
+    """Workers found in the environment, and the variables or servers that they were found by."""
 
     workers: tuple[WorkerTable, ...]
     variables: tuple[str, ...] = ()
@@ -93,12 +94,15 @@ class DiscoveredWorkers:
 
 
 async def discover_workers(
-    environment: Mapping[str, str], catalogue: Catalogue
+    environment: Mapping[str, str],
+    catalogue: Catalogue,
+    servers: Sequence[LocalServer] | None = None,
 ) -> DiscoveredWorkers:
     """Return the default models of every vendor whose API key is set.
 
     The same model from a second vendor is left out. An Ollama server that does not answer is only
     a warning while there are other workers, and so is a key for a vendor without known models.
+    Without any variable, servers of this machine are looked for, at their usual ports by default.
     """
     workers: dict[str, WorkerTable] = {}
     variables: list[str] = []
@@ -107,6 +111,8 @@ async def discover_workers(
     for known in KNOWN_ENDPOINTS.values():
         variable = _variable(known, environment)
         if variable is None:
+            if known.key_variables and environment.get(known.address_variable, "").strip():
+                warnings.append(_no_key(known))
             continue
         try:
             found = await _workers_of(known, environment, catalogue)
@@ -119,6 +125,12 @@ async def discover_workers(
         variables.append(variable)
         for worker in found:
             workers.setdefault(worker.name, worker)
+    if not workers and not unreachable:
+        for server in await find_local_servers(environment, servers):
+            if server.models:
+                variables.append(f"{server.provider} at {server.address}")
+                for worker in server.workers():
+                    workers.setdefault(worker.name, worker)
     if unreachable and not workers:
         raise ConfigError(unreachable[0])
     return DiscoveredWorkers(
@@ -134,10 +146,41 @@ async def _workers_of(
     if known.provider == "ollama":
         endpoint = known.find_in(environment)
         return await discover_ollama(endpoint.base_url if endpoint else known.base_url)
+    models = tuple(entry.id for entry in catalogue.defaults(known.provider))
+    moved = environment.get(known.address_variable, "").strip() and not known.authorizer
+    if moved and known.protocol.startswith("openai"):
+        models = await _served_models(known, environment, models)
     return tuple(
-        WorkerTable(name=entry.id.rpartition("/")[2], provider=entry.provider, model=entry.id)
-        for entry in catalogue.defaults(known.provider)
+        WorkerTable(name=model.rpartition("/")[2], provider=known.provider, model=model)
+        for model in models
     )
+
+
+async def _served_models(
+    known: KnownEndpoint, environment: Mapping[str, str], defaults: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the default models that another address serves, else the first that it lists."""
+    import aiohttp
+
+    endpoint = known.find_in(environment)
+    assert endpoint is not None, "the environment was looked at"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(SECONDS_TO_ANSWER)) as session,
+            session.get(
+                f"{endpoint.base_url.rstrip('/')}/models",
+                headers={"Authorization": f"Bearer {endpoint.api_key}"},
+                raise_for_status=True,
+                allow_redirects=False,
+            ) as response,
+        ):
+            listed = tuple(
+                model.id for model in _Listed.model_validate_json(await response.read()).data
+            )
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return defaults  # it need not have a list; a call will tell
+    answering = tuple(model for model in listed if "embed" not in model)
+    return tuple(model for model in defaults if model in listed) or answering[:MOST_MODELS]
 
 
 def _no_models(known: KnownEndpoint, variable: str) -> str:
@@ -147,8 +190,17 @@ def _no_models(known: KnownEndpoint, variable: str) -> str:
     )
 
 
+def _no_key(known: KnownEndpoint) -> str:
+    return (
+        f"{known.address_variable} is set, but {known.key_variables[0]} is not; set it too, to any "
+        f"text if that server takes no key"
+    )
+
+
 def _variable(known: KnownEndpoint, environment: Mapping[str, str]) -> str | None:
-    named = (known.address_variable, *known.key_variables)
+    keys = (*known.key_variables, *known.token_variables)
+    addresses = () if known.find_in(environment) is None else (known.address_variable,)
+    named = (*keys, *addresses)
     return next((name for name in named if environment.get(name, "").strip()), None)
 
 
@@ -167,24 +219,13 @@ async def discover_settings(
     directory: Path = Path(),
     today: datetime.date | None = None,
 ) -> Settings:
-    """Return the settings in force on this machine.
+    """Return the settings in force on this machine; raises `ConfigError` for an invalid file.
 
-    Args:
-        environment: The environment variables.
-        config: The configuration file; by default the one of `PODIUM_CONFIG`, else `podium.toml`
-            in the directory, else the user's own.
-        pool: A pool file. Each of its tables replaces that of the configuration, but the
-            configuration's planner still plans.
-        directory: Where `podium.toml` is looked for.
-        today: Models that are retired by this date are warned of.
-
-    Returns:
-        The settings. Where no file names a worker, the workers come from the API keys in the
-        environment, and without any key from the embedded pool.
-
-    Raises:
-        ConfigError: A file cannot be read, or its content is not valid.
-
+    The configuration file is by default the one of `PODIUM_CONFIG`, else `podium.toml` in the
+    directory, else the user's own. Each table of a pool file replaces that of the configuration,
+    but the configuration's planner still plans. Where no file names a worker, the workers come from
+    the API keys in the environment, without any key from a model server of this machine, and
+    without one from the embedded pool. Models that are retired by `today` are warned of.
     """
     files = [path for path in (find(environment, config=config, directory=directory), pool) if path]
     tables, planner = ConfigFile(), None
@@ -214,19 +255,7 @@ async def discover_settings(
 
 
 def load(path: Path | str, *, today: datetime.date | None = None) -> Settings:
-    """Load the settings of one configuration or pool file.
-
-    Args:
-        path: The file.
-        today: Models that are retired by this date are warned of; by default, the current date.
-
-    Returns:
-        The settings, complete and checked.
-
-    Raises:
-        ConfigError: The file cannot be read, or its content is not valid.
-
-    """
+    """Load the settings of one configuration or pool file; raises `ConfigError`."""
     path = Path(path)
     return resolve(read(path), str(path), today=today)
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from podium.config.problems import check_address, find_secret, secret_problem, suggest
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.retry import Hedge
+from podium.workers.balanced import Balance
 from podium.workers.catalogue import Capabilities, PriceTable, Table, Tokens
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.faulty import Faults
@@ -41,18 +42,17 @@ PROVIDERS: Final = (
 )
 """The values of a worker's `provider`."""
 
+_REACHED: Final = ("base_url", "key_env", "deployments")
 _NESTED: Final = "its steps are nested runs, whose calls have the models, prices and limits"
 _SCRIPT: Final = "it says what options.reply holds, and reaches nothing"
 _LOCAL: Final = "its weights run on this machine, in a process that Podium starts"
 _WITHIN: Final = "its weights run within Podium"
 
 UNUSED_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
-    CONDUCTOR_PROVIDER: dict.fromkeys(
-        ("model", "price", "limits", "base_url", "key_env", "options"), _NESTED
-    ),
-    "scripted": dict.fromkeys(("base_url", "key_env"), _SCRIPT),
-    WEIGHTS_PROVIDER: dict.fromkeys(("base_url", "key_env"), _LOCAL),
-    BATCHING_PROVIDER: dict.fromkeys(("base_url", "key_env"), _WITHIN),
+    CONDUCTOR_PROVIDER: dict.fromkeys(("model", "price", "limits", *_REACHED, "options"), _NESTED),
+    "scripted": dict.fromkeys(_REACHED, _SCRIPT),
+    WEIGHTS_PROVIDER: dict.fromkeys(_REACHED, _LOCAL),
+    BATCHING_PROVIDER: dict.fromkeys(_REACHED, _WITHIN),
 }
 """By provider: keys without effect, and why."""
 
@@ -125,14 +125,36 @@ class LimitsTable(Table):
     )
 
 
+class DeploymentTable(Table):
+    """One of several deployments of a worker's model, such as a region or a second account."""
+
+    name: Name | None = Field(
+        default=None, description="its name in messages; by default its number, from 1"
+    )
+    base_url: Name | None = Field(default=None, description="its address; else the worker's")
+    key_env: VariableName | None = Field(
+        default=None, description="the environment variable that holds its key; else the worker's"
+    )
+    model: Name | None = Field(default=None, description="the model's id there; else the worker's")
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=1.0, description='with `balance = "weighted"`: its share of the calls'
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.base_url:
+            check_address(self.base_url, "base_url")
+        return self
+
+
 class WorkerTable(Table):
     """One worker of the pool. The order of workers is the order of their ids in plans."""
 
     name: Name = Field(description="its name in plans and messages; unique in the pool")
     provider: Name = Field(
-        description="a vendor's name (`openai`, `anthropic`, `google`, `openrouter`, `ollama`, …), "
-        "`openai-compatible`, `llamacpp`, `transformers`, `scripted`, or `podium` for the "
-        "conductor itself, whose steps are nested runs"
+        description="a vendor's name (`openai`, `anthropic`, `google`, `azure`, `bedrock`, "
+        "`ollama`, …), `openai-compatible`, `llamacpp`, `transformers`, `scripted`, or `podium` "
+        "for the conductor itself, whose steps are nested runs"
     )
     model: Name | None = Field(
         default=None,
@@ -160,6 +182,17 @@ class WorkerTable(Table):
     key_env: VariableName | None = Field(
         default=None,
         description="the environment variable that holds its key; else the vendor's usual one",
+    )
+    deployments: tuple[DeploymentTable, ...] = Field(
+        default=(),
+        strict=False,
+        description="several deployments of the model, `[[worker.deployments]]`: each call goes to "
+        "one of them, and to the next when that fails",
+    )
+    balance: Balance = Field(
+        default="least-latency",
+        description="with `deployments`: `least-latency`, the one that begins to answer soonest, "
+        "or `weighted`, in turn by their weights",
     )
     options: dict[str, Any] = Field(
         default={}, description="the vendor's own extras, added to every request"
@@ -189,13 +222,15 @@ class WorkerTable(Table):
             if option not in known:
                 hint = suggest(option, known)
                 raise ValueError(f"options.{option} has no effect with {provider}; {hint}")
-        if self.provider == OWN_ADDRESS and not self.base_url:
+        addresses = [one.base_url for one in self.deployments] or [None]
+        if self.provider == OWN_ADDRESS and not self.base_url and None in addresses:
             raise ValueError(
                 f"base_url is missing; {OWN_ADDRESS!r} needs the server's address, such "
                 f'as "http://127.0.0.1:8000/v1"'
             )
         if self.base_url:
             check_address(self.base_url, "base_url")
+        self._check_deployments()
         if secret := find_secret(self.options, "options"):
             raise ValueError(secret_problem(secret))
         for key in ("faults", "hedge"):
@@ -205,6 +240,21 @@ class WorkerTable(Table):
                     f"give it to the workers that it calls"
                 )
         return self
+
+    def _check_deployments(self) -> None:
+        if not self.deployments:
+            if "balance" in self.model_fields_set:
+                raise ValueError("balance has no effect without deployments; drop it")
+            return
+        names = [one.name or str(number) for number, one in enumerate(self.deployments, start=1)]
+        if len(set(names)) < len(names):
+            raise ValueError("deployments: two have the same name; give one another name")
+        for one in self.deployments:
+            if "weight" in one.model_fields_set and self.balance != "weighted":
+                raise ValueError(
+                    'deployments: weight has no effect without balance = "weighted"; add it, or '
+                    "drop the weights"
+                )
 
     def with_absolute_paths(self, directory: Path) -> WorkerTable:
         """Return the table with its weights' files relative to that directory."""

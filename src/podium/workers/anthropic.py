@@ -39,7 +39,7 @@ from podium.core.request import (
 from podium.core.usage import UNKNOWN_USAGE, Usage, plausible_usage
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
-from podium.workers.hosted import HostedWorker
+from podium.workers.hosted import HostedWorker, ReplyParser
 from podium.workers.http import HttpCall
 from podium.workers.translation import close_schema
 
@@ -92,20 +92,17 @@ class _Block:
         if piece:
             self.pieces.setdefault(name, []).append(piece)
 
-    def joined(self, name: str) -> str:
+    def join(self, name: str) -> str:
         return "".join(self.pieces.get(name, ()))
 
 
-class MessageReplyParser:
-    """Parses one message.
+class MessageReplyParser(ReplyParser):
+    """Parses one message; `prefill` is its beginning, which the API does not repeat."""
 
-    `label` names the worker in errors. `prefill` is the beginning of the reply, which the API does
-    not repeat.
-    """
-
-    def __init__(self, model: str, label: str, *, prefill: str, schema_tool: bool) -> None:
-        self._asked_model = model
-        self._label = label
+    def __init__(
+        self, profile: WorkerProfile, label: str, *, prefill: str, schema_tool: bool
+    ) -> None:
+        super().__init__(profile, label)
         self._unsent_prefill = prefill
         self._schema_tool = schema_tool
         self._blocks: dict[int, _Block] = {}
@@ -114,16 +111,14 @@ class MessageReplyParser:
         self._stop_reason = ""
         self._stop_sequence = ""
         self._explanation = ""
-        self._model = model
-        self._stopped = False
 
-    def parse_reply(self, message: Document) -> Reply:
+    def parse(self, document: Document) -> Reply:
         """Parse a whole message."""
-        for _ in self._take_message(message):
+        for _ in self._take_message(document):
             pass
-        return self._to_reply()
+        return self.to_reply()
 
-    def feed(self, event: str, document: Document) -> Iterator[Delta]:
+    def feed(self, document: Document) -> Iterator[Delta]:
         """Take the next event and yield its deltas."""
         kind = fields.get_text(document, "type")
         if kind == "message":  # the server did not stream
@@ -140,34 +135,23 @@ class MessageReplyParser:
             self._take_end(fields.get_object(document, "delta"))
             self._take_usage(fields.get_object(document, "usage"))
         elif kind == "message_stop":
-            self._stopped = True
+            self.is_complete = True
         elif kind == "error" or document.get("error"):
-            raise errors.error_from_stream(self._label, document.get("error"))
-
-    @property
-    def is_complete(self) -> bool:
-        """True after the message's last event."""
-        return self._stopped
-
-    def finish(self) -> Reply:
-        """Return the reply; raise if the stream ended before its last event."""
-        if not self._stopped:
-            raise errors.truncated_stream(self._label)
-        return self._to_reply()
+            raise errors.error_from_stream(self.label, document.get("error"))
 
     def _take_message(self, message: Document) -> Iterator[Delta]:
         if message.get("error"):
-            raise errors.error_from_stream(self._label, message["error"])
+            raise errors.error_from_stream(self.label, message["error"])
         self._start(message)
         for index, block in enumerate(fields.get_objects(message, "content")):
             yield from self._start_block(index, block)
         self._take_end(message)
         if not self._stop_reason:
             raise MalformedReply("expected a message with a stop_reason, got none")
-        self._stopped = True
+        self.is_complete = True
 
     def _start(self, message: Document) -> None:
-        self._model = fields.get_text(message, "model") or self._model
+        self.model = fields.get_text(message, "model") or self.model
         self._take_usage(fields.get_object(message, "usage"))
 
     def _start_block(self, index: int, block: Document) -> Iterator[Delta]:
@@ -224,35 +208,36 @@ class MessageReplyParser:
         if thinking is not None:
             self._counts["thinking_tokens"] = thinking
 
-    def _to_reply(self) -> Reply:
+    def to_reply(self) -> Reply:
+        """Return what has arrived as a reply."""
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = self._unsent_prefill + "".join(
-            block.joined("input" if self._is_schema(block) else "text") for block in blocks
+            block.join("input" if self._is_schema(block) else "text") for block in blocks
         )
         calls = tuple(
-            ToolCall(block.id, block.name, block.joined("input") or "{}")
+            ToolCall(block.id, block.name, block.join("input") or "{}")
             for block in blocks
             if block.kind == "tool_use" and not self._is_schema(block)
         )
         finish = _FINISH.get(self._stop_reason, "stop")
         return Reply(
             text=text or (self._explanation if finish == "refused" else ""),
-            usage=self._usage(),
+            usage=self._total_usage(),
             finish="stop" if finish == "tool" and not calls else finish,
             tool_calls=calls,
             thinking=tuple(self._thinking(block) for block in blocks if "thinking" in block.kind),
-            model=self._model,
+            model=self.model,
             stop_sequence=self._stop_sequence,
         )
 
     def _thinking(self, block: _Block) -> Thinking:
         if block.kind == "redacted_thinking":
-            return Thinking("", json.dumps({"data": block.data}), self._asked_model)
-        signature = block.joined("signature")
+            return Thinking("", json.dumps({"data": block.data}), self.asked_model)
+        signature = block.join("signature")
         opaque = json.dumps({"signature": signature}) if signature else ""
-        return Thinking(block.joined("thinking"), opaque, self._asked_model)
+        return Thinking(block.join("thinking"), opaque, self.asked_model)
 
-    def _usage(self) -> Usage:
+    def _total_usage(self) -> Usage:
         """Return Podium's counts; the API's input_tokens exclude cached tokens."""
         if not self._counts or self._is_miscounted:
             return UNKNOWN_USAGE
@@ -293,7 +278,7 @@ _THINKING_BUDGET: Final[Mapping[Effort, int]] = {
     "high": 24576,
 }
 
-_KEPT_IN_CACHE: Final = ("text", "image", "tool_use", "tool_result")
+_CACHEABLE: Final = ("text", "image", "tool_use", "tool_result")
 """Blocks that may carry a cache mark; thinking blocks may not."""
 
 _TOOL_CHOICE: Final = {"auto": "auto", "none": "none", "required": "any"}
@@ -310,19 +295,13 @@ class AnthropicWorker(HostedWorker):
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         """Build a POST to v1/messages."""
-        headers = {"anthropic-version": API_VERSION}
-        if self.endpoint.api_key:
-            headers["x-api-key"] = self.endpoint.api_key
+        headers = {"anthropic-version": API_VERSION, **self.key_headers("x-api-key")}
         return self.post_call("/v1/messages", self._body(request, stream=stream), headers)
 
-    def parse_reply(self, document: Document, request: Request) -> Reply:
-        """Parse a whole message."""
-        return self.reply_parser(request).parse_reply(document)
-
-    def reply_parser(self, request: Request) -> MessageReplyParser:
-        """Return a parser for a streamed message."""
+    def reply_parser(self, request: Request) -> ReplyParser:
+        """Return a parser for a message."""
         return MessageReplyParser(
-            self.profile.model,
+            self.profile,
             self.label,
             prefill=self._prefill(request).rstrip(),
             schema_tool=self._forces_schema(request),
@@ -357,7 +336,7 @@ class AnthropicWorker(HostedWorker):
         if request.schema is not None:
             self._add_schema(body, request.schema)
         if request.cache_time and "cache_control" not in self.endpoint.options:
-            _mark_for_the_cache(body, request.cache_time)
+            _mark_cache_points(body, request.cache_time)
         if stream:
             body["stream"] = True
         return body
@@ -367,7 +346,6 @@ class AnthropicWorker(HostedWorker):
         return request.max_tokens or limit or DEFAULT_MAX_TOKENS
 
     def _thinking(self, request: Request) -> dict[str, Any]:
-        """Return the thinking fields for this model's generation."""
         effort = request.effort
         if effort is None or "reasoning" not in self.profile.capabilities:
             return {}
@@ -393,11 +371,11 @@ class AnthropicWorker(HostedWorker):
             budget = min(_THINKING_BUDGET[effort], self._max_tokens(request) // 2)
         if budget < LEAST_THINKING_TOKENS or self._forces_tool(request):
             return {}
-        if self._goes_on_without_thinking(request):
+        if self._continues_without_thinking(request):
             return {}
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
-    def _goes_on_without_thinking(self, request: Request) -> bool:
+    def _continues_without_thinking(self, request: Request) -> bool:
         """True if the last assistant turn called tools and has no thinking to send back."""
         for message in reversed(request.messages):
             if message.role == "assistant":
@@ -499,7 +477,7 @@ class AnthropicWorker(HostedWorker):
         raise translation.unsupported_part(part, message, self.profile)
 
 
-def _mark_for_the_cache(body: dict[str, Any], time: CacheTime) -> None:
+def _mark_cache_points(body: dict[str, Any], time: CacheTime) -> None:
     """Mark the ends of the system prompt (or tools), of the earlier turns and of the whole."""
     mark = {"type": "ephemeral", "ttl": time}
     if "system" in body:
@@ -508,7 +486,7 @@ def _mark_for_the_cache(body: dict[str, Any], time: CacheTime) -> None:
         body["tools"][-1]["cache_control"] = mark
     for turn in body["messages"][-2:]:
         block = turn["content"][-1]
-        if block["type"] in _KEPT_IN_CACHE:
+        if block["type"] in _CACHEABLE:
             block["cache_control"] = mark
 
 

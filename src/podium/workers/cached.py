@@ -236,8 +236,6 @@ class CachedWorker:
 
 
 class _MemoryCache:
-    """The most recently used replies, in memory."""
-
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
@@ -333,7 +331,6 @@ class _FileCache:
         self._database.close()
 
     def _size(self) -> int:
-        """Return the used bytes of the file."""
         pages = self._number("PRAGMA page_count") - self._number("PRAGMA freelist_count")
         return pages * self._page_bytes
 

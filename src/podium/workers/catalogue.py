@@ -89,6 +89,15 @@ _SNAPSHOT: Final = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")
 """The date suffix by which vendors pin a version of a model."""
 
 
+_MAKERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"azure": ("openai",), "bedrock": ("anthropic",), "vertex": ("google", "anthropic")}
+)
+"""The makers of the models in a cloud that go by the makers' names there."""
+
+_CLOUD_NAME: Final = re.compile(r"^(?:[a-z-]+\.)?anthropic\.|-v\d+(?::\d+)?$")
+"""What Bedrock adds to a model's name: a group of regions, the maker and a version."""
+
+
 class Catalogue:
     """The known models in file order: a provider's best choice first."""
 
@@ -116,7 +125,17 @@ class Catalogue:
     def lookup(self, provider: str, model: str) -> CatalogueEntry | None:
         """Return the entry of a model, or None."""
         exact = self._by_name.get((provider, model))
-        return exact or self._by_name.get((provider, _SNAPSHOT.sub("", model)))
+        known = exact or self._by_name.get((provider, _SNAPSHOT.sub("", model)))
+        return known or self._lookup_resold(provider, model)
+
+    def _lookup_resold(self, provider: str, model: str) -> CatalogueEntry | None:
+        """Return the maker's entry of a model in a cloud, without its price and its dates."""
+        for maker in _MAKERS.get(provider, ()):
+            name = _CLOUD_NAME.sub("", model.replace("@", "-")) if maker != "openai" else model
+            if entry := self.lookup(maker, name):
+                changes = {"provider": provider, "id": model, "aliases": (), "default": False}
+                return entry.model_copy(update={**changes, "price": None, "retires": None})
+        return None
 
     def assumed(self, provider: str) -> frozenset[Capability]:
         """Return the capabilities of a provider's models that the catalogue does not know."""

@@ -30,7 +30,7 @@ from podium.core.request import (
     ToolCall,
     ToolResult,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.usage import Usage
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
 from podium.workers.hosted import HostedWorker, ReplyParser
@@ -151,8 +151,8 @@ def _input_messages(
             text = f"Error: {text}" if part.is_error else text
             yield {"role": "tool", "tool_call_id": part.call_id, "content": text}
             if part.images:
-                words = Text(f"Pictures that the tool showed for the call {part.call_id}:")
-                content.append(_content(words, message, profile, variant))
+                caption = Text(f"Pictures that the tool showed for the call {part.call_id}:")
+                content.append(_content(caption, message, profile, variant))
                 content += [_content(image, message, profile, variant) for image in part.images]
         else:
             content.append(_content(part, message, profile, variant))
@@ -245,16 +245,6 @@ _GROWING: Final = ("text", "summary", "data")
 """Fields of a reasoning detail that arrive in fragments."""
 
 
-def read_reply(
-    document: Document, request: Request, profile: WorkerProfile, variant: ChatVariant, label: str
-) -> Reply:
-    """Parse a whole reply."""
-    parser = ChatReplyParser(request, profile, variant, label)
-    for _ in parser.feed("", document):
-        pass
-    return parser.to_reply()
-
-
 @dataclass(slots=True)
 class _PartialCall:
     id: str = ""
@@ -262,37 +252,35 @@ class _PartialCall:
     arguments: list[str] = field(default_factory=list)
 
 
-class ChatReplyParser:
-    """Parses one reply; `label` names the worker in errors."""
+class ChatReplyParser(ReplyParser):
+    """Parses one completion.
+
+    It is never complete before the stream ends: usage may follow the finish reason.
+    """
 
     def __init__(
         self, request: Request, profile: WorkerProfile, variant: ChatVariant, label: str
     ) -> None:
-        self._profile = profile
-        self._dialect = variant
-        self._label = label
-        self._text: list[str] = []
+        super().__init__(profile, label)
+        self._variant = variant
         self._unsent_prefill = (
             request.prefill
             if translation.has_prefill(request, profile) and not variant.echoes_prefill
             else ""
         )
-        self._thinking: list[str] = []
         self._details: list[Document] = []
         self._calls: list[_PartialCall] = []
         self._call_at: dict[int | str, _PartialCall] = {}
-        self._usage = UNKNOWN_USAGE
         self._finish: Finish | None = None
         self._stops = request.stop
         self._stop_sequence = ""
         self._refused = False
-        self._model = profile.model
 
-    def feed(self, event: str, document: Document) -> Iterator[Delta]:
+    def feed(self, document: Document) -> Iterator[Delta]:
         """Take the next chunk, or the whole reply, and yield its deltas."""
         if document.get("error"):
-            raise errors.error_from_stream(self._label, document["error"])
-        self._model = fields.get_text(document, "model") or self._model
+            raise errors.error_from_stream(self.label, document["error"])
+        self.model = fields.get_text(document, "model") or self.model
         self._note_usage(document)
         for choice in fields.get_objects(document, "choices")[:1]:
             self._note_usage(choice)
@@ -301,21 +289,16 @@ class ChatReplyParser:
             )
             if reason := fields.get_text(choice, "finish_reason"):
                 if reason == "error":
-                    raise errors.error_from_stream(self._label, choice.get("error"))
+                    raise errors.error_from_stream(self.label, choice.get("error"))
                 # A server's own word for a normal end ("eos", "end_turn") is a stop.
                 self._finish = _FINISH.get(reason, "stop")
                 if choice.get("stop_reason") in self._stops:  # vLLM's; it may also be a token
                     self._stop_sequence = fields.get_text(choice, "stop_reason")
 
-    @property
-    def is_complete(self) -> bool:
-        """False: usage may follow the finish reason until the stream ends."""
-        return False
-
     def finish(self) -> Reply:
         """Return the reply; raise if the stream ended without a finish reason."""
         if self._finish is None:
-            raise errors.truncated_stream(self._label)
+            raise errors.truncated_stream(self.label)
         return self.to_reply()
 
     def to_reply(self) -> Reply:
@@ -326,16 +309,17 @@ class ChatReplyParser:
             )
             for call in self._calls
         )
-        if self._finish is None and not (self._text or calls or self._thinking):
+        if self._finish is None and not (self.text or calls or self.thinking):
             raise MalformedReply("expected choices with a message, got none")
         finish = "refused" if self._refused else self._finish or "stop"
+        opaque = json.dumps(merge_details(self._details)) if self._details else ""
         return Reply(
-            text=self._unsent_prefill + "".join(self._text),
-            usage=self._usage,
+            text=self._unsent_prefill + "".join(self.text),
+            usage=self.usage,
             finish="tool" if calls and finish == "stop" else finish,
             tool_calls=calls,
-            thinking=self._whole_thinking(),
-            model=self._model,
+            thinking=self.one_thinking(opaque),
+            model=self.model,
             stop_sequence=self._stop_sequence,
         )
 
@@ -343,16 +327,16 @@ class ChatReplyParser:
         thinking = next(
             (found for name in _THINKING_FIELDS if (found := fields.get_text(delta, name))), ""
         )
-        text, more_thinking = _split(delta)
+        text, more_thinking = _split_content(delta)
         if refusal := fields.get_text(delta, "refusal"):
             text, self._refused = text + refusal, True
         if thinking := thinking + more_thinking:
-            self._thinking.append(thinking)
+            self.thinking.append(thinking)
             yield Delta(thinking, "thinking")
         self._details.extend(fields.get_objects(delta, "reasoning_details"))
         if text:
             text, self._unsent_prefill = self._unsent_prefill + text, ""
-            self._text.append(text)
+            self.text.append(text)
             yield Delta(text)
         for fragment in fields.get_objects(delta, "tool_calls"):
             self._take_call(fragment)
@@ -393,13 +377,7 @@ class ChatReplyParser:
             fields.get_object(document, "x_groq"), "usage"
         )
         if found:
-            self._usage = usage_of(found, self._dialect)
-
-    def _whole_thinking(self) -> tuple[Thinking, ...]:
-        opaque = json.dumps(merged_details(self._details)) if self._details else ""
-        if not self._thinking and not opaque:
-            return ()
-        return (Thinking("".join(self._thinking), opaque, self._profile.model),)
+            self.usage = usage_of(found, self._variant)
 
 
 @fields.lenient_usage
@@ -431,7 +409,7 @@ def usage_of(document: Document, variant: ChatVariant) -> Usage:
     )
 
 
-def merged_details(details: list[Document]) -> list[dict[str, Any]]:
+def merge_details(details: list[Document]) -> list[dict[str, Any]]:
     """Join the fragments of streamed reasoning details."""
     blocks: list[list[Document]] = []
     for detail in details:
@@ -441,10 +419,10 @@ def merged_details(details: list[Document]) -> list[dict[str, Any]]:
             blocks[-1].append(detail)
         else:
             blocks.append([detail])
-    return [_merged(block) for block in blocks]
+    return [_merge_detail(block) for block in blocks]
 
 
-def _merged(fragments: list[Document]) -> dict[str, Any]:
+def _merge_detail(fragments: list[Document]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for key in dict.fromkeys(key for fragment in fragments for key in fragment):
         values = [fragment[key] for fragment in fragments if fragment.get(key) is not None]
@@ -455,32 +433,35 @@ def _merged(fragments: list[Document]) -> dict[str, Any]:
     return whole
 
 
-def _split(delta: Document) -> tuple[str, str]:
+def _split_content(delta: Document) -> tuple[str, str]:
     """Split content, a text or a list of parts, into text and thinking."""
     if not isinstance(delta.get("content"), list):
         return fields.get_text(delta, "content"), ""
-    words, thoughts = "", ""
+    text, thinking = "", ""
     for part in fields.get_objects(delta, "content"):
         if part.get("type") == "thinking":
-            thoughts += "".join(
+            thinking += "".join(
                 fields.get_text(item, "text") for item in fields.get_objects(part, "thinking")
             )
         else:
-            words += fields.get_text(part, "text")
-    return words, thoughts
+            text += fields.get_text(part, "text")
+    return text, thinking
 
 
 PLAIN: Final = ChatVariant()
 
+_OPENAI: Final = ChatVariant(
+    max_tokens="max_completion_tokens",
+    cache_writes=True,
+    cache_key=True,
+    parallel_tools=True,
+    detail=True,
+)
+
 VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
     {
-        "openai": ChatVariant(
-            max_tokens="max_completion_tokens",
-            cache_writes=True,
-            cache_key=True,
-            parallel_tools=True,
-            detail=True,
-        ),
+        "openai": _OPENAI,
+        "azure": _OPENAI,
         "openrouter": ChatVariant(
             thinking="reasoning_details", cache_writes=True, parallel_tools=True
         ),
@@ -513,17 +494,9 @@ class CompatibleWorker(HostedWorker):
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         """Build a POST to chat/completions."""
-        key = self.endpoint.api_key
-        return self.post_call(
-            "/chat/completions",
-            build_body(request, self.profile, self.variant, stream=stream),
-            {"Authorization": f"Bearer {key}"} if key else {},
-        )
-
-    def parse_reply(self, document: Document, request: Request) -> Reply:
-        """Parse a whole completion."""
-        return read_reply(document, request, self.profile, self.variant, self.label)
+        body = build_body(request, self.profile, self.variant, stream=stream)
+        return self.post_call("/chat/completions", body, self.key_headers())
 
     def reply_parser(self, request: Request) -> ReplyParser:
-        """Return a parser for a streamed completion."""
+        """Return a parser for a completion."""
         return ChatReplyParser(request, self.profile, self.variant, self.label)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
 from podium.core.worker import Worker
 
 if TYPE_CHECKING:
+    from podium.workers.credentials import Authorizer
     from podium.workers.http import Http
 
 
@@ -25,20 +27,28 @@ class Endpoint:
     """The address, key, headers and options of a worker.
 
     `options` are merged into the body of every request, except for a vendor's own settings. They
-    cannot override what Podium decides: messages, output limits, number of replies.
+    cannot override what Podium decides: messages, output limits, number of replies. `key_header`
+    carries the key if not the vendor's usual header; in `Authorization` it is a bearer token.
+    `authorizer` signs each call where there is no key.
     """
 
     base_url: str = field(default="", repr=False)
     api_key: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
+    key_header: str = ""
+    authorizer: Authorizer | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownEndpoint:
     """A known vendor: its address, its API and its environment variables.
 
-    The first of `key_variables` that is set holds the key; `address_variable` may hold the address.
+    The first of `key_variables` that is set holds the key; `token_variables` hold bearer tokens.
+    `address_variable` may hold another address, to which `address_path` is added, as the vendor's
+    SDK does. Words in capitals in an address are replaced by the first variable of `places` that
+    is set, or else by `defaults`. At the vendor's own `hosts` every account has an address of its
+    own: there the usual key is sent, and without one the `authorizer` of `credentials` signs calls.
     """
 
     provider: str
@@ -46,42 +56,160 @@ class KnownEndpoint:
     key_variables: tuple[str, ...] = ()
     protocol: str = "openai-compatible"
     address_variable: str = ""
+    address_path: str = ""
+    token_variables: tuple[str, ...] = ()
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    key_header: str = ""
+    authorizer: str = ""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that configure this vendor, and no other program."""
+        return (*filter(None, [self.address_variable]), *self.key_variables, *self.token_variables)
 
     def find_in(self, environment: Mapping[str, str]) -> Endpoint | None:
         """Return the endpoint that the environment configures, or None."""
-        address = environment.get(self.address_variable, "").strip()
-        if address:
-            return Endpoint(base_url=_full_address(address, self.base_url))
-        for variable in self.key_variables:
-            if key := environment.get(variable, "").strip():
-                return Endpoint(base_url=self.base_url, api_key=key)
-        return None
+        if not _first(environment, self.variables):
+            return None
+        address = self.address_in(environment)
+        found = self.endpoint_at(address, environment)
+        is_usable = found.api_key or self.authorizer or not self.key_variables
+        return found if address and is_usable else None
+
+    def address_in(self, environment: Mapping[str, str]) -> str:
+        """Return the address; empty if the environment lacks a part of it."""
+        if address := environment.get(self.address_variable, "").strip():
+            if not self.key_variables and not self.authorizer:
+                return _full_address(address, self.base_url)
+            address = address.rstrip("/").removesuffix(self.address_path) + self.address_path
+        else:
+            address = self.base_url
+        for place, variables in self.places.items():
+            if place in address:
+                value = _first(environment, variables) or self.defaults.get(place, "")
+                if not value:
+                    return ""
+                address = address.replace(place, value)
+        return address
+
+    def endpoint_at(self, address: str, environment: Mapping[str, str]) -> Endpoint:
+        """Return that address with the key that the environment holds, if any."""
+        key = _first(environment, self.key_variables)
+        if not key and (token := _first(environment, self.token_variables)):
+            return Endpoint(address, token, key_header="Authorization")
+        return Endpoint(address, key)
+
+    def owns(self, address: str) -> bool:
+        """True if the address is at one of the vendor's own hosts."""
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        return parts.scheme == "https" and host.endswith(self.hosts or ("\n",))
+
+
+def _first(environment: Mapping[str, str], variables: Iterable[str]) -> str:
+    values = (environment.get(variable, "").strip() for variable in variables)
+    return next(filter(None, values), "")
 
 
 KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(
     {
         known.provider: known
         for known in (
-            KnownEndpoint("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), "openai"),
             KnownEndpoint(
-                "anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), "anthropic"
+                "openai",
+                "https://api.openai.com/v1",
+                ("OPENAI_API_KEY",),
+                "openai",
+                "OPENAI_BASE_URL",
+            ),
+            KnownEndpoint(
+                "anthropic",
+                "https://api.anthropic.com",
+                ("ANTHROPIC_API_KEY",),
+                "anthropic",
+                "ANTHROPIC_BASE_URL",
+                token_variables=("ANTHROPIC_AUTH_TOKEN",),
             ),
             KnownEndpoint(
                 "google",
                 "https://generativelanguage.googleapis.com/v1beta",
                 ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
                 "google",
+                "GOOGLE_GEMINI_BASE_URL",
+                "/v1beta",
+            ),
+            KnownEndpoint(
+                "azure",
+                "https://RESOURCE.openai.azure.com/openai/v1",
+                ("AZURE_OPENAI_API_KEY",),
+                "openai",
+                "AZURE_OPENAI_ENDPOINT",
+                "/openai/v1",
+                token_variables=("AZURE_OPENAI_AD_TOKEN",),
+                places={"RESOURCE": ()},
+                hosts=(
+                    ".openai.azure.com",
+                    ".services.ai.azure.com",
+                    ".cognitiveservices.azure.com",
+                ),
+                key_header="api-key",
+                authorizer="entra_token",
+            ),
+            KnownEndpoint(
+                "bedrock",
+                "https://bedrock-runtime.REGION.amazonaws.com",
+                (),
+                "bedrock",
+                "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+                token_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+                places={"REGION": ("AWS_REGION", "AWS_DEFAULT_REGION")},
+                hosts=(".amazonaws.com", ".amazonaws.com.cn"),
+                authorizer="aws_signature",
+            ),
+            KnownEndpoint(
+                "vertex",
+                "https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION",
+                (),
+                "vertex",
+                "GOOGLE_VERTEX_BASE_URL",
+                "/v1/projects/PROJECT/locations/LOCATION",
+                places={
+                    "PROJECT": ("GOOGLE_CLOUD_PROJECT",),
+                    "LOCATION": ("GOOGLE_CLOUD_LOCATION",),
+                },
+                defaults={"LOCATION": "global"},
+                hosts=(".googleapis.com",),
+                authorizer="google_token",
             ),
             KnownEndpoint("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
             KnownEndpoint("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",)),
-            KnownEndpoint("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
-            KnownEndpoint("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
+            KnownEndpoint(
+                "together",
+                "https://api.together.xyz/v1",
+                ("TOGETHER_API_KEY",),
+                address_variable="TOGETHER_BASE_URL",
+                address_path="/v1",
+            ),
+            KnownEndpoint(
+                "groq",
+                "https://api.groq.com/openai/v1",
+                ("GROQ_API_KEY",),
+                address_variable="GROQ_BASE_URL",
+                address_path="/openai/v1",
+            ),
             KnownEndpoint("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
             KnownEndpoint("xai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
             KnownEndpoint(
-                "fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)
+                "fireworks",
+                "https://api.fireworks.ai/inference/v1",
+                ("FIREWORKS_API_KEY",),
+                address_variable="FIREWORKS_BASE_URL",
+                address_path="/v1",
             ),
             KnownEndpoint("ollama", "http://127.0.0.1:11434/v1", address_variable="OLLAMA_HOST"),
+            KnownEndpoint("lmstudio", "http://127.0.0.1:1234/v1"),
             KnownEndpoint("vllm", "http://127.0.0.1:8000/v1"),
         )
     }
@@ -93,6 +221,8 @@ _FACTORIES: Final[Mapping[str, str]] = MappingProxyType(
         "openai": "podium.workers.openai:openai_worker",
         "anthropic": "podium.workers.anthropic:AnthropicWorker",
         "google": "podium.workers.google:GoogleWorker",
+        "bedrock": "podium.workers.bedrock:BedrockWorker",
+        "vertex": "podium.workers.vertex:vertex_worker",
         "openai-compatible": "podium.workers.chat:CompatibleWorker",
         "llamacpp": "podium.workers.llamacpp:LlamaCppWorker",
         "transformers": "podium.workers.transformers:TransformersWorker",
@@ -119,14 +249,35 @@ def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
 
 
 def _fill_in(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint) -> Endpoint:
-    if endpoint.base_url:
+    key_header = endpoint.key_header or known.key_header
+    endpoint = replace(endpoint, key_header=key_header)
+    if not endpoint.base_url:
+        if known.key_variables and not endpoint.api_key and not known.authorizer:
+            raise ConfigError(
+                f"worker {profile.name!r} needs a key for {known.provider}; "
+                f"set {known.key_variables[0]} in the environment, or give its endpoint an api_key"
+            )
+        if known.places:
+            raise missing_address(profile, known)
+        endpoint = replace(endpoint, base_url=known.base_url)
+    if endpoint.api_key or endpoint.authorizer or not known.owns(endpoint.base_url):
         return endpoint
-    if known.key_variables and not endpoint.api_key:
-        raise ConfigError(
-            f"worker {profile.name!r} needs a key for {known.provider}; "
-            f"set {known.key_variables[0]} in the environment, or give its endpoint an api_key"
-        )
-    return replace(endpoint, base_url=known.base_url)
+    credentials = importlib.import_module("podium.workers.credentials")
+    return replace(endpoint, authorizer=getattr(credentials, known.authorizer)(endpoint.base_url))
+
+
+def missing_address(profile: WorkerProfile, known: KnownEndpoint) -> ConfigError:
+    """Return the error for a vendor whose address depends on the account, where it is not known."""
+    places = [
+        variables[0]
+        for place, variables in known.places.items()
+        if variables and place not in known.defaults
+    ]
+    variables = " and ".join(places) or known.address_variable
+    return ConfigError(
+        f"worker {profile.name!r} needs the address of {known.provider}; set {variables} in the "
+        f'environment, or base_url = "{known.base_url}"'
+    )
 
 
 def _factory_of(profile: WorkerProfile, protocol: str) -> str:

@@ -123,15 +123,16 @@ def _error(
 ) -> WorkerError:
     """Classify; the remedy comes before the vendor's words, which are cut."""
     detail = f": {detail}" if detail else ""
-    if status in (401, 403):
-        return AuthenticationFailed(f"{line}, check its key and the key's permissions{detail}")
+    if status in (401, 402, 403):
+        advice = "check its key, the key's permissions and credit"
+        return AuthenticationFailed(f"{line}, {advice}{detail}", status=status)
     if status == 429:
         return RateLimited(f"{line}{detail}", retry_after=retry_after, billed=billed)
     if status in (408, 409, 425) or status >= 500:
-        return Unavailable(f"{line}{detail}", retry_after=retry_after, billed=billed)
+        return Unavailable(f"{line}{detail}", retry_after=retry_after, billed=billed, status=status)
     if any(_TOO_LONG.search(str(item)) for item in (detail, *names)):
         return PromptTooLong(f"{line}, the prompt is too long{detail}", billed=billed)
-    return RequestRefused(f"{line}{detail}", billed=billed)
+    return RequestRefused(f"{line}{detail}", billed=billed, status=status)
 
 
 def _parsed(body: bytes) -> Any:
@@ -174,7 +175,6 @@ def _vendor_message(document: Any) -> str:
 
 
 def _retry_after(headers: Mapping[str, str], document: Any) -> float | None:
-    """Return the seconds to wait that the vendor asks for."""
     waits = [
         _number(headers.get("retry-after-ms"), 0.001),
         _number(headers.get("Retry-After"), 1.0),

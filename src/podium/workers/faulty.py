@@ -141,10 +141,10 @@ class FaultyWorker:
         draw = self._draw(request)
         await self._disturb(draw)
         if draw.kind == "truncated_stream":
-            raise self._broken_off()
+            raise self._truncation_error()
         if draw.kind == "endless":
-            await self._read_without_end()
-        return _reported(await self.worker.reply(request), draw)
+            await self._fail_endless()
+        return _report_usage(await self.worker.reply(request), draw)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Stream the worker's reply, or fail, also in the middle."""
@@ -159,9 +159,9 @@ class FaultyWorker:
                 if draw.kind == "truncated_stream" and (left == 0 or isinstance(piece, Reply)):
                     break
                 left -= 1
-                yield _reported(piece, draw) if isinstance(piece, Reply) else piece
+                yield _report_usage(piece, draw) if isinstance(piece, Reply) else piece
         if draw.kind == "truncated_stream" and draw.chance.random() < 0.5:
-            raise self._broken_off()
+            raise self._truncation_error()
 
     async def close(self) -> None:
         """Close the wrapped worker."""
@@ -190,7 +190,6 @@ class FaultyWorker:
         return _Draw("", chance)
 
     async def _disturb(self, draw: _Draw) -> None:
-        """Delay or fail before the reply."""
         if draw.kind == "latency":
             seconds = self.faults.latency_seconds
             await self._sleep(draw.chance.expovariate(1 / seconds) if seconds else 0.0)
@@ -223,13 +222,13 @@ class FaultyWorker:
                 )
         return None
 
-    def _broken_off(self) -> WorkerError:
+    def _truncation_error(self) -> WorkerError:
         return Unavailable(
             f"{self.profile.name} stopped streaming before its reply was complete (injected)",
             billed=True,
         )
 
-    async def _read_without_end(self) -> None:
+    async def _fail_endless(self) -> None:
         """Fail as the HTTP client does on an endless reply."""
         for _ in range(0, MAX_REPLY_BYTES, len(ENDLESS_PIECE)):
             await asyncio.sleep(0)
@@ -239,8 +238,7 @@ class FaultyWorker:
         )
 
 
-def _reported(reply: Reply, draw: _Draw) -> Reply:
-    """Return the reply with the usage that it reports."""
+def _report_usage(reply: Reply, draw: _Draw) -> Reply:
     if draw.kind != "wrong_usage":
         return reply
     return replace(reply, usage=draw.chance.choice(_WRONG_USAGES))

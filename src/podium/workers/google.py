@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from podium.core.errors import BadReply, RequestRefused
+from podium.core.pool import WorkerProfile
 from podium.core.request import (
     Delta,
     Effort,
@@ -33,10 +34,10 @@ from podium.core.request import (
     ToolCall,
     ToolResult,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.usage import Usage
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
-from podium.workers.hosted import HostedWorker
+from podium.workers.hosted import HostedWorker, ReplyParser
 from podium.workers.http import HttpCall
 
 _FINISH: Final[Mapping[str, Finish]] = {
@@ -59,58 +60,42 @@ _BOTCHED: Final = frozenset(
 """Finish reasons of output that the API itself could not read."""
 
 
-class GeminiReplyParser:
-    """Parses one reply; `label` names the worker in errors."""
+class GeminiReplyParser(ReplyParser):
+    """Parses one reply, whose chunks have the shape of the whole."""
 
-    def __init__(self, model: str, label: str) -> None:
-        self._asked_model = model
-        self._label = label
-        self._text: list[str] = []
-        self._thinking: list[str] = []
+    def __init__(self, profile: WorkerProfile, label: str) -> None:
+        super().__init__(profile, label)
         self._calls: list[ToolCall] = []
-        self._signatures: dict[str, str] = {}
-        self._usage = UNKNOWN_USAGE
-        self._finish: Finish | None = None
-        self._model = model
+        self._signatures: dict[str, str] = {}  # by call id, "" for the text's
+        self._finish: Finish = "stop"
 
-    def feed(self, event: str, document: Document) -> Iterator[Delta]:
+    def feed(self, document: Document) -> Iterator[Delta]:
         """Take the next chunk, or the whole reply, and yield its deltas."""
         if document.get("error"):
-            raise errors.error_from_stream(self._label, document["error"])
-        self._model = fields.get_text(document, "modelVersion") or self._model
+            raise errors.error_from_stream(self.label, document["error"])
+        self.model = fields.get_text(document, "modelVersion") or self.model
         if usage := fields.get_object(document, "usageMetadata"):
-            self._usage = usage_of(usage)
+            self.usage = usage_of(usage)
         if blocked := fields.get_text(fields.get_object(document, "promptFeedback"), "blockReason"):
-            self._finish = "refused"
-            self._text.append(f"The prompt was blocked: {blocked}.")
-            yield Delta(self._text[-1])
+            self._finish, self.is_complete = "refused", True
+            self.text.append(f"The prompt was blocked: {blocked}.")
+            yield Delta(self.text[-1])
         for candidate in fields.get_objects(document, "candidates")[:1]:
             for part in fields.get_objects(fields.get_object(candidate, "content"), "parts"):
                 yield from self._take(part)
             self._take_end(candidate)
 
-    @property
-    def is_complete(self) -> bool:
-        """True after a chunk with a finish reason."""
-        return self._finish is not None
-
-    def finish(self) -> Reply:
-        """Return the reply; raise if the stream ended without a finish reason."""
-        if self._finish is None:
-            raise errors.truncated_stream(self._label)
-        return self.to_reply()
-
     def to_reply(self) -> Reply:
         """Return what has arrived as a reply."""
-        if self._finish is None:
+        if not self.is_complete:
             raise MalformedReply("expected a candidate with a finishReason, got none")
         return Reply(
-            text="".join(self._text),
-            usage=self._usage,
+            text="".join(self.text),
+            usage=self.usage,
             finish="tool" if self._calls and self._finish == "stop" else self._finish,
             tool_calls=tuple(self._calls),
-            thinking=self._whole_thinking(),
-            model=self._model,
+            thinking=self.one_thinking(json.dumps(self._signatures) if self._signatures else ""),
+            model=self.model,
         )
 
     def _take(self, part: Document) -> Iterator[Delta]:
@@ -118,14 +103,14 @@ class GeminiReplyParser:
         position = ""
         if part.get("thought") is True:
             if text:
-                self._thinking.append(text)
+                self.thinking.append(text)
                 yield Delta(text, "thinking")
         elif call := fields.get_object(part, "functionCall"):
             position = fields.get_text(call, "id") or translation.new_call_id()
             arguments = json.dumps(fields.get_object(call, "args"))
             self._calls.append(ToolCall(position, fields.get_text(call, "name"), arguments))
         elif text:
-            self._text.append(text)
+            self.text.append(text)
             yield Delta(text)
         if signature := fields.get_text(part, "thoughtSignature"):
             self._signatures[position] = signature
@@ -134,16 +119,9 @@ class GeminiReplyParser:
         reason = fields.get_text(candidate, "finishReason")
         if reason in _BOTCHED:
             said = fields.get_text(candidate, "finishMessage") or reason
-            raise BadReply(f"{self._label} wrote invalid output: {said}")
+            raise BadReply(f"{self.label} wrote invalid output: {said}")
         if reason:
-            self._finish = _FINISH.get(reason, "stop")
-
-    def _whole_thinking(self) -> tuple[Thinking, ...]:
-        """Return the thinking; signatures are keyed by call id, "" for the text's."""
-        opaque = json.dumps(self._signatures) if self._signatures else ""
-        if not self._thinking and not opaque:
-            return ()
-        return (Thinking("".join(self._thinking), opaque, self._asked_model),)
+            self._finish, self.is_complete = _FINISH.get(reason, "stop"), True
 
 
 @fields.lenient_usage
@@ -204,20 +182,12 @@ class GoogleWorker(HostedWorker):
         model = self.profile.model
         path = quote(model if "/" in model else f"models/{model}")
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        key = self.endpoint.api_key
-        headers = {"x-goog-api-key": key} if key else {}
+        headers = self.key_headers("x-goog-api-key")
         return self.post_call(f"/{path}:{method}", self._body(request), headers)
 
-    def parse_reply(self, document: Document, request: Request) -> Reply:
-        """Parse a whole reply, which is a stream of one chunk."""
-        parser = self.reply_parser(request)
-        for _ in parser.feed("", document):
-            pass
-        return parser.to_reply()
-
-    def reply_parser(self, request: Request) -> GeminiReplyParser:
-        """Return a parser for a streamed reply."""
-        return GeminiReplyParser(self.profile.model, self.label)
+    def reply_parser(self, request: Request) -> ReplyParser:
+        """Return a parser for a reply."""
+        return GeminiReplyParser(self.profile, self.label)
 
     def _body(self, request: Request) -> dict[str, Any]:
         translation.refuse_grammar(request, self.profile)

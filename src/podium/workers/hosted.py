@@ -6,13 +6,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, ClassVar, Final, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar, Final
 
 from podium._util.addresses import redact_url
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request
+from podium.core.request import Delta, Reply, Request, Thinking
+from podium.core.usage import UNKNOWN_USAGE
 from podium.workers.endpoints import Endpoint
+from podium.workers.errors import truncated_stream
 from podium.workers.fields import Document
 from podium.workers.http import Http, HttpCall, boundary
 
@@ -22,27 +25,52 @@ OUTPUT_CAPS: Final = frozenset(
         "max_completion_tokens",
         "max_output_tokens",
         "maxOutputTokens",
+        "maxTokens",
         "n_predict",
     }
 )
 """The vendors' names for the output limit, which the budget sets."""
 
 
-class ReplyParser(Protocol):
-    """Parses one streamed reply."""
+class ReplyParser(ABC):
+    """Parses one reply: the events of a stream, or a whole reply.
 
-    def feed(self, event: str, document: Document) -> Iterable[Delta]:
-        """Take the next event and yield its deltas."""
-        ...
+    `is_complete`: an event has completed the reply. `label` names the worker in errors.
+    """
 
-    @property
-    def is_complete(self) -> bool:
-        """True if an event has completed the reply before the stream ends."""
-        ...
+    is_complete = False
+
+    def __init__(self, profile: WorkerProfile, label: str) -> None:
+        self.asked_model = self.model = profile.model
+        self.label = label
+        self.text: list[str] = []
+        self.thinking: list[str] = []
+        self.usage = UNKNOWN_USAGE
+
+    @abstractmethod
+    def feed(self, document: Document) -> Iterable[Delta]:
+        """Take the next event, or the whole reply, and yield its deltas."""
+
+    @abstractmethod
+    def to_reply(self) -> Reply:
+        """Return what has arrived as a reply."""
 
     def finish(self) -> Reply:
         """Return the reply after the stream; raise `WorkerError` if it was cut off."""
-        ...
+        if not self.is_complete:
+            raise truncated_stream(self.label)
+        return self.to_reply()
+
+    def parse(self, document: Document) -> Reply:
+        """Parse a whole reply."""
+        for _ in self.feed(document):
+            pass
+        return self.to_reply()
+
+    def one_thinking(self, opaque: str) -> tuple[Thinking, ...]:
+        """Return the thinking as one part, with the provider's state; none if both are empty."""
+        text = "".join(self.thinking)
+        return (Thinking(text, opaque, self.asked_model),) if text or opaque else ()
 
 
 class HostedWorker(ABC):
@@ -91,6 +119,7 @@ class HostedWorker(ABC):
         """Return the whole reply."""
         call = self.build_call(request, stream=False)
         with boundary(self.label, self.endpoint.api_key):
+            call = await self._authorize(call)
             return self.parse_reply(await self._http.post(call), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
@@ -98,9 +127,10 @@ class HostedWorker(ABC):
         call = self.build_call(request, stream=True)
         parser = self.reply_parser(request)
         with boundary(self.label, self.endpoint.api_key):
+            call = await self._authorize(call)
             async with aclosing(self._http.events(call, lambda: parser.is_complete)) as events:
-                async for event, document in events:
-                    for delta in parser.feed(event, document):
+                async for document in events:
+                    for delta in parser.feed(document):
                         yield delta
             yield parser.finish()
 
@@ -109,12 +139,25 @@ class HostedWorker(ABC):
         """Translate a request."""
 
     @abstractmethod
+    def reply_parser(self, request: Request) -> ReplyParser:
+        """Return a parser for the reply to that request."""
+
     def parse_reply(self, document: Document, request: Request) -> Reply:
         """Parse the vendor's whole reply to that request."""
+        return self.reply_parser(request).parse(document)
 
-    @abstractmethod
-    def reply_parser(self, request: Request) -> ReplyParser:
-        """Return a parser for a streamed reply to that request."""
+    async def _authorize(self, call: HttpCall) -> HttpCall:
+        if self.endpoint.authorizer is None:
+            return call
+        signed = await self.endpoint.authorizer.headers(call)
+        return replace(call, headers={**call.headers, **signed})
+
+    def key_headers(self, usual: str = "Authorization") -> dict[str, str]:
+        """Return the header with the key, if there is one."""
+        key, name = self.endpoint.api_key, self.endpoint.key_header or usual
+        if not key:
+            return {}
+        return {name: f"Bearer {key}" if name == "Authorization" else key}
 
     def setting(self, name: str) -> str:
         """Return a setting from the options, or its default."""

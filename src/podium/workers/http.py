@@ -4,7 +4,7 @@
 errors, so that nothing else in Podium knows a status code or an exception of the HTTP library:
 
     400 404 413 422, other 4xx, 3xx   RequestRefused
-    401 403                           AuthenticationFailed
+    401 402 403                       AuthenticationFailed
     408 409 425, 5xx, no connection   Unavailable
     429                               RateLimited, or AuthenticationFailed without credit
     connection lost in mid-reply      Unavailable, billed
@@ -132,12 +132,13 @@ _HEADERS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class HttpCall:
-    """One HTTP request; `worker` names the worker in messages."""
+    """One HTTP request; `worker` names the worker in messages, `reader` splits a stream."""
 
     worker: str
     url: str
     body: Mapping[str, Any]
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    reader: Callable[[], EventReader] = EventReader
 
 
 class Http:
@@ -152,29 +153,29 @@ class Http:
 
     async def post(self, call: HttpCall) -> Document:
         """Send the call and return the JSON object of the response."""
-        async with self._answered(call) as response:
+        async with self._open(call) as response:
             return fields.parse_object(await _Body(response, call).read())
 
     async def events(
         self, call: HttpCall, finished: Callable[[], bool]
-    ) -> AsyncGenerator[tuple[str, Document]]:
-        """Send the call and yield its server-sent events: name and JSON object.
+    ) -> AsyncGenerator[Document]:
+        """Send the call and yield the JSON objects of its server-sent events.
 
         A server that does not stream answers with one object, which is the only event. Once
         `finished` is true, the end of the stream is not awaited.
         """
-        reader = EventReader()
-        async with self._answered(call) as response:
+        reader = call.reader()
+        async with self._open(call) as response:
             body = _Body(response, call)
             if response.content_type == "application/json":
-                yield "", fields.parse_object(await body.read())
+                yield fields.parse_object(await body.read())
                 return
             while piece := await body.next_piece(GRACE_SECONDS if finished() else None):
                 for event in reader.feed(piece):
                     if event.data == STREAM_END:
                         await body.drain()
                         return
-                    yield event.name, fields.parse_object(event.data)
+                    yield fields.parse_object(event.data)
 
     async def close(self) -> None:
         """Close the connections of this event loop and of ended ones; the client stays usable."""
@@ -184,7 +185,7 @@ class Http:
             await session.close()
 
     @asynccontextmanager
-    async def _answered(self, call: HttpCall) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(self, call: HttpCall) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a response with a good status; leaving early closes its connection."""
         try:
             body = fields.dump_json(call.body)
@@ -225,7 +226,6 @@ class Http:
         return session
 
     async def _forget_dead_loops(self) -> None:
-        """Drop sessions of event loops that ended without closing them."""
         for loop in [loop for loop in self._sessions if loop.is_closed()]:
             await self._sessions.pop(loop).close()
 
@@ -248,7 +248,6 @@ def boundary(worker: str, key: str = "") -> Iterator[None]:
 
 
 def _fault(error: Exception, worker: str) -> WorkerError:
-    """Classify an exception."""
     import aiohttp
 
     match error:
@@ -326,21 +325,20 @@ class _Body:
         """
         if seconds is None:
             return await anext(self, b"")
-        with suppress(*_broken()):
+        with suppress(*_connection_errors()):
             async with asyncio.timeout(seconds):
                 return await anext(self, b"")
         return b""
 
     async def drain(self) -> None:
         """Read to the end if it is near: only then can the connection be reused."""
-        with suppress(*_broken()):
+        with suppress(*_connection_errors()):
             async with asyncio.timeout(GRACE_SECONDS):
                 async for _ in self:
                     pass
 
 
-def _broken() -> tuple[type[Exception], ...]:
-    """Return the exceptions of a lost connection."""
+def _connection_errors() -> tuple[type[Exception], ...]:
     import aiohttp
 
     return (TimeoutError, aiohttp.ClientError, OSError)

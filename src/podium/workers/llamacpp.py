@@ -27,7 +27,7 @@ from podium.core.errors import ConfigError, RequestRefused, StoreError
 from podium.core.pool import Capability, WorkerProfile
 from podium.core.request import Delta, Reply, Request
 from podium.core.usage import Number
-from podium.workers.chat import ChatVariant, CompatibleWorker, read_reply
+from podium.workers.chat import ChatReplyParser, ChatVariant, CompatibleWorker
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document
 from podium.workers.hosted import refuse_owned
@@ -71,8 +71,6 @@ SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """Defaults for a request."""
-
     system: str
     max_tokens: int | None
     temperature: float | None
@@ -99,7 +97,7 @@ class LlamaCppWorker:
             raise ConfigError(
                 f"worker {profile.name!r} needs the package xllamacpp; pip install xllamacpp"
             )
-        options = _checked(profile, endpoint.options)
+        options = _check_options(profile, endpoint.options)
         self.profile = profile
         self._http = http
         self._weights = weights.find(profile.model)
@@ -121,19 +119,19 @@ class LlamaCppWorker:
 
     async def reply(self, request: Request) -> Reply:
         """Return the whole reply."""
-        served = await self._served()
+        served = await self._connect()
         return await served.reply(self._defaults.complete(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Stream deltas, then the whole reply."""
-        served = await self._served()
+        served = await self._connect()
         async with aclosing(served.stream(self._defaults.complete(request))) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def load(self) -> None:
         """Load the model now."""
-        await self._served()
+        await self._connect()
 
     async def close(self) -> None:
         """Release the model; it is unloaded when no worker uses it."""
@@ -141,8 +139,7 @@ class LlamaCppWorker:
             self._closed = True
             await self._model.release()
 
-    async def _served(self) -> _ServedWorker:
-        """Return the worker of the process that has the model loaded."""
+    async def _connect(self) -> _ServedWorker:
         try:
             for needed in filter(None, (self._weights, self._adapter)):
                 await weights.locate(needed.name)
@@ -186,10 +183,10 @@ class _ServedWorker(CompatibleWorker):
     def parse_reply(self, document: Document, request: Request) -> Reply:
         """Parse a whole completion, which, unlike a streamed one, repeats the prefill."""
         whole = replace(VARIANT, echoes_prefill=True)
-        return read_reply(document, request, self.profile, whole, self.label)
+        return ChatReplyParser(request, self.profile, whole, self.label).parse(document)
 
 
-def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_options(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
     refuse_owned(profile, options, _ServedWorker.owned)
     for name in SETTINGS.keys() & options.keys():
         value, kind = options[name], SETTINGS[name]

@@ -76,17 +76,32 @@ class McpSessionExpired(McpServerError):
     """The server no longer knows the session; the request was not carried out."""
 
 
-class McpServers:
-    """The tools of several MCP servers, each named `SERVER__TOOL`. Open it, and close it."""
+class McpSelection:
+    """The tools of some servers, for a run that excludes these workers and providers."""
 
-    def __init__(self, servers: Sequence[McpSettings], environment: Mapping[str, str]) -> None:
-        self._servers = tuple(_Server(settings, environment) for settings in servers)
-        self._retries: set[asyncio.Task[None]] = set()
+    def __init__(self, servers: tuple[_Server, ...], excluded: tuple[str, ...] = ()) -> None:
+        self._servers = servers
+        self._excluded = excluded
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools of all servers that have started."""
-        return McpSelection(self._servers).tools
+        """The tools of the servers that have started."""
+        return tuple(tool for server in self._servers for tool in server.tools)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """Call a tool; every failure is a result that describes it."""
+        for server in self._servers:
+            if call.name in server.own_names:
+                return await server.call(call, self._excluded)
+        return ToolResult(call.id, f"tool not found: {call.name!r}", is_error=True)
+
+
+class McpServers(McpSelection):
+    """The tools of several MCP servers, each named `SERVER__TOOL`. Open it, and close it."""
+
+    def __init__(self, servers: Sequence[McpSettings], environment: Mapping[str, str]) -> None:
+        super().__init__(tuple(_Server(settings, environment) for settings in servers))
+        self._retries: set[asyncio.Task[None]] = set()
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -108,10 +123,6 @@ class McpServers:
         kept = tuple(s for s in self._servers if f"{MCP_PREFIX}{s.name}" not in names)
         return McpSelection(kept, tuple(sorted(n for n in names if not n.startswith(MCP_PREFIX))))
 
-    async def call(self, call: ToolCall) -> ToolResult:
-        """Call a tool; every failure is a result that describes it."""
-        return await McpSelection(self._servers).call(call)
-
     async def close(self) -> None:
         """Stop the programs and end the sessions."""
         retries = tuple(self._retries)
@@ -119,26 +130,6 @@ class McpServers:
             task.cancel()
         await asyncio.gather(*retries, return_exceptions=True)
         await asyncio.gather(*(server.close() for server in self._servers))
-
-
-@dataclass(frozen=True, slots=True)
-class McpSelection:
-    """The tools of some servers, for a run that excludes these workers and providers."""
-
-    servers: tuple[_Server, ...]
-    excluded: tuple[str, ...] = ()
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """The tools of these servers."""
-        return tuple(tool for server in self.servers for tool in server.tools)
-
-    async def call(self, call: ToolCall) -> ToolResult:
-        """Call a tool; every failure is a result that describes it."""
-        for server in self.servers:
-            if call.name in server.own_names:
-                return await server.call(call, self.excluded)
-        return ToolResult(call.id, f"tool not found: {call.name!r}", is_error=True)
 
 
 @dataclass(frozen=True, slots=True)

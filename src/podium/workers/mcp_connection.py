@@ -231,7 +231,7 @@ class _Program:
         assert process.stderr is not None, "started with pipes"
         incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         sent, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-        stderr = asyncio.create_task(self._keep_stderr(process.stderr))
+        stderr = asyncio.create_task(self._read_stderr(process.stderr))
         reader = asyncio.create_task(self._read(process, stderr, incoming))
         writer = asyncio.create_task(self._write(process.stdin, outgoing, incoming))
         try:
@@ -325,7 +325,7 @@ class _Program:
             raise McpServerError(f"{self._settings.name} writes lines that are not messages")
         return None
 
-    async def _keep_stderr(self, stderr: asyncio.StreamReader) -> None:
+    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         while piece := await stderr.read(_STDERR_BYTES):
             self._stderr = (self._stderr + piece)[-_STDERR_BYTES:]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from podium.core.errors import RequestRefused
@@ -27,7 +28,7 @@ from podium.workers import errors, fields, translation
 from podium.workers.chat import SCHEMA_NAME, CompatibleWorker
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document, MalformedReply
-from podium.workers.hosted import HostedWorker
+from podium.workers.hosted import HostedWorker, ReplyParser
 from podium.workers.http import Http, HttpCall
 from podium.workers.translation import is_strict
 
@@ -52,17 +53,15 @@ class ResponsesWorker(HostedWorker):
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         """Build a POST to responses."""
-        key = self.endpoint.api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return self.post_call("/responses", self._body(request, stream=stream), headers)
+        return self.post_call("/responses", self._body(request, stream=stream), self.key_headers())
 
     def parse_reply(self, document: Document, request: Request) -> Reply:
         """Parse a whole response."""
         return read_response(document, self.profile.model, self.label)
 
-    def reply_parser(self, request: Request) -> ResponsesReplyParser:
+    def reply_parser(self, request: Request) -> ReplyParser:
         """Return a parser for a streamed response."""
-        return ResponsesReplyParser(self.profile.model, self.label)
+        return ResponsesReplyParser(self.profile, self.label)
 
     def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         translation.refuse_grammar(request, self.profile)
@@ -153,15 +152,12 @@ class ResponsesWorker(HostedWorker):
             }
 
 
-class ResponsesReplyParser:
+class ResponsesReplyParser(ReplyParser):
     """Parses a streamed response; its last event carries it whole."""
 
-    def __init__(self, model: str, label: str) -> None:
-        self._asked_model = model
-        self._label = label
-        self._response: Document | None = None
+    _response: Document = MappingProxyType({})
 
-    def feed(self, event: str, document: Document) -> Iterator[Delta]:
+    def feed(self, document: Document) -> Iterator[Delta]:
         """Take the next event and yield its deltas."""
         kind = fields.get_text(document, "type")
         if kind in _TEXT_DELTAS:
@@ -169,24 +165,17 @@ class ResponsesReplyParser:
         elif kind in _THINKING_DELTAS:
             yield Delta(fields.get_text(document, "delta"), "thinking")
         elif kind in _ENDS:
-            self._response = fields.get_object(document, "response")
+            self._response, self.is_complete = fields.get_object(document, "response"), True
         elif fields.get_text(document, "object") == "response":  # the server did not stream
-            self._response = document
+            self._response, self.is_complete = document, True
             if text := self.finish().text:
                 yield Delta(text)
         elif kind == "error" or document.get("error"):
-            raise errors.error_from_stream(self._label, document.get("error") or document)
+            raise errors.error_from_stream(self.label, document.get("error") or document)
 
-    @property
-    def is_complete(self) -> bool:
-        """True after the event with the whole response."""
-        return self._response is not None
-
-    def finish(self) -> Reply:
-        """Return the reply; raise if the stream ended before its last event."""
-        if self._response is None:
-            raise errors.truncated_stream(self._label)
-        return read_response(self._response, self._asked_model, self._label)
+    def to_reply(self) -> Reply:
+        """Parse the response of the last event."""
+        return read_response(self._response, self.asked_model, self.label)
 
 
 def read_response(document: Document, asked_model: str, label: str) -> Reply:

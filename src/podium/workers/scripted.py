@@ -57,12 +57,11 @@ class ToolScript:
         call = ToolCall(
             id=f"call_{len(request.messages)}",
             name=tool.name,
-            arguments=json.dumps(self._fitting(tool), ensure_ascii=False),
+            arguments=json.dumps(self._sample_arguments(tool), ensure_ascii=False),
         )
         return Reply("", finish="tool", tool_calls=(call,))
 
-    def _fitting(self, tool: Tool) -> dict[str, Any]:
-        """Return arguments for the tool's parameters."""
+    def _sample_arguments(self, tool: Tool) -> dict[str, Any]:
         wanted: Any = tool.parameters.get("properties")
         if not isinstance(wanted, Mapping):
             return {}
@@ -74,7 +73,6 @@ class ToolScript:
 
 
 def _sample(schema: Mapping[str, Any]) -> Any:
-    """Return a value that fits the schema's type or enum."""
     if schema.get("enum"):
         return schema["enum"][0]
     kind = schema.get("type")

@@ -70,7 +70,7 @@ class TransformersWorker(Worker):
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         _check_packages(profile)
-        options = _checked(profile, endpoint.options)
+        options = _check_options(profile, endpoint.options)
         self.profile = profile
         self._system: str = options.get("system", "")
         self._temperature = float(options.get("temperature", 0.0))
@@ -84,9 +84,9 @@ class TransformersWorker(Worker):
 
     async def reply(self, request: Request) -> Reply:
         """Return the reply; concurrent requests form one batch."""
-        _refuse_what_is_not_possible(self.profile, request)
+        _refuse_unsupported(self.profile, request)
         messages = with_system(self._system, request.messages)
-        said = [_plain(message, self.profile) for message in messages]
+        said = [_to_chat(message, self.profile) for message in messages]
         with self._boundary():
             loaded = await self._model.ready()
             prompt = loaded.encode(said, request.prefill)
@@ -113,7 +113,6 @@ class TransformersWorker(Worker):
 
     @contextmanager
     def _boundary(self) -> Iterator[None]:
-        """Turn model failures into a `WorkerError`."""
         try:
             yield
         except (ConfigError, StoreError) as error:
@@ -153,7 +152,7 @@ def _check_packages(profile: WorkerProfile) -> None:
             )
 
 
-def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_options(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in options.items():
         kind = SETTINGS.get(name)
         if kind is None:
@@ -179,7 +178,7 @@ def _directory(adapter: str) -> str:
     return str(Path(adapter.removeprefix("file:")).expanduser())
 
 
-def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> None:
+def _refuse_unsupported(profile: WorkerProfile, request: Request) -> None:
     """Refuse features that would be ignored silently."""
     asked = {
         "a JSON schema": request.schema is not None,
@@ -194,8 +193,7 @@ def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> No
             )
 
 
-def _plain(message: Message, profile: WorkerProfile) -> dict[str, str]:
-    """Return the message's text without thinking."""
+def _to_chat(message: Message, profile: WorkerProfile) -> dict[str, str]:
     for part in message.parts:
         if not isinstance(part, Text | Thinking):
             raise unsupported_part(part, message, profile)

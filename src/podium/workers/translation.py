@@ -56,11 +56,11 @@ def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     unenforced: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in _NAMED:
-            kept[keyword] = {name: _closed(part) for name, part in value.items()}
+            kept[keyword] = {name: _close_part(part) for name, part in value.items()}
         elif keyword in _LISTED:
-            kept["allOf" if keyword == "allOf" else "anyOf"] = [_closed(part) for part in value]
+            kept["allOf" if keyword == "allOf" else "anyOf"] = [_close_part(part) for part in value]
         elif keyword == "items":
-            kept[keyword] = _closed(value)
+            kept[keyword] = _close_part(value)
         elif keyword in _ENFORCED or (keyword == "minItems" and value in (0, 1)):
             kept[keyword] = value
         elif keyword != "additionalProperties":
@@ -73,7 +73,7 @@ def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _closed(part: Any) -> Any:
+def _close_part(part: Any) -> Any:
     return close_schema(part) if isinstance(part, Mapping) else part
 
 

@@ -23,7 +23,7 @@ from podium.workers.local.captured import (
     SIZE_MULTIPLE,
     BatchSize,
     CapturedSteps,
-    bytes_a_token,
+    bytes_per_token,
 )
 from podium.workers.local.decoding import Completion, Decoder, Sampling
 from podium.workers.local.lora import EVERY_LINEAR_LAYER, AdapterStack, LoraShape
@@ -97,7 +97,7 @@ def test_no_more_sizes_are_remembered_than_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
-    room = 6 * 2 * SIZE_MULTIPLE * bytes_a_token(fixed.model)
+    room = 6 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
     monkeypatch.setattr(captured, "MOST_BYTES", room)
     for rows, remembered in ((4, [4]), (1, [4, 1]), (2, [1, 4]), (1, [4, 1]), (3, [1, 4])):
         sampling = [Sampling(3)] * rows
@@ -108,7 +108,7 @@ def test_no_more_sizes_are_remembered_than_there_is_room_for(
 
 def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MOST_BYTES", SIZE_MULTIPLE * bytes_a_token(fixed.model))
+    monkeypatch.setattr(captured, "MOST_BYTES", SIZE_MULTIPLE * bytes_per_token(fixed.model))
     sampling = [Sampling(3)] * 4
     found = fixed.complete(PROMPTS, sampling, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling)
@@ -117,7 +117,9 @@ def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch
 
 def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MOST_BYTES", 4 * 2 * SIZE_MULTIPLE * bytes_a_token(fixed.model))
+    monkeypatch.setattr(
+        captured, "MOST_BYTES", 4 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
+    )
     sampling = [Sampling(2 + place) for place in range(4)]
     found = fixed.complete(PROMPTS, sampling, copies=2, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
@@ -131,9 +133,9 @@ def left_free(count: int, model: object) -> int:
 def test_no_more_is_taken_than_half_of_what_the_card_has_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    a_row = 2 * SIZE_MULTIPLE * bytes_a_token(tiny())
+    a_row = 2 * SIZE_MULTIPLE * bytes_per_token(tiny())
     for free, has_room in ((7 * a_row, False), (8 * a_row, True)):
-        monkeypatch.setattr(captured, "room_beside", partial(left_free, free))
+        monkeypatch.setattr(captured, "free_bytes", partial(left_free, free))
         steps = CapturedSteps(tiny())
         assert steps.has_room_for(PROMPTS[:3], 1, 3) == has_room  # three rows take room for four
 
@@ -157,7 +159,9 @@ def test_where_there_is_no_room_for_a_smaller_batch_all_rows_stay(
 ) -> None:
     monkeypatch.setattr(captured, "LEAST_ROWS", 1)
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MOST_BYTES", 16 * 2 * SIZE_MULTIPLE * bytes_a_token(fixed.model))
+    monkeypatch.setattr(
+        captured, "MOST_BYTES", 16 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
+    )
     sampling = [Sampling(2), Sampling(20), Sampling(3), Sampling(3)]
     found = fixed.complete(PROMPTS, sampling, copies=4, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=4)

@@ -320,8 +320,6 @@ class CompletionModel(SharedBatchModel[CompletionRequest]):
 
 
 class _LoadedCompletion:
-    """A loaded model and the adapters used so far."""
-
     def __init__(self, model: ModelName) -> None:
         from podium.workers.local import pretrained
         from podium.workers.local.captured import GROUPED_ATTENTION, can_be_captured
@@ -384,11 +382,11 @@ class _LoadedCompletion:
 
 def most_tokens(model: Any) -> int:
     """Return the number of tokens whose keys and values fit into memory."""
-    from podium.workers.local.captured import bytes_a_token, room_beside
+    from podium.workers.local.captured import bytes_per_token, free_bytes
 
     is_on_a_card = model.device.type == "cuda"
-    room = room_beside(model) // 2 if is_on_a_card else PROCESSOR_BYTES
-    return min(MOST_TOKENS, room // bytes_a_token(model))
+    room = free_bytes(model) // 2 if is_on_a_card else PROCESSOR_BYTES
+    return min(MOST_TOKENS, room // bytes_per_token(model))
 
 
 shared_completion_model: Final = SharedByKey(CompletionModel)

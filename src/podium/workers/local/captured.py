@@ -55,10 +55,10 @@ class FixedCache:
 
     def fill(self, prompts: DynamicCache, every: Tensor) -> None:
         """Start from the prompts' keys and values, each as often as `every` names it."""
-        for place, layer in enumerate(prompts.layers):
+        for index, layer in enumerate(prompts.layers):
             width = layer.keys.shape[2]
-            self.keys[place][:, :, :width] = layer.keys[every]
-            self.values[place][:, :, :width] = layer.values[every]
+            self.keys[index][:, :, :width] = layer.keys[every]
+            self.values[index][:, :, :width] = layer.values[every]
         self.position.fill_(width)
 
     def continue_from(self, other: FixedCache, rows: Tensor) -> None:
@@ -108,7 +108,7 @@ class FixedBatchCache:
     ) -> None:
         """Start from these prompts, each row with its adapter."""
         self._used = len(every)
-        every = self._filled_up(every)
+        every = self._pad_rows(every)
         if choices is not None:
             self._choices.copy_(choices[every])
         self.cache.fill(prompts, every)
@@ -119,7 +119,7 @@ class FixedBatchCache:
     def continue_from(self, other: FixedBatchCache, rows: Tensor) -> None:
         """Continue with these rows of another batch."""
         self._used = len(rows)
-        rows = self._filled_up(rows)
+        rows = self._pad_rows(rows)
         self._choices.copy_(other._choices[rows])
         self.cache.continue_from(other.cache, rows)
         self._mask.zero_()
@@ -128,7 +128,7 @@ class FixedBatchCache:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the next token of every row; return the logits after it."""
-        self._tokens.copy_(self._filled_up(tokens)[:, None])
+        self._tokens.copy_(self._pad_rows(tokens)[:, None])
         self._positions += 1
         self._mask.index_fill_(3, self.cache.position, True)
         if self._tokens.is_cuda:
@@ -139,7 +139,7 @@ class FixedBatchCache:
         assert self._logits is not None
         return self._logits[: self._used]
 
-    def _filled_up(self, values: Tensor) -> Tensor:
+    def _pad_rows(self, values: Tensor) -> Tensor:
         missing = len(self._choices) - len(values)
         return torch.cat([values, values[-1:].expand(missing)]) if missing else values
 
@@ -164,7 +164,7 @@ class FixedBatchCache:
     def _record(self) -> None:
         """Warm up on a side stream, as CUDA requires, then capture.
 
-        Writing the same token to the same place again changes nothing.
+        Writing the same token to the same index again changes nothing.
         """
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
@@ -184,7 +184,7 @@ class BatchSize(NamedTuple):
     width: int
     adapters: int
 
-    def holds(self, other: BatchSize) -> bool:
+    def can_hold(self, other: BatchSize) -> bool:
         """True if a batch of the other size fits without too much waste."""
         return (
             self.adapters == other.adapters
@@ -220,17 +220,17 @@ class CapturedSteps:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._room = room_beside(model) // 2
+        self._room = free_bytes(model) // 2
         self._memories: dict[BatchSize, FixedBatchCache] = {}
 
     def width_for(self, prompts: Sequence[Sequence[int]]) -> int:
         """Return the width to which these prompts are padded."""
-        return _rounded(max(map(len, prompts)))
+        return _round_up(max(map(len, prompts)))
 
     def has_room_for(self, prompts: Sequence[Sequence[int]], copies: int, max_tokens: int) -> bool:
         """True if these prompts and completions fit into a fixed size."""
-        width = self.width_for(prompts) + _rounded(max_tokens)
-        size = BatchSize(_room_for(len(prompts) * copies), width, 0)
+        width = self.width_for(prompts) + _round_up(max_tokens)
+        size = BatchSize(_round_rows(len(prompts) * copies), width, 0)
         return self._bytes(size) <= self._most_bytes
 
     def batch(
@@ -246,8 +246,8 @@ class CapturedSteps:
         attention = self._model.config._attn_implementation
         assert attention in (GROUPED_ATTENTION, "sdpa"), f"{attention} takes no mask of yes and no"
         size = BatchSize(
-            _room_for(len(every)),
-            mask.shape[1] + _rounded(max_tokens),
+            _round_rows(len(every)),
+            mask.shape[1] + _round_up(max_tokens),
             len(adapters.names) if adapters is not None else 0,
         )
         memory = self._memory(size, [layer.keys for layer in prompts.layers], adapters)
@@ -256,7 +256,7 @@ class CapturedSteps:
 
     def smaller(self, memory: FixedBatchCache, rows: int) -> FixedBatchCache | None:
         """Return a cache for fewer rows, if it is smaller and both fit into memory."""
-        size = memory.size._replace(rows=_room_for(max(rows, LEAST_ROWS)))
+        size = memory.size._replace(rows=_round_rows(max(rows, LEAST_ROWS)))
         if (
             size.rows >= memory.size.rows
             or self._bytes(size) + self._bytes(memory.size) > self._most_bytes
@@ -268,7 +268,7 @@ class CapturedSteps:
         self, size: BatchSize, like: Sequence[Tensor], adapters: AdapterStack | None
     ) -> FixedBatchCache:
         """Return a cache for a batch of that size, captured before or new."""
-        fitting = [other for other in self._memories if other.holds(size)]
+        fitting = [other for other in self._memories if other.can_hold(size)]
         if fitting:
             size = min(fitting, key=self._bytes)
             memory = self._memories.pop(size)
@@ -293,10 +293,10 @@ class CapturedSteps:
         return min(MOST_BYTES, self._room)
 
     def _bytes(self, size: BatchSize) -> int:
-        return size.rows * size.width * bytes_a_token(self._model)
+        return size.rows * size.width * bytes_per_token(self._model)
 
 
-def bytes_a_token(model: Any) -> int:
+def bytes_per_token(model: Any) -> int:
     """Return the bytes of one token's keys and values."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -305,7 +305,7 @@ def bytes_a_token(model: Any) -> int:
     return taken
 
 
-def room_beside(model: Any) -> int:
+def free_bytes(model: Any) -> int:
     """Return the free bytes on the model's device; unlimited on a CPU."""
     if model.device.type != "cuda":
         return sys.maxsize
@@ -318,12 +318,12 @@ def can_be_captured(model: Any) -> bool:
     return model.device.type == "cuda" and model.config.model_type in MODEL_TYPES
 
 
-def _room_for(rows: int) -> int:
+def _round_rows(rows: int) -> int:
     """Return the next power of four: unused rows cost less than capturing one more size."""
     return 1 << 2 * -(-max(0, rows - 1).bit_length() // 2)
 
 
-def _rounded(size: int) -> int:
+def _round_up(size: int) -> int:
     return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 

@@ -119,16 +119,16 @@ class Decoder:
         longest = max(one.max_tokens for one in sampling)
         if captured and not self._captured.has_room_for(prompts, copies, longest):
             if self._captured.has_room_for([max(prompts, key=len)], copies, longest):
-                return self._in_halves(prompts, sampling, choices, copies)
+                return self._complete_in_halves(prompts, sampling, choices, copies)
             captured = False
         width = self._captured.width_for(prompts) if captured else max(map(len, prompts))
         rows = self._tensor(choices) if choices is not None else None
-        tokens, mask = self._padded(prompts, width)
+        tokens, mask = self._pad(prompts, width)
         cache = DynamicCache(config=self.model.config)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         logits = forward(self, tokens, mask, positions, cache, rows)
         every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
-        samplings = [_copied(one, copy) for one in sampling for copy in range(copies)]
+        samplings = [_for_copy(one, copy) for one in sampling for copy in range(copies)]
         memory: BatchCache
         if captured:
             memory = self._captured.batch(cache, mask, every, longest, self.adapters, rows)
@@ -136,7 +136,7 @@ class Decoder:
             memory = GrowingCache(self, cache, mask, rows, every)
         return _Generation(self, memory, samplings).run_to_end(logits[every])
 
-    def _in_halves(
+    def _complete_in_halves(
         self,
         prompts: Sequence[Sequence[int]],
         sampling: Sequence[Sampling],
@@ -167,21 +167,21 @@ class Decoder:
             return likeliest
         scaled = logits.float() / sampling.temperature.clamp(min=1e-6)[:, None]
         if sampling.top_k is not None:
-            scaled = _likeliest(scaled, sampling.top_k, sampling.greatest_top_k)
+            scaled = _keep_top_k(scaled, sampling.top_k, sampling.greatest_top_k)
         chances = scaled.softmax(-1)
         if sampling.top_p is not None:
-            chances = _nucleus(chances, sampling.top_p)
+            chances = _keep_top_p(chances, sampling.top_p)
         drawn = torch.multinomial(chances, 1, generator=self._generator)[:, 0]
-        if sampling.thrown is not None:
-            thrown = sampling.thrown[:, step]
-            drawn = torch.where(thrown >= 0, _at(chances, thrown), drawn)
+        if sampling.seeded_draws is not None:
+            seeded_draws = sampling.seeded_draws[:, step]
+            drawn = torch.where(seeded_draws >= 0, _token_at(chances, seeded_draws), drawn)
         return torch.where(sampling.temperature > 0, drawn, likeliest)
 
     def is_end(self, tokens: Tensor) -> Tensor:
         """True for tokens that end a completion."""
         return torch.isin(tokens, self._ends)
 
-    def _padded(self, prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor]:
+    def _pad(self, prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor]:
         """Return the prompts padded on the left, and their mask."""
         tokens = [[self._padding] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
@@ -268,19 +268,17 @@ class _SamplingTensors:
         self.top_p = torch.tensor(top_p, device=device) if min(top_p) < 1.0 else None
         self.top_k = torch.tensor(top_k, device=device) if max(top_k) > 0 else None
         self.greatest_top_k = max(top_k)
-        self.thrown = _thrown(sampling, device)
+        self.seeded_draws = _draw_seeded(sampling, device)
         self.greedy = all(one.temperature == 0.0 for one in sampling)
 
     def keep(self, rows: Tensor) -> None:
         self.temperature = self.temperature[rows]
         self.top_p = self.top_p[rows] if self.top_p is not None else None
         self.top_k = self.top_k[rows] if self.top_k is not None else None
-        self.thrown = self.thrown[rows] if self.thrown is not None else None
+        self.seeded_draws = self.seeded_draws[rows] if self.seeded_draws is not None else None
 
 
 class _Generation:
-    """A batch being generated."""
-
     def __init__(self, decoder: Decoder, memory: BatchCache, sampling: Sequence[Sampling]) -> None:
         device = decoder.device
         self._decoder = decoder
@@ -288,19 +286,19 @@ class _Generation:
         self._chances = _SamplingTensors(sampling, device)
         self._limits = torch.tensor([one.max_tokens for one in sampling], device=device)
         self._longest = max(one.max_tokens for one in sampling)
-        self._places = torch.arange(len(sampling), device=device)
+        self._rows = torch.arange(len(sampling), device=device)
 
     def run_to_end(self, logits: Tensor) -> list[Completion]:
         """Generate until every row has ended."""
-        total = len(self._places)
+        total = len(self._rows)
         written = torch.full((total, self._longest), -1, device=logits.device)
         ended = torch.zeros(total, dtype=torch.bool, device=logits.device)
         live = torch.ones(total, dtype=torch.bool, device=logits.device)
         for step in range(self._longest):
             tokens = self._decoder.sample(logits, self._chances, step)
-            written[self._places[live], step] = tokens[live]
+            written[self._rows[live], step] = tokens[live]
             ends = self._decoder.is_end(tokens) & live
-            ended[self._places[ends]] = True
+            ended[self._rows[ends]] = True
             live = live & ~ends & (self._limits > step + 1)
             remaining = int(live.sum())
             if remaining == 0:
@@ -309,7 +307,7 @@ class _Generation:
                 kept = live.nonzero()[:, 0]
                 if self._memory.keep(kept):
                     self._chances.keep(kept)
-                    tokens, self._places = tokens[kept], self._places[kept]
+                    tokens, self._rows = tokens[kept], self._rows[kept]
                     self._limits, live = self._limits[kept], live[kept]
             logits = self._memory.step(tokens)
         return [
@@ -318,7 +316,7 @@ class _Generation:
         ]
 
 
-def _likeliest(scaled: Tensor, top_k: Tensor, greatest: int) -> Tensor:
+def _keep_top_k(scaled: Tensor, top_k: Tensor, greatest: int) -> Tensor:
     """Keep each row's `top_k` likeliest tokens and ties with the last of them."""
     most = min(greatest, scaled.shape[1])
     last = (top_k.clamp(max=most) - 1).clamp(min=0)
@@ -326,34 +324,37 @@ def _likeliest(scaled: Tensor, top_k: Tensor, greatest: int) -> Tensor:
     return scaled.masked_fill((scaled < least) & (top_k > 0)[:, None], -torch.inf)
 
 
-def _nucleus(chances: Tensor, top_p: Tensor) -> Tensor:
+def _keep_top_p(chances: Tensor, top_p: Tensor) -> Tensor:
     """Keep each row's likeliest tokens with total probability `top_p`."""
     ordered, order = chances.sort(-1, descending=True)
     is_beyond = ordered.cumsum(-1) - ordered >= top_p[:, None]
     return torch.zeros_like(chances).scatter_(-1, order, ordered.masked_fill(is_beyond, 0.0))
 
 
-def _copied(sampling: Sampling, copy: int) -> Sampling:
+def _for_copy(sampling: Sampling, copy: int) -> Sampling:
     """Return the sampling of one copy; a seed becomes a different one per copy."""
     return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + copy)
 
 
-def _thrown(sampling: Sequence[Sampling], device: torch.device) -> Tensor | None:
+def _draw_seeded(sampling: Sequence[Sampling], device: torch.device) -> Tensor | None:
     """Draw a number from 0 to 1 per step for rows with a seed, else -1.
 
     Drawn on the CPU, so that it is the same on every machine.
     """
     if all(one.seed is None for one in sampling):
         return None
-    thrown = torch.full((len(sampling), max(one.max_tokens for one in sampling)), -1.0)
-    for row, one in zip(thrown, sampling, strict=True):
+    seeded_draws = torch.full((len(sampling), max(one.max_tokens for one in sampling)), -1.0)
+    for row, one in zip(seeded_draws, sampling, strict=True):
         if one.seed is not None:
             generator = torch.Generator().manual_seed(one.seed % 2**63)
             row[: one.max_tokens] = torch.rand(one.max_tokens, generator=generator)
-    return thrown.to(device)
+    return seeded_draws.to(device)
 
 
-def _at(chances: Tensor, thrown: Tensor) -> Tensor:
-    """Return each row's token at that cumulative probability."""
-    heaped = chances.cumsum(-1)
-    return (heaped <= thrown[:, None] * heaped[:, -1:]).sum(-1).clamp(max=chances.shape[1] - 1)
+def _token_at(chances: Tensor, seeded_draws: Tensor) -> Tensor:
+    cumulative = chances.cumsum(-1)
+    return (
+        (cumulative <= seeded_draws[:, None] * cumulative[:, -1:])
+        .sum(-1)
+        .clamp(max=chances.shape[1] - 1)
+    )

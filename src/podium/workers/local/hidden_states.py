@@ -3,8 +3,8 @@
     reader = HiddenReader("smollm2-135m-instruct")
     state = await reader.read(text)
 
-Concurrent texts form one batch. Readers may scale the singular values of some matrices
-(`podium.workers.local.scaling`). Needs the extra `train`, which is imported with the first text.
+Concurrent texts form one batch. Readers may scale the singular values of some matrices, keeping
+each matrix's total strength. Needs the extra `train`, which is imported with the first text.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from podium.workers.local.batching import (
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float32]
@@ -45,7 +46,7 @@ PACKAGES: Final = ("torch", "transformers", "gguf", "numpy")
 
 Token = Literal["penultimate", "last"]
 
-PLACES: Final[dict[Token, int]] = {"penultimate": 2, "last": 1}
+TOKEN_OFFSETS: Final[dict[Token, int]] = {"penultimate": 2, "last": 1}
 """The token whose state is returned, counted from the end."""
 
 
@@ -123,7 +124,7 @@ class HiddenReader:
                     f"reading with {base} needs {package}; {install_command('train')}"
                 )
         self.profile = WorkerProfile(name=base, provider="transformers", model=base)
-        self._position = PLACES[token]
+        self._position = TOKEN_OFFSETS[token]
         self._model = shared_hidden_state_model(ModelName(base, dtype, device))
         self._model.hold()
         self._closed = False
@@ -141,8 +142,6 @@ class HiddenReader:
 
     async def shape(self, matrices: Sequence[str] = ()) -> ReaderShape:
         """Return the sizes of the hidden state and of these matrices' singular values."""
-        from podium.workers.local.scaling import matrix
-
         model = (await self._model.ready()).model
         ranks = tuple(min(matrix(model, name).shape) for name in matrices)
         return ReaderShape(model.config.hidden_size, ranks)
@@ -175,8 +174,6 @@ class HiddenReader:
 
 
 class _ScaledReader:
-    """A reader that scales some matrices."""
-
     def __init__(self, reader: HiddenReader, scaling: SingularScaling) -> None:
         self.profile = reader.profile
         self.load = reader.load
@@ -189,11 +186,8 @@ class _ScaledReader:
 
 
 class _LoadedReader:
-    """A loaded model and its current scales."""
-
     def __init__(self, model: ModelName) -> None:
         from podium.workers.local import pretrained
-        from podium.workers.local.scaling import ModelScales
 
         self.pretrained = pretrained.load(
             model.name, dtype=pretrained.data_type(model.dtype), device=model.device
@@ -202,12 +196,15 @@ class _LoadedReader:
 
     def answer(self, gathered: Sequence[TextRequest]) -> None:
         """Read the texts, grouped by scaling; an error fails only its own batch."""
+        import torch
+
         waiting = [text for text in gathered if not text.future.cancelled()]
         for scaling in dict.fromkeys(text.scaling for text in waiting):
             alike = [text for text in waiting if text.scaling is scaling]
             for batch in split_batches(alike, TOKENS_AT_ONCE):
                 try:
-                    self._scales.apply_scales(scaling)
+                    with torch.no_grad():
+                        self._scales.apply_scales(scaling)
                     deliver(batch, self._states(batch))
                 except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
                     deliver(batch, error)
@@ -227,6 +224,84 @@ class _LoadedReader:
             read = model.base_model(torch.tensor(rows, device=model.device), use_cache=False)
             states = read.last_hidden_state[range(len(batch)), ends]
         return list(states.float().cpu().numpy())
+
+
+class SingularParts(NamedTuple):
+    """A matrix W and its singular value decomposition U diag(s) V^T."""
+
+    whole: torch.Tensor
+    left: torch.Tensor
+    values: torch.Tensor
+    right: torch.Tensor
+
+    def scale(self, growth: torch.Tensor) -> torch.Tensor:
+        """Return U diag((1 + growth) s) V^T x sum(s) / sum((1 + growth) s)."""
+        values = (1 + growth) * self.values
+        if not values.sum() > 0:
+            raise ConfigError("scales leave nothing of a matrix; they must be well above -1")
+        energy = self.values.sum() / values.sum()
+        return (self.left * (values * energy)) @ self.right
+
+
+class ModelScales:
+    """The scales applied to one model."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._parts: dict[str, SingularParts] = {}
+        self._applied: SingularScaling | None = None
+
+    def apply_scales(self, scaling: SingularScaling | None) -> None:
+        """Scale these matrices only; None restores the model. Call it without gradients."""
+        if scaling is self._applied:
+            return
+        for name in self._applied.matrices if self._applied is not None else ():
+            matrix(self._model, name).copy_(self._parts[name].whole)
+        self._applied = None
+        if scaling is None:
+            return
+        scaled = {
+            name: self._decompose(name).scale(self._growth(name, scale))
+            for name, scale in zip(scaling.matrices, scaling.scales, strict=True)
+        }
+        for name, changed in scaled.items():
+            matrix(self._model, name).copy_(changed)
+        self._applied = scaling
+
+    def _decompose(self, name: str) -> SingularParts:
+        if name not in self._parts:
+            import torch
+
+            whole = matrix(self._model, name).detach().clone()
+            self._parts[name] = SingularParts(
+                whole, *torch.linalg.svd(whole.float(), full_matrices=False)
+            )
+        return self._parts[name]
+
+    def _growth(self, name: str, scale: Any) -> torch.Tensor:
+        import torch
+
+        values = self._decompose(name).values
+        growth = torch.as_tensor(scale, dtype=values.dtype, device=values.device)
+        if growth.shape != values.shape:
+            raise ConfigError(
+                f"{name} has {len(values)} singular values, and there are {growth.numel()} scales"
+            )
+        return growth
+
+
+def matrix(model: Any, name: str) -> Any:
+    """Return the matrix of that name, as in `model.layers.0.mlp.up_proj.weight`."""
+    try:
+        found = model.get_parameter(name)
+    except AttributeError:
+        found = None
+    if found is None or found.dim() != 2:
+        some = [key for key, parameter in model.named_parameters() if parameter.dim() == 2]
+        raise ConfigError(
+            f"the model has no matrix {name!r}; it has {', '.join(some[:3])}, … and {some[-1]}"
+        )
+    return found
 
 
 shared_hidden_state_model: Final = SharedByKey(HiddenStateModel)

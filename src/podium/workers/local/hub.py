@@ -74,7 +74,6 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
 
 @asynccontextmanager
 async def _session(endpoint: str) -> AsyncIterator[aiohttp.ClientSession]:
-    """Open a client with the user's token and proxy."""
     try:
         proxy = proxy_for(endpoint)
     except ValueError as error:

@@ -93,7 +93,6 @@ def _load(settings: dict[str, Any]) -> Any:
 
 
 def _redirect(file: BinaryIO) -> None:
-    """Send what C++ code prints to the file."""
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
         os.dup2(file.fileno(), descriptor)
 

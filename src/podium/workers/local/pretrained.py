@@ -96,13 +96,13 @@ class Pretrained:
 
 def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> Pretrained:
     """Load a model."""
-    position = _position(device)
-    folder, file = _located(name)
+    on_device = _torch_device(device)
+    folder, file = _locate(name)
     options: dict[str, Any] = {"gguf_file": file} if file else {}
     options["local_files_only"] = os.environ.get(weights.OFFLINE_VARIABLE, "") not in ("", "0")
     with _read_once():
         try:
-            with nothing_drawn():
+            with silence_progress_bars():
                 tokenizer = AutoTokenizer.from_pretrained(folder, **options)
                 model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
         except Exception as error:  # whatever transformers makes of what it finds there
@@ -110,12 +110,12 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
         if file:
             model = _as_plain_weights(model)
             _split_digits_as(Path(folder) / file, tokenizer)
-    model.to(position).eval()
-    return _with_turns(name, model, tokenizer)
+    model.to(on_device).eval()
+    return _find_turn_ends(name, model, tokenizer)
 
 
 @contextmanager
-def nothing_drawn() -> Iterator[None]:
+def silence_progress_bars() -> Iterator[None]:
     """Silence transformers' progress bars."""
     was_drawing = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -149,7 +149,7 @@ def _no_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
     return items
 
 
-def _with_turns(name: str, model: Any, tokenizer: Any) -> Pretrained:
+def _find_turn_ends(name: str, model: Any, tokenizer: Any) -> Pretrained:
     """Determine the chat template and the end-of-turn tokens."""
     if not tokenizer.chat_template:
         raise ConfigError(
@@ -189,23 +189,22 @@ def _own_card() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
-def _position(device: str) -> torch.device:
+def _torch_device(device: str) -> torch.device:
     """Return the device of that name, by default the GPU if there is one."""
     has_card = torch.cuda.is_available()
     try:
-        position = torch.device(device or (_own_card() if has_card else "cpu"))
+        on_device = torch.device(device or (_own_card() if has_card else "cpu"))
     except RuntimeError as error:
         raise ConfigError(f"device is {device!r}; use cpu, cuda, or cuda:0 and so on") from error
-    if position.type == "cuda" and not has_card:
+    if on_device.type == "cuda" and not has_card:
         raise ConfigError(
             f"device is {device!r}, and torch finds no GPU; leave it out, or "
             f"install a build of torch for the card"
         )
-    return position
+    return on_device
 
 
-def _located(name: str) -> tuple[str, str]:
-    """Return the directory or hub name, and the GGUF file in it if any."""
+def _locate(name: str) -> tuple[str, str]:
     file = weights_file(name)
     if file is None:
         return name if is_repository(name) else str(_path(name)), ""

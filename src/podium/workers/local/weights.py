@@ -71,7 +71,7 @@ def models_dir() -> Path:
 def list_models() -> tuple[LocalModel, ...]:
     """Return the known models, then those pulled from the hub."""
     records = sorted(models_dir().glob("hub/**/*.gguf.json"))
-    pulled = [name for record in records if (name := _noted(record).get("name"))]
+    pulled = [name for record in records if (name := _read_record(record).get("name"))]
     known = [model.name for model in packaged_models()]
     return (*map(find, known), *(model for model in map(find, pulled) if model.present))
 
@@ -81,11 +81,11 @@ def find(name: str) -> LocalModel:
     origin = parse_source(name)
     match origin:
         case PackagedModel():
-            return _packaged(origin)
+            return _find_packaged(origin)
         case HubFile():
-            return _on_hub(origin)
+            return _find_on_hub(origin)
         case ShippedAdapter():
-            return _shipped(origin)
+            return _find_shipped(origin)
         case LocalFile(path):
             size = path.stat().st_size if path.is_file() else None
             return LocalModel(name=origin.name, path=path, present=size is not None, bytes=size)
@@ -159,10 +159,10 @@ async def _pull_from_hub(origin: HubFile, target: Path, progress: Progress) -> N
     from podium.workers.local import hub
 
     checksum = await hub.fetch(origin, target, progress)
-    write_atomically(_record_of(target), json.dumps({"name": origin.name, "sha256": checksum}))
+    write_atomically(_record_path(target), json.dumps({"name": origin.name, "sha256": checksum}))
 
 
-def _packaged(model: PackagedModel) -> LocalModel:
+def _find_packaged(model: PackagedModel) -> LocalModel:
     path = models_dir() / model.file
     return LocalModel(
         name=model.name,
@@ -176,7 +176,7 @@ def _packaged(model: PackagedModel) -> LocalModel:
     )
 
 
-def _shipped(adapter: ShippedAdapter) -> LocalModel:
+def _find_shipped(adapter: ShippedAdapter) -> LocalModel:
     return LocalModel(
         name=adapter.name,
         path=adapter.path,
@@ -188,7 +188,7 @@ def _shipped(adapter: ShippedAdapter) -> LocalModel:
     )
 
 
-def _on_hub(origin: HubFile) -> LocalModel:
+def _find_on_hub(origin: HubFile) -> LocalModel:
     path = models_dir() / origin.path
     present = path.is_file()
     return LocalModel(
@@ -196,17 +196,17 @@ def _on_hub(origin: HubFile) -> LocalModel:
         path=path,
         present=present,
         bytes=path.stat().st_size if present else None,
-        sha256=_noted(_record_of(path)).get("sha256", ""),
+        sha256=_read_record(_record_path(path)).get("sha256", ""),
         description="pulled from the hub" if present else "on the hub",
     )
 
 
-def _record_of(path: Path) -> Path:
+def _record_path(path: Path) -> Path:
     """Return the path of the record beside a hub file: its name and checksum."""
     return path.with_name(f"{path.name}.json")
 
 
-def _noted(record: Path) -> dict[str, str]:
+def _read_record(record: Path) -> dict[str, str]:
     """Read a record; empty if missing or damaged."""
     try:
         noted = json.loads(record.read_text("utf-8"))

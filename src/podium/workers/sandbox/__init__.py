@@ -229,7 +229,6 @@ _warned: Final[set[str]] = set()
 
 
 def _warn_missing(layers: Sequence[IsolationLayer]) -> None:
-    """Log once which layers are missing."""
     for layer in layers:
         if layer.missing is not None and layer.name not in _warned:
             _warned.add(layer.name)

@@ -11,7 +11,6 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from podium.workers.sandbox import IsolationLayer, isolation_layers, run_check, run_program
@@ -28,17 +27,6 @@ class RunCost(NamedTuple):
         return RunCost(self.wall_ms - other.wall_ms, self.cpu_ms - other.cpu_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxOverhead:
-    """The median cost of starting Python, and what each kind of run adds to it."""
-
-    bare: RunCost
-    program: RunCost
-    each_further_input: RunCost
-    run_remote_check: RunCost
-    run_local_check: RunCost
-
-
 def format_layers(layers: Sequence[IsolationLayer]) -> list[str]:
     """Return a line for each layer, with the reason if it is missing."""
     width = max(len(layer.name) for layer in layers)
@@ -49,20 +37,20 @@ def format_layers(layers: Sequence[IsolationLayer]) -> list[str]:
     ]
 
 
-async def measure_overhead(times: int = 20) -> SandboxOverhead:
-    """Measure the smallest programs and checks."""
+async def measure_overhead(times: int = 20) -> dict[str, RunCost]:
+    """Measure the median cost of starting Python, and what each kind of run adds to it."""
     bare = await _cost(_start_python, times)
     program = await _cost(lambda: _print(1), times)
-    eleven = (await _cost(lambda: _print(11), times)).minus(program)
+    ten_inputs = (await _cost(lambda: _print(11), times)).minus(program)
     apart = await _cost(lambda: _double(together=False), times)
     together = await _cost(lambda: _double(together=True), times)
-    return SandboxOverhead(
-        bare=bare,
-        program=program.minus(bare),
-        each_further_input=RunCost(eleven.wall_ms / 10, eleven.cpu_ms / 10),
-        run_remote_check=apart.minus(bare),
-        run_local_check=together.minus(bare),
-    )
+    return {
+        "start of Python": bare,
+        "program with one input": program.minus(bare),
+        "each further input": RunCost(ten_inputs.wall_ms / 10, ten_inputs.cpu_ms / 10),
+        "check in its own process": apart.minus(bare),
+        "check in the program's process": together.minus(bare),
+    }
 
 
 async def _cost(work: Callable[[], Awaitable[None]], times: int) -> RunCost:
@@ -103,16 +91,9 @@ async def _double(*, together: bool) -> None:
 
 async def _report() -> str:
     lines = format_layers(await isolation_layers())
-    cost = await measure_overhead()
-    rows = {
-        "start of Python": cost.bare,
-        "program with one input": cost.program,
-        "each further input": cost.each_further_input,
-        "check in its own process": cost.run_remote_check,
-        "check in the program's process": cost.run_local_check,
-    }
+    costs = await measure_overhead()
     lines += ["", f"{'milliseconds':36}{'wall clock':>14}{'CPU':>15}"]
-    lines += [f"{name:36}{one.wall_ms:14.1f}{one.cpu_ms:15.1f}" for name, one in rows.items()]
+    lines += [f"{name:36}{one.wall_ms:14.1f}{one.cpu_ms:15.1f}" for name, one in costs.items()]
     return "\n".join(lines)
 
 

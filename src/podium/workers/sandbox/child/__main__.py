@@ -12,14 +12,14 @@ def register_parent_packages() -> None:
 
     Their imports would slow every start and lie in the program's memory.
     """
-    for name, place in (
+    for name, directory in (
         ("podium", os.path.dirname(os.path.dirname(os.path.dirname(HERE)))),
         ("podium.workers", os.path.dirname(os.path.dirname(HERE))),
         ("podium.workers.sandbox", os.path.dirname(HERE)),
         ("podium.workers.sandbox.child", HERE),
     ):
         package = ModuleType(name)
-        package.__path__ = [place]
+        package.__path__ = [directory]
         sys.modules[name] = package
 
 

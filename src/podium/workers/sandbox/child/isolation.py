@@ -1,7 +1,10 @@
 """Build the isolation layers that this system allows, and put a process behind them.
 
-Every layer is tried and reported. If a layer that was reported as active cannot be built for a
-process, that process ends before the program starts.
+The child enters namespaces of users, processes, network and mounts once per program and is their
+first process, so all others end with it. The only network is a loopback of their own, and the root
+holds what Python needs, read-only. Each run gets an empty directory and shared memory, both in
+memory. If a layer that was reported as active cannot be built for a process, that process ends
+before the program starts.
 """
 
 from __future__ import annotations
@@ -10,54 +13,205 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from podium.workers.sandbox.child import kernel, namespaces, seccomp
+from podium.workers.sandbox.child import kernel, seccomp
 
-_EXECUTE: Final = 1 << 0
-_WRITE_FILE: Final = 1 << 1
-_READ_FILE: Final = 1 << 2
-_READ_DIRECTORY: Final = 1 << 3
-_TRUNCATE: Final = 1 << 14
+WORK_DIRECTORY: Final = "/box"
+"""The program's directory in a root of its own."""
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the one that is mounted here
 
-_FILE_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
-"""File rights that each Landlock version knows; sixteen from version 5."""
-_RIGHTS_OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
-_CONNECT_AND_BIND: Final = 0b11
-_SIGNALS_AND_ABSTRACT_SOCKETS: Final = 0b11
+NOBODY_ID: Final = 65534
+ROOT: Final = 0
 
-_KNOWS_NETWORK: Final = 4
-KNOWS_SIGNALS: Final = 6
+_TO_CHANGE_USERS: Final = 0b1100_0001
+"""The capabilities to change a file's owner and to become another user."""
+
+_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+_SYSTEM_FILES: Final = (
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/ssl",
+)
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_DEVICE_LINKS: Final = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 
 
-def restrict_files(readable: Iterable[str], writable: Iterable[str], *, own_network: bool) -> None:
-    """Allow this process to read and to write these paths only (Landlock).
+def enter_namespaces(disabled: Collection[str]) -> dict[str, str | None]:
+    """Enter every namespace that the system allows; return the reasons of those it refuses.
 
-    Missing paths are ignored. Without a network of its own the process may not connect, and it may
-    signal only its own children.
+    The next child is the first process of the new process namespace.
     """
-    version = kernel.landlock_version()
-    every_right = (1 << _FILE_RIGHTS.get(version, 16)) - 1
-    network = _CONNECT_AND_BIND if version >= _KNOWS_NETWORK and not own_network else 0
-    scopes = _SIGNALS_AND_ABSTRACT_SOCKETS if version >= KNOWS_SIGNALS else 0
-    size = 8 if version < _KNOWS_NETWORK else 16 if version < KNOWS_SIGNALS else 24
-    ruleset = kernel.landlock_ruleset(every_right, network, scopes, size)
-    for path in readable:
-        _allow(ruleset, path, _EXECUTE | _READ_FILE | _READ_DIRECTORY)
-    for path in writable:
-        _allow(ruleset, path, every_right)
-    kernel.landlock_restrict(ruleset)
-    os.close(ruleset)
+    steps: dict[str, Callable[[], None]] = {
+        "users": lambda: _new_users(os.getuid(), os.getgid()),
+        "network": lambda: kernel.unshare(kernel.CLONE_NEWNET),
+        "processes": lambda: kernel.unshare(kernel.CLONE_NEWPID),
+    }
+    missing: dict[str, str | None] = {}
+    for name, step in steps.items():
+        try:
+            if name in disabled:
+                raise OSError("disabled")
+            if not kernel.IS_LINUX:
+                raise OSError("only Linux has namespaces")
+            step()
+        except OSError as error:
+            missing[name] = str(error)
+        else:
+            missing[name] = None
+    return missing
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
-    with suppress(FileNotFoundError, PermissionError):
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        is_directory = os.path.isdir(path)
-        kernel.landlock_allow(ruleset, rights if is_directory else rights & _RIGHTS_OF_FILES, place)
-        os.close(place)
+def _new_users(uid: int, gid: int) -> None:
+    """Enter a user namespace with every capability inside and none outside."""
+    if uid != ROOT:
+        kernel.unshare(kernel.CLONE_NEWUSER)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        return
+    # Only a process outside may map a second user, who is to be the program.
+    child = os.getpid()
+    reading, writing = os.pipe()
+    outside = os.fork()
+    if outside == 0:
+        os.close(writing)
+        if os.read(reading, 1):
+            for name, own in (("uid_map", uid), ("gid_map", gid)):
+                try:
+                    _write(f"/proc/{child}/{name}", f"{own} {own} 1\n{NOBODY_ID} {NOBODY_ID} 1")
+                except OSError:
+                    _write(f"/proc/{child}/{name}", f"{own} {own} 1")
+        os._exit(0)
+    os.close(reading)
+    try:
+        kernel.unshare(kernel.CLONE_NEWUSER)
+        os.write(writing, b"!")
+    finally:
+        os.close(writing)
+        os.waitpid(outside, 0)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def _write(path: str, text: str) -> None:
+    """Write in one call, as the kernel requires for ID maps."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def program_identity(*, own_root: bool) -> int | None:
+    """Return the user ID that root's programs run as, or None to stay the same user.
+
+    It is `nobody`, if that user exists here and can reach Python and the work directory.
+    """
+    if os.getuid() != ROOT or not kernel.IS_LINUX:
+        return None
+    with suppress(OSError):
+        known = _read("/proc/self/uid_map").split()
+        everyone = int(known[2]) > NOBODY_ID
+        if not everyone and str(NOBODY_ID) not in known[3::3]:
+            return None
+        privileges = _read("/proc/self/status").partition("CapEff:")[2].split()[0]
+        if ~int(privileges, 16) & _TO_CHANGE_USERS:
+            return None
+    if any(os.stat(path).st_mode & 0o5 != 0o5 for path in python_paths()):
+        return None
+    above = {parent for path in (*python_paths(), os.getcwd()) for parent in _parents(path)}
+    if not own_root and any(not os.stat(parent).st_mode & 0o1 for parent in above):
+        return None
+    return NOBODY_ID
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
+
+
+def python_paths() -> tuple[str, ...]:
+    """Return the directories of this Python and its packages, none below another."""
+    found = {os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)}
+    found |= {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    found -= {"/"}
+    return tuple(
+        path for path in sorted(found) if not any(path.startswith(f"{one}/") for one in found)
+    )
+
+
+def readable_paths() -> Iterator[str]:
+    """Yield every path that a program may read."""
+    yield from _SYSTEM
+    yield from _SYSTEM_FILES
+    yield from python_paths()
+
+
+def build_root(root: str, user: int) -> None:
+    """Build a root in memory with only the readable paths, and switch to it."""
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID, "size=4m,mode=755")
+    for path in readable_paths():
+        if os.path.islink(path):
+            _make_parent(root + path)
+            os.symlink(os.readlink(path), root + path)
+        elif os.path.exists(path) and not os.path.exists(root + path):
+            _bind(path, root + path)
+    for name in _DEVICES:
+        _bind(f"/dev/{name}", f"{root}/dev/{name}")
+    for name, end in _DEVICE_LINKS.items():
+        os.symlink(f"/proc/self/fd{end}", f"{root}/dev/{name}")
+    for directory in (WORK_DIRECTORY, SHARED_MEMORY, "/proc"):
+        os.makedirs(root + directory)
+    shared = f"{root}/tmp"  # noqa: S108 - what others take for the shared one
+    if not os.path.exists(shared):  # it does where Python itself lies below it
+        os.symlink(WORK_DIRECTORY, shared)
+    _write(f"{root}/etc/passwd", f"program:x:{user}:{user}::{WORK_DIRECTORY}:/bin/false\n")
+    _write(f"{root}/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
+    with suppress(OSError):  # in containers that hide parts of it; programs rarely need it
+        kernel.mount("proc", f"{root}/proc", "proc", _NOTHING_SPECIAL)
+    kernel.make_root(root)
+    kernel.make_read_only("/")
+
+
+_NOTHING_SPECIAL: Final = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+
+
+def _make_parent(path: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+
+
+def _bind(source: str, target: str) -> None:
+    _make_parent(target)
+    if os.path.isdir(source):
+        os.mkdir(target)
+    else:
+        _write(target, "")
+    kernel.mount(source, target, "", kernel.MS_BIND | kernel.MS_REC)
+
+
+def mount_directory(user: int, disk_bytes: int) -> str:
+    """Mount an empty directory and shared memory for this process and its children."""
+    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+    options = f"size={disk_bytes},nr_inodes={disk_bytes // 4096 + 64},uid={user},gid={user}"
+    for directory in (WORK_DIRECTORY, SHARED_MEMORY):
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV
+        kernel.mount("tmpfs", directory, "tmpfs", flags, f"{options},mode=700")
+    return WORK_DIRECTORY
 
 
 LIMITS: Final = "limits"
@@ -69,6 +223,8 @@ NETWORK: Final = "network"
 MOUNTS: Final = "mounts"
 LANDLOCK: Final = "landlock"
 SECCOMP: Final = "seccomp"
+
+NO_SECCOMP: Final = f"not in the kernel, or not on {sys.platform} {kernel.MACHINE}"
 
 _OPEN_FILES: Final = 256
 _THREADS: Final = 64
@@ -99,31 +255,24 @@ def build(missing: dict[str, str | None], disabled: Collection[str]) -> Isolatio
     found = dict(missing)
     if found[NETWORK] is None:
         kernel.loopback_up()
-    user = None if NOBODY in disabled else namespaces.program_identity(own_root=True)
+    user = None if NOBODY in disabled else program_identity(own_root=True)
     try:
         if MOUNTS in disabled or not kernel.IS_LINUX:
             raise OSError("only Linux has namespaces")
-        namespaces.build_root(os.getcwd(), os.getuid() if user is None else user)
+        build_root(os.getcwd(), os.getuid() if user is None else user)
         found[MOUNTS] = None
     except OSError as error:
         found[MOUNTS] = str(error)
-        user = None if NOBODY in disabled else namespaces.program_identity(own_root=False)
-    stays = os.getuid() == namespaces.ROOT and user is None
-    found[NOBODY] = f"the program stays the superuser{_how_far()}" if stays else None
+        user = None if NOBODY in disabled else program_identity(own_root=False)
+    stays = os.getuid() == ROOT and user is None
+    unprivileged = ", without privileges" if kernel.IS_LINUX else ""
+    found[NOBODY] = f"the program stays the superuser{unprivileged}" if stays else None
     found[LANDLOCK] = None if kernel.IS_LINUX and kernel.landlock_version() else "not in the kernel"
-    found[SECCOMP] = None if seccomp.is_possible() else f"not in the kernel, or not on {_machine()}"
+    found[SECCOMP] = None if seccomp.is_possible() else NO_SECCOMP
     found[LIMITS] = None
     found[MEMORY] = None if kernel.IS_LINUX else "only Linux holds a process to such a limit"
     found |= dict.fromkeys(disabled, "disabled")
     return Isolation(found, user)
-
-
-def _how_far() -> str:
-    return ", without privileges" if kernel.IS_LINUX else ""
-
-
-def _machine() -> str:
-    return f"{sys.platform} {kernel.MACHINE}"
 
 
 def count_threads() -> int:
@@ -145,7 +294,7 @@ def count_threads() -> int:
 def enter_directory(isolation: Isolation, directory: str, limits: dict[str, Any]) -> None:
     """Change to the program's empty directory, the only place that it may fill."""
     if isolation.has(MOUNTS):
-        directory = namespaces.mount_directory(isolation.user or os.getuid(), limits["disk_bytes"])
+        directory = mount_directory(isolation.user or os.getuid(), limits["disk_bytes"])
     elif isolation.user is not None:
         os.chown(directory, isolation.user, isolation.user)
         os.chmod(os.path.dirname(directory), 0o711)  # noqa: S103 - the program's way to its own
@@ -161,14 +310,15 @@ def drop_privileges(isolation: Isolation, limits: dict[str, Any]) -> None:
         os.setresuid(isolation.user, isolation.user, isolation.user)
     _limit(isolation, limits)
     if kernel.IS_LINUX:
-        kernel.die_with_parent(signal.SIGKILL)
-        kernel.no_new_privileges()
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.give_up_capabilities()
     if isolation.has(LANDLOCK):
-        readable, writable = _open_places(isolation)
-        restrict_files(readable, writable, own_network=isolation.has_own_sockets)
+        readable, writable = _open_paths(isolation)
+        kernel.restrict_files(readable, writable, own_network=isolation.has_own_sockets)
     if isolation.has(SECCOMP):
-        sees_others = not (isolation.has(PROCESSES) or _landlock_scopes_signals(isolation))
+        signals_are_scoped = isolation.has(LANDLOCK) and kernel.landlock_scopes_signals()
+        sees_others = not (isolation.has(PROCESSES) or signals_are_scoped)
         kernel.filter_system_calls(
             seccomp.filter_for(
                 kernel.MACHINE,
@@ -179,19 +329,14 @@ def drop_privileges(isolation: Isolation, limits: dict[str, Any]) -> None:
         )
 
 
-def _landlock_scopes_signals(isolation: Isolation) -> bool:
-    return isolation.has(LANDLOCK) and kernel.landlock_version() >= KNOWS_SIGNALS
-
-
-def _open_places(isolation: Isolation) -> tuple[list[str], list[str]]:
+def _open_paths(isolation: Isolation) -> tuple[list[str], list[str]]:
     devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
     if isolation.has(MOUNTS):
-        return ["/"], [".", namespaces.SHARED_MEMORY, *devices]
-    return [*namespaces.readable_paths(), "/proc/self"], [".", *devices]
+        return ["/"], [".", SHARED_MEMORY, *devices]
+    return [*readable_paths(), "/proc/self"], [".", *devices]
 
 
 def _limit(isolation: Isolation, limits: dict[str, Any]) -> None:
-    """Set resource limits that the program cannot raise."""
     wanted = {
         resource.RLIMIT_CPU: limits["cpu_seconds"] + 1,
         resource.RLIMIT_FSIZE: limits["file_bytes"],

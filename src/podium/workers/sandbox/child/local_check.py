@@ -106,8 +106,6 @@ _FALSE_CLAIMS: Final[Sequence[tuple[str, tuple[Any, ...]]]] = (
 
 
 class _Canary(unittest.TestCase):
-    """One false assertion."""
-
     def __init__(self, claim: str, about: tuple[Any, ...]) -> None:
         super().__init__("run_claim")
         self._claim = claim

@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
-from podium.workers.sandbox.child import isolation, kernel, namespaces, program
+from podium.workers.sandbox.child import isolation, kernel, program
 from podium.workers.sandbox.child.isolation import Isolation
 from podium.workers.sandbox.child.processes import (
     CALLER_GONE,
@@ -46,15 +46,15 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the first process of all never gets
     preload_checks(request.get("check"))
     disabled = request["disabled"]
-    missing = namespaces.enter_namespaces(disabled)
+    missing = isolation.enter_namespaces(disabled)
     if missing[isolation.PROCESSES] is None:
         first = os.fork()
         if first:
             wait_for_init(first)
-        kernel.die_with_parent(signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if kernel.IS_LINUX:
-        kernel.adopt_orphans()
-        kernel.hide_memory()
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     tree = ProcessTree()
     active = isolation.build(missing, disabled)
     tree.reopen()
@@ -170,8 +170,8 @@ def memory_file(text: str) -> int:
     descriptor = os.memfd_create("input", os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(data)
-    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    flags = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, flags)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -45,7 +44,7 @@ class ProcessTree:
                 parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
         return [process for process in parents if _is_below(process, root, parents)]
 
-    def exceed_memory(self, most: int, processes: list[int]) -> bool:
+    def exceeds_memory(self, most: int, processes: list[int]) -> bool:
         """True if these processes together hold more than `most` bytes."""
         return sum(map(self._own_bytes, processes)) > most and (
             sum(map(self._shared_out_bytes, processes)) > most
@@ -115,13 +114,15 @@ class IsolatedRun:
         """
         has_root = self._isolation.has(isolation.MOUNTS)
         directory = "" if has_root else _new_directory()
-        hearing, troubled = os.pipe()
+        reading_failure, failing = os.pipe()
         child = os.fork()
         if child:
             self._children.append(child)
             self._directories += [directory] if directory else []
-            os.close(troubled)
-            with open(hearing, encoding="utf-8") as file:  # ends when the child is behind them
+            os.close(failing)
+            with open(
+                reading_failure, encoding="utf-8"
+            ) as file:  # ends when the child is behind them
                 trouble = file.read()
             if trouble:
                 raise IsolationFailed(trouble)
@@ -129,12 +130,12 @@ class IsolatedRun:
         try:
             os.setsid()
             isolation.enter_directory(self._isolation, directory, self._limits)
-            _close_all_but((*kept, troubled))
+            _close_all_but((*kept, failing))
             isolation.drop_privileges(self._isolation, self._limits)
         except Exception as error:  # noqa: BLE001 - no program starts without its isolation
-            os.write(troubled, f"{type(error).__name__}: {error}".encode())
+            os.write(failing, f"{type(error).__name__}: {error}".encode())
             os._exit(1)
-        os.close(troubled)
+        os.close(failing)
         return 0
 
     def watch(self, child: int, reading: int) -> ChildResult:
@@ -147,7 +148,7 @@ class IsolatedRun:
         while problem is None and child not in self._statuses:
             patience = LOOK_EVERY_SECONDS if reading in listening else ABOUT_TO_END_SECONDS
             ready, _, _ = select.select(listening, [], [], patience)
-            if reading in ready and not _take(reading, output):
+            if reading in ready and not _read_available(reading, output):
                 listening.remove(reading)
             if 0 in ready and not os.read(0, 1):
                 problem = CALLER_GONE
@@ -157,12 +158,12 @@ class IsolatedRun:
                 problem = "timed out"
             elif time.monotonic() > next_count:
                 next_count = time.monotonic() + COUNT_EVERY_SECONDS
-                problem = self._excess()
+                problem = self._exceeded_limit()
             self._reap()
-        while reading in listening and problem is None and _take(reading, output):
+        while reading in listening and problem is None and _read_available(reading, output):
             if len(output) > self._limits["output_bytes"]:
                 problem = "exceeded the output limit"
-        problem = problem or self._too_many_files()  # written since the last count
+        problem = problem or self._disk_problem()  # written since the last count
         self._end_everything()
         return ChildResult(bytes(output), problem or self.problem_of(child))
 
@@ -187,21 +188,19 @@ class IsolatedRun:
         except ChildProcessError:
             return False
 
-    def _excess(self) -> str | None:
-        """Return the limit that all processes together exceed."""
+    def _exceeded_limit(self) -> str | None:
         processes = self._tree.processes()
         if len(processes) > self._limits["processes"]:
             return "exceeded the process limit"
-        if self._tree.exceed_memory(self._limits["memory_bytes"], processes):
+        if self._tree.exceeds_memory(self._limits["memory_bytes"], processes):
             return "exceeded the memory limit"
-        return self._too_many_files()
+        return self._disk_problem()
 
-    def _too_many_files(self) -> str | None:
-        fills = any(_fills(one, self._limits["disk_bytes"]) for one in self._directories)
+    def _disk_problem(self) -> str | None:
+        fills = any(_exceeds_disk(one, self._limits["disk_bytes"]) for one in self._directories)
         return "exceeded the disk limit" if fills else None
 
     def _end_everything(self) -> None:
-        """Kill all processes, orphans included."""
         self._is_ending = True
         for _ in range(MOST_TRIES_TO_KILL):
             self._kill_once()
@@ -212,16 +211,16 @@ class IsolatedRun:
             _remove(directory)
 
     def _kill_once(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             if self._isolation.has(isolation.PROCESSES):
                 assert os.getpid() == 1, "only the first process may end all others"
                 os.kill(-1, signal.SIGKILL)
                 return
         for child in self._children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)
         for process in self._tree.processes():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
 
 
@@ -242,7 +241,7 @@ def _close_all_but(kept: tuple[int, ...]) -> None:
     os.closerange(before + 1, max(before + 2, 4096))
 
 
-def _take(reading: int, output: bytearray) -> bool:
+def _read_available(reading: int, output: bytearray) -> bool:
     """Read without waiting; False at the end of the stream."""
     if not select.select([reading], [], [], 0)[0]:
         return False
@@ -251,13 +250,13 @@ def _take(reading: int, output: bytearray) -> bool:
     return bool(data)
 
 
-def _fills(directory: str, most: int) -> bool:
+def _exceeds_disk(directory: str, most: int) -> bool:
     """True if a directory takes more space, counting names and empty files."""
     left = most
-    for place, _, names in os.walk(directory):
+    for parent, _, names in os.walk(directory):
         for name in names:
-            with contextlib.suppress(OSError):
-                left -= 4096 + os.lstat(os.path.join(place, name)).st_blocks * 512
+            with suppress(OSError):
+                left -= 4096 + os.lstat(os.path.join(parent, name)).st_blocks * 512
             if left < 0:
                 return True
     return False
@@ -267,12 +266,12 @@ def _remove(directory: str) -> None:
     """Remove a directory whatever its permissions."""
     import shutil  # only if the directory is not in memory
 
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.chmod(directory, 0o700)
-    for place, names, _ in os.walk(directory):
+    for parent, names, _ in os.walk(directory):
         for name in names:
-            path = os.path.join(place, name)
-            with contextlib.suppress(OSError):
+            path = os.path.join(parent, name)
+            with suppress(OSError):
                 if not os.path.islink(path):
                     os.chmod(path, 0o700)
     shutil.rmtree(directory, ignore_errors=True)

@@ -62,7 +62,7 @@ def enter_program() -> None:
     if "tempfile" in sys.modules:
         vars(sys.modules["tempfile"])["tempdir"] = None
     if kernel.IS_LINUX:
-        kernel.show_memory()
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the program
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115

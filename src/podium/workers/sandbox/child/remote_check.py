@@ -59,7 +59,7 @@ _BY_TEXT: Final[Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], A
 }
 
 
-def pack(value: Any, hold: Callable[[Any], Any]) -> Any:
+def encode(value: Any, hold: Callable[[Any], Any]) -> Any:
     """Convert a value to JSON; `hold` takes what has no such form."""
     if value is None or type(value) in (bool, str):
         return value
@@ -72,31 +72,31 @@ def pack(value: Any, hold: Callable[[Any], Any]) -> Any:
         return str.__add__(value, "")
     for name, form in _SEQUENCES.items():
         if isinstance(value, form):  # type: ignore[arg-type]
-            items = [pack(item, hold) for item in form.__iter__(value)]  # type: ignore[attr-defined]
+            items = [encode(item, hold) for item in form.__iter__(value)]  # type: ignore[attr-defined]
             return {name: items}
     if isinstance(value, dict):
         pairs = dict.items(value)
-        return {"dict": [[pack(key, hold), pack(item, hold)] for key, item in pairs]}
+        return {"dict": [[encode(key, hold), encode(item, hold)] for key, item in pairs]}
     for name, (form, to_text, _) in _BY_TEXT.items():
         if type(value) is form:
             return {name: to_text(value)}
     if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape:
-        return pack(value.item(), hold)
+        return encode(value.item(), hold)
     return hold(value)
 
 
-def unpack(packed: Any, held: Callable[[Any], Any]) -> Any:
+def decode(encoded: Any, held: Callable[[Any], Any]) -> Any:
     """Rebuild a value; `held` resolves objects of the other side."""
-    if not isinstance(packed, dict):
-        return packed
-    ((name, content),) = packed.items()
+    if not isinstance(encoded, dict):
+        return encoded
+    ((name, content),) = encoded.items()
     if name in _SEQUENCES:
-        return _SEQUENCES[name](unpack(item, held) for item in content)
+        return _SEQUENCES[name](decode(item, held) for item in content)
     if name == "dict":
-        return {unpack(key, held): unpack(item, held) for key, item in content}
+        return {decode(key, held): decode(item, held) for key, item in content}
     if name in _BY_TEXT:
         return _BY_TEXT[name][2](content)
-    return held(packed)
+    return held(encoded)
 
 
 class ObjectTable:
@@ -112,18 +112,18 @@ class ObjectTable:
             self._things.append(thing)
         return {"held": number}
 
-    def _thing(self, packed: Any) -> Any:
-        if "built_in" in packed:
-            return getattr(builtins, packed["built_in"])
-        return self._things[packed["held"]]
+    def _thing(self, encoded: Any) -> Any:
+        if "built_in" in encoded:
+            return getattr(builtins, encoded["built_in"])
+        return self._things[encoded["held"]]
 
     def answer(self, question: dict[str, Any], names: dict[str, Any]) -> Any:
-        """Carry out a request of the check and return the packed result."""
+        """Carry out a request of the check and return the encoded result."""
         if question["do"] == "name":
-            return pack(names[question["name"]], self._hold)
+            return encode(names[question["name"]], self._hold)
         thing = self._thing(question)
-        arguments = [unpack(one, self._thing) for one in question.get("arguments", ())]
-        named = {name: unpack(one, self._thing) for name, one in question.get("named", {}).items()}
+        arguments = [decode(one, self._thing) for one in question.get("arguments", ())]
+        named = {name: decode(one, self._thing) for name, one in question.get("named", {}).items()}
         match question["do"]:
             case "call":
                 result = thing(*arguments, **named)
@@ -140,7 +140,7 @@ class ObjectTable:
                 result = str(thing)
             case _:
                 result = [item for item, _ in zip(thing, range(MOST_ITEMS), strict=False)]
-        return pack(result, self._hold)
+        return encode(result, self._hold)
 
 
 def allow_large_numbers() -> None:
@@ -204,8 +204,8 @@ class RemoteObject:
         """Call the object in the program's process."""
         return self._ask(
             "call",
-            arguments=[self._line.pack(one) for one in arguments],
-            named={name: self._line.pack(one) for name, one in named.items()},
+            arguments=[self._line.encode(one) for one in arguments],
+            named={name: self._line.encode(one) for name, one in named.items()},
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +214,7 @@ class RemoteObject:
         return self._ask("attribute", name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("set", name=name, arguments=[self._line.pack(value)])
+        self._ask("set", name=name, arguments=[self._line.encode(value)])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemoteObject) and other._number == self._number
@@ -223,7 +223,7 @@ class RemoteObject:
         return self._number
 
     def __getitem__(self, key: Any) -> Any:
-        return self._ask("item", arguments=[self._line.pack(key)])
+        return self._ask("item", arguments=[self._line.encode(key)])
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._ask("items"))
@@ -262,7 +262,7 @@ class RemoteProgram:
             raise EOFError("the program exited before the check finished")
         try:
             answer = json.loads(line)
-            value = unpack(answer.get("value"), self._held)
+            value = decode(answer.get("value"), self._held)
             error = (
                 _rebuild_error(answer["error"], answer["message"]) if "error" in answer else None
             )
@@ -272,12 +272,12 @@ class RemoteProgram:
             raise error
         return value
 
-    def pack(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         """Convert a value of the check for the program."""
-        return pack(value, _only_its_own)
+        return encode(value, _only_its_own)
 
-    def _held(self, packed: Any) -> Any:
-        return RemoteObject(self, packed["held"])
+    def _held(self, encoded: Any) -> Any:
+        return RemoteObject(self, encoded["held"])
 
 
 def _only_its_own(value: Any) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class CheckNames(dict[str, Any]):
 def run(check: str, asking: int, hearing: int, writing: int) -> NoReturn:
     """Run the check and write the verdict: `passed`, or what went wrong."""
     if kernel.IS_LINUX:
-        kernel.hide_memory()
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     allow_large_numbers()
     try:
         tree = ast.parse(check, "check.py")

@@ -193,7 +193,7 @@ def _by_value(
     argument: int, values: tuple[int, ...], if_one: bytes, otherwise: bytes
 ) -> list[bytes]:
     tests = [
-        _instruction(_EQUAL, value, len(values) - place, 0) for place, value in enumerate(values)
+        _instruction(_EQUAL, value, len(values) - index, 0) for index, value in enumerate(values)
     ]
     return [_instruction(_LOAD, argument), *tests, otherwise, if_one]
 
