@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from podium.config import ServerSettings
-from podium.core.errors import Unavailable
+from podium.core.errors import ConfigError, Unavailable
 from podium.core.usage import Price
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.logs import JsonLogFormatter
@@ -143,18 +143,42 @@ async def test_the_server_says_that_it_lives_and_is_ready() -> None:
         assert (await served.client.get("/readyz")).json() == {"status": "ready"}
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/v1/models/solo", "/health", "/healthz", "/readyz"]
+)
+async def test_what_can_be_fetched_answers_head_without_a_body(path: str) -> None:
+    async with serving(application([ScriptedWorker("solo", "yes")])) as served:
+        whole = await served.client.get(path)
+        head = await served.client.head(path)
+    assert (whole.status_code, head.status_code, head.content) == (200, 200, b"")
+    assert head.headers["content-type"] == whole.headers["content-type"]
+
+
+async def test_every_origin_may_use_a_server_only_where_keys_are_required() -> None:
+    with pytest.raises(ConfigError, match="requires API keys"):
+        async with serving(
+            application([ScriptedWorker("solo", "yes")], settings=ServerSettings(cors=("*",)))
+        ):
+            pass
+
+
+@pytest.mark.parametrize("origin", ["localhost:3000", "http://a.example/", "http://*", "null", ""])
+def test_an_origin_has_scheme_and_host_and_no_path(origin: str) -> None:
+    with pytest.raises(ValueError, match="cors"):
+        ServerSettings(cors=(origin,))
+
+
 async def test_models_are_listed_in_either_vendors_shape() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         listed = (await served.client.get("/v1/models")).json()
         names = [each["id"] for each in listed["data"]]
-        assert names[:3] == ["podium-mini", "podium", "podium-ultra"]
-        assert names[3].startswith("podium-mini@")
-        assert names[-1] == "solo"
+        assert names == ["podium-mini", "podium", "podium-ultra", "solo"]
         other = await served.client.get("/v1/models", headers={"anthropic-version": "2023-06-01"})
         assert [each["id"] for each in other.json()["data"]] == names
         assert other.json()["data"][0]["type"] == "model"
-        one = await served.client.get(f"/v1/models/{names[3]}")
-        assert one.json()["id"] == names[3]
+        pinned = served.service.catalog.pins["podium-mini"]
+        one = await served.client.get(f"/v1/models/{pinned}")
+        assert one.json()["id"] == pinned
         assert (await served.client.get("/v1/models/none")).status_code == 404
 
 

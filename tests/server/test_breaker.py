@@ -27,7 +27,7 @@ async def test_a_worker_that_is_down_is_refused_with_a_time_and_shown_as_left_al
         ]
         assert {answer.status_code for answer in answers} == {502}
         assert down.calls == 8, "two attempts each, and none after the eighth failure"
-        assert "is not called for" in answers[-1].text
+        assert "is tried again in" in answers[-1].text
         assert answers[-1].headers["Retry-After"] == "5"
         workers = (await served.client.get("/v1/pool")).json()["workers"]
         states = {worker["name"]: worker["breaker"] for worker in workers}

@@ -267,12 +267,14 @@ def test_an_error_of_a_tool_is_told_as_one(house: Runtime, client: anthropic.Ant
     assert [part.is_error for part in parts if isinstance(part, ToolResult)] == [True]
 
 
-def test_another_key_cannot_go_on_with_the_run(house: Runtime, client: anthropic.Anthropic) -> None:
-    house.solver.says([calling(("a1", "{}")), "Noon."])
+def test_another_key_gets_a_run_of_its_own(house: Runtime, client: anthropic.Anthropic) -> None:
+    house.solver.says([calling(("a1", "{}")), "Late.", "Noon."])
     first = client.messages.create(**asked(tools=[CLOCK]))
     again = asked(tools=[CLOCK], messages=with_results(WHY, first))
-    with client_of(house, house.key()) as other, pytest.raises(anthropic.NotFoundError):
-        other.messages.create(**again)
+    with client_of(house, house.key()) as other:
+        told = other.messages.create(**again)
+    assert text_of(told) == "Late."
+    assert told.id.split("_")[1] != first.id.split("_")[1]
     assert text_of(client.messages.create(**again)) == "Noon."
 
 

@@ -58,7 +58,7 @@ async def test_a_client_gets_the_latest_workers_words_and_the_run_is_on_record(
         run = (await served.client.get(f"/v1/runs/{run_id}")).json()
         events = (await served.client.get(f"/v1/runs/{run_id}/events")).text
     assert [round_["role"] for round_ in run["rounds"]] == ["thinker", "worker", "verifier", None]
-    planned = re.findall(r"^event: planned\r?\ndata: (.*)$", events, re.M)
+    planned = re.findall(r"^event: round_planned\r?\ndata: (.*)$", events, re.M)
     assert [json.loads(data)["role"] for data in planned] == ["thinker", "worker", "verifier", None]
     assert run["rounds"][-1]["accepted"]
     assert (run["status"], run["answer"]) == ("answered", "It is 42.")

@@ -1,6 +1,5 @@
-"""The server: Podium as one model behind the APIs that people's tools already speak.
+"""The server: Podium as one model behind the OpenAI and Anthropic APIs.
 
-A dialect (`dialects/`) reads a body into an `Asked` and writes what came of it; between the two
-there is one way to answer, whoever asks. What cannot be served is a `ApiError`, which each dialect
-words in its own error shape.
+A dialect (`dialects/`) reads a body into an `ApiRequest` and writes the response; between the two
+there is one way to answer. A refused or failed request is an `ApiError`.
 """

@@ -21,8 +21,6 @@ from podium.core.errors import (
     PlanError,
     PodiumError,
     PromptTooLong,
-    RateLimited,
-    RequestRefused,
     StoreError,
     UnreadableRun,
     UsageError,
@@ -40,13 +38,17 @@ Reason = Literal[
     "too_long",
     "blocked",
     "out_of_budget",
+    "timeout",
+    "unprocessable",
     "rate_limited",
     "overloaded",
     "upstream",
+    "upstream_key",
     "failed",
 ]
 """`too_long`: the prompt exceeds every context window. `blocked`: by a guardrail. `overloaded`: too
-many requests, or the store is unavailable. `upstream`: no worker could answer. `failed`: a bug."""
+many requests, or the store is unavailable. `upstream`: no worker could answer. `upstream_key`: a
+provider rejects the key of a worker, so a retry fails again. `failed`: a bug."""
 
 STATUS: Final = MappingProxyType[Reason, int](
     {
@@ -59,12 +61,31 @@ STATUS: Final = MappingProxyType[Reason, int](
         "too_long": 400,
         "blocked": 400,
         "out_of_budget": 402,
+        "timeout": 408,
+        "unprocessable": 422,
         "rate_limited": 429,
         "overloaded": 503,
         "upstream": 502,
+        "upstream_key": 500,
         "failed": 500,
     }
 )
+
+_UPSTREAM_REASONS: Final = MappingProxyType[int, Reason](
+    {
+        401: "upstream_key",
+        402: "upstream_key",
+        403: "upstream_key",
+        404: "not_found",
+        408: "timeout",
+        409: "conflict",
+        413: "too_large",
+        422: "unprocessable",
+        425: "upstream",
+        429: "rate_limited",
+    }
+)
+"""Reasons by a provider's status; any other 4xx is `invalid`, all else `upstream`."""
 
 STORE_UNAVAILABLE: Final = (
     "the run store is unavailable; try again later, or tell the operator of this server"
@@ -74,11 +95,21 @@ RETRY_SECONDS: Final = 1.0
 """`Retry-After` where the wait is unknown."""
 
 
+def new_request_id() -> str:
+    """Make an id for a request, which is sent to the client and logged."""
+    return f"req_{secrets.token_hex(8)}"
+
+
+def request_id_headers(request_id: str) -> dict[str, str]:
+    """Return the id under OpenAI's and Anthropic's names."""
+    return {"X-Request-Id": request_id, "Request-Id": request_id}
+
+
 class ApiError(Exception):
     """A request is refused or failed.
 
-    `field` is the path of the faulty field, such as `messages.2.content`. `request_id` is sent to
-    the client and logged.
+    `field` is the path of the faulty field, such as `messages.2.content`. `request_id` is that of
+    the request once it is known.
     """
 
     def __init__(
@@ -93,7 +124,7 @@ class ApiError(Exception):
         self.reason = reason
         self.field = field
         self.retry_after = retry_after
-        self.request_id = f"req_{secrets.token_hex(8)}"
+        self.request_id = new_request_id()
 
     @property
     def status(self) -> int:
@@ -103,9 +134,11 @@ class ApiError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """The response headers of the error."""
-        headers = {"X-Request-Id": self.request_id, "Request-Id": self.request_id}
+        headers = request_id_headers(self.request_id)
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, round(self.retry_after + 0.499)))
+        if self.reason == "upstream_key":
+            headers["X-Should-Retry"] = "false"
         if self.reason == "unauthenticated":
             headers["WWW-Authenticate"] = "Bearer"
         return headers
@@ -129,6 +162,15 @@ def prompt_too_long(why: str) -> ApiError:
     """Return the error for a conversation that exceeds every worker's context window."""
     message = f"the prompt is too long for the workers of this server; shorten it: {why}"
     return ApiError("too_long", message, field="messages")
+
+
+def upstream_error(message: str, status: int | None, retry_after: float | None = None) -> ApiError:
+    """Return the error for a worker's failure, with the meaning of its provider's status."""
+    is_refusal = status is not None and 400 <= status < 500
+    reason = _UPSTREAM_REASONS.get(status or 0, "invalid" if is_refusal else "upstream")
+    if reason == "rate_limited" and retry_after is None:
+        retry_after = RETRY_SECONDS
+    return ApiError(reason, message, retry_after=retry_after)
 
 
 def budget_unavailable() -> ApiError:
@@ -166,14 +208,10 @@ def _convert(error: PodiumError) -> ApiError | None:
             return ApiError("invalid", _without_remedy(error))
         case UsageError():
             return ApiError("invalid", str(error))
-        case RateLimited():
-            return ApiError("rate_limited", str(error), retry_after=error.retry_after)
         case PromptTooLong():
             return prompt_too_long(str(error))
-        case RequestRefused():
-            return ApiError("invalid", str(error))
         case WorkerError():
-            return ApiError("upstream", str(error), retry_after=error.retry_after)
+            return upstream_error(str(error), error.status, error.retry_after)
         case StoreError():
             return _convert_store_error(error)
         case _:

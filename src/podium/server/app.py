@@ -6,13 +6,14 @@ The dialects' endpoints are plain ASGI (`endpoints.request_handler`); all others
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -31,7 +32,8 @@ from podium.server.endpoints.http import (
     BodyLimitMiddleware,
     ClientDisconnected,
     ResponseTracker,
-    route_path,
+    is_api_path,
+    send_head,
     send_uncached,
 )
 from podium.server.endpoints.openapi import add_dialect_paths
@@ -45,12 +47,24 @@ CHAT_PATH: Final = "/v1/chat/completions"
 MESSAGES_PATH: Final = "/v1/messages"
 PLAN_PATH: Final = "/v1/plan"
 
+EXPOSED_HEADERS: Final = (
+    "X-Request-Id",
+    "Request-Id",
+    "Retry-After",
+    "X-Should-Retry",
+    "X-Podium-Run",
+    "X-Podium-Cost",
+    "X-Podium-Ignored",
+)
+"""Response headers that a page of another origin may read."""
+
 ServiceOpener = Callable[[AsyncExitStack], Awaitable[Service]]
 """Opens a service, and registers with the stack what must be closed."""
 
 health_router = APIRouter(tags=["operation"])
 
 
+@health_router.get("/health")
 @health_router.get("/healthz")
 async def healthz() -> dict[str, Any]:
     """Answer as long as the process runs. Requires no API key."""
@@ -94,20 +108,39 @@ class _Application(FastAPI):
         super().__init__(**settings)
         self._endpoints = endpoints
         self._default_dialect = default_dialect
+        self._cors: CORSMiddleware | None = None
+
+    def allow_origins(self, origins: Collection[str]) -> None:
+        """Let pages of these origins use the API from a browser, without credentials."""
+        self._cors = None
+        if origins:
+            self._cors = CORSMiddleware(
+                self._serve,
+                allow_origins=origins,
+                allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+                allow_headers=("*",),
+                allow_private_network=True,
+                expose_headers=EXPOSED_HEADERS,
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a connection. User middleware sees every request."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
-            return
+        elif self._cors is not None:
+            await self._cors(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST" and not self.user_middleware:
             endpoint = self._endpoints.get(scope["path"])
             if endpoint is not None and self.state.holder.service is not None:
                 await endpoint(scope, receive, send)
                 return
-        tracker = ResponseTracker(
-            send_uncached(send) if route_path(scope).startswith("/v1/") else send
-        )
+        if scope["method"] == "HEAD" and is_api_path(scope):
+            scope, send = {**scope, "method": "GET"}, send_head(send)
+        tracker = ResponseTracker(send_uncached(send) if is_api_path(scope) else send)
         try:
             await super().__call__(scope, receive, tracker.send)
         except asyncio.CancelledError:  # the server stops
@@ -122,6 +155,7 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             service = holder.service = await open_service(stack)
+            app_.allow_origins(service.settings.cors)
             cleanup = delete_expired_runs(service.store, service.settings.keep_days)
             stack.push_async_callback(_cancel, asyncio.create_task(cleanup))
             try:
@@ -135,7 +169,7 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
 
     endpoints = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}
     endpoints[PLAN_PATH] = DialectEndpoint(holder, CHAT, PLAN_PATH, plan.PlanRequestHandler)
-    app = _Application(
+    app = app_ = _Application(
         endpoints,
         dialects[CHAT_PATH],
         title="Podium",

@@ -104,10 +104,9 @@ class ModelCatalog:
         )
 
     def __iter__(self) -> Iterator[ModelEntry]:
+        """Yield the listed models; pinned aliases answer without being listed."""
         for name, tier in TIERS.items():
             yield ModelEntry(name, "podium", _DESCRIPTIONS[tier])
-        for name, pinned in self.pins.items():
-            yield ModelEntry(pinned, "podium", f"{name}, pinned to its current version")
         for name, worker in self._workers.items():
             if name not in TIERS:
                 profile = worker.profile

@@ -7,29 +7,30 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings
-from podium.core.errors import WorkerError
+from podium.core.errors import ConfigError, WorkerError
 from podium.core.pool import Pool, WorkerProfile
-from podium.server.access import AccessPolicy, Principal
+from podium.server.access import AccessPolicy
 from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.answers.gateway import Gateway
-from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import Tiers
 from podium.server.api_error import ApiError
-from podium.server.dialects.request import ApiRequest
 from podium.server.logs import LOGGER
-from podium.server.model_catalog import ModelCatalog, ModelTarget
+from podium.server.model_catalog import ModelCatalog
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.metrics import Metrics, RequestCost
+from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
-from podium.server.statistics.workers import RunDigestCache
+from podium.server.worker_statistics import RunDigestCache
 
 if TYPE_CHECKING:
     from podium.server.records.traces import TraceRecorder
+
+
+ANY_ORIGIN: Final = "*"
 
 
 @runtime_checkable
@@ -105,39 +106,6 @@ class Service:
     loader: ModelLoader = field(default_factory=ModelLoader)
     audit: AuditRecorder = field(default_factory=AuditRecorder)
 
-    async def answer(
-        self,
-        request: ApiRequest,
-        principal: Principal,
-        target: ModelTarget,
-        cost: RequestCost,
-        sink: StreamSink | None = None,
-    ) -> ApiResult:
-        """Answer with a run of the tier or a reply of the worker; raises `ApiError`."""
-        if target.worker is not None:
-            return await self.gateway.answer(request, principal, target.worker, cost, sink)
-        assert target.tier is not None, "a target is a worker or a tier"
-        return await self.tiers.answer(request, principal, target.tier, cost, sink)
-
-    async def settle(self, principal: Principal, target: ModelTarget, cost: RequestCost) -> None:
-        """Charge the request, even if it was cut off."""
-        await self.access.settle(
-            principal,
-            model=target.name,
-            usage=cost.usage,
-            orchestration=cost.orchestration,
-            cost_usd=cost.cost_usd,
-            run=cost.run,
-        )
-        for kind in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
-            amount = getattr(cost.usage, kind)
-            if amount:
-                self.metrics.tokens.labels(target.name, kind.removesuffix("_tokens")).inc(amount)
-        if cost.cost_usd:
-            self.metrics.cost.labels(target.name).inc(cost.cost_usd)
-        if self.traces is not None:
-            self.traces.record_cost(target, cost)
-
 
 async def open_service(
     podium: AsyncPodium,
@@ -154,8 +122,14 @@ async def open_service(
     administrative actions are not recorded.
     """
     audit = audit or AuditRecorder()
+    if ANY_ORIGIN in settings.cors and not settings.keys:
+        raise ConfigError(
+            "server.cors allows every origin, which requires API keys; set server.keys = true, or "
+            "list the origins"
+        )
     runtime = await podium.open()
     metrics = Metrics()
+    runtime.call_policy.waits_for_circuits = False
     runtime.call_policy.breakers.on_opening = partial(_report_open_breaker, metrics)
     repository = RunRepository(store, audit)
     repository.broadcast.listener = traces

@@ -12,7 +12,9 @@ from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.policy import UNLIMITED
 from podium.server.access.tokens import make_key
 from podium.store.keys import Key, KeyUsage, Rules
-from podium.store.quotas import Amount, KeyCharges, ReservationStore, RunCharge
+from podium.store.quotas import Amount, KeyCharges, RunCharge
+from podium.store.sql.keys import KeyStore
+from podium.store.sql.quotas import QuotaStore, ReservationStore
 
 POOL = Pool(
     (
@@ -38,7 +40,7 @@ class Clock:
         return self.now
 
 
-class MemoryKeys:
+class MemoryKeys(KeyStore, QuotaStore):
     """A key store in memory. Broken, it raises what a database would."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from podium.core.budget import Budget
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
-from podium.server.access import AllowAll, KeyAuthenticator
+from podium.server.access import AccessPolicy, KeyAuthenticator
 from podium.server.access.authenticator import (
     FAILURES_PER_MINUTE,
     KEY_SECONDS,
@@ -370,7 +370,7 @@ async def test_usage_is_written_by_the_day_on_which_it_was_settled(server: Serve
 
 
 async def test_an_open_server_lets_everyone_in_for_everything() -> None:
-    access = AllowAll()
+    access = AccessPolicy()
     for token in (None, "", "sk-whatever"):
         principal = await access.authenticate(token)
         assert all(principal.has_scope(scope) for scope in SCOPES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from podium.config import ServerSettings
-from podium.server.access.request_checks import check_request
 from podium.server.api_error import ApiError
+from podium.server.endpoints.auth import check_request
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 

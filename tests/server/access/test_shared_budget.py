@@ -17,7 +17,7 @@ from podium.server.access.quotas import Reservation, SharedBudget
 from podium.server.api_error import ApiError
 from podium.store.keys import Allowance, Rules
 from podium.store.quotas import Amount, ReservationResult, ReservationRow
-from podium.store.sql.quotas import SqlReservationStore
+from podium.store.sql.quotas import ReservationStore
 from server.access.replicas import CRUMB, Replica, hold_of, replicas_of
 
 A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
@@ -387,14 +387,14 @@ async def test_what_a_replica_was_writing_as_it_was_killed_is_never_written(
         killed, living = replicas.all
         principal = await killed.begin(replicas.made)
         seen, released = asyncio.Event(), asyncio.Event()
-        looking = SqlReservationStore._read_state
+        looking = ReservationStore._read_state
 
-        async def slowly(self: SqlReservationStore, *args: Any) -> Any:
+        async def slowly(self: ReservationStore, *args: Any) -> Any:
             seen.set()
             await released.wait()
             return await looking(self, *args)
 
-        monkeypatch.setattr(SqlReservationStore, "_read_state", slowly)
+        monkeypatch.setattr(ReservationStore, "_read_state", slowly)
         holding = asyncio.create_task(hold_of(principal, 900))
         await seen.wait()
         replicas.kill(killed)

@@ -5,7 +5,7 @@ from typing import Any
 
 from podium.core.events import (
     Event,
-    Planned,
+    RoundPlanned,
     RunDone,
     RunStarted,
     StepDelta,
@@ -71,7 +71,7 @@ def retried(kept: int) -> StepRetried:
 def test_words_and_thinking_of_the_last_round_are_told() -> None:
     said = told(
         RunStarted(RUN),
-        Planned("run_1", Round(0, ONE)),
+        RoundPlanned("run_1", Round(0, ONE)),
         StepDelta("run_1", 0, 0, "hmm", thinking=True),
         StepDelta("run_1", 0, 0, "yes"),
     )
@@ -82,9 +82,9 @@ def test_words_and_thinking_of_the_last_round_are_told() -> None:
 def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
     said = told(
         RunStarted(replace(RUN, max_rounds=2)),
-        Planned("run_1", Round(0, ONE)),
+        RoundPlanned("run_1", Round(0, ONE)),
         StepDelta("run_1", 0, 0, "perhaps"),
-        Planned("run_1", Round(1, ONE)),
+        RoundPlanned("run_1", Round(1, ONE)),
         StepDelta("run_1", 1, 0, "yes"),
     )
     assert said.of("text") == [("text", "yes")]
@@ -98,7 +98,7 @@ def test_words_of_whom_a_router_was_sure_of_are_told_at_once() -> None:
     ):
         said = told(
             RunStarted(replace(RUN, max_rounds=2)),
-            Planned("run_1", round_),
+            RoundPlanned("run_1", round_),
             StepDelta("run_1", 0, 0, "yes"),
         )
         assert said.of("text") == words
@@ -107,21 +107,23 @@ def test_words_of_whom_a_router_was_sure_of_are_told_at_once() -> None:
 def test_words_of_a_nested_run_are_told_when_those_of_the_run_around_it_would_be() -> None:
     inner = (
         RunStarted(NESTED, ("run_1", 0)),
-        Planned("run_2", Round(0, ONE)),
+        RoundPlanned("run_2", Round(0, ONE)),
         StepDelta("run_2", 0, 0, "yes"),
     )
-    last = told(RunStarted(RUN), Planned("run_1", Round(0, ONE)), *inner)
+    last = told(RunStarted(RUN), RoundPlanned("run_1", Round(0, ONE)), *inner)
     assert last.of("text") == [("text", "yes")]
-    first = told(RunStarted(replace(RUN, max_rounds=2)), Planned("run_1", Round(0, ONE)), *inner)
+    first = told(
+        RunStarted(replace(RUN, max_rounds=2)), RoundPlanned("run_1", Round(0, ONE)), *inner
+    )
     assert first.of("text") == []
 
 
 def test_an_answer_begins_anew_where_another_speaks_or_nothing_was_kept() -> None:
-    begun = (RunStarted(RUN), Planned("run_1", Round(0, ONE)), StepDelta("run_1", 0, 0, "ye"))
+    begun = (RunStarted(RUN), RoundPlanned("run_1", Round(0, ONE)), StepDelta("run_1", 0, 0, "ye"))
     again = StepDelta("run_1", 0, 0, "s")
     assert len(told(*begun, retried(kept=2), again).of("restart")) == 1, "the first word is new"
     assert len(told(*begun, retried(kept=0), again).of("restart")) == 2
-    nested = (RunStarted(NESTED, ("run_1", 0)), Planned("run_2", Round(0, ONE)))
+    nested = (RunStarted(NESTED, ("run_1", 0)), RoundPlanned("run_2", Round(0, ONE)))
     other = StepDelta("run_2", 0, 0, "no")
     assert len(told(*begun, *nested, other).of("restart")) == 2
 
@@ -136,7 +138,7 @@ def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_mark
     done = StepRecord(0, 0, "solo", "Why?", (), "done", ended.answer or "", None, 0.0, 1.0)
     events: list[Event] = [
         RunStarted(RUN, None, restore),
-        Planned("run_1", Round(0, ONE)),
+        RoundPlanned("run_1", Round(0, ONE)),
         *(StepDelta("run_1", 0, 0, text) for text in ("To [e-", "mail 1], see list", "[")),
         StepDone("run_1", done),
         RunDone(ended),
@@ -154,14 +156,14 @@ def test_what_is_done_is_reported_in_a_line_each() -> None:
     step = StepRecord(0, 0, "solo", "Think", (), "done", "hm", None, 0.0, 1.0, answered_by="trio")
     said = told(
         RunStarted(RUN),
-        Planned("run_1", Round(0, TWO)),
+        RoundPlanned("run_1", Round(0, TWO)),
         StepStarted("run_1", 0, 0, "solo", "the prompt"),
         retried(kept=0),
         StepDone("run_1", step),
         StepDone("run_1", replace(step, status="failed", answered_by="")),
         RunStarted(NESTED, ("run_1", 1)),
-        Planned("run_2", Round(0, ONE)),
-        Planned("run_1", Round(1, None, accepted=True)),
+        RoundPlanned("run_2", Round(0, ONE)),
+        RoundPlanned("run_1", Round(1, None, accepted=True)),
         RunDone(RUN),
     )
     plan, *others = [line for _, line in said.of("progress")]
@@ -191,12 +193,12 @@ def test_the_run_is_there_when_it_has_ended_and_a_nested_one_is_not_it() -> None
 
 def test_whoever_is_to_know_of_a_run_that_begins_is_told_first() -> None:
     begun: list[Run] = []
-    watch = EventFilter(on_unstored=begun.append)
+    watch = EventFilter(on_start=begun.append)
     watch(RunStarted(RUN))
     watch(RunStarted(NESTED, ("run_1", 0)))
     assert begun == [RUN]
 
 
 def test_a_turn_is_told_with_its_worker_and_role() -> None:
-    said = told(RunStarted(RUN), Planned("run_1", Round(2, ONE, role="verifier")))
+    said = told(RunStarted(RUN), RoundPlanned("run_1", Round(2, ONE, role="verifier")))
     assert said.of("progress") == [("progress", "Turn 3: solo is the verifier.")]

@@ -53,7 +53,7 @@ async def test_everything_that_is_asked_reaches_the_worker() -> None:
     [
         (RateLimited("slow down", retry_after=70), 429),
         (RequestRefused("too long"), 400),
-        (AuthenticationFailed("the key is wrong"), 502),
+        (AuthenticationFailed("the key is wrong"), 500),
         (Unavailable("no connection"), 502),
     ],
 )

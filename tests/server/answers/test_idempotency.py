@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.core.errors import UsageError
+from podium.core.errors import NotFound, UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run, timestamp
 from podium.server.answers.tiers import run_once
@@ -115,6 +115,25 @@ async def test_what_is_sent_again_while_its_question_is_checked_for_long_begins_
     assert (await first).id == (await again).id
     assert house.begun == [(await first).id]
     assert not house.archive.beginning
+
+
+async def test_a_run_that_is_stored_while_it_is_looked_for_is_not_begun_again(
+    house: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await house.first()
+    load = house.archive.store.load
+
+    async def load_just_before(run_id: str) -> Run:
+        try:
+            return await load(run_id)
+        except NotFound:
+            house.checked.set()
+            await first
+            raise
+
+    monkeypatch.setattr(house.archive.store, "load", load_just_before)
+    assert (await house.ask()).id == (await first).id
+    assert house.begun == [(await first).id]
 
 
 async def test_a_request_that_is_refused_late_leaves_the_name_to_who_took_it_up(

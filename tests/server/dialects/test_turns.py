@@ -8,10 +8,8 @@ from podium.core.request import Image, Message, Text, Thinking, ToolCall, ToolRe
 from podium.server.api_error import ApiError
 from podium.server.dialects.content import (
     ToolCallMatcher,
-    find_turn_end,
     is_empty_message,
     merge_tool_results,
-    move_turn_last,
     prepend_instructions,
     strip_thinking,
 )
@@ -90,12 +88,6 @@ def test_instructions_come_first_and_empty_ones_not_at_all() -> None:
         system("Be brief"),
         user("Why?"),
     )
-
-
-def test_what_the_system_says_last_is_told_before_the_turn() -> None:
-    told = [user("Hello"), CALLED, user("Why?"), system("Be brief"), system("Be kind")]
-    assert find_turn_end(told) == 3
-    assert move_turn_last(told, 2) == (*told[:2], *told[3:], told[2])
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ async def test_what_there_is_is_listed_with_where_it_was_looked_for(
     ]
     assert page["directories"] == [
         {"path": str(trained), "found": 2, "problem": None},
-        {"path": str(tmp_path / "nowhere"), "found": 0, "problem": "there is no such directory"},
+        {"path": str(tmp_path / "nowhere"), "found": 0, "problem": "directory not found"},
     ]
 
 
@@ -67,7 +67,7 @@ async def test_a_training_is_read_on_from_the_cursor(trained: Path) -> None:
         address = f"/v1/learning/trained.etudes?cursor={first['cursor']}"
         more = (await client.get(address)).json()
         samples = (await client.get("/v1/learning/trained.etudes/samples")).json()
-    assert (more["series"], more["is_anew"]) == ({"reward": [[2, 1.0]]}, False)
+    assert (more["series"], more["from_start"]) == ({"reward": [[2, 1.0]]}, False)
     assert samples["samples"] == [{"step": 1, "text": "a plan"}]
 
 

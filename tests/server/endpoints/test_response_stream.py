@@ -14,6 +14,8 @@ from podium.server.endpoints.http import HttpExchange
 from podium.server.endpoints.response_stream import ResponseStream
 from support.plain_dialect import PlainDialect, lines
 
+RUN = "run_0123456789abcdef"
+
 
 class Client:
     """Somebody who reads a stream."""
@@ -43,14 +45,12 @@ class Client:
         """Carry what `tell` tells; what it returns is the whole answer in the end."""
 
         async def work() -> ApiResult:
-            self.stream.open("run_1", stored=True)
+            self.stream.open(RUN, stored=True)
             outcome = tell(self.stream)
             if isinstance(outcome, ApiError):
                 raise outcome
             await asyncio.sleep(0)
-            return ApiResult(
-                response=ApiResponse(id="run_1", model="podium", created=0, text=outcome)
-            )
+            return ApiResult(response=ApiResponse(id=RUN, model="podium", created=0, text=outcome))
 
         await self.stream.run(work())
 
@@ -63,12 +63,12 @@ async def test_pieces_are_sent_and_what_was_not_told_in_pieces_at_the_end() -> N
     client = Client()
     await client.reads(tell)
     assert client.got == [
-        ["begin", "run_1"],
+        ["begin", RUN],
         ["text", "forty"],
         ["text", " two"],
         ["end", "stop", 0],
     ]
-    assert client.headers[b"x-podium-run"] == b"run_1"
+    assert client.headers[b"x-podium-run"] == RUN.encode()
 
 
 async def test_a_failure_before_the_first_piece_leaves_the_response_unsent() -> None:
@@ -164,14 +164,14 @@ async def test_a_silent_stream_shows_that_it_lives() -> None:
     client = Client(keep_alive_seconds=0.001)
 
     async def work() -> ApiResult:
-        client.stream.open("run_1", stored=False)
+        client.stream.open(RUN, stored=False)
         async with asyncio.timeout(5):
             while len(client.got) < 3:
                 await asyncio.sleep(0.001)
-        return ApiResult(response=ApiResponse(id="run_1", model="podium", created=0, text="yes"))
+        return ApiResult(response=ApiResponse(id=RUN, model="podium", created=0, text="yes"))
 
     await client.stream.run(work())
-    assert client.got[:3] == [["begin", "run_1"], ["alive"], ["alive"]]
+    assert client.got[:3] == [["begin", RUN], ["alive"], ["alive"]]
     assert client.got[-2:] == [["text", "yes"], ["end", "stop", 0]]
     assert b"x-podium-run" not in client.headers
 
@@ -181,7 +181,7 @@ async def test_a_reader_who_leaves_stops_the_work() -> None:
     stopped = asyncio.Event()
 
     async def work() -> ApiResult:
-        client.stream.open("run_1", stored=False)
+        client.stream.open(RUN, stored=False)
         try:
             await asyncio.Event().wait()
         finally:

@@ -133,7 +133,7 @@ async def test_a_run_is_told_with_its_plans_its_calls_and_how_it_stands(tmp_path
     (round_,) = told[0]["rounds"]
     assert [step["access"] for step in round_["workflow"]["steps"]] == [[], [0], "all"]
     assert told[0]["steps"][2]["attempts"] == []
-    assert [each["is_performed"] for each in told] == [False, True, False]
+    assert [each["is_executing"] for each in told] == [False, True, False]
 
 
 async def test_a_run_that_a_newer_podium_wrote_is_told_apart_from_a_store_that_fails(

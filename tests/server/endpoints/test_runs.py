@@ -156,7 +156,7 @@ async def test_the_events_of_a_run_that_has_ended_are_told_from_its_record(tmp_p
     told = events_in(response.text)
     assert [name for name, _ in told] == [
         "run_started",
-        "planned",
+        "round_planned",
         *["step_done"] * 3,
         "run_done",
     ]
@@ -189,7 +189,7 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
         assert not served.service.repository.broadcast._events, "what has ended is not held"
         assert not served.service.repository.broadcast._root_of
     names = [name for name, _ in told]
-    assert names[:3] == ["run_started", "planned", "step_started"]
+    assert names[:3] == ["run_started", "round_planned", "step_started"]
     assert names[-3:] == ["step_done", "round_done", "run_done"]
     assert ("step_delta", "yes") in [(name, event.get("text")) for name, event in told]
 
@@ -216,9 +216,9 @@ async def test_a_run_whose_process_is_gone_is_not_watched_for_ever(tmp_path: Pat
     run_id = await running(tmp_path, "")
     async with with_runs(tmp_path) as served:
         shown = (await served.client.get(f"/v1/runs/{run_id}")).json()
-        assert (shown["status"], shown["is_performed"]) == ("running", False)
+        assert (shown["status"], shown["is_executing"]) == ("running", False)
         watched = await served.client.get(f"/v1/runs/{run_id}/events")
-        assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_lost"]
+        assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_abandoned"]
         assert (await served.client.delete(f"/v1/runs/{run_id}")).status_code == 204
 
 
@@ -230,19 +230,19 @@ async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
     async with with_runs(tmp_path) as served:
         refused = await served.client.delete(f"/v1/runs/{run_id}")
         assert (refused.status_code, refused.json()["refused"]) == (409, "conflict")
-        assert (await served.client.get(f"/v1/runs/{run_id}")).json()["is_performed"]
-        keeper = served.service.store
-        looked, is_claimed = list[str](), keeper.is_claimed
+        assert (await served.client.get(f"/v1/runs/{run_id}")).json()["is_executing"]
+        buffered = served.service.store
+        looked, is_claimed = list[str](), buffered.is_claimed
 
         async def looking(run_id: str) -> bool:
             looked.append(run_id)
             return await is_claimed(run_id)
 
-        monkeypatch.setattr(keeper, "is_claimed", looking)
+        monkeypatch.setattr(buffered, "is_claimed", looking)
         watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
         while len(looked) < 2:
             await asyncio.sleep(0)
-        await keeper.finish(replace(await keeper.load(run_id), status="answered", answer="so"))
+        await buffered.finish(replace(await buffered.load(run_id), status="answered", answer="so"))
         watched = await watching
     assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_done"]
 
@@ -253,18 +253,18 @@ async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
     monkeypatch.setattr(broadcast, "POLL_SECONDS", 0.001)
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
-        keeper = served.service.store
+        buffered = served.service.store
         looked: list[str] = []
 
         async def is_claimed(run_id: str) -> bool:
             looked.append(run_id)
             return True
 
-        monkeypatch.setattr(keeper, "is_claimed", is_claimed)
+        monkeypatch.setattr(buffered, "is_claimed", is_claimed)
         watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
         while len(looked) < 2:
             await asyncio.sleep(0)
-        await keeper.delete(run_id)
+        await buffered.delete(run_id)
         watched = await watching
     assert [name for name, _ in events_in(watched.text)] == ["run_started"]
 

@@ -80,7 +80,7 @@ async def test_without_keys_what_was_spent_is_what_runs_cost(tmp_path: Path) -> 
         assert [(group["name"], group["key_name"]) for group in by_key["groups"]] == [("", None)]
         workers = await at.spend(by="worker")
         assert by_name(workers) == pytest.approx({"ada": 0.25})
-        assert workers["elsewhere_usd"] == pytest.approx(0.0)
+        assert workers["unattributed_usd"] == pytest.approx(0.0)
 
 
 async def test_sums_are_those_of_the_keys_books_whatever_became_of_the_runs(
@@ -104,7 +104,7 @@ async def test_sums_are_those_of_the_keys_books_whatever_became_of_the_runs(
         assert by_name(every) == pytest.approx({"podium": 0.25, "gateway": 0.125})
         workers = await at.spend(at.tokens[1], by="worker")
         assert by_name(workers) == pytest.approx({"ada": 0.25})
-        assert workers["elsewhere_usd"] == pytest.approx(0.125)  # of the run that was not kept
+        assert workers["unattributed_usd"] == pytest.approx(0.125)  # of the run that was not kept
 
 
 async def test_a_key_sees_nothing_of_what_others_spent(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_the_rest_is_never_less_than_nothing(tmp_path: Path) -> None:
         await at.store.finish(of_a_key)  # and nothing in the key's book
         page = await at.spend(at.tokens[0], by="worker", **RANGE)
         assert (page["total"]["cost_usd"], by_name(page)) == (0.0, {"ada": 0.25})
-        assert page["elsewhere_usd"] == 0.0
+        assert page["unattributed_usd"] == 0.0
 
 
 async def test_one_damaged_run_is_left_out_of_what_workers_cost(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ JOIN = Workflow(
 
 @dataclass
 class Stage:
-    """A site and those who act on it; `cleo` is the dearest of them."""
+    """A site and those who act on it; `cleo` is the most expensive of them."""
 
     site: Site
     ada: Paced
@@ -330,7 +330,7 @@ async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage:
     assert await alone.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
     told = await figures(alone)
     assert (told["Cost"], told["Tokens in"], told["Calls"]) == ("$0.0006", "100", "1")
-    assert "dearest" in await alone.inner_text()
+    assert "most expensive" in await alone.inner_text()
     assert stage.cleo.asked[-1].messages[-1].text == QUESTION
     assert not await card.get_by_role("button", name="What would the best").count()
     calls = len(stage.cleo.asked)
@@ -340,14 +340,16 @@ async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage:
     assert len(stage.cleo.asked) == calls, "it is not asked again"
 
 
-async def test_where_all_cost_the_same_none_is_called_the_dearest(page: Page, serve: Serve) -> None:
+async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
+    page: Page, serve: Serve
+) -> None:
     workers = [Paced(name, "No.", price=0.0) for name in ("ada", "bob", "cleo")]
     async with serve(workers, conductor=FixedConductor(JOIN)) as site:
         card = await asked(page, site.address)
         await card.get_by_role("button", name="What would the best single worker").click()
         alone = version(page, "ada alone")
         await alone.get_by_text("it is named first").wait_for()
-        assert "dearest" not in await alone.inner_text()
+        assert "most expensive" not in await alone.inner_text()
 
 
 async def test_more_than_two_questions_at_once_wait_for_their_turn(

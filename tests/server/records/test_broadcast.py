@@ -6,10 +6,10 @@ import pytest
 
 from podium.core.events import (
     GuardrailActed,
-    Planned,
+    RoundPlanned,
     RunStarted,
     StepDone,
-    StepNoted,
+    StepProgress,
     StepRetried,
     StepStarted,
 )
@@ -54,7 +54,7 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
 
     told = [event async for event in EventBroadcaster().watch("run_1", load, is_claimed)]
     assert [event.name for event in told] == [
-        "run_started", "planned", "step_done", "step_done", "run_done",
+        "run_started", "round_planned", "step_done", "step_done", "run_done",
     ]  # fmt: skip
     assert [event.document["index"] for event in told[2:4]] == [1, 0]
 
@@ -63,11 +63,11 @@ def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -
     told = EventBroadcaster()
     for event in (
         RunStarted(run()),
-        Planned("run_1", Round(0, TWO)),
+        RoundPlanned("run_1", Round(0, TWO)),
         StepStarted("run_1", 0, 0, "solo", "Look!"),
         StepStarted("run_1", 0, 1, "solo", "Look again!"),
         StepRetried("run_1", 0, 1, "other", "no", 0.0),
-        StepNoted("run_1", replace(step(1), turns=(user("seen"),))),
+        StepProgress("run_1", replace(step(1), turns=(user("seen"),))),
         StepDone("run_1", step(0)),
     ):
         told(event)

@@ -67,73 +67,73 @@ class Written(NullStore):
 
 async def test_a_run_that_ends_soon_is_written_once() -> None:
     store = Written()
-    keeper = BufferedRunStore(store)
-    await keeper.begin(a_run())
-    await keeper.save_round("run_1", Round(0, WORKFLOW))
-    await keeper.save_step("run_1", STEP)
-    await keeper.finish(ended())
-    await keeper.close()
+    buffered = BufferedRunStore(store)
+    await buffered.begin(a_run())
+    await buffered.save_round("run_1", Round(0, WORKFLOW))
+    await buffered.save_step("run_1", STEP)
+    await buffered.finish(ended())
+    await buffered.close()
     assert store.writes == [("finish", "run_1")]
 
 
 async def test_runs_that_end_while_another_is_written_are_written_together() -> None:
     store = Written()
     store.gate.clear()
-    keeper = BufferedRunStore(store)
-    await keeper.finish(ended("run_1"))
+    buffered = BufferedRunStore(store)
+    await buffered.finish(ended("run_1"))
     await asyncio.sleep(0)
-    await keeper.finish(ended("run_2"))
-    await keeper.finish(ended("run_3"))
+    await buffered.finish(ended("run_2"))
+    await buffered.finish(ended("run_3"))
     store.gate.set()
-    await keeper.close()
+    await buffered.close()
     assert store.writes == [("finish", "run_1"), ("finish", "run_2", "run_3")]
 
 
 async def test_a_run_that_goes_on_is_written_as_it_happens() -> None:
     store = Written()
-    keeper = BufferedRunStore(store, write_delay=0)
-    await keeper.begin(a_run())
-    await keeper.save_round("run_1", Round(0, WORKFLOW))
+    buffered = BufferedRunStore(store, write_delay=0)
+    await buffered.begin(a_run())
+    await buffered.save_round("run_1", Round(0, WORKFLOW))
     async with asyncio.timeout(5):
         while len(store.writes) < 2:
             await asyncio.sleep(0)
     assert store.writes == [("begin", "run_1"), ("plan", "run_1")]
-    await keeper.save_step("run_1", STEP)
+    await buffered.save_step("run_1", STEP)
     assert store.writes[-1] == ("step", "run_1")
-    await keeper.finish(ended())
-    await keeper.close()
+    await buffered.finish(ended())
+    await buffered.close()
     assert store.writes[-1] == ("finish", "run_1")
 
 
 async def test_what_has_begun_is_written_when_the_server_ends() -> None:
     store = Written()
-    keeper = BufferedRunStore(store)
-    await keeper.begin(a_run())
-    await keeper.close()
+    buffered = BufferedRunStore(store)
+    await buffered.begin(a_run())
+    await buffered.close()
     assert store.writes == [("begin", "run_1")]
 
 
 async def test_a_run_is_found_before_it_is_written() -> None:
     store = Written()
     store.gate.clear()
-    keeper = BufferedRunStore(store)
-    await keeper.finish(ended())
-    assert (await keeper.load("run_1")).answer == "yes"
+    buffered = BufferedRunStore(store)
+    await buffered.finish(ended())
+    assert (await buffered.load("run_1")).answer == "yes"
     await asyncio.sleep(0)
-    assert (await keeper.load("run_1")).answer == "yes", "also while it is being written"
+    assert (await buffered.load("run_1")).answer == "yes", "also while it is being written"
     store.gate.set()
 
 
 async def test_of_a_run_that_is_left_out_nothing_is_kept() -> None:
     store = Written()
-    keeper = BufferedRunStore(store)
-    keeper.do_not_store(a_run())
-    await keeper.begin(a_run())
-    await keeper.save_step("run_1", STEP)
-    await keeper.finish(ended())
+    buffered = BufferedRunStore(store)
+    buffered.do_not_store(a_run())
+    await buffered.begin(a_run())
+    await buffered.save_step("run_1", STEP)
+    await buffered.finish(ended())
     with pytest.raises(NotFound):
-        await keeper.load("run_1")
-    await keeper.close()
+        await buffered.load("run_1")
+    await buffered.close()
     assert store.writes == []
 
 
@@ -141,36 +141,36 @@ async def test_a_run_that_is_left_out_is_held_while_it_waits_for_tools(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Written()
-    keeper = BufferedRunStore(store)
+    buffered = BufferedRunStore(store)
     waiting = replace(a_run(), status="waiting")
-    keeper.do_not_store(waiting)
-    await keeper.finish(waiting)
-    assert await keeper.load("run_1") == waiting
-    await keeper.begin(a_run())
-    await keeper.finish(ended())
+    buffered.do_not_store(waiting)
+    await buffered.finish(waiting)
+    assert await buffered.load("run_1") == waiting
+    await buffered.begin(a_run())
+    await buffered.finish(ended())
     assert store.writes == [], "resumed, it is still not to be kept"
-    keeper.do_not_store(waiting)
+    buffered.do_not_store(waiting)
     monkeypatch.setattr(keeping, "HELD_SECONDS", -1)
-    await keeper.finish(waiting)
+    await buffered.finish(waiting)
     with pytest.raises(NotFound):
-        await keeper.load("run_1")
+        await buffered.load("run_1")
 
 
 async def test_a_held_run_can_be_deleted() -> None:
-    keeper = BufferedRunStore(Written())
+    buffered = BufferedRunStore(Written())
     waiting = replace(a_run(), status="waiting")
-    keeper.do_not_store(waiting)
-    await keeper.finish(waiting)
-    await keeper.delete("run_1")
+    buffered.do_not_store(waiting)
+    await buffered.finish(waiting)
+    await buffered.delete("run_1")
     with pytest.raises(NotFound):
-        await keeper.load("run_1")
+        await buffered.load("run_1")
 
 
 async def test_deleting_waits_for_what_is_still_to_be_written() -> None:
     store = Written()
-    keeper = BufferedRunStore(store)
-    await keeper.finish(ended())
-    await keeper.delete("run_1")
+    buffered = BufferedRunStore(store)
+    await buffered.finish(ended())
+    await buffered.delete("run_1")
     assert store.writes == [("finish", "run_1"), ("delete", "run_1")]
 
 
@@ -180,14 +180,14 @@ async def test_one_run_that_cannot_be_stored_costs_no_other(
     store = Written()
     store.fails = {"run_2"}
     store.gate.clear()
-    keeper = BufferedRunStore(store)
-    await keeper.finish(ended("run_1"))
+    buffered = BufferedRunStore(store)
+    await buffered.finish(ended("run_1"))
     await asyncio.sleep(0)
-    await keeper.finish(ended("run_2"))
-    await keeper.finish(ended("run_3"))
+    await buffered.finish(ended("run_2"))
+    await buffered.finish(ended("run_3"))
     with caplog.at_level(logging.WARNING):
         store.gate.set()
-        await keeper.close()
+        await buffered.close()
     assert store.writes == [("finish", "run_1"), ("finish", "run_3")]
     assert "run_2 was not stored: the disk is full" in caplog.text
 
@@ -195,8 +195,8 @@ async def test_one_run_that_cannot_be_stored_costs_no_other(
 async def test_where_others_share_the_store_a_run_is_written_before_it_has_ended() -> None:
     store = Written()
     store.gate.clear()
-    keeper = BufferedRunStore(store, shared=True)
-    ending = [asyncio.create_task(keeper.finish(ended(f"run_{n}"))) for n in range(3)]
+    buffered = BufferedRunStore(store, shared=True)
+    ending = [asyncio.create_task(buffered.finish(ended(f"run_{n}"))) for n in range(3)]
     await asyncio.sleep(0.001)
     assert not any(task.done() for task in ending)
     store.gate.set()
@@ -229,29 +229,29 @@ async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_wa
 
 
 async def test_a_run_that_is_held_is_taken_up_once() -> None:
-    keeper = BufferedRunStore(Written())
+    buffered = BufferedRunStore(Written())
     waiting = replace(a_run(), status="waiting")
-    keeper.do_not_store(waiting)
-    await keeper.finish(waiting)
-    assert await keeper.claim("run_1", "here:1") == waiting
-    assert await keeper.is_claimed("run_1")
+    buffered.do_not_store(waiting)
+    await buffered.finish(waiting)
+    assert await buffered.claim("run_1", "here:1") == waiting
+    assert await buffered.is_claimed("run_1")
     with pytest.raises(Conflict):
-        await keeper.claim("run_1", "here:1")
-    await keeper.finish(waiting)
-    assert not await keeper.is_claimed("run_1")
-    assert await keeper.claim("run_1", "here:1") == waiting, "it was let go"
+        await buffered.claim("run_1", "here:1")
+    await buffered.finish(waiting)
+    assert not await buffered.is_claimed("run_1")
+    assert await buffered.claim("run_1", "here:1") == waiting, "it was let go"
 
 
 async def test_a_run_is_performed_before_its_beginning_is_written() -> None:
     store = Written()
-    keeper = BufferedRunStore(store)
-    await keeper.begin(a_run())
-    assert await keeper.is_claimed("run_1")
-    assert await keeper.load("run_1") == a_run()
+    buffered = BufferedRunStore(store)
+    await buffered.begin(a_run())
+    assert await buffered.is_claimed("run_1")
+    assert await buffered.load("run_1") == a_run()
     with pytest.raises(Conflict):
-        await keeper.claim("run_1", "here:1")
-    await keeper.finish(ended())
-    assert not await keeper.is_claimed("run_1")
+        await buffered.claim("run_1", "here:1")
+    await buffered.finish(ended())
+    assert not await buffered.is_claimed("run_1")
 
 
 async def test_a_run_that_ends_while_its_beginning_is_written_is_found_throughout() -> None:
@@ -267,17 +267,17 @@ async def test_a_run_that_ends_while_its_beginning_is_written_is_found_throughou
 
     store = Slow()
     store.gate.clear()
-    keeper = BufferedRunStore(store, write_delay=0.0)
-    await keeper.begin(a_run())
+    buffered = BufferedRunStore(store, write_delay=0.0)
+    await buffered.begin(a_run())
     await store.begins.wait()
-    ending = asyncio.create_task(keeper.finish(ended()))
+    ending = asyncio.create_task(buffered.finish(ended()))
     await asyncio.sleep(0)  # it waits for the beginning now
-    assert await keeper.load("run_1") == a_run()
+    assert await buffered.load("run_1") == a_run()
     store.may_begin.set()
     await ending
-    assert await keeper.load("run_1") == ended()
+    assert await buffered.load("run_1") == ended()
     store.gate.set()
-    await keeper.close()
+    await buffered.close()
     assert store.writes == [("begin", "run_1"), ("finish", "run_1")]
 
 
@@ -285,25 +285,25 @@ async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
     tmp_path: Path,
 ) -> None:
     store = await open_store(tmp_path / "runs.db")
-    keeper = BufferedRunStore(store)
+    buffered = BufferedRunStore(store)
     waiting = replace(a_run(), status="waiting")
-    await keeper.finish(waiting)
-    assert await keeper.claim("run_1", "another-machine:1") == waiting
+    await buffered.finish(waiting)
+    assert await buffered.claim("run_1", "another-machine:1") == waiting
     assert await store.is_claimed("run_1")
-    await keeper.close()
+    await buffered.close()
 
 
 class Busy(Written):
     """Another run ends whenever some are written, a thousand times."""
 
-    keeper: BufferedRunStore
+    buffered: BufferedRunStore
     most = 1000
 
     async def finish(self, *runs: Run) -> None:
         await super().finish(*runs)
         await asyncio.sleep(0)
         if len(self.writes) < self.most:
-            await self.keeper.finish(ended(f"later_{len(self.writes)}"))
+            await self.buffered.finish(ended(f"later_{len(self.writes)}"))
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         return ended(run_id)
@@ -315,26 +315,26 @@ Reading = Callable[[BufferedRunStore], Awaitable[object]]
 @pytest.mark.parametrize(
     "reading",
     [
-        lambda keeper: keeper.list(),
-        lambda keeper: keeper.flush(),
-        lambda keeper: keeper.delete_before("2026-01-01"),
-        lambda keeper: keeper.delete("run_2"),
-        lambda keeper: keeper.claim("run_2", "here:1"),
-        lambda keeper: keeper.begin(a_run("run_2")),
+        lambda buffered: buffered.list(),
+        lambda buffered: buffered.flush(),
+        lambda buffered: buffered.delete_before("2026-01-01"),
+        lambda buffered: buffered.delete("run_2"),
+        lambda buffered: buffered.claim("run_2", "here:1"),
+        lambda buffered: buffered.begin(a_run("run_2")),
     ],
     ids=["list", "settled", "delete_before", "delete", "claim", "begin"],
 )
 async def test_nobody_waits_for_runs_that_end_after_they_asked(reading: Reading) -> None:
     store = Busy()
-    store.keeper = keeper = BufferedRunStore(store)
-    await keeper.finish(ended("run_1"))
+    store.buffered = buffered = BufferedRunStore(store)
+    await buffered.finish(ended("run_1"))
     await asyncio.sleep(0)
-    await keeper.finish(ended("run_2"))
-    await reading(keeper)
+    await buffered.finish(ended("run_2"))
+    await reading(buffered)
     finished = [runs for what, *runs in store.writes if what == "finish"]
     assert any("run_2" in runs for runs in finished), "what had ended is written"
     assert len(finished) < 10, "what ends meanwhile is not waited for"
-    await keeper.close()
+    await buffered.close()
 
 
 async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
@@ -343,17 +343,17 @@ async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
             await super().finish(*runs)
             raise RuntimeError("no store any more")
 
-    keeper = BufferedRunStore(store := Broken())
+    buffered = BufferedRunStore(store := Broken())
     store.gate.clear()
-    await keeper.finish(ended("run_1"))
+    await buffered.finish(ended("run_1"))
     await asyncio.sleep(0)
-    await keeper.finish(ended("run_2"))
-    waiting = asyncio.create_task(keeper.flush())
+    await buffered.finish(ended("run_2"))
+    waiting = asyncio.create_task(buffered.flush())
     await asyncio.sleep(0)
     store.gate.set()
     async with asyncio.timeout(5):
         await waiting
-        await keeper.close()
+        await buffered.close()
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -362,20 +362,20 @@ async def test_a_run_that_ends_while_the_store_is_away_is_found_and_written_when
 ) -> None:
     monkeypatch.setattr(owed, "RETRY_SECONDS", 0.001)
     store = Written()
-    keeper = BufferedRunStore(store, shared=shared)
-    await keeper.begin(a_run())
+    buffered = BufferedRunStore(store, shared=shared)
+    await buffered.begin(a_run())
     store.fails = {"run_1"}
-    await asyncio.wait_for(keeper.finish(ended()), 5)
+    await asyncio.wait_for(buffered.finish(ended()), 5)
     await asyncio.sleep(0.01)
-    assert (await keeper.load("run_1")).answer == "yes"
-    assert not await keeper.is_claimed("run_1")
+    assert (await buffered.load("run_1")).answer == "yes"
+    assert not await buffered.is_claimed("run_1")
     with pytest.raises(StoreError, match="before its last state is stored"):
-        await keeper.claim("run_1", "here:1")
+        await buffered.claim("run_1", "here:1")
     store.fails = set()
     async with asyncio.timeout(5):
         while ("finish", "run_1") not in store.writes:
             await asyncio.sleep(0.001)
-    await keeper.close()
+    await buffered.close()
     assert store.writes.count(("finish", "run_1")) == 1
 
 
@@ -392,15 +392,15 @@ class Forsaken(Written):
 
 async def test_a_run_that_has_ended_here_is_not_taken_over_while_that_is_to_be_written() -> None:
     store = Forsaken()
-    keeper = BufferedRunStore(store, shared=True)
-    assert [run.id for run in await keeper.list_abandoned(9)] == ["run_1"]
+    buffered = BufferedRunStore(store, shared=True)
+    assert [run.id for run in await buffered.list_abandoned(9)] == ["run_1"]
     store.fails = {"run_1"}
-    await keeper.finish(ended())
-    assert list(await keeper.list_abandoned(9)) == []
+    await buffered.finish(ended())
+    assert list(await buffered.list_abandoned(9)) == []
     store.fails = set()
-    await keeper.list_abandoned(9)
+    await buffered.list_abandoned(9)
     assert store.writes == [("finish", "run_1")], "its end comes before anything else"
-    await keeper.close()
+    await buffered.close()
 
 
 @pytest.mark.parametrize(("lease_seconds", "is_over"), [(60.0, False), (0.002, True)])
@@ -408,19 +408,19 @@ async def test_after_a_store_was_away_others_may_say_that_they_are_at_work_befor
     lease_seconds: float, is_over: bool
 ) -> None:
     store = Forsaken()
-    keeper = BufferedRunStore(store, shared=True, lease_seconds=lease_seconds)
-    archive = RunRepository(keeper)
+    buffered = BufferedRunStore(store, shared=True, lease_seconds=lease_seconds)
+    archive = RunRepository(buffered)
     assert not await archive.is_claimed(a_run())
     store.is_away = True
     with pytest.raises(StoreError):
-        await keeper.list_abandoned(9)
+        await buffered.list_abandoned(9)
     store.is_away = False
     await asyncio.sleep(0.005)
-    found = [run.id for run in await keeper.list_abandoned(9)]
+    found = [run.id for run in await buffered.list_abandoned(9)]
     assert found == (["run_1"] if is_over else [])
     assert await archive.is_claimed(a_run()) is not is_over, "who sends it again waits as well"
     assert not await archive.is_claimed(ended())
-    await keeper.close()
+    await buffered.close()
 
 
 async def test_only_runs_that_are_written_get_a_beat() -> None:
@@ -430,23 +430,23 @@ async def test_only_runs_that_are_written_get_a_beat() -> None:
             return ["run_2"]
 
     store = Hearing()
-    keeper = BufferedRunStore(store)
-    await keeper.begin(a_run("run_1"))
-    assert not await keeper.heartbeat(["run_1"])
-    assert await keeper.heartbeat(["run_1", "run_2"]) == ["run_2"], "that one is lost"
+    buffered = BufferedRunStore(store)
+    await buffered.begin(a_run("run_1"))
+    assert not await buffered.heartbeat(["run_1"])
+    assert await buffered.heartbeat(["run_1", "run_2"]) == ["run_2"], "that one is lost"
     assert store.writes == [("heartbeat", "run_2")]
-    await keeper.finish(ended("run_1"))
-    await keeper.close()
+    await buffered.finish(ended("run_1"))
+    await buffered.close()
 
 
 async def test_in_a_shared_store_a_run_is_written_as_it_begins() -> None:
-    keeper = BufferedRunStore(store := Written(), shared=True)
-    await keeper.begin(a_run())
+    buffered = BufferedRunStore(store := Written(), shared=True)
+    await buffered.begin(a_run())
     assert store.writes == [("begin", "run_1")]
-    await keeper.save_round("run_1", Round(0, WORKFLOW))
-    await keeper.save_step("run_1", STEP)
+    await buffered.save_round("run_1", Round(0, WORKFLOW))
+    await buffered.save_step("run_1", STEP)
     assert store.writes[1:] == [("plan", "run_1"), ("step", "run_1")]
-    await keeper.close()
+    await buffered.close()
 
 
 async def test_whoever_ends_a_run_that_another_took_over_hears_of_it() -> None:
@@ -456,9 +456,9 @@ async def test_whoever_ends_a_run_that_another_took_over_hears_of_it() -> None:
                 raise RunTakenOver("run_1 is another's")
             await super().finish(*runs)
 
-    keeper = BufferedRunStore(store := Lost(), shared=True)
-    ends = (keeper.finish(ended("run_1")), keeper.finish(ended("run_2")))
+    buffered = BufferedRunStore(store := Lost(), shared=True)
+    ends = (buffered.finish(ended("run_1")), buffered.finish(ended("run_2")))
     lost, kept = await asyncio.gather(*ends, return_exceptions=True)
     assert isinstance(lost, RunTakenOver)
     assert (kept, store.writes) == (None, [("finish", "run_2")])
-    await keeper.close()
+    await buffered.close()

@@ -14,21 +14,20 @@ import pytest
 from podium._util.process import this_process
 from podium.client.client import AsyncPodium
 from podium.conductors import Conductor, FixedConductor
+from podium.config import ServerSettings
 from podium.core.budget import Account
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.core.workflow import Step, Workflow
-from podium.server.access import AllowAll
-from podium.server.access.concurrency import ConcurrencyLimiter
+from podium.server.access import AccessPolicy
 from podium.server.api_error import ApiError
 from podium.server.records import maintenance as recovering
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.maintenance import MAX_TAKEOVERS, RecoveryContext, RunRecovery
-from podium.server.records.metrics import Metrics
-from podium.server.records.repository import RunRepository
+from podium.server.records.maintenance import MAX_TAKEOVERS, RunRecovery
+from podium.server.service import Service, open_service
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.postgres import Postgres
@@ -71,7 +70,7 @@ class Worker(ScriptedWorker):
             self.at_once -= 1
 
 
-class GoodNoLonger(AllowAll):
+class GoodNoLonger(AccessPolicy):
     """Knows a key that was revoked meanwhile."""
 
     @asynccontextmanager
@@ -80,7 +79,7 @@ class GoodNoLonger(AllowAll):
         yield None
 
 
-class Hindered(AllowAll):
+class Hindered(AccessPolicy):
     """Cannot say at first what a run may draw on."""
 
     def __init__(self, *errors: Exception) -> None:
@@ -100,7 +99,7 @@ class Server:
 
     store: SqlRunStore
     worker: Worker
-    parts: RecoveryContext
+    service: Service
     recovery: RunRecovery
 
     async def until(self, is_so: Callable[[Run], bool], run_id: str = "run_0") -> Run:
@@ -120,26 +119,25 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def a_server(
-    place: str, access: AllowAll | None = None, conductor: Conductor | None = None
+    place: str, access: AccessPolicy | None = None, conductor: Conductor | None = None
 ) -> AsyncIterator[Server]:
     store, worker = await SqlRunStore.open(place), Worker()
-    keeper = BufferedRunStore(store, shared=True, lease_seconds=0.1)
-    podium = AsyncPodium([worker], conductor, store=keeper)
-    parts = RecoveryContext(
-        podium=podium,
-        pool=(await podium.open()).assembly.pool,
-        archive=RunRepository(keeper, AuditRecorder(store.audit)),
-        access=access or AllowAll(),
-        limiter=ConcurrencyLimiter(9, 9),
-        metrics=Metrics(),
+    buffered = BufferedRunStore(store, shared=True, lease_seconds=0.1)
+    podium = AsyncPodium([worker], conductor, store=buffered)
+    service = await open_service(
+        podium,
+        buffered,
+        access or AccessPolicy(),
+        ServerSettings(in_flight=9, queue=9),
+        audit=AuditRecorder(store.audit),
     )
-    server = Server(store, worker, parts, RunRecovery(parts, every_seconds=0.01))
+    server = Server(store, worker, service, RunRecovery(service, every_seconds=0.01))
     try:
         yield server
     finally:
         await server.recovery.close()
         await podium.close()
-        await keeper.close()
+        await buffered.close()
 
 
 async def left_behind(place: str, *runs: Run) -> None:
@@ -166,7 +164,7 @@ async def test_a_run_that_was_cut_off_is_carried_to_its_end_and_its_done_steps_a
         assert server.worker.calls == 1
         counted = b'podium_runs_recovered_total{status="answered"} 1.0\n'
         async with asyncio.timeout(10):
-            while counted not in server.parts.metrics.render():
+            while counted not in server.service.metrics.render():
                 await asyncio.sleep(0.005)
 
 
@@ -207,7 +205,7 @@ async def test_only_some_are_gone_on_with_at_a_time(
 async def test_a_server_that_is_about_to_stop_takes_nothing_over(place: str) -> None:
     await left_behind(place, cut_off())
     async with a_server(place) as server:
-        await server.parts.limiter.close(0)
+        await server.service.limiter.close(0)
         server.recovery.start()
         await asyncio.sleep(0.05)
         assert (await server.store.load("run_0")).process == GONE

@@ -63,13 +63,13 @@ async def test_a_run_that_ends_while_the_store_is_read_is_found() -> None:
             await asyncio.Event().wait()
 
     store = Slow()
-    keeper = BufferedRunStore(store)
-    archive = RunRepository(keeper)
+    buffered = BufferedRunStore(store)
+    archive = RunRepository(buffered)
     archive.broadcast(RunStarted(RUN))
     looking = asyncio.create_task(archive.run(RUN.id, ADA))
     await store.is_read.wait()
     archive.broadcast(RunDone(ENDED))
-    await keeper.finish(ENDED)
+    await buffered.finish(ENDED)
     store.may_answer.set()
     assert await looking == ENDED
 
@@ -83,8 +83,8 @@ async def test_a_run_that_cannot_be_read_is_forgotten_by_whoever_may_see_it(
         with pytest.raises(UnreadableRun):
             await archive.run(RUN.id, principal)
         await archive.delete(RUN.id, principal)
-        assert await archive.keeper.list() == []
-        await archive.keeper.close()
+        assert await archive.store.list() == []
+        await archive.store.close()
 
 
 async def test_to_others_a_run_that_cannot_be_read_looks_as_if_there_were_none(
@@ -92,11 +92,11 @@ async def test_to_others_a_run_that_cannot_be_read_looks_as_if_there_were_none(
 ) -> None:
     archive = RunRepository(BufferedRunStore(await damaged(tmp_path)))
     for look in (archive.run, archive.delete):
-        with pytest.raises(ApiError, match="there is no 'run_0123") as refused:
+        with pytest.raises(ApiError, match="run not found: 'run_0123") as refused:
             await look(RUN.id, BOB)
         assert refused.value.reason == "not_found"
-    assert len(await archive.keeper.list()) == 1
-    await archive.keeper.close()
+    assert len(await archive.store.list()) == 1
+    await archive.store.close()
 
 
 @pytest.mark.parametrize("wanted", ["last", RUN.id[:-1], RUN.id.removeprefix("run_")])
@@ -104,7 +104,7 @@ async def test_one_that_cannot_be_read_is_found_by_its_whole_id_alone_as_all_are
     tmp_path: Path, wanted: str
 ) -> None:
     archive = RunRepository(BufferedRunStore(await damaged(tmp_path)))
-    with pytest.raises(ApiError, match="there is no ") as refused:
+    with pytest.raises(ApiError, match="run not found: ") as refused:
         await archive.run(wanted, ADMIN)
     assert refused.value.reason == "not_found"
-    await archive.keeper.close()
+    await archive.store.close()

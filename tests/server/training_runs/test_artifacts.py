@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from podium.server.training_runs.artifacts import find_artifact, find_directories
+from podium.server.training_runs import find_artifact, find_directories
 
 
 def training(directory: Path) -> Path:
@@ -21,7 +21,7 @@ def evaluation(directory: Path) -> Path:
 
 def found(*directories: Path) -> dict[str, str]:
     named = find_directories([str(each) for each in directories])
-    return {exhibit.name: exhibit.kind for each in named for exhibit in each.exhibits}
+    return {exhibit.name: exhibit.kind for each in named for exhibit in each.artifacts}
 
 
 def test_trainings_evaluations_and_reports_are_found_by_what_is_in_them(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_links_lead_nowhere(tmp_path: Path) -> None:
     (root / "link").symlink_to(outside)
     evaluation(root / "mine")
     (root / "mine" / "report.html").symlink_to("/etc/passwd")
-    (exhibit,) = find_directories([str(root)])[0].exhibits
+    (exhibit,) = find_directories([str(root)])[0].artifacts
     assert (exhibit.name, exhibit.report) == ("trained.mine", None)
 
 
@@ -91,13 +91,13 @@ def test_a_report_lies_in_its_evaluation_or_below(tmp_path: Path) -> None:
     (root / "mine" / "report").mkdir()
     page = root / "mine" / "report" / "report.html"
     page.write_text("<p>")
-    (exhibit,) = find_directories([str(root)])[0].exhibits
+    (exhibit,) = find_directories([str(root)])[0].artifacts
     assert exhibit.report == page
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
     (named,) = find_directories([str(tmp_path / "nowhere")])
-    assert (named.exhibits, named.problem) == ((), "there is no such directory")
+    assert (named.artifacts, named.problem) == ((), "directory not found")
 
 
 def test_it_is_not_looked_further_than_some_levels_down(tmp_path: Path) -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from podium.server.training_runs.artifacts import Artifact
-from podium.server.training_runs.documents import evaluation_document
+from podium.server.training_runs import Artifact, evaluation_document
 
 
 def test_an_evaluation_that_goes_on_tells_how_far_it_is(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from podium.server.training_runs.artifacts import (
+from podium.server.training_runs import (
     NO_FILE,
     count_lines,
     open_regular_file,
@@ -16,13 +16,13 @@ def test_a_line_that_is_still_being_written_is_left_for_the_next_time(tmp_path: 
     file = tmp_path / "lines"
     file.write_bytes(b"one\ntwo\nthr")
     first = read_tail(file)
-    assert (first.lines, first.is_anew) == ((b"one", b"two"), True)
+    assert (first.lines, first.from_start) == ((b"one", b"two"), True)
     with file.open("ab") as more:
         more.write(b"ee\nfour\n")
     second = read_tail(file, first.cursor)
-    assert (second.lines, second.is_anew) == ((b"three", b"four"), False)
+    assert (second.lines, second.from_start) == ((b"three", b"four"), False)
     third = read_tail(file, second.cursor)
-    assert (third.lines, third.is_anew, third.cursor) == ((), False, second.cursor)
+    assert (third.lines, third.from_start, third.cursor) == ((), False, second.cursor)
 
 
 def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     cursor = read_tail(file).cursor
     file.write_bytes(b"uno\n")
     shorter = read_tail(file, cursor)
-    assert (shorter.lines, shorter.is_anew) == ((b"uno",), True)
+    assert (shorter.lines, shorter.from_start) == ((b"uno",), True)
     file.write_bytes(b"eins\nzwei\ndrei\n")
     assert read_tail(file, cursor).lines == (b"eins", b"zwei", b"drei")
 

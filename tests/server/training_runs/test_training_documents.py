@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from podium.server.training_runs.artifacts import Artifact
-from podium.server.training_runs.documents import (
+from podium.server.training_runs import (
     MOST_POINTS,
+    Artifact,
     read_series,
     samples_document,
     training_document,
@@ -29,11 +29,11 @@ def test_the_series_grow_with_the_file(exhibit: Artifact) -> None:
     write(exhibit.metrics, {"step": 1, "reward": 0.5, "rollouts": 8, "seconds": 2.0})
     first = training_document(exhibit, None)
     assert first["series"]["reward"] == [[1, 0.5]]
-    assert first["is_anew"]
+    assert first["from_start"]
     write(exhibit.metrics, {"step": 2, "reward": 0.75}, {"step": 2, "held_out/accuracy": 0.5})
     second = training_document(exhibit, first["cursor"])
     assert second["series"] == {"reward": [[2, 0.75]], "held_out/accuracy": [[2, 0.5]]}
-    assert not second["is_anew"]
+    assert not second["from_start"]
 
 
 def test_real_metrics_are_read_whole() -> None:

@@ -1,11 +1,11 @@
 """Access control: API keys, quotas, rate limits and checks on requests.
 
-`policy` is the interface to the server; `KeyAuthenticator` requires API keys, `AllowAll` none.
+`AccessPolicy` serves every request; its subclass `KeyAuthenticator` requires API keys.
 """
 
 from __future__ import annotations
 
 from podium.server.access.authenticator import KeyAuthenticator
-from podium.server.access.policy import AccessPolicy, AllowAll, Principal, RequestQuota
+from podium.server.access.policy import AccessPolicy, Principal, RequestQuota
 
-__all__ = ["AccessPolicy", "AllowAll", "KeyAuthenticator", "Principal", "RequestQuota"]
+__all__ = ["AccessPolicy", "KeyAuthenticator", "Principal", "RequestQuota"]

@@ -19,14 +19,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from podium._util.rate_limit import RateLimiter, TokenBucket
 from podium.core.budget import Account, Budget
 from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
 from podium.core.run import Run
 from podium.core.usage import Usage
-from podium.server.access.policy import Principal, RequestQuota, scope_of
+from podium.server.access.policy import AccessPolicy, Principal, RequestQuota, scope_of
 from podium.server.access.quotas import KeyBudget, Reservation, SharedBudget, SharedRates, SpentCap
 from podium.server.access.tokens import (
     KEY_ID_PREFIX,
@@ -45,8 +46,12 @@ from podium.server.access.usage import (
 )
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
-from podium.store.keys import Allowance, Key, KeyStore, Rules, Scope
-from podium.store.quotas import ZERO, Amount, Bucket, Rates, ReservationStore, charge_of
+from podium.store.keys import Allowance, Key, Rules, Scope
+from podium.store.quotas import ZERO, Amount, charge_of
+
+if TYPE_CHECKING:
+    from podium.store.sql.keys import KeyStore
+    from podium.store.sql.quotas import ReservationStore
 
 log = logging.getLogger("podium")
 
@@ -104,7 +109,7 @@ class FailedAuthLimiter:
     """Limits the wrong keys per address."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait(self, address: str, now: float) -> float:
         """Return the seconds until the address may send a key again; 0 is now."""
@@ -114,7 +119,7 @@ class FailedAuthLimiter:
     def add(self, address: str, now: float) -> None:
         """Count a wrong key."""
         network = network_of(address)
-        bucket = self._buckets.pop(network, None) or Bucket(FAILURES_PER_MINUTE, now)
+        bucket = self._buckets.pop(network, None) or TokenBucket(FAILURES_PER_MINUTE, now)
         bucket.wait(1, now)
         bucket.take(1)
         self._buckets[network] = bucket
@@ -139,7 +144,7 @@ class KeyAccount:
     key: Key
     expires: float
     budget: KeyBudget
-    rates: Rates | SharedRates
+    rates: RateLimiter | SharedRates
     shared: SharedBudget | None
     read_at: float
     day: str
@@ -178,7 +183,7 @@ class KeyQuota(RequestQuota):
             self.key_account.shared.write_soon(self.reservation)
 
 
-class KeyAuthenticator:
+class KeyAuthenticator(AccessPolicy):
     """Requires API keys, or sessions begun with one. It belongs to one event loop; close it.
 
     `pool` tells the provider of a worker, for keys that exclude one. Where the store is `shared`
@@ -201,7 +206,7 @@ class KeyAuthenticator:
         self._providers = {worker.name: worker.provider for worker in pool}
         self._clock = clock
         self._failures = FailedAuthLimiter()
-        self._unknown_keys = Bucket(UNKNOWN_KEYS_PER_MINUTE, clock())
+        self._unknown_keys = TokenBucket(UNKNOWN_KEYS_PER_MINUTE, clock())
         self._estimator = CostEstimator(highest_input_price(pool))
         self._usage = UsageWriter(keys.quotas)
         self._reservations: ReservationStore | None = None
@@ -261,9 +266,9 @@ class KeyAuthenticator:
             reservation = granted
         return replace(principal, quota=KeyQuota(account, model, estimate, reservation))
 
-    async def _take_rate(self, rates: Rates | SharedRates, tokens: int) -> float:
+    async def _take_rate(self, rates: RateLimiter | SharedRates, tokens: int) -> float:
         """Return 0 if the request may begin, or the seconds until it may."""
-        if isinstance(rates, Rates):
+        if isinstance(rates, RateLimiter):
             wait = rates.wait(tokens, self._clock())
             if not wait:
                 rates.take(tokens)
@@ -501,11 +506,11 @@ class KeyAccounts:
             day="",
         )
 
-    def _new_rates(self, key_id: str, rules: Rules) -> Rates | SharedRates:
+    def _new_rates(self, key_id: str, rules: Rules) -> RateLimiter | SharedRates:
         limits = rules.requests_per_minute, rules.tokens_per_minute
         if self._reservations is not None and limits != (None, None):
             return SharedRates(self._keys.quotas, key_id, rules)
-        return Rates(*limits, self._clock())
+        return RateLimiter(*limits, self._clock())
 
     def _is_fresh(self, account: KeyAccount) -> bool:
         age = self._clock() - account.read_at

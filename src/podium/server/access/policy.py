@@ -5,15 +5,15 @@
     ...                                                           # the run, within principal.quota
     await access.settle(principal, model="podium", usage=…, orchestration=…, cost_usd=…)
 
-`AllowAll` serves every request; `KeyAuthenticator` requires API keys.
+`AccessPolicy` serves every request; its subclass `KeyAuthenticator` requires API keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from podium.core.budget import Account, Budget
 from podium.core.frozen import fast_init
@@ -128,17 +128,20 @@ class Principal:
         return self.has_scope(scope_of(model)) and self.can_use(model, provider)
 
 
-class AccessPolicy(Protocol):
-    """Authenticates requests, reserves their quota and charges them."""
+class AccessPolicy:
+    """Authenticates requests, reserves their quota and charges them.
+
+    This base class serves every request, as a server without keys does.
+    """
 
     async def authenticate(self, token: str | None, address: str = "") -> Principal:
         """Identify the caller; raises `ApiError` unauthenticated, or rate_limited after too many
         wrong keys from the address."""
-        ...
+        return Principal()
 
     async def sign_in(self, token: str, address: str = "") -> str | None:
         """Exchange a key for a session token; None where no keys are required."""
-        ...
+        return None
 
     async def reserve(
         self, principal: Principal, *, model: str, tokens: int, scope: Scope | None = None
@@ -149,7 +152,7 @@ class AccessPolicy(Protocol):
         Raises `ApiError` forbidden, out_of_budget or rate_limited. `scope` defaults to the one
         that the model requires.
         """
-        ...
+        return principal
 
     async def settle(
         self,
@@ -166,51 +169,12 @@ class AccessPolicy(Protocol):
         `run` is the run that the request began or resumed, as it ended; a run is charged once,
         however often it is settled.
         """
-        ...
-
-    def account_for_run(self, run: Run) -> AbstractAsyncContextManager[Account | None]:
-        """Open an account for a run resumed without a request; None where nothing is capped.
-        Raises `ApiError` unauthenticated if the owner's key is not valid any more."""
-        ...
-
-    async def close(self) -> None:
-        """Write all pending usage."""
-        ...
-
-
-class AllowAll:
-    """Serves every request: a server without keys."""
-
-    async def authenticate(self, token: str | None, address: str = "") -> Principal:
-        """Return an anonymous principal; the token is ignored."""
-        return Principal()
-
-    async def sign_in(self, token: str, address: str = "") -> str | None:
-        """Return None: no session is needed."""
-        return None
-
-    async def reserve(
-        self, principal: Principal, *, model: str, tokens: int, scope: Scope | None = None
-    ) -> Principal:
-        """Return the principal; nothing is limited."""
-        return principal
-
-    async def settle(
-        self,
-        principal: Principal,
-        *,
-        model: str,
-        usage: Usage,
-        orchestration: Usage,
-        cost_usd: float | None,
-        run: Run | None = None,
-    ) -> None:
-        """Charge nothing."""
 
     @asynccontextmanager
     async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
-        """Yield None: nothing is capped."""
+        """Open an account for a run resumed without a request; None where nothing is capped.
+        Raises `ApiError` unauthenticated if the owner's key is not valid any more."""
         yield None
 
     async def close(self) -> None:
-        """Do nothing."""
+        """Write all pending usage."""

@@ -18,7 +18,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 
 from podium.core.budget import CallReservation, Remaining
 from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
@@ -30,12 +30,13 @@ from podium.store.quotas import (
     Amount,
     KeyCharges,
     OtherProcesses,
-    QuotaStore,
     ReservationResult,
     ReservationRow,
-    ReservationStore,
     larger_of,
 )
+
+if TYPE_CHECKING:
+    from podium.store.sql.quotas import QuotaStore, ReservationStore
 
 log = logging.getLogger("podium")
 
@@ -164,7 +165,7 @@ class KeyBudget:
             for period, cap in self._caps
             if getattr(cap, unit) is not None
         ]
-        cap, used, period = min(caps, key=lambda each: each[0] - each[1])
+        cap, used, period = min(caps, key=lambda cap: cap[0] - cap[1])
         shown = f"{_show(unit, min(used, cap))} used or reserved of {_show(unit, cap)}"
         budget = f"{_PERIOD_NAMES[period]} of key {self.key_name!r} ({shown}, {_RESETS[period]})"
         return BudgetExhausted(unit, float(cap), budget)
@@ -584,7 +585,7 @@ class SharedRates:
         while self._asking or self._correction:
             asking, self._asking = [item for item in self._asking if not item[1].cancelled()], []
             correction, self._correction = self._correction, 0
-            tokens = [each for each, _ in asking]
+            tokens = [count for count, _ in asking]
             answers = [answer for _, answer in asking]
             try:
                 waits = await self._store.take(self._key_id, self._rules, tokens, correction)

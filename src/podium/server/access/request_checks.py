@@ -1,7 +1,6 @@
 """Checks on a request before it is served.
 
-`check_request` refuses requests of foreign pages (CSRF, DNS rebinding) and bodies that are not
-JSON. `enter_hop` and `refuse_own_address` keep Podium from calling itself: one refuses a request
+`enter_hop` and `refuse_own_address` keep Podium from calling itself: one refuses a request
 that came through too many Podium servers, the other a worker whose address is this server's.
 
 `check_image_urls` refuses images at private addresses. Workers fetch them: a local model would do
@@ -13,33 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 import socket
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cache, lru_cache
+from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
-from podium._util.addresses import is_loopback, redact_url
+from podium._util.addresses import redact_url
 from podium.config import ServerSettings, Settings
 from podium.core.errors import ConfigError
 from podium.core.request import Image, Message, ToolResult
 from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
 from podium.workers.http import HEADER, count_hops
-
-SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing; a page of another origin cannot read their responses."""
-
-OWN_SITES: Final = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site for our own pages, and for no page."""
-
-FORM: Final = "application/x-www-form-urlencoded"
-"""The content type that curl sends by default."""
 
 RESERVED_SUFFIXES: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
 """Suffixes that cannot be registered, and so cannot be pointed elsewhere."""
@@ -60,7 +49,6 @@ RESOLVER_THREADS: Final = 8
 """Threads that resolve hosts, apart from others: one that gets no answer stays blocked."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_LABEL: Final = re.compile(r"[a-z0-9_-]+")
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
@@ -76,95 +64,7 @@ _NEVER_IN_HOST: Final = frozenset("\\%^<>{}|`\"' ")
 """Characters on which URL parsers disagree."""
 
 
-class Headers(Protocol):
-    """Headers of a request, by lower-case name."""
-
-    def get(self, name: str, /) -> str | None:
-        """Return the header, or None."""
-        ...
-
-
-def check_request(method: str, headers: Headers, settings: ServerSettings) -> None:
-    """Refuse requests that another origin sends through a browser, and bodies that are not JSON."""
-    if not settings.keys:
-        _check_host(headers.get("host") or "", settings)
-    if method in SAFE_METHODS:
-        return
-    if headers.get("authorization") is None and headers.get("x-api-key") is None:
-        # A browser adds neither header by itself, so a request with one is meant.
-        _check_origin(headers, settings.hosts)
-    _check_content_type(headers)
-
-
-def _check_host(host: str, settings: ServerSettings) -> None:
-    if host and not _is_own_host(host, settings.host, settings.hosts):
-        raise ApiError(
-            "forbidden",
-            f"host {host[:100]!r} is not this machine, and this server requires no API keys; "
-            f"use http://127.0.0.1, or add the host to server.hosts",
-        )
-
-
-@lru_cache(maxsize=256)
-def _is_own_host(host: str, listens_at: str, hosts: tuple[str, ...]) -> bool:
-    bracketed = f"[{listens_at}]" if ":" in listens_at else listens_at
-    if not is_loopback(f"http://{bracketed}"):
-        return True
-    name = _hostname(f"//{host}")
-    return name in hosts or _is_local_name(name)
-
-
-def _check_origin(headers: Headers, hosts: Collection[str]) -> None:
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site in OWN_SITES or (site is None and origin is None):
-        return
-    name = _hostname(origin or "")
-    if name and name in hosts:
-        return
-    if site is None and origin is not None:
-        own = headers.get("host") or ""
-        if urlsplit(origin).netloc.lower() == own.lower() and own:
-            return
-    raise ApiError(
-        "forbidden",
-        f"cross-origin request from {(origin or 'another origin')[:100]!r}; send an API key in the "
-        f"header Authorization, or add the page's host to server.hosts",
-    )
-
-
-def _check_content_type(headers: Headers) -> None:
-    given = headers.get("content-type")
-    if given is None:
-        return
-    kind = given.partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
-        return
-    from_browser = headers.get("origin") is not None or headers.get("sec-fetch-site") is not None
-    if kind in ("", FORM) and not from_browser:
-        return
-    raise ApiError(
-        "invalid",
-        f"unsupported content type {kind[:100]!r}; send JSON, with Content-Type: application/json",
-    )
-
-
-def _is_local_name(name: str) -> bool:
-    """True for an IP address, a name without dots, or one that cannot be registered."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return bool(_LABEL.fullmatch(name)) or name.endswith(RESERVED_SUFFIXES)
-    return True
-
-
-def _hostname(address: str) -> str:
-    try:
-        return (urlsplit(address).hostname or "").rstrip(".")
-    except ValueError:
-        return address
-
-
-def enter_hop(headers: Headers) -> AbstractContextManager[None]:
+def enter_hop(headers: Mapping[str, str]) -> AbstractContextManager[None]:
     """Return a block for the calls of a request; raises `ApiError` after too many hops."""
     value = headers.get(HEADER.lower())
     if value is None:
@@ -184,7 +84,8 @@ def enter_hop(headers: Headers) -> AbstractContextManager[None]:
 def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> None:
     """Raise `ConfigError` if a worker's address is the one that this server listens on."""
     planner = settings.conductor.worker
-    for worker in (*settings.workers, *((planner,) if planner is not None else ())):
+    workers = (*settings.workers, *((planner,) if planner is not None else ()))
+    for worker in (target for each in workers for target in each.targets):
         address = worker.endpoint(environment).base_url
         if address and _is_own_address(address, settings.server):
             raise ConfigError(

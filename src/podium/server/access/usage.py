@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from podium.core.errors import StoreError
 from podium.core.frozen import fast_init
@@ -24,11 +24,13 @@ from podium.store.quotas import (
     ZERO,
     Amount,
     KeyCharges,
-    QuotaStore,
     RunCharge,
     charged_amount,
     is_plausible,
 )
+
+if TYPE_CHECKING:
+    from podium.store.sql.quotas import QuotaStore
 
 log = logging.getLogger("podium")
 

@@ -1,20 +1,35 @@
-"""The conversation of a request as a run takes it: history, question and tool results.
+"""The conversation of a request as a run takes it, and the waiting run that it may continue.
 
-Clients see ids of tool calls that name the waiting run, so that any process finds it. Inside,
-calls have the ids that their workers gave them.
+The conversation that a client sends is the truth; a waiting run is only a cache of it. Clients see
+ids of tool calls that name the run, so that any process finds it. Inside, calls have the ids that
+their workers gave them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from podium.core.request import Effort, Image, Message, Part, Text, ToolCall, ToolResult, assistant
+from podium.core.request import (
+    Effort,
+    Image,
+    Message,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from podium.core.run import Run
+from podium.engine.guardrails.redaction import PLACEHOLDER
 from podium.engine.runner import Options
-from podium.server.api_error import invalid
+from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.request import ApiRequest
 
 
 class PlanLimits(NamedTuple):
@@ -45,115 +60,236 @@ IMAGE_QUESTION: Final = "See the picture."
 """The question where a client sends an image without text."""
 
 _EXPOSED_ID: Final = re.compile(r"call_([0-9a-f]{16})_(.+)", re.DOTALL)
+_RESPONSE: Final = re.compile(r"(run_[0-9a-f]{16})(?:_([1-9][0-9]{0,8}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """The question and the history before it.
-
-    With `results` there is no question: the run `waiting` is resumed with them. `fallback` is the
-    turn to answer if that run is gone, where the client sent more than results.
-    """
+class Conversation:
+    """The question, the history before it, and the `trailing` messages after it: tool calls with
+    their results, or the start of the answer."""
 
     history: tuple[Message, ...]
-    question: str = ""
+    question: str
     images: tuple[Image, ...] = ()
-    results: tuple[ToolResult, ...] = ()
-    waiting: str = ""
-    fallback: Turn | None = None
+    trailing: tuple[Message, ...] = ()
 
 
-def parse_turn(messages: Sequence[Message]) -> Turn:
-    """Split off the last turn of a conversation."""
-    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
-    start = replies[-1] + 1 if replies else 0
-    latest = messages[start:]
-    results = [part for turn in latest for part in turn.parts if isinstance(part, ToolResult)]
-    if results:
-        instructions = [message for message in latest if message.role == "system"]
-        rest = [message for message in latest if message.role != "system"]
-        return _parse_results((*messages[:start], *instructions), rest, results)
-    questions = [index for index, message in enumerate(latest) if message.role == "user"]
-    if not questions:
-        raise invalid("messages", "the last message must be from the user")
-    last = questions[-1]
-    history = (*messages[:start], *latest[:last], *latest[last + 1 :])
-    images = tuple(part for part in latest[last].parts if isinstance(part, Image))
-    question = latest[last].text
+def split_conversation(messages: Sequence[Message]) -> Conversation:
+    """Find the question: the last message of the user, or the text beside the last tool results.
+
+    System messages after the question belong to the history.
+    """
+    messages = strip_call_ids(messages)
+    asked = [index for index, message in enumerate(messages) if message.role == "user"]
+    if not asked:
+        return _split_at_results(messages)
+    last = asked[-1]
+    images = tuple(part for part in messages[last].parts if isinstance(part, Image))
+    question = messages[last].text
     if not question.strip():
         if not images:
-            raise invalid("messages", "the last message is empty")
+            raise invalid("messages", "the last message of the user is empty")
         question = IMAGE_QUESTION
-    return Turn(strip_call_ids(history), question, images)
+    rest = messages[last + 1 :]
+    instructions = (message for message in rest if message.role == "system")
+    trailing = tuple(message for message in rest if message.role != "system")
+    return Conversation((*messages[:last], *instructions), question, images, trailing)
 
 
-def _parse_results(
-    history: tuple[Message, ...], latest: Sequence[Message], results: list[ToolResult]
-) -> Turn:
-    """Read tool results. Text and images beside them reach the worker with the last result. If the
-    calls were made by another server, no run can resume, and the text is the question."""
+def _split_at_results(messages: tuple[Message, ...]) -> Conversation:
+    for index in reversed(range(len(messages))):
+        message = messages[index]
+        if message.role != "tool" or not message.text.strip():
+            continue
+        results = tuple(part for part in message.parts if isinstance(part, ToolResult))
+        images = tuple(part for part in message.parts if isinstance(part, Image))
+        before = (*messages[:index], replace(message, parts=results))
+        return Conversation(before, message.text, images, messages[index + 1 :])
+    raise invalid("messages", "there is no message of the user; send one")
+
+
+class Continuation(NamedTuple):
+    """Tool results at the end of a conversation, and what they answer.
+
+    `run_id` is the run that their ids name, or empty. `before` are the messages before the
+    `output` that called the tools. The results have the ids of the worker.
+    """
+
+    run_id: str
+    before: tuple[Message, ...]
+    output: Message
+    results: tuple[ToolResult, ...]
+
+
+def find_continuation(messages: Sequence[Message]) -> Continuation | None:
+    """Return the results that end the conversation; None if it ends otherwise.
+
+    Text and images in a message with results reach the worker with the last one.
+    """
+    end = len(messages)
+    while end and messages[end - 1].role != "assistant":
+        end -= 1
+    latest = messages[end:]
+    start = end
+    while start and messages[start - 1].role == "assistant":
+        start -= 1
+    parts = [part for message in latest for part in message.parts]
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    if not results or any(message.role != "tool" for message in latest):
+        return None
+    runs = {_split_call_id(result.call_id)[0] for result in results}
+    last = results[-1]
     text = "\n\n".join(filter(None, (message.text for message in latest)))
-    images = tuple(part for turn in latest for part in turn.parts if isinstance(part, Image))
-    fallback = None
-    if text.strip() or images:
-        earlier = (*history, *(_only_results(message) for message in latest))
-        question = text if text.strip() else IMAGE_QUESTION
-        fallback = Turn(strip_call_ids(m for m in earlier if m.parts), question, images)
-        if _are_from_another_server(results, history):
-            return fallback
-    waiting = _find_run_id(results)
-    own = [replace(result, call_id=_split_call_id(result.call_id)[1]) for result in results]
-    if fallback is not None:
-        last = own[-1]
-        joined = f"{last.text}\n\n{text}" if text.strip() else last.text
-        own[-1] = replace(last, text=joined, images=(*last.images, *images))
-    return Turn(strip_call_ids(history), results=tuple(own), waiting=waiting, fallback=fallback)
-
-
-def _are_from_another_server(results: Iterable[ToolResult], history: Iterable[Message]) -> bool:
-    """True if the history holds all the calls, and no run here made any of them."""
-    calls = {part.id for turn in history for part in turn.parts if isinstance(part, ToolCall)}
-    return all(
-        result.call_id in calls and not _split_call_id(result.call_id)[0] for result in results
+    images = tuple(part for part in parts if isinstance(part, Image))
+    joined = f"{last.text}\n\n{text}" if text.strip() else last.text
+    results[-1] = replace(last, text=joined, images=(*last.images, *images))
+    output = [part for message in messages[start:end] for part in message.parts]
+    return Continuation(
+        runs.pop() if len(runs) == 1 else "",
+        tuple(messages[:start]),
+        Message("assistant", tuple(output)),
+        tuple(replace(r, call_id=_split_call_id(r.call_id)[1]) for r in results),
     )
 
 
-def _find_run_id(results: list[ToolResult]) -> str:
-    """Return the id of the one run that made all the calls."""
-    runs = {_split_call_id(result.call_id)[0] for result in results}
-    unknown = [result.call_id for result in results if not _split_call_id(result.call_id)[0]]
-    if unknown or len(runs) != 1:
-        ids = ", ".join(repr(id_[:80]) for id_ in unknown or [r.call_id for r in results])
-        raise invalid(
-            "messages",
-            f"no run waits for the tool results {ids}; send the results of the calls of one "
-            f"response, with unchanged ids",
+def continues(run: Run, found: Continuation) -> bool:
+    """True if the run waits for just these results, and the client repeats what it was sent."""
+    pending = Counter(call.id for call in run.waiting_for)
+    if not pending or pending != Counter(result.call_id for result in found.results):
+        return False
+    calls = [part for part in found.output.parts if isinstance(part, ToolCall)]
+    if len(calls) != len(run.waiting_for):
+        return False
+    texts = [(run.answer or "", found.output.text)]
+    for known, sent in zip(run.waiting_for, calls, strict=True):
+        if (known.id, known.name) != (_split_call_id(sent.id)[1], sent.name):
+            return False
+        texts.append((_normal_json(known.arguments), _normal_json(sent.arguments)))
+    return all(_matches(known.strip(), sent.strip()) for known, sent in texts)
+
+
+def _matches(known: str, sent: str) -> bool:
+    """True if the texts are equal; where a guardrail redacted a value, any value is."""
+    if known == sent or not PLACEHOLDER.search(known):
+        return known == sent
+    first, *middle, last = PLACEHOLDER.sub("\0", known).split("\0")
+    if not (sent.startswith(first) and sent.endswith(last)):
+        return False
+    end = len(first)
+    for piece in middle:
+        start = sent.find(piece, end)
+        if start < 0:
+            return False
+        end = start + len(piece)
+    return end <= len(sent) - len(last)
+
+
+def _normal_json(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+class Fingerprint(NamedTuple):
+    """Digests of a request: of its settings with the instructions, and of its other messages."""
+
+    settings: str
+    messages: str
+
+    @classmethod
+    def of(cls, request: ApiRequest, messages: Sequence[Message], key_id: str) -> Fingerprint:
+        """Compute the digests; thinking and the spelling of arguments make no difference."""
+        count = count_instructions(messages)
+        params = request.params
+        settings = (
+            key_id,
+            request.model,
+            request.response_options,
+            replace(params, exclude=frozenset()),
+            sorted(params.exclude),
+            *map(_normal_message, messages[:count]),
         )
-    return runs.pop()
+        return cls(_digest(settings), _digest(map(_normal_message, messages[count:])))
+
+    def __str__(self) -> str:
+        return f"{self.settings}.{self.messages}"
 
 
-def _only_results(message: Message) -> Message:
-    return replace(message, parts=tuple(p for p in message.parts if isinstance(p, ToolResult)))
+def _digest(items: Iterable[object]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for item in items:
+        digest.update(f"{item!r}\n".encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
-def question_message(run: Run) -> Message:
-    """Return the question of a run with its images."""
-    return Message("user", (Text(run.question), *run.images))
+def _normal_message(message: Message) -> tuple[object, ...]:
+    parts = (part for part in message.parts if not isinstance(part, Thinking))
+    return message.role, *map(_normal_part, parts)
 
 
-def continue_run(run: Run, turn: Turn) -> Turn:
-    """Put the conversation of a stored run before the turn; its instructions replace the run's."""
-    answer = () if run.answer is None else (assistant(run.answer),)
-    earlier = (*run.history, question_message(run), *answer)
-    if any(message.role == "system" for message in turn.history):
-        earlier = earlier[_count_instructions(earlier) :]
-    count = _count_instructions(turn.history)
-    return replace(turn, history=(*turn.history[:count], *earlier, *turn.history[count:]))
+def _normal_part(part: Part) -> Part:
+    part = _strip_call_id(part)
+    if isinstance(part, ToolCall):
+        return replace(part, arguments=_normal_json(part.arguments))
+    return part
 
 
-def _count_instructions(messages: Sequence[Message]) -> int:
+def count_instructions(messages: Sequence[Message]) -> int:
     """Count the system messages that begin a conversation."""
     return next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
+
+
+def response_id(run: Run) -> str:
+    """Return the id of the run's current response: the run's own, and a number if it resumed."""
+    return f"{run.id}_{len(run.exchanges)}" if run.exchanges else run.id
+
+
+def parse_response_id(id_: str, field: str) -> tuple[str, int]:
+    """Return the run and the number of a response in it; raises `ApiError`."""
+    found = _RESPONSE.fullmatch(id_)
+    if found is None:
+        raise missing_response(id_, field)
+    return found[1], int(found[2] or 0)
+
+
+def missing_response(id_: str, field: str) -> ApiError:
+    """Return the error of a response that is not stored."""
+    return ApiError("not_found", f"there is no response {id_[:80]!r}", field=field)
+
+
+def conversation_until(run: Run, number: int) -> tuple[Message, ...]:
+    """Return the conversation up to and with that response of a run."""
+    messages = [*run.history, run.question_message, *run.trailing]
+    for exchange in run.exchanges[:number]:
+        messages += (
+            output_message(exchange.thinking, exchange.text, exchange.tool_calls),
+            Message("tool", exchange.results),
+        )
+    if number < len(run.exchanges):
+        last = run.exchanges[number]
+        output = output_message(last.thinking, last.text, last.tool_calls)
+    else:
+        output = output_message(run.answer_thinking, run.answer or "", run.waiting_for)
+    return (*messages, output) if output.parts else tuple(messages)
+
+
+def output_message(
+    thinking: tuple[Thinking, ...], text: str, calls: tuple[ToolCall, ...]
+) -> Message:
+    """Return a response as the assistant's message."""
+    texts = (Text(text),) if text else ()
+    return Message("assistant", (*thinking, *texts, *calls))
+
+
+def continue_conversation(
+    earlier: tuple[Message, ...], messages: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """Put an earlier conversation before the messages; new instructions replace its own."""
+    count = count_instructions(messages)
+    if count:
+        earlier = earlier[count_instructions(earlier) :]
+    return (*messages[:count], *earlier, *messages[count:])
 
 
 def expose_call_ids(run_id: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:

@@ -293,7 +293,7 @@ def _check(request: ApiRequest, profile: WorkerProfile) -> None:
                 f"podium.{name} requires a tier, and {profile.name!r} is a single worker; drop it, "
                 f"or choose a tier as model",
             )
-    if request.previous_run is not None:
+    if request.previous_response is not None:
         raise invalid(
             "previous_response_id",
             f"previous_response_id requires a tier: replies of the single worker {profile.name!r} "

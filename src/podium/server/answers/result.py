@@ -12,7 +12,7 @@ from podium.core.events import (
     Emit,
     Event,
     GuardrailActed,
-    Planned,
+    RoundPlanned,
     RunDone,
     RunStarted,
     StepDelta,
@@ -20,13 +20,11 @@ from podium.core.events import (
     StepRetried,
     StepStarted,
 )
-from podium.core.request import ToolResult
 from podium.core.run import GuardrailCheck, Run
 from podium.core.workflow import Workflow
 from podium.engine.guardrails.redaction import restore_events
-from podium.engine.tool_calls import are_repeated
-from podium.server.answers.conversation import expose_call_ids, question_message
-from podium.server.api_error import ApiError, prompt_too_long
+from podium.server.answers.conversation import expose_call_ids, missing_response, response_id
+from podium.server.api_error import ApiError, prompt_too_long, upstream_error
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.model_catalog import MODEL_NAMES
 from podium.server.records.metrics import RequestCost
@@ -38,8 +36,8 @@ MAX_SUBTASK: Final = 160
 class StreamSink(Protocol):
     """Receives a response while it is produced. Every method returns at once."""
 
-    def open(self, run: str, *, stored: bool) -> None:
-        """Take the response's id; `stored` if it is the id of a stored run."""
+    def open(self, response_id: str, *, stored: bool) -> None:
+        """Take the response's id; `stored` if its run is stored."""
         ...
 
     def progress(self, line: str) -> None:
@@ -64,28 +62,28 @@ class EventFilter:
 
     Only text of the final answer is streamed, and only the run itself is reported, not runs nested
     in it. A round that the conductor may still improve is held back until the run has ended. What
-    guardrails redacted in the question is restored for the sink alone. `on_unstored` and
-    `on_stored` get the run as it begins.
+    guardrails redacted in the question is restored for the sink alone. `on_start` gets
+    the run as it begins.
     """
 
     def __init__(
         self,
         sink: StreamSink | None = None,
         *,
-        on_unstored: Callable[[Run], None] | None = None,
-        on_stored: Callable[[Run], None] | None = None,
+        stored: bool = True,
+        on_start: Callable[[Run], None] | None = None,
         broadcast: Emit | None = None,
     ) -> None:
         self.run: Run | None = None
         self._broadcast = broadcast
         self._sink = sink
-        self._on_unstored = on_unstored
-        self._on_stored = on_stored
+        self._stored = stored
+        self._on_start = on_start
         self._started: dict[str, RunStarted] = {}
         self._in_last_round: set[str] = set()
         self._streaming_step: tuple[str, int, int] | None = None
         self._root = ""
-        self._handle_restored = restore_events(self._handle)
+        self._show_restored = restore_events(self._show)
 
     def mute(self) -> None:
         """Stream nothing more: the client gets the answer as a whole."""
@@ -97,51 +95,46 @@ class EventFilter:
             self._broadcast(event)
         if isinstance(event, RunDone) and event.run.depth == 0:
             self.run = event.run
-        self._handle_restored(event)
+        elif isinstance(event, RunStarted) and event.parent is None and self._on_start is not None:
+            self._on_start(event.run)
+        if self._sink is not None:
+            self._show_restored(event)
 
-    def _handle(self, event: Event) -> None:
+    def _show(self, event: Event) -> None:
+        if self._sink is None:
+            return
         match event:
             case StepDelta():
-                self._stream(event)
+                self._stream(event, self._sink)
             case RunStarted():
                 self._started[event.run_id] = event
                 if event.parent is None:
-                    self._begin(event.run)
-            case Planned() if self._is_last_round(event):
+                    self._root = event.run_id
+                    self._sink.open(response_id(event.run), stored=self._stored)
+            case RoundPlanned() if self._is_last_round(event):
                 self._in_last_round.add(event.run_id)
             case StepRetried() if not event.kept and self._step_of(event) == self._streaming_step:
                 self._streaming_step = None
-        if self._sink is not None and event.run_id == self._root:
-            line = _progress_line(event)
-            if line is not None:
-                self._sink.progress(line)
+        if event.run_id == self._root and (line := _progress_line(event)) is not None:
+            self._sink.progress(line)
 
-    def _begin(self, run: Run) -> None:
-        self._root = run.id
-        if self._on_unstored is not None:
-            self._on_unstored(run)
-        if self._on_stored is not None:
-            self._on_stored(run)
-        if self._sink is not None:
-            self._sink.open(run.id, stored=self._on_unstored is None)
-
-    def _stream(self, delta: StepDelta) -> None:
-        if self._sink is None or not self._is_final(delta.run_id):
+    def _stream(self, delta: StepDelta, sink: StreamSink) -> None:
+        if not self._is_final(delta.run_id):
             return
         step = self._step_of(delta)
         if step != self._streaming_step:
-            self._sink.restart()
+            sink.restart()
             self._streaming_step = step
         if delta.thinking:
-            self._sink.thinking(delta.text)
+            sink.thinking(delta.text)
         else:
-            self._sink.text(delta.text)
+            sink.text(delta.text)
 
     @staticmethod
     def _step_of(event: StepDelta | StepRetried) -> tuple[str, int, int]:
         return event.run_id, event.round, event.index
 
-    def _is_last_round(self, planned: Planned) -> bool:
+    def _is_last_round(self, planned: RoundPlanned) -> bool:
         if planned.round.is_routed:
             return True
         return planned.round.index + 1 >= self._started[planned.run_id].run.max_rounds
@@ -158,13 +151,13 @@ class EventFilter:
 
 def _progress_line(event: Event) -> str | None:
     match event:
-        case Planned(round=round_) if round_.workflow is not None and round_.role is not None:
+        case RoundPlanned(round=round_) if round_.workflow is not None and round_.role is not None:
             step = round_.workflow.steps[-1]
             return f"Turn {round_.index + 1}: {step.worker} is the {round_.role}."
-        case Planned(round=round_) if round_.workflow is not None:
+        case RoundPlanned(round=round_) if round_.workflow is not None:
             again = "" if round_.index == 0 else f"Round {round_.index + 1}: "
             return again + _plan_lines(round_.workflow)
-        case Planned():
+        case RoundPlanned():
             return "The answer was accepted."
         case StepStarted(index=index, worker=worker):
             return f"Step {index + 1}: calling {worker}."
@@ -214,26 +207,50 @@ def build_result(request: ApiRequest, run: Run, cost: RequestCost | None = None)
     return ApiResult(response=response, run=run)
 
 
-def reconstruct_exchange(run: Run) -> tuple[ApiRequest, ApiResponse]:
-    """Rebuild the request and the response of a stored run."""
+def reconstruct_exchange(run: Run, number: int) -> tuple[ApiRequest, ApiResponse]:
+    """Rebuild the request and the response with that number in a stored run."""
     model = MODEL_NAMES[run.tier]
     request = ApiRequest(
-        model=model,
-        messages=(*run.history, question_message(run)),
-        response_options=run.response_options,
+        model=model, messages=run.conversation, response_options=run.response_options
     )
-    return request, build_response(run, model)
+    response = build_response(run, model)
+    if number > len(run.exchanges):
+        raise missing_response(f"{run.id}_{number}", "response_id")
+    if number == len(run.exchanges):
+        return request, _without_earlier_usage(response, run, number)
+    exchange = run.exchanges[number]
+    earlier = replace(
+        response,
+        id=f"{run.id}_{number}" if number else run.id,
+        text=exchange.text,
+        thinking=exchange.thinking,
+        tool_calls=expose_call_ids(run.id, exchange.tool_calls),
+        finish="tool",
+        usage=exchange.usage,
+        orchestration=exchange.orchestration,
+    )
+    return request, _without_earlier_usage(earlier, run, number)
+
+
+def _without_earlier_usage(response: ApiResponse, run: Run, number: int) -> ApiResponse:
+    if not number:
+        return response
+    before = run.exchanges[number - 1]
+    return replace(
+        response,
+        usage=response.usage - before.usage,
+        orchestration=response.orchestration - before.orchestration,
+    )
 
 
 def build_response(run: Run, model: str) -> ApiResponse:
     """Return the response of a run, with the usage of all its calls."""
-    final = run.rounds[-1].final if run.rounds else None
     return ApiResponse(
-        id=run.id,
+        id=response_id(run),
         model=model,
         created=int(datetime.fromisoformat(run.created_at).timestamp()),
         text=run.answer or "",
-        thinking=final.thinking if final is not None else (),
+        thinking=run.answer_thinking,
         tool_calls=expose_call_ids(run.id, run.waiting_for) if run.status == "waiting" else (),
         finish=run.final_finish,
         stop_sequence=run.final_stop_sequence,
@@ -252,14 +269,8 @@ def find_failure(run: Run) -> ApiError | None:
     if run.too_long:
         return prompt_too_long(run.error or "no worker has a context window that long")
     if _is_broken_off(run) or (run.answer is None and run.status != "waiting"):
-        return ApiError("upstream", run.error or "no worker answered")
+        return upstream_error(run.error or "no worker answered", run.error_status, run.retry_after)
     return None
-
-
-def is_already_answered(run: Run, results: tuple[ToolResult, ...]) -> bool:
-    """True if these tool results were answered before, or blocked for good."""
-    settled = run.status in ("answered", "partial", "waiting") and not _is_broken_off(run)
-    return (settled or bool(run.blocked_by)) and are_repeated(run, results)
 
 
 def _is_broken_off(run: Run) -> bool:

@@ -1,5 +1,5 @@
-"""Requests for a tier: each becomes a run, resumes one that waits for tool results, or repeats
-one by its idempotency key."""
+"""Requests for a tier: each becomes a run, continues one that waits for its tool results, or
+repeats one by its idempotency key."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from podium.conductors import can_replan
 from podium.conductors.plan import read_workflow
 from podium.core.budget import Budget
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
+from podium.core.request import Message, ToolResult, unanswered_calls
 from podium.core.run import Run, Tier, new_run_id, recorded_spending, timestamp
-from podium.engine.tool_calls import are_repeated
 from podium.server.access import Principal
-from podium.server.answers.conversation import Turn, continue_run, limits_for_effort, parse_turn
+from podium.server.answers.conversation import (
+    Conversation,
+    Fingerprint,
+    continue_conversation,
+    continues,
+    conversation_until,
+    expose_call_ids,
+    find_continuation,
+    limits_for_effort,
+    missing_response,
+    parse_response_id,
+    response_id,
+    split_conversation,
+)
 from podium.server.answers.result import (
     ApiResult,
     EventFilter,
     StreamSink,
     build_result,
-    is_already_answered,
 )
 from podium.server.api_error import ApiError, api_error_boundary, invalid
 from podium.server.dialects.request import ApiRequest, IdempotencyKey, check_exclude
@@ -61,33 +73,48 @@ class Tiers:
         """Answer with a run; raises `ApiError`. `cost` is filled in whatever happens."""
         events = EventFilter(
             sink,
-            on_unstored=None if request.store else self._repository.keeper.do_not_store,
-            on_stored=principal.quota.attach_run if request.store else None,
+            stored=request.store,
+            on_start=principal.quota.attach_run
+            if request.store
+            else self._repository.store.do_not_store,
             broadcast=self._repository.broadcast,
         )
         before: Run | None = None
         try:
             with api_error_boundary():
-                turn = await self._read_turn(request, principal)
-                turn, before = await self._find_waiting_run(turn, principal)
+                messages = await self._read_messages(request, principal)
+                fingerprint = str(Fingerprint.of(request, messages, principal.key_id))
+                found = await self._find_waiting_run(request, messages, principal)
                 try:
-                    if before is not None:
-                        run = await self._resume_waiting(
-                            before, turn, request, principal, events, sink
-                        )
-                    elif request.idempotency_key is None:
-                        options = self.run_options(request, turn, principal, tier)
-                        options["emit"], options["stream"] = events, sink is not None
-                        run = await self._start(request, turn, principal, options)
-                    else:
-                        run = await self._run_once(
-                            request, turn, principal, tier, events, cost, sink
-                        )
-                        return build_result(request, run)
+                    if found is not None:
+                        before, results = found
+                        try:
+                            run = await self._podium.resume(
+                                before,
+                                results=results,
+                                fingerprint=fingerprint,
+                                budget=_remaining_budget(before, principal),
+                                account=principal.quota.account,
+                                emit=events,
+                                stream=sink is not None,
+                            )
+                        except Conflict:  # another request resumes it
+                            before = None
+                    if before is None:
+                        conversation = split_conversation(messages)
+                        options = self.run_options(request, conversation, principal, tier)
+                        options |= {"emit": events, "stream": sink is not None}
+                        options["fingerprint"] = fingerprint
+                        if request.idempotency_key is not None:
+                            run = await self._run_once(
+                                request, conversation, principal, options, events, cost, sink
+                            )
+                            return build_result(request, run)
+                        run = await self._start(request, conversation, principal, options)
                 except RunTakenOver:
                     assert events.run is not None, "a run that was taken over had begun"
                     events.mute()
-                    taken = await self._repository.keeper.load(events.run.id)
+                    taken = await self._repository.store.load(events.run.id)
                     resume = self._resumer(principal, events, cost)
                     run = await wait_for_end(self._repository, taken, resume)
                     return build_result(request, run)
@@ -96,46 +123,21 @@ class Tiers:
                 cost.add_run(events.run, before)
         return build_result(request, run, cost)
 
-    async def _resume_waiting(
-        self,
-        run: Run,
-        turn: Turn,
-        request: ApiRequest,
-        principal: Principal,
-        events: EventFilter,
-        sink: StreamSink | None,
-    ) -> Run:
-        if is_already_answered(run, turn.results):
-            if sink is not None:
-                sink.open(run.id, stored=request.store)
-            return run
-        return await self._podium.resume(
-            run,
-            results=turn.results,
-            response_options=request.response_options,
-            budget=_remaining_budget(run, principal),
-            account=principal.quota.account,
-            emit=events,
-            stream=sink is not None,
-        )
-
     async def _run_once(
         self,
         request: ApiRequest,
-        turn: Turn,
+        conversation: Conversation,
         principal: Principal,
-        tier: Tier,
+        options: RunOptions,
         events: EventFilter,
         cost: RequestCost,
         sink: StreamSink | None,
     ) -> Run:
         assert request.idempotency_key is not None, "only a request with a key runs once"
-        options = self.run_options(request, turn, principal, tier)
-        options["emit"], options["stream"] = events, sink is not None
 
         async def begin(run_id: str) -> Run:
             options["run_id"] = run_id
-            return await self._start(request, turn, principal, options)
+            return await self._start(request, conversation, principal, options)
 
         def follow(run_id: str) -> None:
             events.mute()
@@ -172,59 +174,67 @@ class Tiers:
 
     async def prepare_plan(
         self, request: ApiRequest, principal: Principal, tier: Tier
-    ) -> tuple[Turn, RunOptions]:
+    ) -> tuple[Conversation, RunOptions]:
         """Return the question to plan for and the options of its run."""
-        turn = await self._read_turn(request, principal)
-        if turn.waiting:
-            raise invalid("messages", "tool results resume a run; send a question to plan")
-        return turn, self.run_options(request, turn, principal, tier)
+        conversation = split_conversation(await self._read_messages(request, principal))
+        return conversation, self.run_options(request, conversation, principal, tier)
 
-    async def _read_turn(self, request: ApiRequest, principal: Principal) -> Turn:
-        """Read the conversation, with the stored part before it."""
-        turn = parse_turn(request.messages)
-        if request.previous_run is None or turn.waiting:
-            return turn
-        run = await self._repository.run(request.previous_run, principal, "previous_response_id")
-        if run.status == "waiting":
-            raise invalid(
-                "previous_response_id",
-                f"{request.previous_run} waits for the results of {len(run.waiting_for)} tool "
-                f"calls; send them",
-            )
-        return continue_run(run, turn)
+    async def _read_messages(
+        self, request: ApiRequest, principal: Principal
+    ) -> tuple[Message, ...]:
+        """Return the whole conversation, with the stored part before what was sent."""
+        if request.previous_response is None:
+            return request.messages
+        field = "previous_response_id"
+        run_id, number = parse_response_id(request.previous_response, field)
+        run = await self._repository.run(run_id, principal, field)
+        if number > len(run.exchanges):
+            raise missing_response(request.previous_response, field)
+        if number == len(run.exchanges) and run.status in ("running", "interrupted"):
+            raise ApiError("conflict", f"{field}: that response is not complete", field=field)
+        earlier = conversation_until(run, number)
+        messages = continue_conversation(earlier, request.messages)
+        answered = {p.call_id for m in messages for p in m.parts if isinstance(p, ToolResult)}
+        exposed = expose_call_ids(run_id, unanswered_calls(earlier))
+        if missing := [call.id for call in exposed if call.id not in answered]:
+            raise invalid("input", f"no tool output found for function call {missing[0]}")
+        return messages
 
-    async def _find_waiting_run(self, turn: Turn, principal: Principal) -> tuple[Turn, Run | None]:
-        """Find the run that waits for the turn's tool results.
+    async def _find_waiting_run(
+        self, request: ApiRequest, messages: tuple[Message, ...], principal: Principal
+    ) -> tuple[Run, tuple[ToolResult, ...]] | None:
+        """Return the run that this request continues, with its tool results.
 
-        If it is gone or has ended without them, text beside the results is a question like any
-        other, so that the conversation can continue.
+        None if there is no such run, or the client changed anything since it was sent the calls. A
+        run that failed with these very results is tried again, and its finished steps are kept.
         """
-        if not turn.waiting:
-            return turn, None
-        try:
-            return turn, await self._load_waiting_run(turn, principal)
-        except ApiError as error:
-            if error.reason == "forbidden" or turn.fallback is None:
-                raise
-            return turn.fallback, None
-
-    async def _load_waiting_run(self, turn: Turn, principal: Principal) -> Run:
-        run = await self._repository.run(turn.waiting, principal, "messages")
-        if run.owner != principal.key_id:
-            raise ApiError("forbidden", "this run belongs to another API key", field="messages")
-        if run.status not in ("waiting", "running") and not are_repeated(run, turn.results):
-            raise ApiError(
-                "conflict",
-                f"{run.id} does not wait for tool results: its status is {run.status}",
-                field="messages",
-            )
-        return run
+        found = find_continuation(messages)
+        if found is None or request.idempotency_key is not None:
+            return None
+        run = await self._repository.find(found.run_id) if found.run_id else None
+        if run is None or run.owner != principal.key_id:
+            return None
+        if run.status in ("failed", "interrupted") and not run.blocked_by:
+            whole = Fingerprint.of(request, messages, principal.key_id)
+            return (run, ()) if run.fingerprint == str(whole) else None
+        if run.status != "waiting":
+            return None
+        fingerprint = Fingerprint.of(request, found.before, principal.key_id)
+        if request.previous_response == response_id(run):  # its messages are the run's own
+            is_same = run.fingerprint.startswith(f"{fingerprint.settings}.")
+        else:
+            is_same = run.fingerprint == str(fingerprint)
+        return (run, found.results) if is_same and continues(run, found) else None
 
     async def _start(
-        self, request: ApiRequest, turn: Turn, principal: Principal, options: RunOptions
+        self,
+        request: ApiRequest,
+        conversation: Conversation,
+        principal: Principal,
+        options: RunOptions,
     ) -> Run:
         if request.params.workflow is None:
-            return await self._podium.ask(turn.question, **options)
+            return await self._podium.ask(conversation.question, **options)
         pool = self._assembly.pool
         workflow = read_workflow(request.params.workflow, pool)
         principal.check_workflow(
@@ -232,14 +242,14 @@ class Tiers:
         )
         if request.params.max_steps is None:  # the effort limits planning only
             options["max_steps"] = self._options.max_steps
-        return await self._podium.run(workflow, turn.question, **options)
+        return await self._podium.run(workflow, conversation.question, **options)
 
     def run_options(
-        self, request: ApiRequest, turn: Turn, principal: Principal, tier: Tier
+        self, request: ApiRequest, conversation: Conversation, principal: Principal, tier: Tier
     ) -> RunOptions:
         """Combine the settings, the request's `podium` object and the key's rules."""
         params = request.params
-        replans = can_replan(tier, self._assembly.conductor, turn.question, self._router)
+        replans = can_replan(tier, self._assembly.conductor, conversation.question, self._router)
         limits = limits_for_effort(
             request.response_options.effort, self._options, can_replan=replans
         )
@@ -247,8 +257,9 @@ class Tiers:
             max_steps=params.max_steps, rounds=params.rounds, caps=params.budget
         )
         return RunOptions(
-            history=turn.history,
-            images=turn.images,
+            history=conversation.history,
+            images=conversation.images,
+            trailing=conversation.trailing,
             response_options=request.response_options,
             owner=principal.key_id,
             tier=tier,
@@ -302,13 +313,15 @@ async def run_once(
     follow(registered.run_id)
     wait = FIRST_POLL_SECONDS
     while True:
+        # Before loading: a run that is no longer beginning is stored.
+        is_beginning = registered.run_id in repository.beginning
         run = await _load(repository, registered.run_id)
         if run is not None:
             return await wait_for_end(repository, run, resume)
         registered = await _register(repository, request)
         own = registered if registered.run_id == request.run_id else None
-        if own is None and registered.run_id not in repository.beginning:
-            own = await repository.keeper.idempotency.take_over(registered, request.process)
+        if own is None and not is_beginning and registered.run_id not in repository.beginning:
+            own = await repository.store.idempotency.take_over(registered, request.process)
         if own is not None:
             return await _begin(repository, own, begin)
         await asyncio.sleep(wait)
@@ -328,12 +341,12 @@ async def wait_for_end(
                 wait = FIRST_POLL_SECONDS
         await asyncio.sleep(wait)
         wait = min(2 * wait, MAX_POLL_SECONDS)
-        run = await repository.keeper.load(run.id)
+        run = await repository.store.load(run.id)
     return run
 
 
 async def _register(repository: RunRepository, request: IdempotentRequest) -> IdempotentRequest:
-    registered = await repository.keeper.idempotency.register(request)
+    registered = await repository.store.idempotency.register(request)
     if registered.digest != request.digest:
         raise ApiError(
             "conflict",
@@ -363,13 +376,13 @@ async def _begin(
 async def _remove_without_run(repository: RunRepository, request: IdempotentRequest) -> None:
     try:
         if await _load(repository, request.run_id) is None:
-            await repository.keeper.idempotency.remove(request)
+            await repository.store.idempotency.remove(request)
     except PodiumError as error:
         LOGGER.warning("cannot remove the idempotency key of a request without a run: %s", error)
 
 
 async def _load(repository: RunRepository, run_id: str) -> Run | None:
     try:
-        return await repository.keeper.load(run_id)
+        return await repository.store.load(run_id)
     except NotFound:
         return None

@@ -405,7 +405,7 @@ def _read(value: object, *, counting: bool) -> ApiRequest:
     body = read_object(value)
     refuse_unsupported(body)
     read_hints(body)
-    find_tool, thinking = read_thinking(body, read_response_options(body, counting=counting))
+    options, thinking = read_thinking(body, read_response_options(body, counting=counting))
     messages = conversation(body)
     if not counting:
         _check_last(messages)
@@ -413,7 +413,7 @@ def _read(value: object, *, counting: bool) -> ApiRequest:
     return ApiRequest(
         model=body.required("model", bounded_text(1, 256)),
         messages=messages if turns is None else strip_old_thinking(messages, turns),
-        response_options=replace(find_tool, cache_time=cache_time(body.values)),
+        response_options=replace(options, cache_time=cache_time(body.values)),
         stream=body.optional("stream", flag) or False,
         shows_reasoning=thinking.shown,
         params=body.optional("podium", read_podium_params) or PodiumParams(),

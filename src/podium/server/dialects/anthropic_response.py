@@ -76,9 +76,12 @@ _ERROR_TYPE: Final[Mapping[Reason, str]] = MappingProxyType(
         "too_long": "invalid_request_error",
         "blocked": "invalid_request_error",
         "out_of_budget": "billing_error",
+        "timeout": "timeout_error",
+        "unprocessable": "invalid_request_error",
         "rate_limited": "rate_limit_error",
         "overloaded": "overloaded_error",
         "upstream": "api_error",
+        "upstream_key": "api_error",
         "failed": "api_error",
     }
 )
@@ -91,7 +94,7 @@ objects, and the worker can correct itself."""
 def message_start(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
     """Return the message before its content is known."""
     return {
-        "id": f"msg_{id_stem(request, answer.id)}",
+        "id": f"msg_{id_stem(answer.id)}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,

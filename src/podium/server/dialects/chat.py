@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.core.request import Finish, Message, ResponseOptions, Tool, ToolCall
+from podium.core.request import Finish, ResponseOptions, Tool, ToolCall
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.chat_messages import conversation
 from podium.server.dialects.content import (
@@ -70,7 +70,7 @@ FINISH_REASONS: Final[Mapping[Finish, str]] = {
 
 def completion_id(request: ApiRequest, answer: ApiResponse) -> str:
     """Return the id of a completion."""
-    return f"chatcmpl-{id_stem(request, answer.id)}"
+    return f"chatcmpl-{id_stem(answer.id)}"
 
 
 def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
         message["reasoning_content"] = "\n\n".join(part.text for part in answer.thinking)
     if answer.tool_calls:
         message["tool_calls"] = [tool_call(call) for call in answer.tool_calls]
-    integer = {
+    document = {
         "id": completion_id(request, answer),
         "object": "chat.completion",
         "created": answer.created,
@@ -99,7 +99,7 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
         ],
         "usage": usage(answer),
     }
-    return integer | echoed_fields(request)
+    return document | echoed_fields(request)
 
 
 def echoed_fields(request: ApiRequest) -> dict[str, Any]:
@@ -232,6 +232,7 @@ _top_p: Final = number(0, 1)
 _seed: Final = integer(-(2**63), 2**63 - 1)
 _format: Final = response_format(nested=True)
 _cache_options: Final = cache_options("30m")
+_retention: Final = choice(("in_memory", "24h"))
 
 
 class _Default(NamedTuple):
@@ -281,7 +282,9 @@ class ChatDialect:
         requested_effort = fields.optional("reasoning_effort", effort)
         return ApiRequest(
             model=fields.required("model", _name),
-            messages=_messages(fields),
+            messages=prepend_instructions(
+                fields.required("messages", conversation), fields.optional("verbosity", verbosity)
+            ),
             response_options=_response_options(fields),
             stream=stream,
             store=fields.optional("store", flag) is not False,
@@ -323,18 +326,13 @@ def _check_fields_without_effect(fields: Fields) -> None:
     fields.optional("user", _hint)
     fields.optional("safety_identifier", _hint)
     fields.optional("prompt_cache_options", _cache_options)
-    fields.optional("prompt_cache_retention", choice(("in_memory", "24h")))
+    fields.optional("prompt_cache_retention", _retention)
     fields.optional("metadata", metadata)
 
 
 def _equals(value: object, allowed: object) -> bool:
     """Compare, without taking `true` for 1."""
     return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
-
-
-def _messages(fields: Fields) -> tuple[Message, ...]:
-    messages = fields.required("messages", conversation)
-    return prepend_instructions(messages, fields.optional("verbosity", verbosity))
 
 
 def _shows_usage(fields: Fields, stream: bool) -> bool:
@@ -421,7 +419,7 @@ def _read_tool_choice(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[To
         for name in allowed.required("tools", array(_allowed, most=MOST_TOOLS, least=1))
     }
     mode = allowed.required("mode", choice(("auto", "required")))
-    return tuple(make_tool for make_tool in tools if make_tool.name in names), mode
+    return tuple(tool for tool in tools if tool.name in names), mode
 
 
 def _allowed(value: object, path: str) -> str:

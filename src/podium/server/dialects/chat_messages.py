@@ -21,11 +21,9 @@ from podium.core.request import Image, Message, Part, Text, Thinking, ToolCall, 
 from podium.server.api_error import invalid
 from podium.server.dialects.content import (
     ToolCallMatcher,
-    find_turn_end,
     image_url,
     is_empty_message,
     merge_tool_results,
-    move_turn_last,
 )
 from podium.server.dialects.fields import (
     Fields,
@@ -63,22 +61,22 @@ _NOT_SUPPORTED: Final = {
 }
 
 _id: Final = bounded_text(1, 1024)
+_role: Final = choice(ROLES)
 _name: Final = bounded_text(1, 64)
 
 
 def conversation(value: object, path: str) -> tuple[Message, ...]:
-    """Read all messages; the last is the user's or holds tool results."""
+    """Read all messages, in their order; a lone system message becomes the question."""
     read = array(_message, most=MOST_MESSAGES, least=1)(value, path)
     _check_calls(read, path)
-    messages = _move_last_turn(merge_tool_results(read))
-    last = messages[-1]
     spoken = [index for index, message in enumerate(read) if message.role != "system"]
-    at = join_path(path, spoken[-1] if spoken else len(read) - 1)
-    if last.role not in ("user", "tool"):
-        raise invalid(at, f"{at}: the last message must be from the user or a tool")
-    if is_empty_message(last):
+    last = spoken[-1] if spoken else len(read) - 1
+    if is_empty_message(read[last]):
+        at = join_path(path, last)
         raise invalid(at, f"{at}: the last message is empty")
-    return messages
+    if not spoken:
+        return (*read[:-1], Message("user", read[-1].parts))
+    return tuple(merge_tool_results(read))
 
 
 def _message(value: object, path: str) -> Message:
@@ -87,7 +85,7 @@ def _message(value: object, path: str) -> Message:
         raise invalid(
             fields.at("role"), f"{fields.at('role')}: 'function' is deprecated; use 'tool'"
         )
-    return _READERS[fields.required("role", choice(ROLES))](fields)
+    return _READERS[fields.required("role", _role)](fields)
 
 
 def _system(fields: Fields) -> Message:
@@ -211,11 +209,3 @@ def _check_calls(messages: Iterable[Message], path: str) -> None:
             elif isinstance(part, ToolResult):
                 calls.answer(part, join_path(at, "tool_call_id"))
     calls.settle(at)
-
-
-def _move_last_turn(messages: list[Message]) -> tuple[Message, ...]:
-    """Move the last turn to the end; a lone system message becomes the question."""
-    end = find_turn_end(messages)
-    if not end:
-        return (*messages[:-1], Message("user", messages[-1].parts))
-    return move_turn_last(messages, end - (2 if messages[end - 1].role == "tool" else 1))

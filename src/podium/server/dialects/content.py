@@ -13,7 +13,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, Literal
@@ -43,8 +43,8 @@ def encode_thinking(thinking: Iterable[Thinking]) -> str:
     kept = [[part.text, part.opaque, part.model] for part in thinking if part.model]
     if not kept:
         return ""
-    json_object = json.dumps(kept, separators=(",", ":"))
-    return _PREFIX + base64.b64encode(json_object.encode()).decode()
+    encoded = json.dumps(kept, separators=(",", ":"))
+    return _PREFIX + base64.b64encode(encoded.encode()).decode()
 
 
 def decode_thinking(encoded: str, path: str) -> tuple[Thinking, ...]:
@@ -144,9 +144,9 @@ def unreadable_document(*known: str | None) -> Text:
     return Text(f"[{UNREAD}: {details}]" if details else f"[{UNREAD}]")
 
 
-def decode_data_url(http_url: str) -> str | None:
+def decode_data_url(url: str) -> str | None:
     """Return the text of a `data:text/…` URL; None for others."""
-    scheme, _, rest = http_url.partition(":")
+    scheme, _, rest = url.partition(":")
     media_type, comma, data = rest.partition(",")
     if scheme.lower() != "data" or not comma:
         return None
@@ -247,20 +247,6 @@ def prepend_instructions(
     return (*(system(text) for text in instructions if text), *messages)
 
 
-def find_turn_end(messages: Sequence[Message]) -> int:
-    """Return the end of the last turn, before trailing system messages."""
-    end = len(messages)
-    while end and messages[end - 1].role == "system":
-        end -= 1
-    return end
-
-
-def move_turn_last(messages: Sequence[Message], begins: int) -> tuple[Message, ...]:
-    """Move trailing system messages before the turn that starts at `begins`."""
-    end = find_turn_end(messages)
-    return (*messages[:begins], *messages[end:], *messages[begins:end])
-
-
 def is_empty_message(message: Message) -> bool:
     """True if the message has no text, images or tool results."""
     return all(isinstance(part, Text) and not part.text.strip() for part in message.parts)
@@ -279,24 +265,24 @@ _TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
 
 def output_schema(value: object, path: str) -> dict[str, Any]:
     """Read the JSON Schema of an answer; replies must be checkable against it."""
-    document_text = json_object(value, path)
+    schema = json_object(value, path)
     try:
-        check_schema(document_text)
+        check_schema(schema)
     except InvalidSchema as error:
         at = join_path(path, error.path) if error.path else path
         raise invalid(at, f"{at}: {error.reason}") from error
     except UsageError as error:
         raise invalid(path, f"{path}: {error}") from error
-    return document_text
+    return schema
 
 
 def _parameters(value: object, path: str) -> dict[str, Any]:
     """Read the JSON Schema of a tool's parameters; providers and clients enforce it."""
-    document_text = json_object(value, path)
-    if found := find_schema_error(document_text):
+    schema = json_object(value, path)
+    if found := find_schema_error(schema):
         at = join_path(path, found.path) if found.path else path
         raise invalid(at, f"{at}: {found.reason}")
-    return document_text
+    return schema
 
 
 def make_tool(

@@ -47,9 +47,12 @@ _ERROR_TYPES: Final[Mapping[Reason, _ErrorType]] = {
     "too_long": _ErrorType("invalid_request_error", "context_length_exceeded"),
     "blocked": _ErrorType("invalid_request_error", "content_filter"),
     "out_of_budget": _ErrorType("insufficient_quota", "insufficient_quota"),
+    "timeout": _ErrorType("server_error", "timeout"),
+    "unprocessable": _ErrorType("invalid_request_error", "unprocessable_entity"),
     "rate_limited": _ErrorType("rate_limit_error", "rate_limit_exceeded"),
     "overloaded": _ErrorType("server_error", "server_overloaded"),
     "upstream": _ErrorType("server_error", "upstream_error"),
+    "upstream_key": _ErrorType("server_error", "upstream_authentication_error"),
     "failed": _ErrorType("server_error", "internal_error"),
 }
 

@@ -12,11 +12,9 @@ The `podium` object may also come in headers, for clients that cannot change the
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -29,7 +27,6 @@ from podium.core.request import (
     ResponseOptions,
     Thinking,
     ToolCall,
-    ToolResult,
 )
 from podium.core.usage import NO_USAGE, Usage
 from podium.server.api_error import ApiError, invalid
@@ -73,9 +70,9 @@ class IdempotencyKey:
 class ApiRequest:
     """A body, read.
 
-    `messages` is the whole conversation; the last message is the user's or holds tool results.
-    `previous_run` is the stored run to continue. `shows_reasoning`: the client wants progress and
-    thinking. `shows_usage`: a stream ends with usage. `body` holds fields that the response echoes.
+    `messages` is what the client sent. `previous_response` is the id of the stored response that
+    comes before it. `shows_reasoning`: the client wants progress and thinking. `shows_usage`: a
+    stream ends with usage. `body` holds fields that the response echoes.
     """
 
     model: str
@@ -83,7 +80,7 @@ class ApiRequest:
     response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
     stream: bool = False
     store: bool = True
-    previous_run: str | None = None
+    previous_response: str | None = None
     shows_reasoning: bool = False
     shows_usage: bool = True
     params: PodiumParams = PodiumParams()
@@ -167,16 +164,9 @@ class Dialect(Protocol):
         ...
 
 
-def id_stem(request: ApiRequest, response_id: str) -> str:
-    """Return the stem of the ids in a response: the run, and the tool results that it answers."""
-    stem = response_id.removeprefix("run_")
-    turn = takewhile(lambda message: message.role != "assistant", reversed(request.messages))
-    results = [
-        part.call_id for message in turn for part in message.parts if isinstance(part, ToolResult)
-    ]
-    if not results:
-        return stem
-    return f"{stem}_{hashlib.blake2s(json.dumps(results).encode(), digest_size=4).hexdigest()}"
+def id_stem(response_id: str) -> str:
+    """Return the part of a response's id that the ids of its parts share."""
+    return response_id.removeprefix("run_")
 
 
 FIELD: Final = "podium"
@@ -185,14 +175,6 @@ BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")
 PARAM_NAMES: Final = frozenset(
     {"budget", "exclude", "max_steps", "rounds", "workflow", "quality_bias"}
 )
-
-
-class RequestHeaders(Protocol):
-    """The headers of a request."""
-
-    def get(self, name: str, /) -> str | None:
-        """Return a header; `name` in lower case."""
-        ...
 
 
 def read_podium_params(value: object, path: str) -> PodiumParams:
@@ -219,7 +201,7 @@ def _budget(value: object, path: str) -> dict[str, float]:
     return caps
 
 
-def merge_podium_headers(body: dict[str, Any], headers: RequestHeaders) -> dict[str, Any]:
+def merge_podium_headers(body: dict[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
     """Add the `X-Podium-` headers to the `podium` object of the body."""
     given: dict[str, Any] = {}
     for name, read in _READERS.items():

@@ -55,12 +55,12 @@ from podium.server.dialects.responses_output import (
     encrypted_content,
     message_item,
     output_text,
+    read_response_id,
     reasoning_item,
     refusal_part,
     response_object,
     response_status,
     responses_error,
-    run_id,
 )
 from podium.server.dialects.responses_tools import client_tool_names, read_tool_choice, read_tools
 
@@ -124,7 +124,9 @@ class ResponsesDialect:
             response_options=_response_options(fields, form, reasoning),
             stream=stream,
             store=fields.optional("store", flag) is not False,
-            previous_run=run_id(previous, "previous_response_id") if previous is not None else None,
+            previous_response=None
+            if previous is None
+            else read_response_id(previous, "previous_response_id"),
             shows_reasoning=reasoning.has("summary") or reasoning.has("generate_summary"),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
@@ -153,7 +155,7 @@ class ResponsesDialect:
     def _output(
         self, request: ApiRequest, answer: ApiResponse, status: Status, *, is_text_refusal: bool
     ) -> list[Item]:
-        ids = ItemIds(request, answer.id)
+        ids = ItemIds(answer.id)
         output: list[Item] = []
         summary = [part.text for part in answer.thinking if part.text and request.shows_reasoning]
         opaque = encrypted_content(request, answer.thinking)

@@ -32,11 +32,9 @@ from podium.server.dialects.content import (
     decode_data_url,
     decode_thinking,
     document_text,
-    find_turn_end,
     image_url,
     is_empty_message,
     merge_tool_results,
-    move_turn_last,
     unreadable_document,
 )
 from podium.server.dialects.fields import (
@@ -91,13 +89,16 @@ _RESULT_FIELDS: Final = (*_ITEM_FIELDS, "call_id", "name", "namespace", "output"
 
 
 def conversation(value: object, path: str, *, continues: bool) -> tuple[Message, ...]:
-    """Read the messages; the last is the user's or holds tool results. `continues`: an earlier
-    response comes before them."""
+    """Read the messages. `continues`: an earlier response comes before them."""
     if isinstance(value, str):
         return (user(bounded_text(1)(value, path)),)
     items = array(_item, most=MOST_ITEMS, least=1)(value, path)
     _check_calls(items, path, continues=continues)
-    return _move_last_turn(_merge_items(items), path)
+    messages = _merge_items(items)
+    last = next((message for message in reversed(messages) if message.role != "system"), None)
+    if last is None or is_empty_message(last):
+        raise invalid(path, f"{path}: the last message is empty")
+    return tuple(messages)
 
 
 def _item(value: object, path: str) -> Message:
@@ -288,17 +289,3 @@ def _join_assistant_items(items: Iterable[Message]) -> tuple[Part, ...]:
         for part in item.parts:
             (thinking if isinstance(part, Thinking) else rest).append(part)
     return (*thinking, *rest)
-
-
-def _move_last_turn(messages: list[Message], path: str) -> tuple[Message, ...]:
-    """Move the last turn to the end. A turn begins with the user's last message."""
-    end = find_turn_end(messages)
-    if not end or messages[end - 1].role == "assistant":
-        raise invalid(
-            path,
-            f"{path}: the last item must be from the user, or a tool output",
-        )
-    if is_empty_message(messages[end - 1]):
-        raise invalid(path, f"{path}: the last message is empty")
-    turn = next((at for at in reversed(range(end)) if messages[at].role == "user"), 0)
-    return move_turn_last(messages, turn)

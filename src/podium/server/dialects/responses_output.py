@@ -49,19 +49,20 @@ _ERROR_CODES: Final[Mapping[Reason, str]] = {
     "invalid": "invalid_prompt",
     "too_long": "invalid_prompt",
     "blocked": "invalid_prompt",
+    "unprocessable": "invalid_prompt",
     "rate_limited": "rate_limit_exceeded",
 }
 """Codes of failed responses; all others are `server_error`."""
 
 
-def response_id(run_id: str) -> str:
-    """Return the response id of a run."""
-    return f"resp_{run_id.removeprefix('run_')}"
+def response_id(id_: str) -> str:
+    """Return a response's id in this dialect."""
+    return f"resp_{id_stem(id_)}"
 
 
-def run_id(response_id: str, field: str = "response_id") -> str:
-    """Return the run id of a response; raises `ApiError` if it is not an id."""
-    matched = _RESPONSE_ID.fullmatch(response_id)
+def read_response_id(id_: str, field: str = "response_id") -> str:
+    """Return the id of a response, without this dialect's prefix; raises `ApiError`."""
+    matched = _RESPONSE_ID.fullmatch(id_)
     if matched is None:
         raise invalid(field, f"{field}: expected a response id such as resp_0123456789abcdef")
     return f"run_{matched[1]}"
@@ -70,8 +71,8 @@ def run_id(response_id: str, field: str = "response_id") -> str:
 class ItemIds:
     """Ids of the items of one response. Clients collect the items of all turns by id."""
 
-    def __init__(self, request: ApiRequest, answer_id: str) -> None:
-        self._stem = id_stem(request, answer_id)
+    def __init__(self, answer_id: str) -> None:
+        self._stem = id_stem(answer_id)
         self._made: dict[str, int] = {}
 
     def new(self, kind: Literal["msg", "rs"]) -> str:
@@ -234,7 +235,7 @@ class ResponsesWriter:
     def __init__(self, request: ApiRequest, opening: ApiResponse) -> None:
         self._asked = request
         self._opening = opening
-        self._ids = ItemIds(request, opening.id)
+        self._ids = ItemIds(opening.id)
         self._sequence = 0
         self._done: list[Item] = []
         self._open: _Reasoning | _Message | None = None

@@ -81,10 +81,10 @@ class ClientToolName:
 
 def read_tools(fields: Fields) -> tuple[Tool, ...]:
     """Read the tools of the body and of its input items; the last one of a name counts."""
-    every = {make_tool.name: make_tool for make_tool in fields.optional("tools", _tools) or ()}
+    every = {tool.name: tool for tool in fields.optional("tools", _tools) or ()}
     for index, item in _additions(fields.values):
         added = read_object(item, join_path("input", index))
-        every |= {make_tool.name: make_tool for make_tool in added.required("tools", _tools)}
+        every |= {tool.name: tool for tool in added.required("tools", _tools)}
     if len(every) > MOST_TOOLS:
         raise invalid("input", f"input: expected at most {MOST_TOOLS} tools, got {len(every)}")
     return tuple(every.values())

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podium.server.access.concurrency import RETRY_AFTER_SECONDS
-from podium.server.api_error import ApiError, invalid
+from podium.server.api_error import ApiError, invalid, new_request_id, request_id_headers
 from podium.server.dialects.request import Dialect
 
 Result = TypeVar("Result")
@@ -28,8 +28,6 @@ NO_STORE: Final = "no-store"
 
 CLIENT_CLOSED_REQUEST: Final = 499
 """The logged status of a request whose client disconnected, even after a stream began."""
-
-SESSION_COOKIE: Final = "podium_session"
 
 MEGABYTE: Final = 1024 * 1024
 
@@ -55,41 +53,39 @@ def server_stopped_error(run: str | None = None) -> ApiError:
 
 
 class HttpExchange:
-    """One request and its response. `status` is what was sent; `response_headers` are added."""
+    """One request and its response.
+
+    `headers` have lower-case names. `status` is what was sent; `response_headers` are added, with
+    the request's id.
+    """
 
     __slots__ = (
-        "_headers",
         "_receive",
-        "_scope",
         "_send",
+        "address",
+        "headers",
+        "request_id",
         "response_headers",
         "started",
         "status",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope = scope
         self._receive = receive
         self._send = send
-        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.address = client_address(scope)
+        self.headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
         self.started = False
         self.status = CLIENT_CLOSED_REQUEST
-        self.response_headers: dict[str, str] = {}
-
-    def get(self, name: str) -> str | None:
-        """Return a request header; `name` in lower case."""
-        value = self._headers.get(name.encode())
-        return None if value is None else value.decode("latin-1")
-
-    @property
-    def address(self) -> str:
-        """The client's address."""
-        return client_address(self._scope)
+        self.request_id = new_request_id()
+        self.response_headers = request_id_headers(self.request_id)
 
     async def json(self, megabytes: int) -> dict[str, Any]:
         """Read the body as a JSON object."""
         return parse_json_object(
-            await read_body(megabytes, self.get("content-length"), self._receive)
+            await read_body(megabytes, self.headers.get("content-length"), self._receive)
         )
 
     async def respond_json(
@@ -122,7 +118,7 @@ class HttpExchange:
         raw = [(b"content-type", media_type), (b"cache-control", NO_STORE.encode())]
         if length is not None:
             raw.append((b"content-length", str(length).encode()))
-        for name, value in (*self.response_headers.items(), *headers.items()):
+        for name, value in {**self.response_headers, **headers}.items():
             raw.append((name.lower().encode(), value.encode("latin-1", "replace")))
         self.started = True
         self.status = status
@@ -197,21 +193,6 @@ def client_address(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-def read_token(authorization: str | None, x_api_key: str | None) -> str | None:
-    """Return the API key in these headers."""
-    scheme, _, token = (authorization or "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" and token.strip() else x_api_key
-
-
-def read_session_cookie(cookie: str | None) -> str | None:
-    """Return the session token in this header."""
-    for pair in (cookie or "").split(";"):
-        name, _, value = pair.strip().partition("=")
-        if name == SESSION_COOKIE:
-            return value
-    return None
-
-
 def parse_json_object(body: bytes) -> dict[str, Any]:
     """Parse a body; raises `ApiError` unless it is a JSON object."""
     try:
@@ -236,6 +217,15 @@ def route_path(scope: Scope) -> str:
     """Return the path as the application routes it, wherever it is mounted."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
+
+
+_API_PATHS: Final = frozenset({"/health", "/healthz", "/readyz", "/metrics"})
+
+
+def is_api_path(scope: Scope) -> bool:
+    """True for paths of the API, not of the pages."""
+    path = route_path(scope)
+    return path.startswith("/v1/") or path in _API_PATHS
 
 
 class BodyLimitMiddleware:
@@ -286,14 +276,28 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def send_uncached(send: Send) -> Send:
-    """Add `Cache-Control: no-store` to responses without a `Cache-Control` of their own."""
+    """Add `Cache-Control: no-store` and a request id to responses without their own."""
 
     async def send_with_header(message: Message) -> None:
         if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).setdefault("Cache-Control", NO_STORE)
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("Cache-Control", NO_STORE)
+            for name, value in request_id_headers(new_request_id()).items():
+                headers.setdefault(name, value)
         await send(message)
 
     return send_with_header
+
+
+def send_head(send: Send) -> Send:
+    """Send the headers of a response to `GET` without its body."""
+
+    async def send_without_body(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return send_without_body
 
 
 class ResponseTracker:

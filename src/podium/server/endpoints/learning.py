@@ -15,15 +15,13 @@ from podium.server.access import Principal
 from podium.server.api_error import ApiError
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.service import Service
-from podium.server.training_runs.artifacts import (
+from podium.server.training_runs import (
     Artifact,
+    evaluation_document,
     find_artifact,
     find_directories,
-    open_regular_file,
-)
-from podium.server.training_runs.documents import (
-    evaluation_document,
     format_timestamp,
+    open_regular_file,
     samples_document,
     training_document,
 )
@@ -54,17 +52,17 @@ async def learning(service: ServiceDep, principal: PrincipalDep) -> dict[str, An
     return {
         "object": "list",
         "data": await asyncio.to_thread(
-            lambda: [_entry(exhibit) for item in named for exhibit in item.exhibits]
+            lambda: [_entry(artifact) for item in named for artifact in item.artifacts]
         ),
         "directories": [
-            {"path": str(item.path), "found": len(item.exhibits), "problem": item.problem or None}
+            {"path": str(item.path), "found": len(item.artifacts), "problem": item.problem or None}
             for item in named
         ],
     }
 
 
 @router.get("/{name}")
-async def exhibit(
+async def artifact(
     name: Name,
     service: ServiceDep,
     principal: PrincipalDep,
@@ -73,7 +71,7 @@ async def exhibit(
     ] = None,
 ) -> dict[str, Any]:
     """Return a training run with its series, an evaluation with its table, or a report's metadata.
-    `cursor` asks for what was added since; if the file was rewritten, `is_anew` is true and
+    `cursor` asks for what was added since; if the file was rewritten, `from_start` is true and
     everything is returned. Requires the scope `admin`."""
     found = await _find(name, service, principal)
     match found.kind:
@@ -120,26 +118,26 @@ async def _find(name: str, service: Service, principal: Principal) -> Artifact:
     return found
 
 
-def _entry(exhibit: Artifact) -> dict[str, Any]:
-    path = exhibit.report if exhibit.kind == "report" and exhibit.report else exhibit.path
-    if exhibit.kind == "training" and exhibit.metrics.exists():
-        path = exhibit.metrics
+def _entry(artifact: Artifact) -> dict[str, Any]:
+    path = artifact.report if artifact.kind == "report" and artifact.report else artifact.path
+    if artifact.kind == "training" and artifact.metrics.exists():
+        path = artifact.metrics
     try:
         modified: float | None = path.lstat().st_mtime
     except OSError:  # deleted meanwhile
         modified = None
     return {
-        "name": exhibit.name,
-        "title": exhibit.title,
-        "kind": exhibit.kind,
+        "name": artifact.name,
+        "title": artifact.title,
+        "kind": artifact.kind,
         "updated_at": format_timestamp(modified),
-        "has_report": exhibit.report is not None,
+        "has_report": artifact.report is not None,
     }
 
 
-def _read_report(exhibit: Artifact) -> bytes | None:
-    assert exhibit.report is not None, "called only if there is a report"
-    file = open_regular_file(exhibit.report)
+def _read_report(artifact: Artifact) -> bytes | None:
+    assert artifact.report is not None, "called only if there is a report"
+    file = open_regular_file(artifact.report)
     if file is None:
         return None
     with file:

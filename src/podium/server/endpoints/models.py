@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,8 +21,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 @router.get("")
 async def models(request: Request, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
-    """List the tiers, their pinned aliases and the workers; in Anthropic's format with the header
-    `anthropic-version`."""
+    """List the tiers and the workers; in Anthropic's format with the header `anthropic-version`."""
     entries = list(_visible(service, principal))
     if not is_anthropic_client(request):
         return {"object": "list", "data": [_openai(entry, service) for entry in entries]}
@@ -37,11 +37,12 @@ async def models(request: Request, service: ServiceDep, principal: PrincipalDep)
 async def model(
     request: Request, name: str, service: ServiceDep, principal: PrincipalDep
 ) -> dict[str, Any]:
-    """Return one model."""
+    """Return one model, also by its pinned name."""
+    listed = service.catalog.find(name).name
     for item in _visible(service, principal):
-        if item.name == name:
-            return (_anthropic if is_anthropic_client(request) else _openai)(item, service)
-    service.catalog.find(name)  # raises with a suggestion
+        if item.name == listed:
+            entry = replace(item, name=name)
+            return (_anthropic if is_anthropic_client(request) else _openai)(entry, service)
     raise ApiError("not_found", f"model not found for this API key: {name[:200]!r}", field="model")
 
 

@@ -10,13 +10,13 @@ from starlette.requests import Request as HttpRequest
 from podium.client.documents import routed_document
 from podium.conductors.plan import workflow_document
 from podium.core.budget import estimate_input_tokens
-from podium.core.events import Event, Planned
+from podium.core.events import Event, RoundPlanned
 from podium.core.pool import Pool
 from podium.core.request import Request, user
 from podium.core.run import Round, total_cost, total_usage
 from podium.core.usage import NO_USAGE, Usage, add
 from podium.server.access import Principal
-from podium.server.answers.conversation import Turn
+from podium.server.answers.conversation import Conversation
 from podium.server.api_error import api_error_boundary, invalid
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
@@ -55,17 +55,17 @@ class PlanRequestHandler(RequestHandler):
         service, cost = self.service, self.cost
         if target.tier is None:
             raise invalid("model", f"{target.name!r} is a single worker; choose a tier to plan for")
-        turn, options = await service.tiers.prepare_plan(request, principal, target.tier)
+        conversation, options = await service.tiers.prepare_plan(request, principal, target.tier)
 
         def record_cost(event: Event) -> None:
-            if isinstance(event, Planned):
+            if isinstance(event, RoundPlanned):
                 cost.usage = cost.orchestration = total_usage(iter(event.round.planning))
                 cost.cost_usd = total_cost(iter(event.round.planning))
 
         options["emit"] = record_cost
         with api_error_boundary():
-            round_ = await service.podium.plan(turn.question, **options)
-        document = _preview(request, turn, round_, service.pool, cost)
+            round_ = await service.podium.plan(conversation.question, **options)
+        document = _preview(request, conversation, round_, service.pool, cost)
         await self.exchange.respond_json(200, document)
 
 
@@ -97,13 +97,13 @@ def _to_chat_body(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _preview(
-    request: ApiRequest, turn: Turn, round_: Round, pool: Pool, cost: RequestCost
+    request: ApiRequest, conversation: Conversation, round_: Round, pool: Pool, cost: RequestCost
 ) -> dict[str, Any]:
     assert round_.workflow is not None, "the first round always has a workflow"
     return {
         "object": "plan",
         "model": request.model,
-        "question": turn.question,
+        "question": conversation.question,
         "workflow": workflow_document(round_.workflow),
         "shape": round_.workflow.shape.value,
         "warnings": list(round_.warnings),
@@ -114,16 +114,18 @@ def _preview(
             "output_tokens": cost.usage.output_tokens,
             "cost_usd": cost.cost_usd,
         },
-        "estimate": _estimate(request, turn, round_, pool),
+        "estimate": _estimate(request, conversation, round_, pool),
     }
 
 
-def _estimate(request: ApiRequest, turn: Turn, round_: Round, pool: Pool) -> dict[str, Any]:
+def _estimate(
+    request: ApiRequest, conversation: Conversation, round_: Round, pool: Pool
+) -> dict[str, Any]:
     """Estimate one execution without retries."""
     workflow = round_.workflow
     assert workflow is not None, "the first round always has a workflow"
     output_tokens = request.response_options.max_tokens or ASSUMED_OUTPUT_TOKENS
-    history = estimate_input_tokens(Request((*turn.history, user(turn.question))))
+    history = estimate_input_tokens(Request((*conversation.history, user(conversation.question))))
     total = NO_USAGE
     cost_usd: float | None = 0.0
     for index, step in enumerate(workflow.steps):

@@ -17,7 +17,7 @@ from podium.core.worker import Worker
 from podium.server.access import Principal
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.service import Service
-from podium.server.statistics.workers import (
+from podium.server.worker_statistics import (
     NOTHING,
     DigestWindow,
     RoleStats,
@@ -144,8 +144,8 @@ def _former(
         if name not in names
     }
     return [
-        {"name": name, "provider": providers.get(name, ""), **_statistics(each)}
-        for name, each in found.items()
+        {"name": name, "provider": providers.get(name, ""), **_statistics(stats)}
+        for name, stats in found.items()
         if name not in names and _is_visible(name, providers.get(name, ""), principal)
     ]
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -125,12 +125,12 @@ class RequestHandler:
     async def _serve(self) -> None:
         service, exchange = self.service, self.exchange
         self._principal = principal = await authenticate(
-            service, "POST", exchange, exchange.address
+            service, "POST", exchange.headers, exchange.address
         )
         await service.limiter.acquire()
         try:
             body = await exchange.json(service.settings.body_megabytes)
-            body = merge_podium_headers(body, exchange)
+            body = merge_podium_headers(body, exchange.headers)
             self._request = request = self.read(body)
             await check_image_urls(request.messages, private=service.settings.private_images)
             self._target = target = service.catalog.find(request.model)
@@ -143,10 +143,10 @@ class RequestHandler:
                 principal, model=target.name, tokens=tokens, scope=self.scope
             )
             try:
-                with enter_hop(exchange):
+                with enter_hop(exchange.headers):
                     await exchange.run_until_disconnect(self.answer(request, principal, target))
             finally:
-                await service.settle(principal, target, self.cost)
+                await self._settle(principal, target)
         finally:
             service.limiter.release()
 
@@ -160,10 +160,9 @@ class RequestHandler:
         if request.stream:
             seconds = service.settings.keep_alive_seconds
             self._stream = stream = ResponseStream(exchange, self._dialect, request, seconds)
-            work = service.answer(request, principal, target, self.cost, stream)
-            self._result = await stream.run(work)
+            self._result = await stream.run(self._work(request, principal, target, stream))
             return
-        self._result = result = await service.answer(request, principal, target, self.cost)
+        self._result = result = await self._work(request, principal, target)
         document = self._dialect.format_response(request, result.response)
         if self.cost.cost_usd is not None:
             exchange.response_headers["X-Podium-Cost"] = f"{self.cost.cost_usd:.10f}"
@@ -174,8 +173,41 @@ class RequestHandler:
                 document["podium"] = run_document(result.run)
         await exchange.respond_json(200, document)
 
+    def _work(
+        self,
+        request: ApiRequest,
+        principal: Principal,
+        target: ModelTarget,
+        stream: ResponseStream | None = None,
+    ) -> Coroutine[Any, Any, ApiResult]:
+        if target.worker is not None:
+            gateway = self.service.gateway
+            return gateway.answer(request, principal, target.worker, self.cost, stream)
+        assert target.tier is not None, "a target is a worker or a tier"
+        return self.service.tiers.answer(request, principal, target.tier, self.cost, stream)
+
+    async def _settle(self, principal: Principal, target: ModelTarget) -> None:
+        """Charge the request, even if it was cut off."""
+        service, cost = self.service, self.cost
+        await service.access.settle(
+            principal,
+            model=target.name,
+            usage=cost.usage,
+            orchestration=cost.orchestration,
+            cost_usd=cost.cost_usd,
+            run=cost.run,
+        )
+        for kind in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
+            amount = getattr(cost.usage, kind)
+            if amount:
+                service.metrics.tokens.labels(target.name, kind.removesuffix("_tokens")).inc(amount)
+        if cost.cost_usd:
+            service.metrics.cost.labels(target.name).inc(cost.cost_usd)
+        if service.traces is not None:
+            service.traces.record_cost(target, cost)
+
     def _wants_trace(self, request: ApiRequest, target: ModelTarget) -> bool:
-        value = self.exchange.get(TRACE_HEADER.lower())
+        value = self.exchange.headers.get(TRACE_HEADER.lower())
         if value in (None, "0"):
             return False
         if value != "1":
@@ -197,7 +229,7 @@ class RequestHandler:
     def _with_idempotency_key(
         self, request: ApiRequest, target: ModelTarget, body: dict[str, Any]
     ) -> ApiRequest:
-        name = self.exchange.get(IDEMPOTENCY_HEADER.lower())
+        name = self.exchange.headers.get(IDEMPOTENCY_HEADER.lower())
         if name is None:
             return request
         if not 0 < len(name) <= MAX_IDEMPOTENCY_KEY or not name.isprintable():
@@ -218,6 +250,7 @@ class RequestHandler:
     async def _send_error(self, error: ApiError) -> None:
         """Send the error, unless a stream has sent it."""
         self._error = error
+        error.request_id = self.exchange.request_id
         if self.exchange.started:
             return
         headers = self.exchange.response_headers
@@ -269,6 +302,7 @@ class RequestHandler:
             "status": self.exchange.status,
             "milliseconds": round(seconds * 1000, 2),
             "model": model,
+            "request_id": self.exchange.request_id,
         }
         if self._principal is not None and self._principal.name:
             line["key"] = self._principal.name
@@ -284,7 +318,6 @@ class RequestHandler:
         if self._error is not None:
             line["error_reason"] = self._error.reason
             line["field"] = self._error.field
-            line["request_id"] = self._error.request_id
         if self.service.settings.log_prompts and self._request is not None:
             line |= self._logged_text(self._request, run)
         return line

@@ -12,6 +12,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError, to_api_error
 from podium.server.dialects.request import ApiRequest, ApiResponse, Dialect, StreamWriter
@@ -44,11 +45,11 @@ class ResponseStream:
         self._is_complete = False
         self.first_chunk_at: float | None = None
 
-    def open(self, run: str, *, stored: bool) -> None:
-        """Take the response's id; `stored` if it is the id of a stored run."""
+    def open(self, response_id: str, *, stored: bool) -> None:
+        """Take the response's id; `stored` if its run is stored."""
         if stored:
-            self._exchange.response_headers["X-Podium-Run"] = run
-        start = ApiResponse(id=run, model=self._request.model, created=int(time.time()))
+            self._exchange.response_headers["X-Podium-Run"] = parse_response_id(response_id, "")[0]
+        start = ApiResponse(id=response_id, model=self._request.model, created=int(time.time()))
         self._writer = self._dialect.stream_writer(self._request, start)
 
     def progress(self, line: str) -> None:
@@ -120,6 +121,7 @@ class ResponseStream:
 
     async def fail(self, error: ApiError) -> None:
         """End a stream that has begun with the error."""
+        error.request_id = self._exchange.request_id
         if self._exchange.started and not self._is_complete:
             self._put(self._begin().fail(error))
             await self._finish()

@@ -17,12 +17,12 @@ from starlette.responses import Response, StreamingResponse
 from podium.client.documents import feedback_document, summary_document
 from podium.core.run import Run, RunStatus, Tier, dump, timestamp
 from podium.server.access import Principal
+from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import find_failure, reconstruct_exchange
 from podium.server.api_error import ApiError
 from podium.server.dialects.fields import bounded_text, number, read_object
 from podium.server.dialects.responses import RESPONSES
-from podium.server.dialects.responses_output import response_id
-from podium.server.dialects.responses_output import run_id as run_id_of
+from podium.server.dialects.responses_output import read_response_id, response_id
 from podium.server.endpoints.accounting import key_names
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.endpoints.http import encode_json, parse_json_object
@@ -167,8 +167,11 @@ async def delete(run_id: str, service: ServiceDep, principal: PrincipalDep) -> R
 async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
     """Return a stored response: `in_progress`, `incomplete` if interrupted, or `failed` with the
     error."""
-    run = await load_run(run_id_of(id, "response_id"), service, principal)
-    asked, answer = reconstruct_exchange(run)
+    run_id, number = parse_response_id(read_response_id(id), "response_id")
+    run = await load_run(run_id, service, principal)
+    asked, answer = reconstruct_exchange(run, number)
+    if number < len(run.exchanges):
+        return RESPONSES.format_response(asked, answer)
     if run.status == "running":
         return RESPONSES.format_unfinished(asked, answer, "in_progress")
     if run.status == "interrupted":
@@ -182,9 +185,10 @@ async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dic
 @responses_router.delete("/{id}")
 async def delete_response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
     """Delete a response and its run."""
-    run_id = run_id_of(id, "response_id")
+    response = read_response_id(id)
+    run_id, _ = parse_response_id(response, "response_id")
     await _delete_run(run_id, service, principal)
-    return {"id": response_id(run_id), "object": "response", "deleted": True}
+    return {"id": response_id(response), "object": "response", "deleted": True}
 
 
 async def load_run(run_id: str, service: Service, principal: Principal) -> Run:

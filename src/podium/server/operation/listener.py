@@ -105,9 +105,9 @@ def bind_socket(server: ServerSettings) -> socket.socket:
     return taken
 
 
-def format_address(bind_socket: socket.socket) -> str:
+def format_address(bound: socket.socket) -> str:
     """Return the URL of a socket, such as `http://127.0.0.1:7755`."""
-    host, port = bind_socket.getsockname()[:2]
+    host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -26,7 +26,7 @@ from podium._util.addresses import is_loopback
 from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings, discover_settings
 from podium.core.errors import ConfigError, PodiumError, install_command
-from podium.server.access import AccessPolicy, AllowAll, KeyAuthenticator
+from podium.server.access import AccessPolicy, KeyAuthenticator
 from podium.server.access.tokens import Sessions, new_secret
 from podium.server.app import create_app
 from podium.server.dialects.anthropic import MESSAGES
@@ -42,7 +42,7 @@ from podium.server.operation.listener import (
 )
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.server.records.maintenance import SEARCH_SECONDS, RecoveryContext, RunRecovery
+from podium.server.records.maintenance import SEARCH_SECONDS, RunRecovery
 from podium.server.records.metrics import METRICS_DIRECTORY
 from podium.server.service import Service, open_service
 from podium.store import HEARTBEATS_PER_LEASE, audit_in, keys_in, open_store
@@ -116,9 +116,9 @@ async def _open(find: Find, stack: AsyncExitStack) -> Service:
         settings.store.url or settings.store.path, lease_seconds=settings.store.lease_seconds
     )
     shared = settings.server.workers > 1 or bool(settings.store.url)
-    keeper = BufferedRunStore(store, shared=shared, lease_seconds=settings.store.lease_seconds)
-    stack.push_async_callback(keeper.close)
-    access: AccessPolicy = AllowAll()
+    buffered = BufferedRunStore(store, shared=shared, lease_seconds=settings.store.lease_seconds)
+    stack.push_async_callback(buffered.close)
+    access = AccessPolicy()
     if settings.server.keys:
         access = KeyAuthenticator(
             keys_in(store),
@@ -131,37 +131,24 @@ async def _open(find: Find, stack: AsyncExitStack) -> Service:
     traces = _traces() if settings.server.traces else None
     if traces is not None:
         stack.push_async_callback(traces.close)
-    podium = AsyncPodium(settings=settings, store=keeper)
+    podium = AsyncPodium(settings=settings, store=buffered)
     stack.push_async_callback(podium.close)
     audit = AuditRecorder(audit_in(store))
-    service = await open_service(podium, keeper, access, settings.server, traces, settings, audit)
+    service = await open_service(podium, buffered, access, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loader.stop)
     assembly = (await podium.open()).assembly
     mini = assembly.router()
     if mini is not None:
         await mini.warm_up(settings.pool)
-    leading = assembly.conductor
-    planning = (leading.worker, leading.reader)
+    conductor = assembly.conductor
     await audit.record_start(settings)  # last: everything else may prevent the start
-    service.loader.begin((*assembly.workers, *planning))
+    service.loader.begin((*assembly.workers, conductor.worker, conductor.reader))
     if settings.server.recover:
-        recovery = _recovery(service, settings.store.lease_seconds)
+        every = min(SEARCH_SECONDS, settings.store.lease_seconds / HEARTBEATS_PER_LEASE)
+        recovery = RunRecovery(service, every_seconds=every)
         stack.push_async_callback(recovery.close)
         recovery.start()
     return service
-
-
-def _recovery(service: Service, lease_seconds: float) -> RunRecovery:
-    parts = RecoveryContext(
-        podium=service.podium,
-        pool=service.pool,
-        archive=service.repository,
-        access=service.access,
-        limiter=service.limiter,
-        metrics=service.metrics,
-    )
-    every = min(SEARCH_SECONDS, lease_seconds / HEARTBEATS_PER_LEASE)
-    return RunRecovery(parts, every_seconds=every)
 
 
 def from_environment() -> FastAPI:
@@ -181,8 +168,8 @@ def serve(chosen: ServeOptions, server: ServerSettings, bound: socket) -> None:
     if server.workers == 1:
         AnnouncedServer(_configuration(create_application(chosen.settings), server)).run([bound])
         return
-    told = replace(chosen, server={**chosen.server, "log": form})
-    os.environ[SERVE_OPTIONS] = json.dumps(asdict(told))
+    options = replace(chosen, server={**chosen.server, "log": form})
+    os.environ[SERVE_OPTIONS] = json.dumps(asdict(options))
     os.environ.setdefault(SESSIONS, new_secret())
     configuration = _configuration(
         "podium.server.operation.startup:from_environment",

@@ -1,23 +1,31 @@
-"""The pages that `podium serve` shows to people: playground, runs, pool, spend, learning, and the
-API's own description.
+"""The web pages: playground, runs, pool, spending, learning and the API reference.
 
-What is served is `static/`, files as they are: plain modules for the browser, with no build step.
-`files` holds them in memory, `addresses` says which address shows what, `description` is the API's
-own, and `session` exchanges a key for a cookie. The pages get everything that they show from the
-API, as any client would.
+`static/` is served as it is, without a build step. `files` holds it in memory, and `session`
+exchanges a key for a cookie. Pages get all their data from the API, as any client does.
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Any
 
-from podium.server.pages import description, session
-from podium.server.pages import files as addresses
+from fastapi import APIRouter
+from starlette.requests import Request
+
+from podium.server.endpoints.auth import PrincipalDep
+from podium.server.pages import files, session
 from podium.server.pages.files import not_found_page
 
 __all__ = ["not_found_page", "router"]
 
 router = APIRouter()
 router.include_router(session.router)
-router.include_router(description.router)
-router.include_router(addresses.router)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request, principal: PrincipalDep) -> dict[str, Any]:
+    """Return the OpenAPI description; it requires an API key where keys are required."""
+    description: dict[str, Any] = request.app.openapi()
+    return description
+
+
+router.include_router(files.router)

@@ -1,8 +1,6 @@
-"""The files that the pages are made of, read once and held in memory, packed and unpacked.
+"""The static files of the pages, read once and held in memory, plain and gzipped.
 
-A browser asks for them below an address that holds their common fingerprint, so that it need
-never ask for one twice, and never mixes those of two versions. Nothing here knows HTTP but for
-the names of types.
+Their URLs hold a common fingerprint, so that browsers cache them for ever and never mix versions.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ TYPES: Final = MappingProxyType(
         ".woff2": "font/woff2",
     }
 )
-"""What is served, by its ending. A file of another kind is not served at all."""
+"""Media types by suffix; other files are not served."""
 
 PACKED_ALREADY: Final = frozenset({".woff2"})
 
@@ -43,7 +41,7 @@ FINGERPRINT_LENGTH: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file as it is sent. `packed` is its content gzipped, None where that gains nothing."""
+    """One file. `packed` is its gzipped content, None if that is not smaller."""
 
     content: bytes
     packed: bytes | None
@@ -53,7 +51,7 @@ class StaticFile:
 
 @dataclass(frozen=True, slots=True)
 class StaticFiles:
-    """Every file by its path below `static/`, and the fingerprint of all of them together."""
+    """All files by their path below `static/`, and their common fingerprint."""
 
     by_path: Mapping[str, StaticFile]
     fingerprint: str
@@ -61,13 +59,12 @@ class StaticFiles:
 
 @cache
 def static_files() -> StaticFiles:
-    """The files that ship with Podium, read when the first is asked for."""
+    """Read the files that ship with Podium, once."""
     return read_files(STATIC)
 
 
 def read_files(directory: Path) -> StaticFiles:
-    """The files of a directory. The page itself names the others with the fingerprint in their
-    address, which is therefore made of those alone."""
+    """Read the files of a directory, and put the fingerprint into the URLs in its HTML."""
     contents = {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -126,8 +123,7 @@ POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""What a page may do: run and ask for what this server has sent, and nothing else. Should a reply
-ever find its way into the markup, it can neither run nor call anybody."""
+"""Pages load only from this server. A reply that became markup could not run scripts."""
 
 GUARDED: Final = {
     "Content-Security-Policy": POLICY,
@@ -142,18 +138,17 @@ ASK_EACH_TIME: Final = "no-cache"
 
 
 async def page(request: Request) -> Response:
-    """The application, whichever of its pages is meant."""
+    """Return the application, which shows the page of the path."""
     return _sent(request, static_files().by_path["index.html"], ASK_EACH_TIME)
 
 
 def not_found_page(request: Request) -> Response:
-    """The application at an address that is none of its pages, where it says so."""
+    """Return the application with status 404; it says that the page does not exist."""
     return _sent(request, static_files().by_path["index.html"], ASK_EACH_TIME, status=404)
 
 
 async def static(request: Request) -> Response:
-    """A file of the application. One of another version, which a page that was opened before an
-    update may still ask for, is answered with what there is now, and not to be kept."""
+    """Return a file. A page opened before an update gets the current version, uncached."""
     path: str = request.path_params["path"]
     version, _, rest = path.partition("/")
     versioned = version.startswith("v-")

@@ -11,27 +11,29 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from podium._version import __version__
 from podium.config import Settings
 from podium.config.guardrails import fingerprint as guardrails_fingerprint
 from podium.core.run import Run
 from podium.server.access import Principal
-from podium.store import AuditLog
 from podium.store.audit import AuditAction, AuditDetails, AuditEvent, local_event
 
+if TYPE_CHECKING:
+    from podium.store.sql.records import AuditLog
+
 AGAIN_SECONDS: Final = 600.0
-"""Whoever reads the same thing again within so long is not entered again: pages look often."""
+"""Repeated reads within this time are recorded once: pages poll."""
 
 MOST_REMEMBERED: Final = 10_000
 
 ANYONE: Final = "anyone"
-"""Who it was, where no keys are asked for."""
+"""The actor where no keys are required."""
 
 
 class AuditRecorder:
-    """Enters what visitors do."""
+    """Records actions of principals and of the server."""
 
     def __init__(
         self, log: AuditLog | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -47,10 +49,10 @@ class AuditRecorder:
         subject: str = "",
         details: AuditDetails | None = None,
     ) -> None:
-        """Enter an act; raises `StoreError` where that cannot be."""
+        """Record an action; raises `StoreError` if that fails."""
         if self.log is None:
             return
-        deed = AuditEvent(
+        event = AuditEvent(
             action=action,
             actor=principal.key_id or ANYONE,
             actor_name=principal.name,
@@ -58,12 +60,12 @@ class AuditRecorder:
             origin=principal.address,
             details=details or {},
         )
-        await self.log.add(deed)
+        await self.log.add(event)
 
     async def record_read(
         self, action: AuditAction, principal: Principal, subject: str = ""
     ) -> None:
-        """Enter that somebody reads what is another's, unless that was entered just now."""
+        """Record that the principal reads data of others, unless it was recorded recently."""
         if self.log is None:
             return
         what, now = (principal.key_id, action, subject), self._clock()
@@ -77,19 +79,19 @@ class AuditRecorder:
             self._entered.popitem(last=False)
 
     async def record_run_read(self, action: AuditAction, principal: Principal, run: Run) -> None:
-        """Enter that somebody looks into a run, where it is another's."""
+        """Record a read of a run of another key."""
         if run.owner != principal.key_id:
             await self.record_read(action, principal, run.id)
 
     async def record_server_action(
         self, action: AuditAction, subject: str, details: AuditDetails
     ) -> None:
-        """Enter what the server does by itself."""
+        """Record an action of the server itself."""
         if self.log is not None:
             await self.log.add(local_event(action, subject, details))
 
     async def record_start(self, settings: Settings) -> None:
-        """Enter that the server starts, and what is not as it was when one started last."""
+        """Record the start of the server, and which settings changed since the last start."""
         if self.log is None:
             return
         prints = {
@@ -105,23 +107,22 @@ class AuditRecorder:
             }
             for what, action in actions.items():
                 if before.get(what) != prints[what]:
-                    told = {"from": str(before.get(what, "")), "to": prints[what]}
-                    await self.record_server_action(action, settings.source, told)
+                    change = {"from": str(before.get(what, "")), "to": prints[what]}
+                    await self.record_server_action(action, settings.source, change)
         details: AuditDetails = {"podium": __version__, "keys": settings.server.keys, **prints}
         await self.record_server_action("server started", settings.source, details)
 
 
 def fingerprint(settings: Settings) -> str:
-    """A short mark of all that a server was told, by which a change of it is seen. Left out are the
-    address of the store, which may hold a password, and where the server listens, in which
-    replicas differ."""
-    told = {
+    """Hash the settings, without the store's URL, which may hold a password, and the address, in
+    which replicas differ."""
+    document = {
         **asdict(settings),
         "store": settings.store.model_dump(exclude={"url"}),
         "server": settings.server.model_dump(exclude={"host", "port"}),
         "guardrails": [guardrail.model_dump() for guardrail in settings.guardrails],
     }
-    written = json.dumps(told, sort_keys=True, default=plain)
+    written = json.dumps(document, sort_keys=True, default=plain)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 

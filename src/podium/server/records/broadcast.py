@@ -13,13 +13,13 @@ from podium.core.events import (
     Emit,
     Event,
     GuardrailActed,
-    Planned,
     RoundDone,
+    RoundPlanned,
     RunDone,
     RunStarted,
     StepDelta,
     StepDone,
-    StepNoted,
+    StepProgress,
     StepRetried,
     StepStarted,
 )
@@ -28,7 +28,7 @@ from podium.core.run import Round, Run, StepRecord
 POLL_SECONDS: Final = 1.0
 """The interval for reading a run that another process performs."""
 
-RUN_LOST: Final = "its process ended before it was done; it can be resumed"
+RUN_ABANDONED: Final = "its process ended before it was done; it can be resumed"
 
 
 class ClientEvent(NamedTuple):
@@ -104,13 +104,13 @@ class EventBroadcaster:
             match event:
                 case RunStarted():
                     run = event.run
-                case Planned(round=known) if known.index == round_:
+                case RoundPlanned(round=known) if known.index == round_:
                     planned = known
                 case StepStarted() if (event.round, event.index) == position:
                     step = _started_step(event, planned)
                 case StepRetried() if step and (event.round, event.index) == position:
                     step = replace(step, answered_by=event.worker)
-                case StepNoted(step=noted) if step and (noted.round, noted.index) == position:
+                case StepProgress(step=noted) if step and (noted.round, noted.index) == position:
                     step = replace(step, turns=noted.turns)
                 case StepDone(step=done) if (done.round, done.index) == position:
                     step = None
@@ -145,7 +145,7 @@ class EventBroadcaster:
             if run.status != "running":
                 return
             if not is_running:
-                yield ClientEvent("run_lost", {"run_id": run_id, "error": RUN_LOST})
+                yield ClientEvent("run_abandoned", {"run_id": run_id, "error": RUN_ABANDONED})
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -194,7 +194,7 @@ def client_events(event: Event) -> Iterator[ClientEvent]:
         case RunStarted(run=started, parent=parent):
             nested = {"parent": {"run_id": parent[0], "step": parent[1]}} if parent else {}
             yield ClientEvent("run_started", {**run, "question": started.question, **nested})
-        case Planned(round=round_):
+        case RoundPlanned(round=round_):
             yield _planned_event(event.run_id, round_)
         case StepStarted(round=number, index=index, worker=worker):
             position = {"round": number, "index": index, "worker": worker}
@@ -232,7 +232,7 @@ def recorded_events(run: Run) -> Iterator[ClientEvent]:
 def _planned_event(run_id: str, round_: Round) -> ClientEvent:
     workflow = workflow_document(round_.workflow) if round_.workflow is not None else None
     return ClientEvent(
-        "planned",
+        "round_planned",
         {
             "run_id": run_id,
             "round": round_.index,

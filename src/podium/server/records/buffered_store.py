@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver, StoreError
 from podium.core.run import Round, Run, StepRecord, timestamp
@@ -31,13 +31,15 @@ from podium.store import (
     LEASE_SECONDS,
     AbandonedRun,
     Feedback,
-    IdempotencyStore,
     RunFilter,
     RunList,
     RunStore,
     feedback_in,
     idempotency_in,
 )
+
+if TYPE_CHECKING:
+    from podium.store.sql.records import IdempotencyStore
 
 RETRY_SECONDS: Final = 0.25
 """The retry interval, shorter than the interval of recovery."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from podium._util.process import this_process
-from podium.client.client import AsyncPodium
 from podium.conductors.builtin import resume_conflict
 from podium.core.errors import (
     ConfigError,
@@ -26,14 +25,10 @@ from podium.core.errors import (
     UnreadableRun,
     UsageError,
 )
-from podium.core.pool import Pool
 from podium.core.run import Run, timestamp
-from podium.server.access import AccessPolicy
-from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.api_error import ApiError
 from podium.server.logs import LOGGER
-from podium.server.records.metrics import Metrics
-from podium.server.records.repository import RunRepository
+from podium.server.service import Service
 from podium.store import AbandonedRun, RunStore
 from podium.store.audit import AuditDetails
 
@@ -76,24 +71,12 @@ MAX_TAKEOVERS: Final = 5
 SEARCH_LIMIT: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryContext:
-    """The parts of the server that resume runs."""
-
-    podium: AsyncPodium
-    pool: Pool
-    archive: RunRepository
-    access: AccessPolicy
-    limiter: ConcurrencyLimiter
-    metrics: Metrics
-
-
 class RunRecovery:
     """Resumes abandoned runs in the background until `close`."""
 
-    def __init__(self, parts: RecoveryContext, *, every_seconds: float = SEARCH_SECONDS) -> None:
-        self._parts = parts
-        self._keeper = parts.archive.keeper
+    def __init__(self, service: Service, *, every_seconds: float = SEARCH_SECONDS) -> None:
+        self._service = service
+        self._store = service.store
         self._every_seconds = every_seconds
         self._resuming: dict[str, asyncio.Task[None]] = {}
         self._skipped: set[str] = set()
@@ -122,9 +105,9 @@ class RunRecovery:
             await asyncio.sleep(self._every_seconds)
 
     async def _search_once(self) -> None:
-        if len(self._resuming) >= MAX_CONCURRENT or self._parts.limiter.closed:
+        if len(self._resuming) >= MAX_CONCURRENT or self._service.limiter.closed:
             return
-        for found in await self._keeper.list_abandoned(SEARCH_LIMIT):
+        for found in await self._store.list_abandoned(SEARCH_LIMIT):
             if len(self._resuming) >= MAX_CONCURRENT:
                 return
             if found.id not in self._resuming and found.id not in self._skipped:
@@ -158,14 +141,14 @@ class RunRecovery:
             del self._resuming[found.id]
 
     async def _resume(self, found: AbandonedRun) -> None:
-        parts = self._parts
-        run = await self._keeper.load(found.id)
-        unknown = [name for name in run.pool.names if name not in parts.pool.names]
+        service = self._service
+        run = await self._store.load(found.id)
+        unknown = [name for name in run.pool.names if name not in service.pool.names]
         if unknown:  # it belongs to another program with the same store
             self._skipped.add(found.id)
             LOGGER.info("skipped %s: its worker %s is unknown here", found.id, unknown[0])
             return
-        conductor = (await parts.podium.open()).assembly.conductor_for(run.tier)
+        conductor = (await service.podium.open()).assembly.conductor_for(run.tier)
         if unfit := resume_conflict(run, conductor.name):
             raise ConfigError(unfit)
         if found.takeovers >= MAX_TAKEOVERS:
@@ -175,31 +158,31 @@ class RunRecovery:
             )
             return
         LOGGER.info("resumed an abandoned run", extra={"run": run.id})
-        async with parts.access.account_for_run(run) as account:
-            ended = await parts.podium.resume(
-                run.id, account=account, emit=parts.archive.broadcast, takeover=True
+        async with service.access.account_for_run(run) as account:
+            ended = await service.podium.resume(
+                run.id, account=account, emit=service.repository.broadcast, takeover=True
             )
-        parts.metrics.recovered.labels(ended.status).inc()
-        parts.metrics.runs.labels(ended.status).inc()
+        service.metrics.recovered.labels(ended.status).inc()
+        service.metrics.runs.labels(ended.status).inc()
         await self._audit(ended)
 
     async def _end(self, found: AbandonedRun, reason: str) -> None:
         """End the run as failed."""
         try:
-            run = await self._keeper.claim(found.id, this_process(), takeover=True)
-            await self._keeper.finish(replace(run, status="failed", error=reason))
+            run = await self._store.claim(found.id, this_process(), takeover=True)
+            await self._store.finish(replace(run, status="failed", error=reason))
         except PodiumError as error:
             LOGGER.warning("%s could not be ended: %s", found.id, error)
             return
         LOGGER.warning("%s failed: %s", found.id, reason)
-        self._parts.metrics.recovered.labels("failed").inc()
-        self._parts.metrics.runs.labels("failed").inc()
+        self._service.metrics.recovered.labels("failed").inc()
+        self._service.metrics.runs.labels("failed").inc()
         await self._audit(replace(run, status="failed"))
 
     async def _audit(self, run: Run) -> None:
         """Record in the audit log that the run was resumed here, and its status."""
         facts: AuditDetails = {"process": this_process(), "status": run.status, "owner": run.owner}
         try:
-            await self._parts.archive.audit.record_server_action("run recovered", run.id, facts)
+            await self._service.audit.record_server_action("run recovered", run.id, facts)
         except PodiumError as error:
             LOGGER.warning("cannot record the recovery of %s: %s", run.id, error)

@@ -7,31 +7,26 @@ process writes to files in `PROMETHEUS_MULTIPROC_DIR`, which the parent sets.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import Final
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Histogram,
-    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from podium.core.run import Run
-from podium.core.usage import NO_USAGE, Usage
+from podium.core.usage import NO_USAGE, Usage, subtract
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 METRICS_DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """The upper bounds of the duration buckets."""
-
-Amount = TypeVar("Amount", int, float)
-
-disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
@@ -111,16 +106,6 @@ class RequestCost:
         self.run = run
         self.usage, self.orchestration, self.cost_usd = run.usage, run.orchestration, run.cost_usd
         if before is not None:
-            self.usage = _subtract(run.usage, before.usage)
-            self.orchestration = _subtract(run.orchestration, before.orchestration)
-            self.cost_usd = _difference(run.cost_usd, before.cost_usd)
-
-
-def _subtract(usage: Usage, before: Usage) -> Usage:
-    names = [field.name for field in fields(Usage)]
-    return Usage(*(_difference(getattr(usage, name), getattr(before, name)) for name in names))
-
-
-def _difference(now: Amount | None, before: Amount | None) -> Amount | None:
-    """Subtract; unknown if either is unknown."""
-    return None if now is None or before is None else now - before
+            self.usage = run.usage - before.usage
+            self.orchestration = run.orchestration - before.orchestration
+            self.cost_usd = subtract(run.cost_usd, before.cost_usd)

@@ -35,7 +35,7 @@ def run_details(run: Run, *, is_claimed: bool) -> dict[str, Any]:
         "owner": run.owner,
         "max_steps": run.max_steps,
         "max_rounds": run.max_rounds,
-        "is_performed": is_claimed,
+        "is_executing": is_claimed,
         "waiting_for": [
             {"id": call.id, "name": call.name, "arguments": call.arguments}
             for call in run.waiting_for
@@ -137,31 +137,30 @@ def _image(image: Image) -> dict[str, Any]:
 
 
 WHOLE_ID: Final = re.compile(r"run_[0-9a-f]{16}")
-"""What `new_run_id` makes. A run that cannot be read does not tell its id: so the store
-is known to have been asked for that very one, and not for the last, or one that begins so."""
+"""The format of `new_run_id`. The store also accepts prefixes, and an unreadable run does not say
+which id matched."""
 
 
 class RunRepository:
-    """Finds runs for visitors, watches them and forgets them."""
+    """Loads, watches and deletes runs for principals."""
 
-    def __init__(self, keeper: BufferedRunStore, audit: AuditRecorder | None = None) -> None:
-        self.keeper = keeper
+    def __init__(self, store: BufferedRunStore, audit: AuditRecorder | None = None) -> None:
+        self.store = store
         self.audit = audit or AuditRecorder()
         self.broadcast = EventBroadcaster()
         self.beginning: set[str] = set()
-        """The runs that requests with names begin in this process. Until one is on record, which
-        takes as long as its question is checked, no other knows of it."""
+        """Runs of idempotent requests that begin in this process and may not be stored yet."""
 
     async def run(self, run_id: str, principal: Principal, field: str | None = None) -> Run:
-        """A run that the visitor may see, by its whole id; `field` is where they named it. That
-        somebody looks into another's is entered in the audit log."""
+        """Load a run that the principal may see, by its whole id; `field` is where the request
+        names it. Reading a run of another key is audited."""
         run = await self._allowed(run_id, principal, field)
         await self.audit.record_run_read("run read", principal, run)
         return run
 
     async def _allowed(self, run_id: str, principal: Principal, field: str | None = None) -> Run:
         try:
-            run = await self._found(run_id)
+            run = await self.find(run_id)
         except UnreadableRun:
             if not WHOLE_ID.fullmatch(run_id) or not await self._is_theirs(run_id, principal):
                 raise _none(run_id, field) from None
@@ -176,48 +175,49 @@ class RunRepository:
             return True
         if run.status != "running":
             return False
-        return self.keeper.was_unavailable or await self.keeper.is_claimed(run.id)
+        return self.store.was_unavailable or await self.store.is_claimed(run.id)
 
     async def delete(self, run_id: str, principal: Principal) -> None:
-        """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
+        """Delete a run that the principal may see; raises `ApiError` conflict if it is running."""
         try:
             run = await self._allowed(run_id, principal)
-        except UnreadableRun:  # its whole id is enough to be rid of it
+        except UnreadableRun:  # its id is enough to delete it
             await self.audit.record("run deleted", principal, run_id)
-            await self.keeper.delete(run_id)
+            await self.store.delete(run_id)
             return
         if await self.is_claimed(run):
-            raise ApiError("conflict", f"{run.id} still goes on; delete it when it has ended")
+            raise ApiError("conflict", f"{run.id} is still running; delete it when it has ended")
         await self.audit.record("run deleted", principal, run.id, {"owner": run.owner})
-        await self.keeper.delete(run.id)
+        await self.store.delete(run.id)
 
     def watch(self, run_id: str, principal: Principal) -> AsyncIterator[ClientEvent]:
-        """Everything that has happened and will happen in a run that the visitor may see."""
+        """Yield all events, past and future, of a run that the principal may see."""
 
         async def load() -> Run:
             return await self.run(run_id, principal)
 
         async def is_claimed() -> bool:
-            return await self.keeper.is_claimed(run_id)
+            return await self.store.is_claimed(run_id)
 
         return self.broadcast.watch(run_id, load, is_claimed)
 
-    async def _found(self, run_id: str) -> Run | None:
+    async def find(self, run_id: str) -> Run | None:
+        """Return a run of whichever owner, stored or running here; None if there is none."""
         found = await self._on_record(run_id) or self.broadcast.started_run(run_id)
-        # One that went on when the store was asked, and has ended since, is on record by now.
+        # A run that ended between the two lookups is stored by now.
         return found or await self._on_record(run_id)
 
     async def _on_record(self, run_id: str) -> Run | None:
         try:
-            return await self.keeper.load(run_id)
-        except UsageError:  # there is none of that id, or several begin with it
+            return await self.store.load(run_id)
+        except UsageError:  # not found, or an ambiguous prefix
             return None
 
     async def _is_theirs(self, run_id: str, principal: Principal) -> bool:
         """True if the principal may see an unreadable run, which a list continues from."""
         theirs = RunFilter(owner=None if principal.has_scope("admin") else principal.key_id)
         try:
-            await self.keeper.list(theirs, limit=1, before=run_id)
+            await self.store.list(theirs, limit=1, before=run_id)
         except UsageError:
             return False
         return True
@@ -226,6 +226,6 @@ class RunRepository:
 def _none(run_id: str, field: str | None) -> ApiError:
     return ApiError(
         "not_found",
-        f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
+        f"run not found: {run_id[:80]!r}; it was deleted, not stored, or belongs to another key",
         field=field,
     )

@@ -1,11 +1,9 @@
-"""Traces in OpenTelemetry's conventions for generative AI, for those who collect them.
+"""OpenTelemetry traces by the conventions for generative AI.
 
-A request is a span; in it a run (`invoke_agent`), its steps, and every call to a model (`chat`),
-with tokens, cost and how it ended. A request that names the trace it belongs to becomes part of
-that. No words of questions, answers or errors are in a span: the run's id is, and leads to them.
-
-This module needs the extra `otel`, and is imported only where the settings ask for traces. Where
-they go is said by OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and its kin).
+A request is a span; within it are its run (`invoke_agent`), the steps and every model call
+(`chat`), with tokens, cost and status. A request with a `traceparent` joins that trace. Spans hold
+no text of questions, answers or errors, only the run's id. This module needs the extra `otel`;
+OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, …) set the destination.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -35,8 +33,11 @@ from podium.core.usage import Usage
 from podium.server.model_catalog import MODEL_NAMES, ModelTarget
 from podium.server.records.metrics import RequestCost
 
+if TYPE_CHECKING:
+    from podium.server.endpoints.http import HttpExchange
+
 PROVIDER: Final = "podium"
-"""What stands as the provider of spans that are no call to a model."""
+"""The provider of spans that are not model calls."""
 
 _MILLISECOND: Final = 1_000_000
 _SECOND: Final = 1_000_000_000
@@ -45,22 +46,9 @@ Place = tuple[int, int]
 """A step of a run: its round and its index."""
 
 
-class TracedRequest(Protocol):
-    """A request, as far as its span is concerned."""
-
-    @property
-    def status(self) -> int:
-        """The status of what was answered."""
-        ...
-
-    def get(self, name: str, /) -> str | None:
-        """A header; `name` in lower case."""
-        ...
-
-
 @dataclass(slots=True)
 class _Running:
-    """A run that goes on: its span, when its times begin, and what was told before."""
+    """A run in progress; `origin` is the start of its times, in nanoseconds."""
 
     span: Span
     origin: int
@@ -71,7 +59,7 @@ class _Running:
 
 
 class TraceRecorder:
-    """Makes spans of what a server does. It takes the events of all runs."""
+    """Records spans of requests, and of all runs from their events."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -80,16 +68,16 @@ class TraceRecorder:
         self._running: dict[str, _Running] = {}
 
     async def close(self) -> None:
-        """Send what is not sent yet."""
+        """Export pending spans."""
         await asyncio.to_thread(self._provider.shutdown)
 
     @contextmanager
-    def request(self, path: str, asking: TracedRequest) -> Iterator[None]:
-        """The span of one request, around all that is done for it."""
+    def request(self, path: str, exchange: HttpExchange) -> Iterator[None]:
+        """Open the span of one request around all that is done for it."""
         carrier = {
             name: value
             for name in ("traceparent", "tracestate")
-            if (value := asking.get(name)) is not None
+            if (value := exchange.headers.get(name)) is not None
         }
         with self._tracer.start_as_current_span(
             f"POST {path}",
@@ -100,20 +88,19 @@ class TraceRecorder:
             try:
                 yield
             finally:
-                span.set_attribute("http.response.status_code", asking.status)
-                if asking.status >= 500:
+                span.set_attribute("http.response.status_code", exchange.status)
+                if exchange.status >= 500:
                     span.set_status(StatusCode.ERROR)
 
-    def record_cost(self, target: ModelTarget, bill: RequestCost) -> None:
-        """Note on the request what it has come to. Where it was one call to a worker, it is the
-        span of that call as well."""
+    def record_cost(self, target: ModelTarget, cost: RequestCost) -> None:
+        """Add usage and cost to the request's span, which is also a single worker's."""
         span = trace.get_current_span()
         span.set_attribute("gen_ai.request.model", target.name)
         if target.worker is not None:
             span.set_attribute("gen_ai.operation.name", "chat")
             span.set_attribute("gen_ai.provider.name", target.worker.profile.provider)
-            span.set_attributes(_used(bill.usage))
-        span.set_attributes(_total(bill.usage, bill.cost_usd))
+            span.set_attributes(_used(cost.usage))
+        span.set_attributes(_total(cost.usage, cost.cost_usd))
 
     def __call__(self, event: Event) -> None:
         """Take the next event of any run."""
@@ -155,7 +142,7 @@ class TraceRecorder:
             attempts_before={(s.round, s.index): len(s.attempts) for s in run.steps},
         )
 
-        if not run.rounds:  # what was done to the question; of a run that goes on, that was told
+        if not run.rounds:  # a resumed run has recorded its checks of the question before
             for check in run.checks:
                 self._note(run.id, check)
 
@@ -166,8 +153,14 @@ class TraceRecorder:
             return
         span_of_step = None if check.step is None else running.steps.get((check.round, check.step))
         span = span_of_step or running.span
-        told = {"guardrail": check.guardrail, "stage": check.stage, "action": check.action}
-        span.add_event("podium.guardrail", {f"podium.{key}": value for key, value in told.items()})
+        span.add_event(
+            "podium.guardrail",
+            {
+                "podium.guardrail": check.guardrail,
+                "podium.stage": check.stage,
+                "podium.action": check.action,
+            },
+        )
         for attempt in check.attempts:
             self._call(attempt, running, span)
 
@@ -219,8 +212,8 @@ class TraceRecorder:
         running.span.end()
 
     def _call(self, attempt: Attempt, running: _Running, parent: Span) -> None:
-        """The span of a call to a model, which has ended. Only these have tokens by the
-        conventions' names, so that adding them up counts nothing twice."""
+        """Record the span of a model call. Only these have token counts by the conventions' names,
+        so that a sum over spans counts nothing twice."""
         profile = next((p for p in running.pool if p.name == attempt.worker), None)
         model = profile.model if profile is not None and profile.model else attempt.worker
         span = self._tracer.start_span(
@@ -245,7 +238,7 @@ class TraceRecorder:
 
 
 def create_otlp_recorder() -> TraceRecorder:
-    """Traces that are sent where OpenTelemetry's variables say."""
+    """Create a recorder that exports by OTLP."""
     named = Resource({"service.name": "podium", "service.version": __version__})
     provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -257,7 +250,7 @@ def _within(span: Span) -> Context:
 
 
 def _step_of(running: _Running, index: int) -> Span:
-    """The span of that step in the round that goes on."""
+    """Return the span of the step in the current round, else the run's."""
     return next((s for (_, i), s in reversed(running.steps.items()) if i == index), running.span)
 
 

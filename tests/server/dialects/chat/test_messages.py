@@ -73,14 +73,11 @@ def test_what_was_said_before_stays_in_its_order() -> None:
     assert told == (system("Be brief"), user("Hello"), assistant("Hello you"), user("Why?"))
 
 
-def test_what_the_system_says_last_is_told_before_the_turn() -> None:
+def test_messages_keep_their_order() -> None:
     told = read({"role": "assistant", "content": "Yes"}, ASKED, {"role": "system", "content": "Be"})
-    assert told == (assistant("Yes"), system("Be"), user("Why?"))
-
-
-def test_what_the_system_says_after_results_is_told_before_the_calls() -> None:
+    assert told == (assistant("Yes"), user("Why?"), system("Be"))
     told = read(ASKED, calling("c"), result("c"), {"role": "system", "content": "Be brief"})
-    assert [message.role for message in told] == ["user", "system", "assistant", "tool"]
+    assert [message.role for message in told] == ["user", "assistant", "tool", "system"]
 
 
 def test_where_only_the_system_speaks_its_last_words_are_the_question() -> None:
@@ -257,8 +254,9 @@ def test_no_messages_are_no_conversation() -> None:
     assert refusal().field == "messages"
 
 
-def test_an_assistant_cannot_have_the_last_word() -> None:
-    assert refusal(ASKED, {"role": "assistant", "content": "Because"}).field == "messages.1"
+def test_the_last_message_may_be_the_start_of_the_answer() -> None:
+    told = read(ASKED, {"role": "assistant", "content": "Because"})
+    assert told == (user("Why?"), assistant("Because"))
 
 
 @pytest.mark.parametrize("content", ["", " \n", [{"type": "text", "text": ""}]])

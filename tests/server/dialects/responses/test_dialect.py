@@ -169,7 +169,8 @@ def test_one_call_at_a_time_is_a_term_where_there_are_tools() -> None:
 
 def test_the_previous_response_is_its_run() -> None:
     assert (
-        asked(previous_response_id="resp_0123456789abcdef").previous_run == "run_0123456789abcdef"
+        asked(previous_response_id="resp_0123456789abcdef").previous_response
+        == "run_0123456789abcdef"
     )
 
 

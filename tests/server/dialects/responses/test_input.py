@@ -201,20 +201,20 @@ def test_thinking_of_this_turn_is_kept() -> None:
     assert isinstance(messages[1].parts[0], Thinking)
 
 
-def test_instructions_that_come_last_stand_before_the_turn_they_are_for() -> None:
+def test_instructions_that_come_last_stay_last() -> None:
     late = {"role": "developer", "content": "Be short."}
-    assert told([QUESTION, late]) == (system("Be short."), user("And now?"))
+    assert told([QUESTION, late]) == (user("And now?"), system("Be short."))
     assert [message.role for message in told([QUESTION, CALL, RESULT, late])] == [
-        "system",
         "user",
         "assistant",
         "tool",
+        "system",
     ]
 
 
 def test_a_result_may_answer_a_call_of_an_earlier_response() -> None:
     asked = RESPONSES.read({"model": "podium", "input": [RESULT], "previous_response_id": "resp_1"})
-    assert asked.previous_run == "run_1"
+    assert asked.previous_response == "run_1"
     assert asked.messages == (Message("tool", (ToolResult("call_1", "sunny"),)),)
 
 
@@ -249,7 +249,6 @@ def test_an_id_may_be_used_again_when_its_call_was_answered() -> None:
         ("", "input"),
         ([], "input"),
         (7, "input"),
-        ([{"role": "assistant", "content": "Hi!"}], "input"),
         ([{"role": "system", "content": "Be kind."}], "input"),
         ([{"role": "user", "content": "  "}], "input"),
         ([{"role": "user", "content": []}], "input"),

@@ -9,7 +9,7 @@ from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.api_error import STATUS, ApiError
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import RESPONSES
-from podium.server.dialects.responses_output import response_id, response_usage, run_id
+from podium.server.dialects.responses_output import read_response_id, response_id, response_usage
 from support.responses_sdk import valid_response
 
 USED: Final = Usage(30, 12, 4, 2, 3)
@@ -28,7 +28,7 @@ def format_response(ended: dict[str, Any] | None = None, **wishes: Any) -> dict[
 
 def test_a_response_has_the_id_of_its_run_and_back() -> None:
     assert response_id("run_0123456789abcdef") == "resp_0123456789abcdef"
-    assert run_id("resp_0123456789abcdef") == "run_0123456789abcdef"
+    assert read_response_id("resp_0123456789abcdef") == "run_0123456789abcdef"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_response_has_the_id_of_its_run_and_back() -> None:
 )
 def test_what_cannot_be_the_id_of_a_response_is_refused(odd: str) -> None:
     with pytest.raises(ApiError, match="expected a response id"):
-        run_id(odd)
+        read_response_id(odd)
 
 
 def test_an_answer_is_a_response_that_the_sdk_knows() -> None:
@@ -183,18 +183,12 @@ def test_a_refusal_without_a_word_is_incomplete_for_its_content() -> None:
     assert found.incomplete_details.reason == "content_filter"
 
 
-def test_several_responses_of_one_run_share_its_id_and_have_items_with_ids_of_their_own() -> None:
-    called = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
-    result = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
-    one, other = (
-        format_response(),
-        format_response(input=[{"role": "user", "content": "?"}, called, result]),
-    )
-    assert one["id"] == other["id"] == "resp_1f"
-    first, second = one["output"][0]["id"], other["output"][0]["id"]
-    assert first == "msg_1f"
-    assert second != first
-    assert second.startswith("msg_1f_")
+def test_the_ids_of_items_name_their_response() -> None:
+    asked = RESPONSES.read({"model": "podium", "input": "hello"})
+    answer = ApiResponse(id="run_1f_2", model="podium", created=17, text="Hello")
+    one, other = format_response(), RESPONSES.format_response(asked, answer)
+    assert (one["id"], one["output"][0]["id"]) == ("resp_1f", "msg_1f")
+    assert (other["id"], other["output"][0]["id"]) == ("resp_1f_2", "msg_1f_2")
 
 
 def test_the_same_answer_has_the_same_ids() -> None:

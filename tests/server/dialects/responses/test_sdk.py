@@ -148,7 +148,7 @@ def test_a_conversation_goes_on_by_the_id_of_its_last_response() -> None:
     stage = Backstage(answer("One."), answer("Two."))
     first = stage.client.responses.create(model="podium", input="Count.")
     stage.client.responses.create(model="podium", input="Go on.", previous_response_id=first.id)
-    assert stage.asked[1].previous_run == "run_1f"
+    assert stage.asked[1].previous_response == "run_1f"
 
 
 def test_pictures_are_seen() -> None:

@@ -20,8 +20,8 @@ const COLUMNS = [
   'Share of calls',
   'Calls',
   'Errors',
-  'Half within',
-  '95 % within',
+  'p50',
+  'p95',
   'Price in / out',
   'Spent',
 ];

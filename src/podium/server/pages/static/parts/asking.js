@@ -21,8 +21,8 @@ import { Turns } from './turns.js';
  * }} Listener
  */
 
-/** `run_lost`: the process that performed the run is gone. */
-const LAST = new Set(['run_done', 'run_lost']);
+/** `run_abandoned`: the process that performed the run is gone. */
+const LAST = new Set(['run_done', 'run_abandoned']);
 
 const ENDINGS = new Set(['response.completed', 'response.incomplete', 'response.failed']);
 

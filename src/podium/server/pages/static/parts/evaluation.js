@@ -12,7 +12,7 @@ const COLUMNS = [
   'Lead over best single',
   'USD a task',
   'Calls',
-  'Half within',
+  'p50',
   'Faults',
 ];
 

@@ -74,7 +74,7 @@ class Following {
       this.follower.onEvent(event, told);
       if (told.run_id !== this.id) continue;
       if (event === 'run_done') return this.settled();
-      if (event === 'run_lost') return this.recorded();
+      if (event === 'run_abandoned') return this.recorded();
     }
     throw new ApiError(0, 'The server ended the stream before the run was over.', '');
   }

@@ -189,13 +189,13 @@ function ofWorkers({ groups, total }) {
 
 /** @param {any} page */
 function elsewhere(page) {
-  if (Math.abs(page.elsewhere_usd) < 1e-9) return null;
+  if (Math.abs(page.unattributed_usd) < 1e-9) return null;
   return h(
     'tr',
     { class: 'elsewhere' },
     h('th', { scope: 'row' }, 'not in runs on record'),
-    h('td', { class: 'number' }, usd(page.elsewhere_usd)),
-    h('td', { class: 'number' }, percent(shareOf(page.elsewhere_usd, page))),
+    h('td', { class: 'number' }, usd(page.unattributed_usd)),
+    h('td', { class: 'number' }, percent(shareOf(page.unattributed_usd, page))),
     [0, 1, 2].map(() => h('td', { class: 'number' }, count(null))),
   );
 }

@@ -34,10 +34,10 @@ export function statusBadge(status) {
 
 /**
  * Whether the run goes on somewhere, as far as anybody knows.
- * @param {{status: string, is_performed?: boolean | null}} document
+ * @param {{status: string, is_executing?: boolean | null}} document
  */
 export function goesOn(document) {
-  return document.status === 'running' && document.is_performed !== false;
+  return document.status === 'running' && document.is_executing !== false;
 }
 
 /**

@@ -20,7 +20,7 @@
  * `role` is what a turn was there for, and `routed` what a learned router decided, where one was
  * asked.
  *
- * @typedef {{id: string, status: string, is_performed: boolean | null, answer: string | null,
+ * @typedef {{id: string, status: string, is_executing: boolean | null, answer: string | null,
  *   rounds: RoundTrace[], document: any}} Trace
  * `document` is the run as the server last told of it whole.
  */
@@ -38,7 +38,7 @@ export function fromRecord(document) {
   const trace = {
     id: document.run_id,
     status: document.status,
-    is_performed: document.is_performed,
+    is_executing: document.is_executing,
     answer: document.answer,
     rounds: [],
     document,
@@ -75,7 +75,7 @@ export function take(trace, name, data) {
   if (data.run_id !== trace.id) return { kind: 'nothing' };
   const place = { round: data.round, index: data.index };
   switch (name) {
-    case 'planned':
+    case 'round_planned':
       trace.rounds[data.round] = plannedRound(data.round, data);
       trace.answer = data.accepted ? trace.answer : null;
       return { ...place, kind: 'plan' };

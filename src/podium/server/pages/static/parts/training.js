@@ -40,8 +40,8 @@ export function training(name, first, { step, onStep, signal }) {
 
   /** @param {any} page */
   function take(page) {
-    const hasGrown = page.is_anew || Object.keys(page.series).length > 0;
-    series = page.is_anew ? page.series : joined(series, page.series);
+    const hasGrown = page.from_start || Object.keys(page.series).length > 0;
+    series = page.from_start ? page.series : joined(series, page.series);
     cursor = page.cursor;
     replace(facts, factsOf(page, series));
     replace(notes, notesOf(page, series));

@@ -184,10 +184,10 @@ export class Version {
    * @param {any} data
    */
   happened(event, data) {
-    if (event === 'planned') this.#planned(data);
+    if (event === 'round_planned') this.#planned(data);
     else if (event === 'step_delta' && !data.thinking) this.#delta(data);
     else if (event === 'run_done') this.#done(data);
-    else if (event === 'run_lost') this.#lost(data);
+    else if (event === 'run_abandoned') this.#lost(data);
     else this.#rounds[data.round]?.happened(event, data);
   }
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from podium.core.workflow import Step
-from podium.server.statistics.spending import (
+from podium.server.endpoints.accounting import (
     SpendingGroup,
     group_by_worker,
     group_spending,
     spending_entries,
     total_spending,
 )
-from podium.server.statistics.workers import digest_run
+from podium.server.worker_statistics import digest_run
 from podium.store.base import DailyTotals
 from podium.store.keys import KeyUsage
 from support.runs_on_record import attempt, run_with_calls

@@ -11,12 +11,15 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from podium.core.errors import UnreadableRun
 from podium.core.roles import Role, step_roles
 from podium.core.run import Attempt, Run
-from podium.store.base import RunRevision, RunStatistics
+from podium.store.base import RunRevision
+
+if TYPE_CHECKING:
+    from podium.store.sql.queries import RunStatistics
 
 CACHE_SIZE: Final = 10_000
 """Digests in the cache; most take about a kilobyte."""
@@ -47,7 +50,7 @@ class CallSummary:
 
 @dataclass(frozen=True, slots=True)
 class StepUse:
-    """A step and its role; `place` is its round and index, those of the outer step in a nested
+    """A step and its role; `position` is its round and index, those of the outer step in a nested
     run."""
 
     worker: str
@@ -62,7 +65,7 @@ class RunDigest:
 
     run_id: str
     calls: tuple[CallSummary, ...]
-    uses: tuple[StepUse, ...]
+    steps: tuple[StepUse, ...]
     providers: Mapping[str, str]
 
     @property
@@ -122,7 +125,7 @@ def digest_run(run: Run) -> RunDigest:
     return RunDigest(
         run.id,
         tuple(_calls(run)),
-        tuple(_uses(run, None)),
+        tuple(_executed_steps(run, None)),
         dict(_providers(run)),
     )
 
@@ -172,7 +175,7 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
     )
 
 
-def _uses(run: Run, position: tuple[int, int] | None) -> Iterator[StepUse]:
+def _executed_steps(run: Run, position: tuple[int, int] | None) -> Iterator[StepUse]:
     """Yield the steps that were executed."""
     planned = iter(step_roles(run))
     role_of = {
@@ -191,7 +194,7 @@ def _uses(run: Run, position: tuple[int, int] | None) -> Iterator[StepUse]:
             )
         yield StepUse(step.worker, role_of[own], step.subtask[:LONGEST_SUBTASK], position or own)
         for nested in step.nested:
-            yield from _uses(nested, position or own)
+            yield from _executed_steps(nested, position or own)
 
 
 def _providers(run: Run) -> Iterator[tuple[str, str]]:
@@ -262,18 +265,20 @@ NOTHING: Final = WorkerStats()
 def worker_stats(digests: Iterable[RunDigest]) -> dict[str, WorkerStats]:
     """Return the statistics of every worker; `digests` are newest first."""
     calls = defaultdict[str, list[CallSummary]](list)
-    uses = defaultdict[str, list[StepExample]](list)
+    steps = defaultdict[str, list[StepExample]](list)
     for digest in digests:
         for call in digest.calls:
             calls[call.worker].append(call)
-        for use in digest.uses:
-            uses[use.worker].append(StepExample(digest.run_id, use))
+        for use in digest.steps:
+            steps[use.worker].append(StepExample(digest.run_id, use))
     total = sum(map(len, calls.values()))
-    names = sorted(calls.keys() | uses.keys())
-    return {name: _stats_of(calls[name], uses[name], total) for name in names}
+    names = sorted(calls.keys() | steps.keys())
+    return {name: _stats_of(calls[name], steps[name], total) for name in names}
 
 
-def _stats_of(calls: Sequence[CallSummary], uses: Sequence[StepExample], total: int) -> WorkerStats:
+def _stats_of(
+    calls: Sequence[CallSummary], steps: Sequence[StepExample], total: int
+) -> WorkerStats:
     in_order = sorted(calls, key=lambda call: call.at)
     done = [call for call in in_order if call.error is None]
     failed = [call for call in in_order if call.error is not None]
@@ -292,23 +297,23 @@ def _stats_of(calls: Sequence[CallSummary], uses: Sequence[StepExample], total: 
         last_failure=failed[-1].at if failed else None,
         last_error=failed[-1].error if failed else None,
         failures_in_a_row=sum(call.at > since for call in failed),
-        roles=_roles(uses),
+        roles=_roles(steps),
     )
 
 
-def _roles(uses: Sequence[StepExample]) -> tuple[RoleStats, ...]:
+def _roles(steps: Sequence[StepExample]) -> tuple[RoleStats, ...]:
     """List the roles, most frequent first."""
     by_role = defaultdict[Role, list[StepExample]](list)
-    for example in uses:
+    for example in steps:
         by_role[example.use.role].append(example)
     found = [RoleStats(role, len(some), _examples(some)) for role, some in by_role.items()]
     return tuple(sorted(found, key=lambda worker_stats: (-worker_stats.steps, worker_stats.role)))
 
 
-def _examples(uses: Iterable[StepExample]) -> tuple[StepExample, ...]:
+def _examples(steps: Iterable[StepExample]) -> tuple[StepExample, ...]:
     """Return the newest examples with different subtasks."""
     distinct: dict[str, StepExample] = {}
-    for example in uses:
+    for example in steps:
         distinct.setdefault(example.use.subtask, example)
         if len(distinct) == EXAMPLES:
             break

@@ -8,7 +8,7 @@ from podium.core.roles import Role
 from podium.core.run import Attempt, recorded_spending
 from podium.core.usage import NO_USAGE
 from podium.core.workflow import Step
-from podium.server.statistics.workers import RunDigestCache, digest_run
+from podium.server.worker_statistics import RunDigestCache, digest_run
 from podium.store import statistics_in
 from podium.store.sql.run_store import SqlRunStore
 from support.runs_on_record import NOON, attempt, carried_out, run_with_calls
@@ -57,7 +57,7 @@ def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> Non
     deputy = replace(run.pool["deputy"], provider=CONDUCTOR_PROVIDER)
     pool = replace(run.pool, workers=(run.pool["solo"], deputy))
     digest = digest_run(replace(run, rounds=(round_,), pool=pool))
-    assert [(use.worker, use.role, use.position) for use in digest.uses] == [
+    assert [(use.worker, use.role, use.position) for use in digest.steps] == [
         ("solo", Role.SOLVE, (0, 0)),
         ("deputy", Role.HAND_OVER, (0, 1)),
         ("solo", Role.SOLVE, (0, 1)),
@@ -69,7 +69,7 @@ def test_a_step_that_was_skipped_is_no_use_of_anybody() -> None:
     run = run_with_calls(run_number(1), (SOLVE, ()))
     skipped = replace(run.rounds[0].steps[0], status="skipped")
     run = replace(run, rounds=(replace(run.rounds[0], steps=(skipped,)),))
-    assert digest_run(run).uses == ()
+    assert digest_run(run).steps == ()
 
 
 async def test_a_run_whose_parts_do_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from podium.core.roles import Role
 from podium.core.workflow import Step
-from podium.server.statistics.workers import NOTHING, digest_run, worker_stats
+from podium.server.worker_statistics import NOTHING, digest_run, worker_stats
 from support.runs_on_record import attempt, run_with_calls
 
 RUN = "run_0000000000000001"

@@ -1,1 +1,0 @@
-"""Statistics over many runs: the recent work of each worker, and spending."""

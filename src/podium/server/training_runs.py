@@ -1,0 +1,529 @@
+"""Training runs and evaluations on disk, for the web pages.
+
+The formats are those of `podium train` and `podium eval run` (docs/training.md); nothing here
+imports either. Other processes write these files meanwhile: reads are bounded and end at a whole
+line, and a cursor continues where the last read ended. It holds a position and a checksum of the
+bytes before it, so that a rewritten file is read from the start.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+MOST_BYTES: Final = 32_000_000
+"""Bytes read of a file at once; of a larger one, the last."""
+
+MOST_JSON_BYTES: Final = 8_000_000
+WITNESS: Final = 64
+"""Bytes before a position that the cursor's checksum covers."""
+
+_CURSOR: Final = re.compile(r"([0-9]{1,15})-([0-9a-f]{8})")
+
+
+@dataclass(frozen=True, slots=True)
+class FileTail:
+    """The lines read. `from_start`: they do not continue the cursor's. `skipped` counts the bytes
+    before them that were not read; `modified` is None if there is no file."""
+
+    lines: tuple[bytes, ...]
+    cursor: str
+    from_start: bool
+    skipped: int
+    modified: float | None
+
+
+NO_FILE: Final = FileTail((), "", True, 0, None)
+
+
+def read_tail(path: Path, cursor: str | None = None, *, most: int = MOST_BYTES) -> FileTail:
+    """Read the whole lines after the cursor, all if it does not match, and of these the last that
+    fit into `most` bytes. A line that is still being written is left for the next read."""
+    file = open_regular_file(path)
+    if file is None:
+        return NO_FILE
+    with file:
+        status = os.fstat(file.fileno())
+        position = _position(file, cursor, status.st_size)
+        start = position or 0
+        if status.st_size - start > most:
+            start = _next_line(file, status.st_size - most)
+        file.seek(start)
+        data = file.read(most)
+        end = data.rfind(b"\n") + 1
+        after = start + (len(data) if len(data) == most and not end else end)
+        return FileTail(
+            tuple(line for line in data[:end].split(b"\n") if line.strip()),
+            _cursor(file, after),
+            position is None,
+            start - (position or 0),
+            status.st_mtime,
+        )
+
+
+def count_lines(path: Path, most: int) -> int:
+    """Count the whole lines in the first `most` bytes."""
+    file = open_regular_file(path)
+    if file is None:
+        return 0
+    with file:
+        return sum(file.read(1_000_000).count(b"\n") for _ in range(0, most, 1_000_000))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty if there is none, or it is not completely written."""
+    file = open_regular_file(path)
+    if file is None:
+        return {}
+    with file:
+        data = file.read(MOST_JSON_BYTES + 1)
+    try:
+        document = json.loads(data, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def open_regular_file(path: Path) -> BinaryIO | None:
+    """Open a file for reading; None if it cannot be read or is not regular: a link could lead
+    anywhere, and reading a pipe would block."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")
+
+
+def _position(file: BinaryIO, cursor: str | None, size: int) -> int | None:
+    """Return the cursor's position; None if the file was replaced."""
+    match = _CURSOR.fullmatch(cursor or "")
+    if match is None:
+        return None
+    position = int(match[1])
+    return position if position <= size and cursor == _cursor(file, position) else None
+
+
+def _cursor(file: BinaryIO, position: int) -> str:
+    start = max(0, position - WITNESS)
+    file.seek(start)
+    return f"{position}-{zlib.crc32(file.read(position - start)):08x}"
+
+
+def _next_line(file: BinaryIO, position: int) -> int:
+    file.seek(position)
+    file.readline(MOST_BYTES)
+    return file.tell()
+
+
+METRICS: Final = "metrics.jsonl"
+METRICS_SUFFIX: Final = ".jsonl"
+BEGINNING: Final = b'{"step"'
+"""The first bytes of a metrics file."""
+
+SUMMARY: Final = "summary.json"
+MANIFEST: Final = "evaluation.json"
+REPORT: Final = "report.html"
+
+DEEPEST: Final = 3
+MOST_FOUND: Final = 500
+MOST_ENTRIES: Final = 5_000
+"""Limits of the search, so that a directory named by mistake does not keep the server busy."""
+
+MOST_GLANCES: Final = 200
+"""Files of one directory that are opened to check for metrics."""
+
+Kind = Literal["training", "evaluation", "report"]
+
+_ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A training run, evaluation or report. `path` is its directory or metrics file."""
+
+    name: str
+    title: str
+    kind: Kind
+    path: Path
+    report: Path | None = None
+
+    @property
+    def metrics(self) -> Path:
+        """The metrics file of a training run."""
+        return self.path if self.path.suffix == METRICS_SUFFIX else self.path / METRICS
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactDirectory:
+    """A configured directory, its artifacts, and why it cannot be read."""
+
+    path: Path
+    artifacts: tuple[Artifact, ...]
+    problem: str = ""
+
+
+def find_directories(directories: Sequence[str]) -> list[ArtifactDirectory]:
+    """Find the artifacts of all directories, with unique names."""
+    taken: set[str] = set()
+    return [_looked(Path(directory), taken) for directory in directories]
+
+
+def find_artifact(directories: Sequence[str], name: str) -> Artifact | None:
+    """Return the artifact of that name."""
+    artifacts = (
+        artifact for named in find_directories(directories) for artifact in named.artifacts
+    )
+    return next((artifact for artifact in artifacts if artifact.name == name), None)
+
+
+def _looked(root: Path, taken: set[str]) -> ArtifactDirectory:
+    try:
+        if root.is_dir():
+            found = list(_within(root, root.name, DEEPEST))[:MOST_FOUND]
+        elif root.is_file():
+            found = list(_of_file(root, root.stem))
+        else:
+            return ArtifactDirectory(root, (), "directory not found")
+    except OSError as error:
+        return ArtifactDirectory(root, (), f"cannot be read: {error.strerror}")
+    return ArtifactDirectory(root, tuple(_under_own_name(item, taken) for item in found))
+
+
+def _under_own_name(artifact: Artifact, taken: set[str]) -> Artifact:
+    plain = ".".join(_ODD.sub("-", part).strip("-") or "-" for part in artifact.title.split("/"))
+    name, number = plain, 2
+    while name in taken:
+        name, number = f"{plain}-{number}", number + 1
+    taken.add(name)
+    return replace(artifact, name=name)
+
+
+def _within(directory: Path, title: str, depth: int) -> Iterator[Artifact]:
+    files, directories = _listed(directory)
+    kind = _kind(directory, files)
+    if kind is not None:
+        yield Artifact("", title, kind, directory, _report(directory, files, directories))
+        return
+    lines = [name for name in files if name.endswith(METRICS_SUFFIX)]
+    for name in lines[:MOST_GLANCES]:
+        yield from _of_file(directory / name, f"{title}/{Path(name).stem}")
+    if depth:
+        for name in directories:
+            yield from _within_readable(directory / name, f"{title}/{name}", depth - 1)
+
+
+def _within_readable(directory: Path, title: str, depth: int) -> Iterator[Artifact]:
+    try:
+        yield from _within(directory, title, depth)
+    except OSError:  # an unreadable directory must not hide the others
+        return
+
+
+def _listed(directory: Path) -> tuple[list[str], list[str]]:
+    """Return the names of files and directories, sorted; links are left out."""
+    files, directories = [], []
+    with os.scandir(directory) as entries:
+        for _, entry in zip(range(MOST_ENTRIES), entries, strict=False):
+            if entry.is_file(follow_symlinks=False):
+                files.append(entry.name)
+            elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                directories.append(entry.name)
+    return sorted(files), sorted(directories)
+
+
+def _kind(directory: Path, files: Sequence[str]) -> Kind | None:
+    if MANIFEST in files:
+        return "evaluation"
+    if METRICS in files:
+        return "training"
+    if SUMMARY in files:
+        summary = read_json(directory / SUMMARY)
+        if "rows" in summary:
+            return "evaluation"
+        if "train_minutes" in summary:
+            return "training"
+    return "report" if REPORT in files else None
+
+
+def _report(directory: Path, files: Sequence[str], directories: Sequence[str]) -> Path | None:
+    if REPORT in files:
+        return directory / REPORT
+    beside = directory / "report"
+    if beside.name in directories and REPORT in _listed(beside)[0]:
+        return beside / REPORT
+    return None
+
+
+def _of_file(path: Path, title: str) -> Iterator[Artifact]:
+    """Yield the artifact of a metrics file outside a run's directory."""
+    file = open_regular_file(path) if path.suffix == METRICS_SUFFIX else None
+    if file is None:
+        return
+    with file:
+        is_metrics = file.read(len(BEGINNING)) == BEGINNING
+    if is_metrics:
+        yield Artifact("", title, "training", path)
+
+
+SAMPLES: Final = "samples.jsonl"
+
+MOST_POINTS: Final = 400
+"""Points of a series; a longer one has the means of consecutive steps."""
+
+SPREADS: Final = ("steps/", "shape/")
+"""Prefixes of series of shares; a missing value is zero."""
+
+MOST_SERIES: Final = 500
+LARGEST: Final = 1e15
+"""Larger numbers are ignored."""
+
+MOST_SAMPLES: Final = 50
+LONGEST_WORDS: Final = 8_000
+
+_STEP: Final = re.compile(rb'(?=\{"step")')
+"""The start of an entry, also after one that a crash left incomplete."""
+
+_STEP_OF: Final = re.compile(rb'\s*\{"step":\s*([0-9]{1,12})')
+
+Series = dict[str, dict[int, float]]
+
+
+def training_document(
+    artifact: Artifact, cursor: str | None, most: int = MOST_BYTES
+) -> dict[str, Any]:
+    """Return a training run with its series; with a cursor, only newer points. Without a summary
+    it is unknown whether it has finished."""
+    tail = read_tail(artifact.metrics, cursor, most=most)
+    series, left_out = read_series(tail.lines)
+    summary = _summary(artifact)
+    return {
+        "object": "training",
+        "name": artifact.name,
+        "title": artifact.title,
+        "summary": summary,
+        "is_finished": summary.get("finished") is True if summary else None,
+        "updated_at": format_timestamp(tail.modified),
+        "series": _thinned(series),
+        "cursor": tail.cursor,
+        "from_start": tail.from_start,
+        "left_out": left_out,
+        "skipped_bytes": tail.skipped,
+    }
+
+
+def samples_document(artifact: Artifact, step: int | None) -> dict[str, Any]:
+    """Return the samples of the step, or of the latest step before it that has some; by default
+    of the last one. `steps` are all steps with samples."""
+    lines: dict[int, list[bytes]] = {}
+    if artifact.path != artifact.metrics:
+        for line in read_tail(artifact.path / SAMPLES).lines:
+            match = _STEP_OF.match(line)
+            if match is not None:
+                lines.setdefault(int(match[1]), []).append(line)
+    steps = sorted(lines)
+    chosen = max((item for item in steps if step is None or item <= step), default=None)
+    chosen = steps[0] if chosen is None and steps else chosen
+    found = lines.get(chosen, []) if chosen is not None else []
+    return {
+        "object": "samples",
+        "name": artifact.name,
+        "steps": steps,
+        "step": chosen,
+        "samples": [sample for line in found[:MOST_SAMPLES] if (sample := _sample(line))],
+        "more": max(0, len(found) - MOST_SAMPLES),
+    }
+
+
+def read_series(lines: Iterable[bytes]) -> tuple[Series, int]:
+    """Return the series and the number of invalid lines. A repeated step was resumed from a
+    checkpoint: it replaces all later steps."""
+    series: Series = {}
+    left_out = 0
+    for line in lines:
+        for piece in _STEP.split(line):
+            if piece.strip():
+                entry = _entry(piece)
+                if entry is None:
+                    left_out += 1
+                else:
+                    _take(series, *entry)
+    return series, left_out
+
+
+def format_timestamp(seconds: float | None) -> str | None:
+    """Format a time as ISO 8601 in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _entry(piece: bytes) -> tuple[int, dict[str, float]] | None:
+    try:
+        entry = json.loads(piece)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict):
+        return None
+    step = entry.pop("step", None)
+    if not _is_number(step):
+        return None
+    numbers = {name: float(value) for name, value in entry.items() if _is_number(value)}
+    if "rollouts" not in numbers:
+        numbers.pop("seconds", None)  # without rollouts, they are those of the whole training
+    return int(step), numbers
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _take(series: Series, step: int, numbers: Mapping[str, float]) -> None:
+    if any(step in series.get(name, ()) for name in numbers):
+        for values in series.values():
+            for lost in [at for at in values if at >= step]:
+                del values[lost]
+    for name, value in numbers.items():
+        if name in series or len(series) < MOST_SERIES:
+            series.setdefault(name, {})[step] = value
+
+
+def _thinned(series: Series) -> dict[str, list[list[float]]]:
+    """Return lists of points, thinned in the same way for all series."""
+    steps = sorted({step for values in series.values() for step in values})
+    together = math.ceil(len(steps) / MOST_POINTS)
+    if together < 2:
+        return {name: [[*point] for point in sorted(v.items())] for name, v in series.items()}
+    last = {
+        step: steps[min(position - position % together + together, len(steps)) - 1]
+        for position, step in enumerate(steps)
+    }
+    planned = dict.fromkeys(series.get("mean_steps", ()), 0.0)
+    return {
+        name: _means(planned | values if name.startswith(SPREADS) else values, last)
+        for name, values in series.items()
+    }
+
+
+def _means(values: Mapping[int, float], last: Mapping[int, int]) -> list[list[float]]:
+    """Return the means of grouped steps, each at the last step of its group."""
+    found: dict[int, list[float]] = {}
+    for step, value in sorted(values.items()):
+        found.setdefault(last[step], []).append(value)
+    return [[step, sum(some) / len(some)] for step, some in found.items()]
+
+
+def _summary(artifact: Artifact) -> dict[str, float | bool]:
+    """Return the numbers of the summary."""
+    if artifact.path == artifact.metrics:
+        return {}
+    summary = read_json(artifact.path / SUMMARY)
+    return {
+        name: value
+        for name, value in summary.items()
+        if _is_number(value) or isinstance(value, bool)
+    }
+
+
+def _sample(line: bytes) -> dict[str, Any] | None:
+    """Return a sample with long texts truncated."""
+    try:
+        sample = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return {
+        name: value[:LONGEST_WORDS] if isinstance(value, str) else value
+        for name, value in sample.items()
+        if isinstance(value, str | bool) or _is_number(value)
+    }
+
+
+MOST_ROWS: Final = 200
+MOST_FILES: Final = 200
+MOST_COUNTED: Final = 256_000_000
+"""Bytes of a sample file in which samples are counted."""
+
+FIGURES: Final = (
+    "strategy",
+    "n",
+    "samples",
+    "accuracy",
+    "interval",
+    "accuracy_given_valid",
+    "interval_given_valid",
+    "valid_rate",
+    "against_best_single",
+    "regret",
+    "cost_usd",
+    "calls",
+    "steps",
+    "worker_tokens",
+    "orchestration_tokens",
+    "seconds",
+    "entropy_bits",
+    "worker_shares",
+    "role_shares",
+    "faults",
+    "note",
+)
+"""Columns of the table that are shown."""
+
+
+def evaluation_document(artifact: Artifact) -> dict[str, Any]:
+    """Return the table so far, and the number of samples of each strategy."""
+    summary = read_json(artifact.path / SUMMARY)
+    settings = summary or read_json(artifact.path / MANIFEST)
+    rows = summary.get("rows")
+    return {
+        "object": "evaluation",
+        "name": artifact.name,
+        "title": artifact.title,
+        "is_finished": bool(summary) and "stopped" not in summary,
+        "updated_at": format_timestamp(_latest(artifact.path)),
+        "has_report": artifact.report is not None,
+        **{
+            name: settings.get(name)
+            for name in ("suite", "n", "repeats", "seed", "variant", "limit")
+        },
+        "rows": [_row(row) for row in (rows if isinstance(rows, list) else [])[:MOST_ROWS]],
+        "problems": _objects(summary.get("problems")),
+        "stopped": summary.get("stopped"),
+        "samples": _samples(artifact.path),
+    }
+
+
+def _row(row: Any) -> dict[str, Any]:
+    return {name: row[name] for name in FIGURES if name in row} if isinstance(row, dict) else {}
+
+
+def _objects(found: Any) -> list[dict[str, Any]]:
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def _samples(directory: Path) -> dict[str, int]:
+    """Count the samples by strategy file."""
+    files = sorted(directory.glob("*.jsonl"))[:MOST_FILES] if directory.is_dir() else []
+    return {file.stem: count_lines(file, MOST_COUNTED) for file in files}
+
+
+def _latest(directory: Path) -> float | None:
+    """Return the time of the last write."""
+    times = []
+    for file in (*directory.glob("*.jsonl"), directory / SUMMARY, directory / MANIFEST):
+        try:
+            times.append(file.lstat().st_mtime)
+        except OSError:
+            continue
+    return max(times, default=None)
