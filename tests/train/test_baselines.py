@@ -16,7 +16,6 @@ from podium.train.baselines import (
     Accuracy,
     Baselines,
     measure_baselines,
-    plain_scorer,
     read_baselines,
     write_baselines,
 )
@@ -28,6 +27,7 @@ from podium.train.exercises import (
     recipe_pool,
 )
 from podium.train.recipe import Recipe
+from podium.train.worker_set import plain_scorer
 from podium_lab.etudes import FAMILIES, FlakyWorker
 from podium_lab.etudes.training import held_out_etudes
 from podium_lab.etudes.workers import oracle_workers

@@ -21,7 +21,6 @@ from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
 from podium.tasks.cluster import ActorPool, ReplyCacheActor, ReplyCacheSpec
 from podium.train import cluster as module
-from podium.train.ablations import recipe_scorer
 from podium.train.cluster import RayScorer, RemoteSetup, ScoringActor, ray_scorer
 from podium.train.exercises import (
     everyday_exercises,
@@ -32,7 +31,7 @@ from podium.train.exercises import (
 )
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.score import PlanScorer, Score
-from podium.train.worker_set import connect_workers
+from podium.train.worker_set import connect_workers, recipe_scorer
 from podium.workers import Http
 from support.ray_cluster import EXCEPTIONS, DeadlyGrader, Remote, SeatHere, ray_cluster
 from support.recipes import RECIPES, make_recipe, write_recipe

@@ -252,14 +252,14 @@ def test_a_gradient_that_is_no_number_leaves_the_step_out(
     )
     recipe = tiny_recipe(REWARD, base, tmp_path, *LEFT_OUT)
     seen: list[dict[str, Any]] = []
-    end_step = grpo._GrpoRun.end_step
+    on_step_end = grpo._GrpoRun.on_step_end
 
-    def remember(run: Any, step: int) -> None:
-        state = run._trainer.model.state_dict()
-        seen.append({name: one.clone() for name, one in state.items() if "lora" in name})
-        end_step(run, step)
+    def remember(run: Any, *arguments: Any, **rest: Any) -> None:
+        weights = run._trainer.model.state_dict()
+        seen.append({name: one.clone() for name, one in weights.items() if "lora" in name})
+        on_step_end(run, *arguments, **rest)
 
-    monkeypatch.setattr(grpo._GrpoRun, "end_step", remember)
+    monkeypatch.setattr(grpo._GrpoRun, "on_step_end", remember)
     grpo.train(recipe)
     assert capsys.readouterr().err.count("a gradient is not finite; the step was left out") == 1
     first, second, third = seen

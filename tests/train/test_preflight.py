@@ -14,8 +14,8 @@ from podium.train.preflight import (
     check_output,
     claim_output,
     disk_bytes,
+    effective_values,
     missing_files,
-    resolved,
 )
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.runtime import STATE_FILE
@@ -213,11 +213,11 @@ def test_a_model_on_this_machine_needs_room_for_what_its_files_hold(tmp_path: Pa
 
 
 def test_only_values_with_an_effect_are_resolved(tmp_path: Path) -> None:
-    values = resolved(make_recipe(tmp_path))
+    values = effective_values(make_recipe(tmp_path))
     assert "etudes" not in values["data"]
     assert "drop" not in values["pool"]
     assert values["reward"]["wrong"] == 0.5
-    lessons = resolved(make_recipe(tmp_path, LESSONS))
+    lessons = effective_values(make_recipe(tmp_path, LESSONS))
     assert "prompt" not in lessons
     assert lessons["data"]["etudes"].keys() == {"unsure_share"}
 

@@ -147,9 +147,9 @@ def test_a_gradient_is_bounded_by_its_own_adapters_norm(base: Path) -> None:
 
 def test_a_bound_of_nothing_leaves_gradients_alone(base: Path) -> None:
     stack = AdapterStack.fresh(pretrained.load(str(base)).model, ("one",), SHAPE)
-    assert sft._bounds(stack, 0.0) == []
-    assert sft._bounds(None, 1.0) == []
-    assert len(sft._bounds(stack, 1.0)) == 1
+    assert sft.gradient_clipping(stack, 0.0) == []
+    assert sft.gradient_clipping(None, 1.0) == []
+    assert len(sft.gradient_clipping(stack, 1.0)) == 1
 
 
 # ---- one training

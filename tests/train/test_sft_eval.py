@@ -15,7 +15,7 @@ from support.trainings import base
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.train import sft as recital
+from podium.train import sft
 from podium.train.examples import TokenExample
 from podium.train.sft import Mistake, evaluate_examples
 from podium.workers.local import pretrained
@@ -58,7 +58,7 @@ def memory(base: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
     def decoder(model: object, **_: Any) -> Memory:
         return memory
 
-    monkeypatch.setattr(recital, "Decoder", decoder)
+    monkeypatch.setattr(sft, "Decoder", decoder)
     return memory
 
 
@@ -67,7 +67,7 @@ def example(memory: Memory, prompt: str, reply: str, adapter: int) -> TokenExamp
     return TokenExample(memory.tokens(prompt), tokens, tokens, adapter)
 
 
-def recited(memory: Memory, **options: Any) -> list[recital.SftEval]:
+def evaluate(memory: Memory, **options: Any) -> list[sft.SftEval]:
     stack: Any = object()
     examples = {
         "sums": [example(memory, "12 + 3?", "15", 1), example(memory, "2 + 2?", "4", 1)],
@@ -79,7 +79,7 @@ def recited(memory: Memory, **options: Any) -> list[recital.SftEval]:
 def test_accuracy_is_the_share_that_is_right_to_the_letter_and_mistakes_are_kept(
     memory: Memory,
 ) -> None:
-    sums, german = recited(memory)
+    sums, german = evaluate(memory)
     assert (sums.adapter, sums.accuracy) == ("sums", 0.5)
     assert sums.mistakes == (Mistake("2 + 2?", "4", "four"),)
     assert (german.adapter, german.accuracy, german.mistakes) == ("german", 1.0, ())
@@ -98,14 +98,14 @@ def test_a_reply_that_is_only_begun_is_compared_as_far_as_it_goes(memory: Memory
 def test_everybody_is_asked_together_by_length_and_no_more_at_once_than_allowed(
     memory: Memory,
 ) -> None:
-    recited(memory)
+    evaluate(memory)
     assert memory.asked == [[("2 + 2?", 1), ("12 + 3?", 1), ("2 + 2?", 2)]]
-    recited(memory, rows=2)
+    evaluate(memory, rows=2)
     assert [len(batch) for batch in memory.asked[1:]] == [2, 1]
 
 
 def test_nothing_is_trained_meanwhile_and_training_goes_on_afterwards(memory: Memory) -> None:
     memory.loaded.model.train()
-    recited(memory)
+    evaluate(memory)
     assert memory.was_training == [False]
     assert memory.loaded.model.training

@@ -75,14 +75,14 @@ def test_every_step_is_a_line_of_numbers_with_what_its_parts_took(
     recipe: Recipe, clock: Clock
 ) -> None:
     with TrainingLog(recipe) as training_log:
-        training_log.spent("sampling", 1.5)
-        training_log.spent("sampling", 0.5)
+        training_log.add_seconds("sampling", 1.5)
+        training_log.add_seconds("sampling", 0.5)
         training_log.step(seen())
         clock.now += 4
-        training_log.updated(1)
+        training_log.end_step(1)
         training_log.step(seen(0.5))
         clock.now += 2
-        training_log.updated(2)
+        training_log.end_step(2)
     first, second = lines(recipe)
     assert (first["step"], first["seconds"], first["seconds/sampling"]) == (1, 4.0, 2.0)
     assert (first["reward"], first["accuracy"], first["rollouts"]) == (1.0, 1.0, 4.0)
@@ -93,15 +93,15 @@ def test_every_step_is_a_line_of_numbers_with_what_its_parts_took(
 def test_an_update_that_saw_no_new_rollouts_has_no_line(recipe: Recipe) -> None:
     with TrainingLog(recipe) as training_log:
         training_log.step(seen())
-        training_log.updated(1)
-        training_log.updated(2)
+        training_log.end_step(1)
+        training_log.end_step(2)
     assert [line["step"] for line in lines(recipe)] == [1]
 
 
 def test_plans_are_kept_to_look_at(recipe: Recipe) -> None:
     with TrainingLog(recipe) as training_log:
         training_log.step(seen(text="one\u2028line"))
-        training_log.updated(3)
+        training_log.end_step(3)
     samples = lines(recipe, "samples.jsonl")
     assert {sample["step"] for sample in samples} == {3}
     assert samples[0]["text"] == "one\u2028line"
@@ -113,12 +113,12 @@ def test_a_measurement_is_a_line_of_its_own_and_its_time_is_no_steps(
 ) -> None:
     with TrainingLog(recipe) as training_log:
         training_log.step(seen())
-        training_log.updated(1)
+        training_log.end_step(1)
         clock.now += 60
-        training_log.measured(1, seen(0.5), everyday=0.75)
+        training_log.log_measurement(1, seen(0.5), everyday=0.75)
         training_log.step(seen())
         clock.now += 3
-        training_log.updated(2)
+        training_log.end_step(2)
     _, measured, second = lines(recipe)
     assert (measured["step"], measured["held_out/accuracy"]) == (1, 0.0)
     assert measured["held_out/everyday"] == 0.75
@@ -130,7 +130,7 @@ def test_the_summary_says_how_far_it_came_and_how_fast(recipe: Recipe, clock: Cl
         for step in (1, 2):
             training_log.step(seen())
             clock.now += 30
-            training_log.updated(step)
+            training_log.end_step(step)
         assert summary(recipe) == {
             "step": 2,
             "seconds": 60.0,
@@ -146,7 +146,7 @@ def test_learning_by_example_tells_its_loss_and_what_is_recited(tmp_path: Path) 
     recipe = make_recipe(tmp_path, LESSONS)
     console = listening()
     with TrainingLog(recipe, console=console) as training_log:
-        training_log.taught(10, 2.5)
+        training_log.log_loss(10, 2.5)
         assert summary(recipe)["step"] == 10
     assert lines(recipe)[0]["loss"] == 2.5
     assert "step 10/10" in heard(console)
@@ -157,7 +157,7 @@ def test_what_later_rounds_came_to_is_told(recipe: Recipe) -> None:
     accepted = Score(1.0, right=True, was_right=True)
     with TrainingLog(recipe, console=console) as training_log:
         training_log.step(diagnose([Rollout(0, accepted, 5, POOL)]))
-        training_log.updated(1)
+        training_log.end_step(1)
     assert "accepted right 1.00" in heard(console)
     assert lines(recipe)[0]["later/accepted_right"] == 1.0
 
@@ -186,7 +186,7 @@ def first_stretch(recipe: Recipe, clock: Clock, steps: int) -> None:
         for step in range(1, steps + 1):
             training_log.step(seen())
             clock.now += 60
-            training_log.updated(step)
+            training_log.end_step(step)
 
 
 def test_what_goes_on_keeps_what_came_before_the_checkpoint_and_writes_the_rest_anew(
@@ -195,7 +195,7 @@ def test_what_goes_on_keeps_what_came_before_the_checkpoint_and_writes_the_rest_
     first_stretch(recipe, clock, 5)
     with TrainingLog(recipe, after=3) as training_log:
         training_log.step(seen(0.5))
-        training_log.updated(4)
+        training_log.end_step(4)
     assert [(line["step"], line["reward"]) for line in lines(recipe)] == [
         (1, 1.0),
         (2, 1.0),
@@ -213,7 +213,7 @@ def test_time_and_rollouts_are_those_of_all_stretches(recipe: Recipe, clock: Clo
         assert training_log.seconds == 0.0
         training_log.step(seen())
         clock.now += 60
-        training_log.updated(4)
+        training_log.end_step(4)
     assert summary(recipe)["train_minutes"] == 6.0
     assert summary(recipe)["rollouts"] == 24
     assert summary(recipe)["rollouts_per_second"] == round(24 / 360, 1)
@@ -223,7 +223,7 @@ def test_what_begins_anew_forgets_what_was_there(recipe: Recipe, clock: Clock) -
     first_stretch(recipe, clock, 5)
     with TrainingLog(recipe) as training_log:
         training_log.step(seen())
-        training_log.updated(1)
+        training_log.end_step(1)
     assert [line["step"] for line in lines(recipe)] == [1]
     assert summary(recipe)["rollouts"] == 4
 
@@ -248,7 +248,7 @@ def test_a_line_that_a_kill_broke_off_is_left_out(
         file.write(broken)
     with TrainingLog(recipe, after=2) as training_log:
         training_log.step(seen())
-        training_log.updated(3)
+        training_log.end_step(3)
     assert [line["step"] for line in lines(recipe)] == [1, 2, 3]
 
 
@@ -269,14 +269,14 @@ def test_a_broken_summary_costs_no_more_than_its_numbers(
     (recipe.output / "summary.json").write_text(broken, "utf-8")
     with TrainingLog(recipe, after=2) as training_log:
         training_log.step(seen())
-        training_log.updated(3)
+        training_log.end_step(3)
     assert summary(recipe)["rollouts"] == 4
 
 
 def test_a_training_that_stopped_says_how_to_go_on(recipe: Recipe) -> None:
     console = listening()
     with TrainingLog(recipe, console=console) as training_log:
-        training_log.stopped(4)
+        training_log.log_stop(4)
     assert heard(console) == (
         "stopped after step 4 of 10, with a checkpoint; --resume goes on from there\n"
     )
@@ -292,8 +292,8 @@ def test_only_the_first_process_keeps_a_logbook(
     monkeypatch.setenv("RANK", "1")
     with TrainingLog(recipe) as training_log:
         training_log.step(seen())
-        training_log.updated(1)
-        training_log.measured(1, seen())
+        training_log.end_step(1)
+        training_log.log_measurement(1, seen())
         training_log.warn("of nothing")
         training_log.finish({})
     assert not recipe.output.exists()

@@ -16,7 +16,7 @@ from podium.train.recipe import Recipe
 from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, connect_workers
 from podium.workers import Endpoint, Http
 from podium_lab.etudes import ROLES
-from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.values import UNSURE
 from support.recipes import make_recipe
 from support.stage import Actor
 

@@ -6,7 +6,7 @@ One step of learning from reward goes one way:
 
     recipe, schema, reference     the TOML file of a training, its checks and its documentation
     preflight                     what must be there before it begins, and what it will cost
-    worker_set, ablations         the workers, and the paper's ablations as switches
+    worker_set                    the workers, and the scorers of plans over them
     sft, examples                 learning by example, several adapters side by side
     trainer_setup, runtime        arguments of the trainers; processes and checkpoints
     shared_prompts, cluster       one forward pass for a prompt's plans; scoring on a Ray cluster

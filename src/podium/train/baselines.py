@@ -20,12 +20,11 @@ from podium.conductors import plan
 from podium.conductors.prompt import all_or_nothing
 from podium.core.pool import Pool
 from podium.core.task import Task
-from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.train.diagnostics import StepBaselines
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
-from podium.train.score import PlanScorer, Score, Scorer
+from podium.train.score import PlanScorer
 
 if TYPE_CHECKING:
     from podium_lab.etudes import Etude
@@ -58,8 +57,7 @@ class Baselines:
         return max(self.workers, key=lambda name: self.workers[name].overall, default="")
 
     def references(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> StepBaselines:
-        """The same for the diagnostics of a step, kind by kind: training may draw the kinds in
-        other proportions than were measured. The best worker is the best over all kinds."""
+        """Return the baselines of a step, by kind: training may draw kinds in other shares."""
         best = self.workers.get(self.best)
         return StepBaselines(
             best_single=best.by_kind if best else None,
@@ -75,29 +73,24 @@ class Baselines:
         return f"on {self.tasks} questions: {'; '.join(parts) or 'no worker answered'}"
 
 
-def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
-    """Return a scorer without the recipe's switches."""
-    return Scorer(workers, max_steps=recipe.prompt.max_steps)
-
-
 async def measure_baselines(
     recipe: Recipe, scorer: PlanScorer, pool: Pool, exercises: Sequence[Exercise]
 ) -> Baselines:
-    """Give every worker that takes part each of the questions as it is, and carry out ideal plans
-    for the études among them. `pool` is that of all workers, and `scorer` a plain one of theirs."""
+    """Measure every worker alone and, for études, ideal plans; `scorer` is a plain one."""
     tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
     one = recipe.prompt.one_worker
     names = pool.names if one is None else (one,)
     by_themselves = tuple(replace(pool[name], fallback=None) for name in names)
-    stage = _Stage(scorer, replace(pool, workers=by_themselves))
+    pool = replace(pool, workers=by_themselves)
     ceiling, *alone = await asyncio.gather(
-        _ceiling(recipe, stage), *(stage.accuracy(tasks, partial(_alone, name)) for name in names)
+        _ceiling(recipe, scorer, pool),
+        *(_accuracy(scorer, pool, tasks, partial(_alone, name)) for name in names),
     )
     found = zip(names, alone, strict=True)
     return Baselines(len(tasks), {name: own for name, own in found if own is not None}, ceiling)
 
 
-async def _ceiling(recipe: Recipe, stage: _Stage) -> Accuracy | None:
+async def _ceiling(recipe: Recipe, scorer: PlanScorer, pool: Pool) -> Accuracy | None:
     if recipe.data.kind != "etudes":
         return None
     with lab_extra():
@@ -106,10 +99,10 @@ async def _ceiling(recipe: Recipe, stage: _Stage) -> Accuracy | None:
     etudes = {etude.id: etude for etude in held_out_etudes(recipe)}
 
     def ideal(task: Task) -> Workflow:
-        workflow = _ideal(etudes[task.id], stage.pool)
+        workflow = _ideal(etudes[task.id], pool)
         return workflow if recipe.prompt.access == "index" else all_or_nothing(workflow)
 
-    return await stage.accuracy([etude_task(etude) for etude in etudes.values()], ideal)
+    return await _accuracy(scorer, pool, [etude_task(etude) for etude in etudes.values()], ideal)
 
 
 def _alone(worker: str, task: Task) -> Workflow:
@@ -123,27 +116,13 @@ def _ideal(etude: Etude, pool: Pool) -> Workflow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Scores plans that are not the policy's."""
-
-    scorer: PlanScorer
-    pool: Pool
-
-    async def accuracy(
-        self, tasks: Sequence[Task], planned: Callable[[Task], Workflow]
-    ) -> Accuracy | None:
-        """Return the accuracy of such plans, if any could be graded."""
-        scores = await asyncio.gather(
-            *(
-                self.scorer.score(plan.write(planned(task), self.pool), task, self.pool)
-                for task in tasks
-            )
-        )
-        return _share(tasks, scores)
-
-
-def _share(tasks: Sequence[Task], scores: Sequence[Score]) -> Accuracy | None:
+async def _accuracy(
+    scorer: PlanScorer, pool: Pool, tasks: Sequence[Task], make_plan: Callable[[Task], Workflow]
+) -> Accuracy | None:
+    """Return the accuracy of such plans, if any could be graded."""
+    scores = await asyncio.gather(
+        *(scorer.score(plan.write(make_plan(task), pool), task, pool) for task in tasks)
+    )
     by_kind: dict[str, list[bool]] = {}
     for task, score in zip(tasks, scores, strict=True):
         if not score.dropped:
@@ -161,7 +140,7 @@ def _share(tasks: Sequence[Task], scores: Sequence[Score]) -> Accuracy | None:
 
 
 def write_baselines(output: Path, measured: Baselines) -> None:
-    """Keep them below the output."""
+    """Write the baselines below the output."""
     document = {"best_single": measured.best, **asdict(measured)}
     write_atomically(
         output / BASELINES_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -169,7 +148,7 @@ def write_baselines(output: Path, measured: Baselines) -> None:
 
 
 def read_baselines(output: Path) -> Baselines | None:
-    """Those that were measured for the training in that directory, if they can be read."""
+    """Read the baselines of that training; None if they cannot be read."""
     try:
         document = json.loads((output / BASELINES_FILE).read_text("utf-8"))
         ceiling = document["ceiling"]

@@ -211,10 +211,10 @@ def _shared_lines(histories: Sequence[TrainingHistory], name: str) -> list[Line]
     lines = []
     for colour, history in enumerate(histories):
         if values := history.series.get(name):
-            lines.append(Line(history.name, _thinned(values), colour))
+            lines.append(Line(history.name, _thin(values), colour))
         measured = history.series.get(HELD_OUT + name)
         if measured and name not in NEVER_MEASURED:
-            lines.append(Line(f"{history.name}, held out", _thinned(measured), colour, True))
+            lines.append(Line(f"{history.name}, held out", _thin(measured), colour, True))
     return lines
 
 
@@ -227,7 +227,7 @@ def _own_lines(history: TrainingHistory, prefix: str, colours: Mapping[str, int]
     if prefix == STEPS:  # a length that no plan of a step had is not in the metrics
         nothing = dict.fromkeys(history.series.get("mean_steps", ()), 0.0)
         named = {label: nothing | dict(values) for label, values in named.items()}
-    return [Line(label, _thinned(values), colours[label]) for label, values in named.items()]
+    return [Line(label, _thin(values), colours[label]) for label, values in named.items()]
 
 
 def _colours(histories: Sequence[TrainingHistory], prefix: str) -> dict[str, int]:
@@ -242,7 +242,7 @@ def _colours(histories: Sequence[TrainingHistory], prefix: str) -> dict[str, int
     return {label: colour for colour, label in enumerate(sorted(labels))}
 
 
-def _thinned(values: Mapping[int, float]) -> Points:
+def _thin(values: Mapping[int, float]) -> Points:
     points = sorted(values.items())
     size = math.ceil(len(points) / MOST_POINTS)
     if size < 2:

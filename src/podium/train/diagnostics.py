@@ -1,11 +1,7 @@
-"""What one step of training showed, in numbers.
+"""Diagnostics of a training step, and warnings of policy collapse.
 
-    seen = diagnose(rollouts, References(best_single=0.17, ceiling=0.98))
-    seen.as_metrics()                   # flat numbers, for a line of JSON
-
-How right the plans are says little without who is asked, in how many steps and in which shapes.
-All of it is computed from scores that are there already; nothing is asked or carried out here.
-Which numbers are a reason to warn is `podium.train.collapse`.
+seen = diagnose(rollouts, StepBaselines(best_single=0.17, ceiling=0.98))
+seen.as_metrics()                   # flat numbers, for a line of JSON
 """
 
 from __future__ import annotations
@@ -36,9 +32,7 @@ class Rollout(NamedTuple):
 class StepBaselines:
     """References for a training step; None is unknown.
 
-    `best_single` is the accuracy of the best worker given every question, `ceiling` that of ideal
-    plans
-    over the same workers.
+    `best_single` is the accuracy of the best worker alone, `ceiling` that of ideal plans.
     """
 
     best_single: float | Mapping[str, float] | None = None
@@ -69,15 +63,12 @@ class RolloutSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDiagnostics:
-    """One step of training. Where nothing could be counted, a number is None.
+    """One step of training. A number that could not be counted is None.
 
-    Shares are from 0 to 1. A dropped rollout counts as a plan, but neither as right nor as
-    wrong. `steps` counts valid plans by their length, 0 being those that accept an answer;
-    `shapes` are shares of the plans that have steps; `workers` are shares of the steps that
-    were carried out, workers without calls included. `regret` is how much better the best
-    single worker would have done, `ceiling_gap` how much better ideal plans would have.
-    `later` tells of rounds after an answer that is known to be right or wrong: how many of the
-    right and of the wrong ones were accepted, and how many wrong ones were right in the end.
+    A dropped rollout counts neither as right nor as wrong. `steps` counts valid plans by length,
+    0 for acceptances; `workers` are shares of the executed steps. `regret` is how much better the
+    best single worker is, `ceiling_gap` how much better ideal plans are. `later` has the shares of
+    right and wrong answers that were accepted, and of wrong ones that were mended.
     """
 
     rollouts: int
@@ -105,7 +96,7 @@ class StepDiagnostics:
 
     @property
     def largest_worker(self) -> tuple[str, float]:
-        """The worker that is asked most, and its share of the steps."""
+        """The worker with the most steps, and its share of them."""
         return max(self.workers.items(), key=lambda item: item[1], default=("", 0.0))
 
     @property
@@ -115,7 +106,7 @@ class StepDiagnostics:
         return self.steps.get(1, 0) / planned if planned else 0.0
 
     def as_metrics(self) -> dict[str, float]:
-        """Everything that is a number, under flat names; what is unknown is left out."""
+        """Return all known numbers under flat names."""
         known = {
             "rollouts": self.rollouts,
             "valid_rate": self.valid_rate,
@@ -211,7 +202,7 @@ def _later(graded: Sequence[Rollout]) -> dict[str, float]:
 
 
 def _spread(graded: Sequence[Rollout]) -> float | None:
-    """The share of groups in which some rollout earned more than another."""
+    """Return the share of groups with different rewards."""
     rewards: dict[Hashable, set[float | None]] = {}
     for rollout in graded:
         rewards.setdefault(rollout.group, set()).add(rollout.score.reward)
@@ -234,7 +225,7 @@ def _shortfall(
 
 
 def _samples(graded: Sequence[Rollout], count: int) -> tuple[RolloutSample, ...]:
-    """The best and the worst, each of another group as far as there are enough."""
+    """Return the best and the worst rollouts, each of another group."""
     ranked = sorted(graded, key=lambda rollout: rollout.score.reward or 0.0, reverse=True)
     best = _one_of_each_group(ranked)[:count]
     worst = [rollout for rollout in _one_of_each_group(ranked[::-1]) if rollout not in best]
@@ -282,7 +273,7 @@ MANY_DROPPED: Final = 0.2
 
 
 class CollapseDetector:
-    """Remembers the last `window` steps, and tells each warning once in so many."""
+    """Watches the last `window` steps, and gives each warning once in as many."""
 
     def __init__(self, window: int = 20) -> None:
         if window < 1:
@@ -293,7 +284,7 @@ class CollapseDetector:
         self._told: dict[str, int] = {}
 
     def see(self, step: StepDiagnostics) -> tuple[str, ...]:
-        """Take the next step, and return what is new to warn of."""
+        """Add a step and return its new warnings."""
         warnings = collapse_warnings(step, tuple(self.history))
         self.history.append(step)
         self._steps += 1

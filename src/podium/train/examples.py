@@ -1,8 +1,4 @@
-"""What a model is taught by example: messages, and the reply that should follow them.
-
-Examples come from the études' lessons, openings and second rounds, or from a file; here they
-become tokens and batches. Learning from them is `podium.train.sft`.
-"""
+"""Training examples: messages and replies, as text, as tokens and in batches."""
 
 from __future__ import annotations
 
@@ -23,21 +19,22 @@ if TYPE_CHECKING:
     from podium_lab.etudes import Split
 
 CONDUCTOR: Final = "conductor"
-"""The adapter that is taught where there is only one."""
+"""The name of an only adapter."""
 
 Messages = list[dict[str, str]]
 
 BATCHES_SORTED_TOGETHER: Final = 16
-"""How many batches are sorted by length at a time: enough that a batch holds little padding, few
-enough that its examples still are drawn at random."""
+"""Batches sorted by length at a time: enough for little padding, few enough to stay random."""
 
 UNLABELLED: Final = -100
-"""The label of a token that is not to be learned, as torch has it."""
+"""The label that torch ignores."""
 
 
 class TextExample(NamedTuple):
-    """An example in words. `unlearned` are the places of the reply, from and to which character,
-    that are given and not to be learned; one that is not whole is only how the reply begins."""
+    """An example as text; `unlearned` are character ranges of the reply without labels.
+
+    An example that is not whole has only the beginning of a reply.
+    """
 
     messages: Messages
     reply: str
@@ -46,7 +43,7 @@ class TextExample(NamedTuple):
 
 
 class _OwnMessage(BaseModel):
-    """A turn of a prompt that a user wrote."""
+    """A message of a user's file."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -60,8 +57,7 @@ class _OwnExample(BaseModel):
 
 
 class TokenExample(NamedTuple):
-    """An example in tokens; `labels` are those of the reply, or `UNLABELLED` where nothing is to
-    be learned, and `adapter` is the one that learns it. A reply that is whole ends its turn."""
+    """An example as tokens for one adapter; `labels` are the reply's, or `UNLABELLED`."""
 
     prompt: list[int]
     reply: list[int]
@@ -76,7 +72,7 @@ class TokenExample(NamedTuple):
 
 
 def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[TextExample]]:
-    """So many examples of that split for every adapter that the recipe teaches, by its name."""
+    """Load examples of a split for every adapter, by its name."""
     sft = recipe.sft
     assert sft is not None, "only learning by example has examples"
     if sft.dataset != "file":
@@ -91,7 +87,7 @@ def load_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[Te
 
 
 def file_examples(path: Path) -> list[TextExample]:
-    """A user's own: JSON lines with `prompt` (a text, or messages) and `reply`."""
+    """Read JSON lines with `prompt` (a text, or messages) and `reply`."""
     lines = enumerate(path.read_text("utf-8").split("\n"), start=1)
     examples = [_own_example(path, number, line) for number, line in lines if line.strip()]
     if not examples:
@@ -118,7 +114,7 @@ def _own_example(path: Path, number: int, line: str) -> TextExample:
 def encode(
     pretrained: Pretrained, written: Sequence[TextExample], adapter: int
 ) -> list[TokenExample]:
-    """The examples in tokens; every reply that is whole ends its turn."""
+    """Encode the examples; every whole reply ends its turn."""
     tokenizer = pretrained.tokenizer
     prompts = tokenizer.apply_chat_template(
         [example.messages for example in written], tokenize=False, add_generation_prompt=True
@@ -153,8 +149,10 @@ def batches(
     seed: int,
     most_tokens: int | None = None,
 ) -> Iterator[list[TokenExample]]:
-    """So many batches, each with so many rows of every group, of about one length; what would
-    have more tokens, padding included, comes as several smaller ones."""
+    """Yield batches of `rows` examples of every group, of about one length.
+
+    A batch of more than `most_tokens`, padding included, is split.
+    """
     rng = Random(seed)  # noqa: S311 - repeatable, not secret
     streams = [_endless(group, rng) for group in groups]
     made = 0
@@ -173,7 +171,7 @@ def batches(
 def _in_bounds(
     batch: list[list[TokenExample]], most_tokens: int | None
 ) -> Iterator[list[list[TokenExample]]]:
-    """The batch, or its halves or quarters where it has more tokens than that."""
+    """Yield the batch, or its halves or quarters where it has too many tokens."""
     rows = len(batch[0])
     width = max(example.length for group in batch for example in group)
     if most_tokens is None or rows % 2 or len(batch) * rows * width <= most_tokens:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from podium._util.lab import lab_extra
 from podium.client.assembly import assemble
+from podium.conductors.prompt import Prompt
 from podium.config import Settings, load
 from podium.config.problems import suggest
 from podium.core.conductor import PlanningContext
@@ -28,7 +29,6 @@ from podium.core.usage import FREE
 from podium.core.worker import Worker
 from podium.tasks import TaskRecord, load_source, paper_mix, read_records
 from podium.tasks.suites import seeded_rank
-from podium.train.ablations import in_every_place
 from podium.train.recipe import Recipe
 from podium.workers import Http
 
@@ -37,6 +37,12 @@ TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
 
 LONGEST_CHECK: Final = 60.0
 """The timeout of the check in seconds."""
+
+
+def recipe_prompt(recipe: Recipe) -> Prompt:
+    """Return the prompt that asks for the recipe's plans."""
+    table = recipe.prompt
+    return Prompt(table.length, "lists", few_shot=table.few_shot, access=table.access)
 
 
 def recipe_pool(recipe: Recipe) -> Pool:
@@ -126,12 +132,12 @@ def load_problems(recipe: Recipe) -> Problems:
         path = Path(data.mix.path) if data.mix.path else None
         sources = sorted(data.mix.sources)
         mix = paper_mix(sources, data=path, per_source=data.mix.per_source, seed=data.mix.seed)
-        return Problems(_graded(mix.train), mix.validation)
+        return Problems(_check_graders(mix.train), mix.validation)
     if data.suite is not None:
         path = Path(data.suite.path) if data.suite.path else None
         records = load_source(data.suite.name, path)
         drawn = sorted(records, key=lambda record: seeded_rank(record.id, recipe.run.seed))
-        return Problems(_graded(drawn[: data.suite.limit]))
+        return Problems(_check_graders(drawn[: data.suite.limit]))
     if data.file is not None:
         return Problems(tuple(read_records(Path(data.file.path))[: data.file.limit]))
     raise ConfigError(
@@ -140,7 +146,7 @@ def load_problems(recipe: Recipe) -> Problems:
     )
 
 
-def _graded(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[TaskRecord, ...]:
+def _check_graders(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[TaskRecord, ...]:
     for record in records:
         try:
             record.to_task()
@@ -228,6 +234,18 @@ def _endless(recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random) -> 
 def _with_one_worker(recipe: Recipe, pool: Pool) -> Pool:
     one = recipe.prompt.one_worker
     return pool if one is None else in_every_place(pool[one], pool)
+
+
+def in_every_place(worker: WorkerProfile, pool: Pool) -> Pool:
+    """Return the pool with that worker in each of its places."""
+    names = place_names(worker.name, len(pool))
+    workers = tuple(replace(worker, name=name, fallback=None) for name in names)
+    return replace(pool, workers=workers)
+
+
+def place_names(worker: str, places: int) -> list[str]:
+    """Return the names of one worker in several places: `name`, `name-2`, `name-3`, …"""
+    return [worker, *(f"{worker}-{number}" for number in range(2, places + 1))]
 
 
 def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningContext:

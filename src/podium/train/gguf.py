@@ -1,11 +1,8 @@
-"""What an adapter has to fit in llama.cpp: a base model in GGUF, its matrices and their order.
+"""Convert adapters between peft's directories and llama.cpp's GGUF files.
 
-Of a Llama, llama.cpp keeps the rows of the query and key matrices in another order than
-transformers does: the two numbers that its rotary embedding turns together lie beside each other,
-not half a head apart. What an adapter adds to these rows (`lora_B`) is put into the same order, or
-it would be added to the wrong ones.
-
-Needs the package gguf as soon as a file is read. Used both ways: by `export` and by `unpack`.
+llama.cpp keeps the query and key rows of a Llama in another order than transformers does: the two
+numbers that the rotary embedding turns together lie side by side, not half a head apart. So the
+rows of `lora_B` are permuted on the way.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from podium._util.files import explain_write_errors, move_into_place
 from podium.core.errors import ConfigError, install_command
@@ -26,16 +24,13 @@ from podium.workers.local.lora import DOWN, PREFIX, UP, LoraShape, write_adapter
 from podium.workers.local.sources import WEIGHTS_FILE, AdapterConfig, read_config
 
 if TYPE_CHECKING:
-    import numpy as np
     from gguf import GGUFReader
-    from numpy.typing import NDArray
 
 ARCHITECTURES: Final = ("llama", "qwen2")
-"""What GGUF calls the families: Llama, with Mistral, SmolLM2 and all that are built alike, and
-Qwen2, with Qwen2.5."""
+"""GGUF's names of the families: Llama, with Mistral and SmolLM2, and Qwen2, with Qwen2.5."""
 
-TURNED: Final = "llama"
-"""The family whose queries and keys llama.cpp keeps in another order."""
+PERMUTED: Final = "llama"
+"""The family whose query and key rows llama.cpp permutes."""
 
 TENSORS: Final[Mapping[str, str]] = {
     "self_attn.q_proj": "attn_q",
@@ -46,10 +41,9 @@ TENSORS: Final[Mapping[str, str]] = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-"""The matrices of a layer that may be adapted: as transformers calls them, and as GGUF does."""
+"""Matrices of a layer that may be adapted: transformers' names and GGUF's."""
 
-if TYPE_CHECKING:
-    Matrix = NDArray[np.float16]
+Matrix = NDArray[np.float16]
 
 ITS_BASE: Final = "name the model that the adapter was trained on"
 
@@ -71,7 +65,7 @@ class GgufBase:
     sizes: Mapping[str, tuple[int, int]]
 
     def check(self, path: Path, tensor: str, pair: LoraPair) -> None:
-        """Refuse what an adapter in that file adds to a tensor, if it does not fit there."""
+        """Raise `ConfigError` if the pair does not fit the base model's tensor."""
         if tensor not in self.sizes:
             raise ConfigError(
                 f"{path} adapts {tensor}, which the base model does not have; {ITS_BASE}"
@@ -88,27 +82,20 @@ class GgufBase:
                 f"model it has {size[0]} by {size[1]}; {ITS_BASE}"
             )
 
-    def turned(self, tensor: str, pair: LoraPair) -> LoraPair:
-        """The pair with its rows in the order of llama.cpp."""
-        heads = self._heads(tensor)
-        return LoraPair(pair.a, _interleaved(pair.b, heads)) if heads else pair
-
-    def turned_back(self, tensor: str, pair: LoraPair) -> LoraPair:
-        """The pair with its rows in the order of transformers."""
-        heads = self._heads(tensor)
-        return LoraPair(pair.a, _in_halves(pair.b, heads)) if heads else pair
-
-    def _heads(self, tensor: str) -> int | None:
-        """Return the heads of a matrix with permuted rows; None for the others."""
-        if self.architecture != TURNED:
-            return None
-        if tensor.endswith(".attn_q.weight"):
-            return self.heads
-        return self.key_heads if tensor.endswith(".attn_k.weight") else None
+    def permute(self, tensor: str, pair: LoraPair, *, back: bool = False) -> LoraPair:
+        """Return the pair in llama.cpp's row order, or `back` in transformers'."""
+        is_query, is_key = (tensor.endswith(f".attn_{letter}.weight") for letter in "qk")
+        if self.architecture != PERMUTED or not (is_query or is_key):
+            return pair
+        heads = self.heads if is_query else self.key_heads
+        rows, columns = pair.b.shape
+        half = rows // heads // 2
+        shape = (heads, half, 2, columns) if back else (heads, 2, half, columns)
+        return LoraPair(pair.a, pair.b.reshape(shape).swapaxes(1, 2).reshape(rows, columns))
 
 
 def read_base(base: str | Path) -> GgufBase:
-    """The model of that name, or in that GGUF file."""
+    """Read the model of that name, or in that GGUF file."""
     model = weights.find(str(base))
     if not model.present:
         raise ConfigError(f"the base model is not at {model.path}; {model.remedy}")
@@ -162,20 +149,6 @@ def missing(error: ImportError) -> ConfigError:
     )
 
 
-def _interleaved(matrix: Matrix, heads: int) -> Matrix:
-    """The rows of each head with its two halves interleaved, as llama.cpp turns them."""
-    rows, columns = matrix.shape
-    halves = matrix.reshape(heads, 2, rows // heads // 2, columns)
-    return halves.swapaxes(1, 2).reshape(rows, columns)
-
-
-def _in_halves(matrix: Matrix, heads: int) -> Matrix:
-    """The rows of each head as they were before these were interleaved."""
-    rows, columns = matrix.shape
-    interleaved = matrix.reshape(heads, rows // heads // 2, 2, columns)
-    return interleaved.swapaxes(1, 2).reshape(rows, columns)
-
-
 _MODULES: Final[Mapping[str, str]] = {tensor: module for module, tensor in TENSORS.items()}
 _TENSOR: Final = rf"blk\.(?P<layer>\d+)\.(?P<matrix>{'|'.join(_MODULES)})\.weight"
 _NAME: Final = re.compile(rf"(?P<tensor>{_TENSOR})\.lora_(?P<side>[ab])")
@@ -183,15 +156,16 @@ _ADVICE: Final = "name an adapter in GGUF"
 
 
 def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
-    """Write the adapter in that GGUF file into the directory `output`, as peft would, and say
-    where it is. `base` is the model that it is for, by name or by the path of a GGUF file. What
-    is there already stays: it may be a trained adapter."""
+    """Write the adapter in that GGUF file as a peft directory; `base` is its model's name or file.
+
+    An existing directory is refused: it may hold a trained adapter.
+    """
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
         raise ConfigError(f"{output} is there already; name a new directory, or remove it")
     model = read_base(base)
     reader = open_gguf(file, _ADVICE)
     pairs = {
-        tensor: model.turned_back(tensor, pair)
+        tensor: model.permute(tensor, pair, back=True)
         for tensor, pair in _read_pairs(file, reader, model).items()
     }
     tensors = {}
@@ -231,14 +205,14 @@ def _shape(file: Path, reader: GGUFReader, pairs: Mapping[str, LoraPair]) -> Lor
 
 
 def _module(tensor: str) -> str:
-    """The layer's number and what transformers calls the matrix: `3.self_attn.q_proj`."""
+    """Return transformers' name of the tensor: `3.self_attn.q_proj`."""
     found = re.fullmatch(_TENSOR, tensor)
     assert found is not None, "its form was checked as it was read"
     return f"{found['layer']}.{_MODULES[found['matrix']]}"
 
 
 HEADER_BYTES: Final = 65_536
-"""Room for what stands before the matrices in the file."""
+"""Room for the file's header."""
 
 INEXPRESSIBLE: Final[Mapping[str, Any]] = {
     "use_dora": False,
@@ -248,8 +222,7 @@ INEXPRESSIBLE: Final[Mapping[str, Any]] = {
     "modules_to_save": None,
     "trainable_token_indices": None,
 }
-"""What peft can train and llama.cpp's adapters cannot hold, and the value that says there is
-none of it."""
+"""peft options that llama.cpp's adapters cannot hold, with the value that disables each."""
 
 _KEY: Final = re.compile(
     r"base_model\.model\.model\.layers\.(?P<layer>\d+)\.(?P<module>[a-z_.]+)\.lora_(?P<side>[AB])"
@@ -258,10 +231,9 @@ _KEY: Final = re.compile(
 
 
 def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path:
-    """Write the adapter in `adapter_dir` as the GGUF file `output`, and say where it is.
+    """Write the adapter as a GGUF file; `base` is its model's name or file.
 
-    `base` is the model that it is for: weights by name (`smollm2-135m-instruct`), or the path
-    of a GGUF file. The output appears when it is whole; the same adapter gives the same bytes.
+    The file appears when it is complete; the same adapter gives the same bytes.
     """
     alpha = _alpha(read_config(adapter_dir))
     model = read_base(base)
@@ -277,11 +249,8 @@ def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path
     return output
 
 
-# ---- the adapter
-
-
 def _alpha(config: AdapterConfig) -> float:
-    """Alpha as llama.cpp wants it, which always divides it by the rank."""
+    """Return alpha such that llama.cpp, which divides it by the rank, gets peft's scale."""
     for name, none in INEXPRESSIBLE.items():
         if (value := config.raw.get(name, none)) and value != none:
             raise ConfigError(
@@ -305,12 +274,20 @@ def _read_pairs_export(path: Path, base: GgufBase) -> dict[str, LoraPair]:
         sides.setdefault(tensor, {})[found["side"]] = matrix
     if not sides:
         raise ConfigError(f"{path} is empty; save the adapter again")
-    return {tensor: _pair(path, tensor, sides[tensor], base) for tensor in sorted(sides)}
+    pairs = {}
+    for tensor in sorted(sides):
+        if len(sides[tensor]) != 2:
+            raise ConfigError(
+                f"{path} has only one half of what it adds to {tensor}; save it again"
+            )
+        pair = LoraPair(sides[tensor]["A"], sides[tensor]["B"])
+        base.check(path, tensor, pair)
+        pairs[tensor] = base.permute(tensor, pair)
+    return pairs
 
 
 def _read_matrices(path: Path) -> Iterator[tuple[str, Matrix]]:
     try:
-        import numpy as np
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError as error:
@@ -327,17 +304,6 @@ def _read_matrices(path: Path) -> Iterator[tuple[str, Matrix]]:
                 f"precision; the training went wrong, export an earlier checkpoint"
             )
         yield key, matrix.astype(np.float16)
-
-
-def _pair(path: Path, tensor: str, sides: Mapping[str, Matrix], base: GgufBase) -> LoraPair:
-    if len(sides) != 2:
-        raise ConfigError(f"{path} has only one half of what it adds to {tensor}; save it again")
-    pair = LoraPair(sides["A"], sides["B"])
-    base.check(path, tensor, pair)
-    return base.turned(tensor, pair)
-
-
-# ---- the file
 
 
 def _write(path: Path, architecture: str, alpha: float, pairs: Mapping[str, LoraPair]) -> None:

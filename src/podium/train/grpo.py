@@ -38,11 +38,9 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 from podium._util.lab import EVERYDAY
 from podium.conductors.routing.arrays import normalize_seed
 from podium.core.pool import Pool
-from podium.train.ablations import recipe_scorer
 from podium.train.baselines import (
     Baselines,
     measure_baselines,
-    plain_scorer,
     read_baselines,
     write_baselines,
 )
@@ -71,7 +69,7 @@ from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharedPromptTrainer
 from podium.train.trainer_setup import StopAfterMinutes, grpo_config, silence
 from podium.train.training_log import TrainingLog
-from podium.train.worker_set import WorkerSet, connect_workers
+from podium.train.worker_set import WorkerSet, connect_workers, plain_scorer, recipe_scorer
 from podium.workers import Http
 
 T = TypeVar("T")
@@ -128,7 +126,7 @@ def _train(
         finally:
             run.close(workers)
         if trainer.state.global_step < recipe.grpo.steps:
-            log.stopped(trainer.state.global_step)
+            log.log_stop(trainer.state.global_step)
             return
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
         if is_main_process():
@@ -145,7 +143,7 @@ def _cache_counts(workers: WorkerSet, cluster: RayScorer | None) -> dict[str, fl
     return {"cache_hits": counts["hits"], "cache_misses": counts["misses"]}
 
 
-class _GrpoRun:
+class _GrpoRun(TrainerCallback):
     """The callbacks of one training: rollouts of a batch, the end of a step, measurements."""
 
     def __init__(
@@ -169,7 +167,7 @@ class _GrpoRun:
     def make_trainer(self, policy: Policy, count: int, arguments: GRPOConfig) -> GRPOTrainer:
         """Return TRL's trainer for so many exercises.
 
-        TRL hands only the column `prompt` to the rollout function: it is an exercise's number.
+        TRL hands only the column `prompt` to the rollout function: here an exercise's index.
         """
         most_tokens = self._grpo.max_tokens
         made = partial(SharedPromptTrainer, most_tokens=most_tokens) if most_tokens else GRPOTrainer
@@ -177,13 +175,10 @@ class _GrpoRun:
             model=policy.model,
             args=arguments,
             processing_class=policy.tokenizer,
-            train_dataset=Dataset.from_list([{"prompt": str(number)} for number in range(count)]),
+            train_dataset=Dataset.from_dict({"prompt": range(count)}),
             rollout_func=self.rollout,
             reward_funcs=self.reward,
-            callbacks=[
-                _StepCallback(self),
-                StopAfterMinutes(self._recipe.run.minutes, self._training_log),
-            ],
+            callbacks=[self, StopAfterMinutes(self._recipe.run.minutes, self._training_log)],
         )
         if self._recipe.model.lora is not None:
             # Otherwise a checkpoint would hold the reference too, and transformers, resuming from
@@ -214,12 +209,12 @@ class _GrpoRun:
 
     # ---- one step
 
-    def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+    def rollout(self, prompts: list[int], trainer: Any) -> dict[str, Any]:
         """Sample, execute, grade and reward the plans of a batch."""
         log, rollouts = self._training_log, self._rollouts
         began, at_work, too_long = time.monotonic(), rollouts.seconds_at_work, rollouts.too_long
         with self._whole_model():
-            batch = rollouts.sample([int(prompt) for prompt in prompts], trainer.async_loop)
+            batch = rollouts.sample(prompts, trainer.async_loop)
         rewards = self._await(rollouts.reward(batch))
         if rollouts.too_long > too_long:
             log.warn(
@@ -227,8 +222,8 @@ class _GrpoRun:
                 f"longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
             )
         at_work = rollouts.seconds_at_work - at_work
-        log.spent("workers", at_work)
-        log.spent("sampling", time.monotonic() - began - at_work)
+        log.add_seconds("workers", at_work)
+        log.add_seconds("sampling", time.monotonic() - began - at_work)
         self._batch = batch
         return {
             "prompt_ids": [one.prompt for one in batch.plans],
@@ -250,14 +245,15 @@ class _GrpoRun:
                 log_metric(name, value)
         return plan_reward
 
-    def end_step(self, step: int) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Log the rollouts of all processes; a step that uses a batch again logs nothing new."""
+        step = state.global_step
         if self._batch is not None:
             rollouts = gather_object(self._batch.rollouts())
             found = sum(gather_object([self._batch.found]))
             self._training_log.step(diagnose(rollouts, self._baselines), found=found)
             self._batch = None
-        self._training_log.updated(step)
+        self._training_log.end_step(step)
         every = self._recipe.run.eval_every
         if every and step % every == 0:
             self._measure(step)
@@ -273,15 +269,15 @@ class _GrpoRun:
             measured = self._await(self._rollouts.measure(share, temperature))
         found = gather_object(measured)
         everyday = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
-        self._training_log.measured(
+        self._training_log.log_measurement(
             step,
             diagnose([one for one in found if one.kind != EVERYDAY], self._baselines),
             everyday=fmean(everyday) if everyday else None,
         )
 
-    def drop_bad_gradients(self, model: Any) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
         """Skip the update if a gradient is not finite; it would spoil the whole model."""
-        parameters = [p for p in model.parameters() if p.grad is not None]
+        parameters = [p for p in kept["model"].parameters() if p.grad is not None]
         if all_finite([p.grad for p in parameters]):
             return
         self._training_log.warn("a gradient is not finite; the step was left out")
@@ -322,17 +318,6 @@ async def _cancel_rest() -> None:
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
-
-
-class _StepCallback(TrainerCallback):
-    def __init__(self, run: _GrpoRun) -> None:
-        self._run = run
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
-        self._run.drop_bad_gradients(kept["model"])
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._run.end_step(state.global_step)
 
 
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:

@@ -1,9 +1,7 @@
-"""The model that is trained, and plans sampled from it.
+"""The policy: the trained model, and plans sampled from it.
 
-An adapter is trained over a base that stays as it is. Sampling from the two would take twice the
-work for every token, so plans are sampled from a copy of the base with the adapter folded in,
-which is brought up to date before each use. A model all of whose parameters are trained is
-sampled from directly.
+With an adapter, plans are sampled from a copy of the base with the adapter merged in, which is
+updated before each use: that halves the work for every token.
 """
 
 from __future__ import annotations
@@ -26,17 +24,16 @@ from podium.train.trainer_setup import autocast, parameter_dtype
 from podium.workers.local import pretrained
 from podium.workers.local.captured import GROUPED_ATTENTION
 from podium.workers.local.decoding import Completion, Decoder, Sampling
-from podium.workers.local.pretrained import nothing_drawn
+from podium.workers.local.pretrained import silence_progress_bars
 
 ADAPTER: Final = "default"
-"""The name by which peft knows the adapter that is trained."""
+"""peft's name of the trained adapter."""
 
 ONLY_THE_ADAPTER: Final[Mapping[str, Any]] = {
     "selected_adapters": [ADAPTER],
     "save_embedding_layers": False,
 }
-"""What peft writes: not the reference beside the adapter, and no embeddings, which are never
-trained here; to make sure of that, peft would ask the hub about the base."""
+"""Have peft write neither the reference nor embeddings, about which it would ask the hub."""
 
 INSIDE_PEFT: Final = "base_model.model."
 
@@ -66,21 +63,21 @@ class Policy:
         self._computing = partial(autocast, recipe)
 
     def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
-        """The conversation as tokens, up to where the plan begins."""
+        """Encode the conversation, up to where the plan begins."""
         return self._loaded.encode(messages, opener)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The words of a completion."""
+        """Decode a completion."""
         return self._loaded.decode(tokens)
 
     def tokens_of(self, plan: str) -> list[int]:
-        """A whole plan as tokens, with the one that ends it."""
+        """Encode a whole plan, with the token that ends it."""
         return self._loaded.encode_reply(plan)
 
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int = 1
     ) -> list[Completion]:
-        """Plans for these prompts, `copies` of each, from the policy as it is now."""
+        """Sample `copies` completions of each prompt from the current policy."""
         if self._folded is not None:
             self._fold()
         was_training = self._decoder.model.training
@@ -96,17 +93,17 @@ class Policy:
         return completions
 
     def save(self, directory: Path, weights: Mapping[str, torch.Tensor]) -> None:
-        """Write what was trained, an adapter or the whole model, from these weights of it."""
+        """Write these weights of the adapter or the whole model."""
         with replace_directory(directory) as draft:
             if self._folded is not None:
                 self.model.save_pretrained(draft, state_dict=weights, **ONLY_THE_ADAPTER)
                 return
-            with nothing_drawn():
+            with silence_progress_bars():
                 self.model.save_pretrained(draft, state_dict=weights)
             self.tokenizer.save_pretrained(draft)
 
     def _on_its_card(self) -> AbstractContextManager[Any]:
-        """Plans are sampled in whatever thread, each of which has another current card."""
+        """Select the model's GPU: each thread has a current device of its own."""
         device = self._decoder.model.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
@@ -120,32 +117,26 @@ class Policy:
 
 
 def _trainable(model: Any, recipe: Recipe) -> Any:
-    """The model as it is where all of it is trained, else with the adapter that is trained, which
-    says what it is for as the recipe does: where the base lies differs from machine to machine."""
-    if recipe.model.lora is None:
-        return model
-    adapted = _adapted(model, recipe)
-    adapted.peft_config[ADAPTER].base_model_name_or_path = recipe.model.base
-    return adapted
-
-
-def _adapted(model: Any, recipe: Recipe) -> Any:
+    """Return the model with its trainable adapter, if it has one."""
     lora = recipe.model.lora
-    assert lora is not None
+    if lora is None:
+        return model
     if recipe.model.adapter is not None:
         check_adapters(recipe)
-        begun = PeftConfig.from_pretrained(recipe.model.adapter)
-        begun.lora_dropout = lora.dropout  # who wrote the adapter may have trained it without
-        return PeftModel.from_pretrained(
-            model, recipe.model.adapter, is_trainable=True, config=begun
+        config = PeftConfig.from_pretrained(recipe.model.adapter)
+        config.lora_dropout = lora.dropout  # the adapter may have been trained with another
+        adapted: Any = PeftModel.from_pretrained(
+            model, recipe.model.adapter, is_trainable=True, config=config
         )
-    return get_peft_model(
-        model,
-        LoraConfig(
+    else:
+        config = LoraConfig(
             r=lora.rank,
             lora_alpha=lora.alpha,
             target_modules=sorted(lora.targets),
             lora_dropout=lora.dropout,
             task_type="CAUSAL_LM",
-        ),
-    )
+        )
+        adapted = get_peft_model(model, config)
+    # The recipe's name of the base: its path differs from machine to machine.
+    adapted.peft_config[ADAPTER].base_model_name_or_path = recipe.model.base
+    return adapted

@@ -28,21 +28,16 @@ from podium.train.schema import EvolveTable, GrpoTable, SftTable
 from podium.workers.local.sources import parse_source, read_config
 
 USUAL_POPULATION: Final = 32
-"""The candidates of a step of evolution, where a recipe leaves their number to how many parameters
-there are: so many for the paper's 10,240, and between 30 and 34 for half or twice of these."""
+"""Assumed candidates of a step of evolution: the default for the paper's 10,240 parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """The sums over a whole training.
 
-    `examples` are those of `sft`; everything from `rollouts` on is 0 there. `candidates` are those
-    of a step of evolution, where each has a rollout for every question. `conductor_tokens`
-    is the most that plans can have. `usd` is None where the price of some worker is unknown:
-    those are `unpriced`, and `usd_known` is for the calls to the others. `tried` are the most plans
-    that exploring may carry out beside, which the other figures leave out: nobody knows how often
-    no plan will be right. `usd_most` has them in it, and is what it would be if the dearest worker
-    whose price is known got every call.
+    `candidates` are those of one step of evolution. `usd` is None if some workers are `unpriced`;
+    `usd_known` is for the calls to the others. `tried` are the most plans of exploring, which only
+    `usd_most` includes: the cost if the most expensive worker got every call.
     """
 
     steps: int
@@ -86,14 +81,14 @@ def calls_a_run(recipe: Recipe) -> float:
 
 def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     questions = recipe.batches * grpo.questions
-    rollouts, measured = questions * grpo.rollouts, _measured(recipe)
+    rollouts, measured = questions * grpo.rollouts, _count_measured(recipe)
     tried = questions * (grpo.explore_tries or grpo.explore)
     workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
     calls = round((rollouts + measured) * recipe.estimate.steps)
     if needs_baselines(recipe, pool):
         calls += recipe.run.eval_tasks * len(workers)
     return replace(
-        _called(recipe, workers, calls, more=round(tried * recipe.estimate.steps)),
+        _estimate_calls(recipe, workers, calls, more=round(tried * recipe.estimate.steps)),
         steps=grpo.steps,
         questions=questions,
         rollouts=rollouts,
@@ -106,10 +101,10 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
 def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
     questions = evolve.steps * evolve.questions
     candidates = evolve.population or USUAL_POPULATION
-    rollouts, measured = questions * candidates, _measured(recipe)
+    rollouts, measured = questions * candidates, _count_measured(recipe)
     calls = round((rollouts + measured) * calls_a_run(recipe))
     return replace(
-        _called(recipe, list(pool), calls),
+        _estimate_calls(recipe, list(pool), calls),
         steps=evolve.steps,
         questions=questions,
         candidates=candidates,
@@ -118,13 +113,13 @@ def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
     )
 
 
-def _measured(recipe: Recipe) -> int:
+def _count_measured(recipe: Recipe) -> int:
     """Return how many questions measure progress over the whole training."""
     every = recipe.run.eval_every
     return recipe.training.steps // every * recipe.run.eval_tasks if every else 0
 
 
-def _called(
+def _estimate_calls(
     recipe: Recipe, workers: Sequence[WorkerProfile], calls: int, *, more: int = 0
 ) -> Estimate:
     """Return the cost of that many calls to these workers, and perhaps as many `more`."""
@@ -151,33 +146,30 @@ def _cost_of_a_call(recipe: Recipe, worker: WorkerProfile) -> float | None:
 
 
 RECIPE_FILE: Final = "recipe.json"
-"""Lies in the directory of a training, and says whose it is."""
+"""The recipe that a training's directory belongs to."""
 
 PACKAGES: Final = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "safetensors")
 EVOLUTION_PACKAGES: Final = ("torch", "transformers", "gguf", "safetensors", "cmaes")
-"""What evolution needs, which has no trainer beneath it."""
 
 TRACKERS: Final[dict[str, tuple[str, ...]]] = {
     "tensorboard": ("tensorboard", "tensorboardX"),
     "wandb": ("wandb",),
 }
-"""The packages through which metrics go elsewhere, of which one is enough."""
+"""Packages of experiment trackers; one of each is enough."""
 
 BYTES_A_PARAMETER: Final = 14
-"""Of a checkpoint: the weights in 16 bits, and what AdamW keeps in 32."""
+"""Of a checkpoint: weights in 16 bits, and AdamW's state in 32."""
 
 BYTES_A_WEIGHT: Final = 2
-"""Of a model's files, at least."""
-
 ADAPTED_A_RANK: Final = 0.0025
-"""The share of a model's parameters that an adapter has for each of its rank, at most."""
+"""An adapter's share of a model's parameters for each rank, at most."""
 
 UNKNOWN_PARAMETERS: Final = 1_000_000_000
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s?([BbMm])(?![A-Za-z0-9])")
 
 
 def require_packages(kind: Kind | None = None) -> None:
-    """Refuse to begin without what training in that way needs."""
+    """Raise `ConfigError` if packages of that kind of training are missing."""
     needed = EVOLUTION_PACKAGES if kind == "evolve" else PACKAGES
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
@@ -188,7 +180,7 @@ def require_packages(kind: Kind | None = None) -> None:
 
 
 def require_trackers(recipe: Recipe) -> None:
-    """Refuse to begin without what the metrics are to go to."""
+    """Raise `ConfigError` if the package of a tracker in `run.log` is missing."""
     for name in sorted(recipe.run.log):
         packages = TRACKERS.get(name, ())
         if packages and all(importlib.util.find_spec(package) is None for package in packages):
@@ -199,7 +191,7 @@ def require_trackers(recipe: Recipe) -> None:
 
 
 def missing_files(recipe: Recipe) -> Iterator[str]:
-    """List what the recipe names and this machine lacks."""
+    """Yield a message for each file of the recipe that is missing."""
     for key, path in recipe.files():
         if not path.exists():
             yield f"{key}: there is no {path}{_maker(path)}"
@@ -212,13 +204,13 @@ def missing_files(recipe: Recipe) -> Iterator[str]:
 
 
 def _maker(path: Path) -> str:
-    """The recipe beside that makes a file, if any: recipes/NAME.toml writes trained/NAME."""
+    """Name the recipe that makes the file, if any: recipes/NAME.toml writes trained/NAME."""
     recipe = path.parent.parent.parent / "recipes" / f"{path.parent.name}.toml"
     return f", which {recipe} makes" if recipe.is_file() else ""
 
 
 def check_files(recipe: Recipe) -> None:
-    """Refuse to begin without the files that the recipe names."""
+    """Raise `ConfigError` if files that the recipe names are missing."""
     first, *others = (*missing_files(recipe), "")
     if first:
         more = f" ({len(others) - 1} more are missing)" if len(others) > 1 else ""
@@ -226,8 +218,7 @@ def check_files(recipe: Recipe) -> None:
 
 
 def check_adapters(recipe: Recipe) -> None:
-    """Refuse to go on from an adapter that is of another size than the recipe says, or for other
-    layers."""
+    """Raise `ConfigError` if an adapter to start from has another rank, alpha or layers."""
     lora = recipe.model.lora
     if lora is None:
         return
@@ -249,7 +240,7 @@ def check_adapters(recipe: Recipe) -> None:
 
 
 def check_output(recipe: Recipe, *, resume: bool) -> None:
-    """Refuse a directory that holds something else, or a training that would be overwritten."""
+    """Raise `ConfigError` if the output holds something else, or would be overwritten."""
     output = recipe.output
     if not output.exists():
         if resume:
@@ -273,8 +264,8 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
 
 
 def claim_output(recipe: Recipe) -> None:
-    """Make the directory of the training and write down whose it is; the disk must have room."""
-    document = {"recipe": resolved(recipe)}
+    """Make the output directory and write the recipe there; the disk must have room."""
+    document = {"recipe": effective_values(recipe)}
     with explain_write_errors(recipe.output, disk_bytes(recipe), option="--output"):
         write_atomically(recipe.output / RECIPE_FILE, json.dumps(document, indent=2) + "\n")
 
@@ -285,7 +276,7 @@ def has_checkpoint(output: Path) -> bool:
 
 
 def disk_bytes(recipe: Recipe) -> int:
-    """About what the training writes at most: replies that are kept, and checkpoints."""
+    """Estimate the disk space of the reply cache and the checkpoints."""
     kept = recipe.run.cache_mb * 1_000_000 if recipe.kind != "sft" else 0
     if recipe.kind == "evolve":
         return kept  # a checkpoint is as small as the coordinator
@@ -310,7 +301,7 @@ def _parameters(base: str) -> int:
 
 
 def _begun(output: Path) -> Recipe:
-    """The recipe that the training in that directory began with."""
+    """Read the recipe of the training in that directory."""
     try:
         claim = json.loads((output / RECIPE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -330,8 +321,8 @@ def _begun(output: Path) -> Recipe:
         ) from error
 
 
-def resolved(recipe: Recipe) -> dict[str, Any]:
-    """Every value of the recipe that has an effect, as JSON can hold it."""
+def effective_values(recipe: Recipe) -> dict[str, Any]:
+    """Return the values of the recipe that have an effect, as JSON."""
     values: dict[str, Any] = json.loads(json.dumps(recipe.model_dump(), default=sorted))
     values["reward"] |= asdict(recipe.reward.reward())
     for key, _ in keys_without_effect(recipe):
@@ -344,15 +335,15 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
 
 
 def _differences(recipe: Recipe, begun: Recipe) -> str:
-    """The keys in which the two recipes differ."""
-    theirs, ours = flat(resolved(begun)), flat(resolved(recipe))
+    """Name the keys in which the two recipes differ."""
+    theirs, ours = flat(effective_values(begun)), flat(effective_values(recipe))
     keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
     keys = [key for key in keys if key == "run.seed" or key.split(".")[0] not in NOT_THE_RECIPE]
     return ", ".join(keys[:5]) or "its form"
 
 
 def flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every value by its dotted key; lists and empty tables are values."""
+    """Return values by dotted key; lists and empty tables are values."""
     values: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping) and value:

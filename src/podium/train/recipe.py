@@ -42,27 +42,17 @@ from podium.workers.catalogue import Table
 
 Kind = Literal["sft", "grpo", "evolve"]
 
-ONLY_GRPO: Final = ("reward", "workers", "recursion", "estimate")
-"""Tables without effect where no plan is carried out."""
+NOT_FOR_SFT: Final = ("reward", "workers", "recursion", "estimate", "run.ray")
+"""Keys without effect where no plan is executed."""
 
 NOT_FOR_DESCRIPTIONS: Final = (
-    "file",
-    "subset",
-    "base",
-    "adapters",
-    "oracle",
-    "keep_needed",
-    "shuffle",
+    *("pool.file", "pool.subset", "pool.base", "pool.adapters", "pool.oracle"),
+    *("pool.keep_needed", "pool.shuffle"),
+    *("prompt.fixed_subtasks", "prompt.one_worker", "prompt.max_steps"),
 )
-"""The keys of `[pool]` without effect where pools are only described."""
+"""Keys without effect where pools are only described."""
 
-PROMPT_KEYS_OF_REWARD: Final = ("fixed_subtasks", "one_worker", "max_steps")
-"""The keys of `[prompt]` without effect where no plan is carried out."""
-
-POOL_KEYS: Final = {
-    "file": ("subset", "shuffle"),
-    "adapters": ("base",),
-}
+POOL_KEYS: Final = {"file": ("subset", "shuffle"), "adapters": ("base",)}
 ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
 """The keys of `[pool]` that go with each way of naming workers."""
 
@@ -91,8 +81,7 @@ NOT_FOR_EVOLUTION: Final = (
     *("data.etudes.everyday_share", "data.etudes.later_round_share"),
     *("run.save_every", "run.eval_temperature", "run.baselines", "run.ray", "run.log"),
 )
-"""What has no effect where a coordinator is evolved: it writes no plans, every question has the
-whole pool, and every step leaves a checkpoint."""
+"""Keys without effect with `[evolve]`: it writes no plans, and every step leaves a checkpoint."""
 
 
 def recipe_problems(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
@@ -138,12 +127,9 @@ def keys_without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if dataset not in teachers:
             yield f"data.etudes.{key}", f'with sft.dataset = "{dataset}"'
     if sft is not None:
-        described = [f"pool.{key}" for key in NOT_FOR_DESCRIPTIONS]
-        described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
-        if dataset == "plans":
-            described.append("pool.flaky")
-        unused = described if dataset in DESCRIBED else ["prompt", "pool"]
-        yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
+        unused = [*NOT_FOR_SFT, "pool.flaky"] if dataset == "plans" else [*NOT_FOR_SFT]
+        unused += NOT_FOR_DESCRIPTIONS if dataset in DESCRIBED else ("prompt", "pool")
+        yield from ((key, "with [sft]") for key in unused)
         return
     if recipe.evolve is not None:
         yield from ((key, "with [evolve]") for key in NOT_FOR_EVOLUTION)
@@ -244,14 +230,6 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             "grpo.beta needs model.base a second time, unchanged, and trainers cannot read that "
             "from GGUF; train an adapter ([model.lora]), or name the directory of the model"
         )
-    yield from _ablation_misfits(recipe)
-    recursion = recipe.recursion
-    if recursion is not None and recursion.rounds != 2:
-        note = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
-        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({note})"
-
-
-def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
     if recipe.prompt.fixed_subtasks and recipe.pool.roles:
         yield (
             "prompt.fixed_subtasks: the études' workers see their subtask and not the question, "
@@ -262,6 +240,10 @@ def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
             "data.etudes.later_round_share: these rounds were played by many workers, and "
             "prompt.one_worker leaves one; write 0"
         )
+    recursion = recipe.recursion
+    if recursion is not None and recursion.rounds != 2:
+        note = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
+        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({note})"
 
 
 def group_problems(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[str]:
@@ -284,8 +266,9 @@ def group_problems(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[s
 
 
 def unknown_names(recipe: Recipe) -> Iterator[str]:
-    """Names of the études that there are none of, each with the nearest that there is."""
-    if not _names_etudes(recipe):
+    """Yield a message for each unknown name of the études, with the nearest known one."""
+    taught = recipe.sft is not None and recipe.sft.adapters
+    if recipe.data.kind != "etudes" and not recipe.pool.roles and not taught:
         return
     with lab_extra():
         from podium_lab.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
@@ -307,12 +290,6 @@ def unknown_names(recipe: Recipe) -> Iterator[str]:
         for name in names:
             if name not in known:
                 yield f"{key}: nothing is called {name!r} here; {suggest(name, known)}"
-
-
-def _names_etudes(recipe: Recipe) -> bool:
-    return bool(
-        recipe.data.kind == "etudes" or recipe.pool.roles or (recipe.sft and recipe.sft.adapters)
-    )
 
 
 def _is_gguf(model: str) -> bool:
@@ -348,14 +325,14 @@ class Recipe(Table):
 
     @property
     def kind(self) -> Kind:
-        """Which way of training it is for."""
+        """The kind of training."""
         if self.evolve is not None:
             return "evolve"
         return "sft" if self.sft is not None else "grpo"
 
     @property
     def training(self) -> SftTable | GrpoTable | EvolveTable:
-        """The table of that way of training."""
+        """The table of that kind of training."""
         training = self.sft or self.grpo or self.evolve
         assert training is not None, "checked as it was read"
         return training
@@ -382,9 +359,11 @@ class Recipe(Table):
 
     @property
     def fingerprint(self) -> str:
-        """The same for two recipes that teach the same in the same way, on whatever machine. A key
-        at its default counts as not written: what began before there was such a key goes on. Files
-        count by their names, and adapters, many of which have one name, by their training's too."""
+        """Equal for recipes of the same training on any machine.
+
+        A key at its default counts as not written, so that a new key does not stop a resume. Files
+        count by name, adapters by the name of their training too.
+        """
         elsewhere = self._with_paths(
             lambda path: Path(path).name, lambda path: "/".join(Path(path).parts[-2:])
         )
@@ -401,7 +380,7 @@ class Recipe(Table):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def files(self) -> Iterator[tuple[str, Path]]:
-        """Everything that must be on this machine before it begins, by the key that names it."""
+        """Yield the files that must be on this machine, with the key that names each."""
         for key, name in (("model.base", self.model.base), ("pool.base", self.pool.base)):
             if name is not None and is_path(name):
                 yield key, Path(name)
@@ -420,15 +399,14 @@ class Recipe(Table):
             if table is not None and table.path is not None:
                 yield f"data.{kind}.path", Path(table.path)
 
-    def anchored(self, directory: Path) -> Recipe:
-        """This recipe with every path in it counted from the directory it lies in."""
+    def resolve_paths(self, directory: Path) -> Recipe:
+        """Return the recipe with its paths relative to that directory made absolute."""
         return self._with_paths(lambda path: normpath(directory / Path(path).expanduser()))
 
     def _with_paths(
         self, at: Callable[[str], str], of_adapter: Callable[[str], str] | None = None
     ) -> Recipe:
-        """This recipe with each of its paths put in another way, those of adapters perhaps in one
-        of their own."""
+        """Return the recipe with every path mapped, adapters by `of_adapter`."""
         of_adapter = of_adapter or at
 
         def model(name: str | None) -> str | None:
@@ -459,7 +437,7 @@ class Recipe(Table):
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None = None) -> Recipe:
-    """The recipe in that file, with `key=value` overrides, for that way of training."""
+    """Read the recipe in that file, with `key=value` overrides, for that kind of training."""
     document = read_toml(path, "recipe")
     for override in overrides:
         override_in(document, override)
@@ -471,7 +449,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None 
         raise validation_problem(source, error, Recipe) from None
     for problem in (*recipe_problems(recipe, kind), *unknown_names(recipe)):
         raise ConfigError(f"{source}: {problem}")
-    return recipe.anchored(path.absolute().parent)
+    return recipe.resolve_paths(path.absolute().parent)
 
 
 def is_path(model: str) -> bool:
@@ -479,11 +457,8 @@ def is_path(model: str) -> bool:
     return model.startswith((".", "/", "~")) or model.endswith(".gguf")
 
 
-# ---- reading
-
-
 def override_in(document: dict[str, Any], override: str) -> None:
-    """Put `table.key=value` into the document; an empty value takes the key out of it."""
+    """Put `table.key=value` into the document; an empty value removes the key."""
     dotted, equals, text = override.partition("=")
     *tables, key = dotted.strip().split(".")
     if not equals or not tables or not all((*tables, key)):

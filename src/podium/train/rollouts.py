@@ -3,12 +3,9 @@
     batch = rollouts.sample([0, 0, 1, 1], loop)     # two plans for each of two exercises
     rewards = await rollouts.reward(batch)
 
-With `[recursion]` some plans of a question are second rounds that go on from a first one. With
-`grpo.explore`, where no plan of a question was right, some are replaced by variations of the
-best one: the policy learns from these, and diagnostics leave them out.
-
-TRL compares all plans of a question with each other. With `recursion.normalise_per_round` each
-round is compared by itself: `advantages` does that, and TRL leaves the numbers as they are.
+With `[recursion]` some plans of a question are second rounds. With `grpo.explore`, where no plan
+of a question was right, variations of the best one replace some: the policy learns from these, and
+diagnostics leave them out. With `recursion.normalise_per_round` rewards are already advantages.
 """
 
 from __future__ import annotations
@@ -24,9 +21,8 @@ from typing import Final
 from podium.conductors import plan
 from podium.core.pool import Pool
 from podium.core.workflow import Workflow
-from podium.train.ablations import recipe_prompt
 from podium.train.diagnostics import Rollout
-from podium.train.exercises import Exercise
+from podium.train.exercises import Exercise, recipe_prompt
 from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
@@ -175,7 +171,7 @@ class Rollouts:
             varied = [self._vary(*pair) for pair in zip(first, later, strict=True)]
             self._score_in(loop, varied)
             plans = [self._explore(*pair) for pair in zip(first, varied, strict=True)]
-        return RolloutBatch(plans=_joined(plans, later), sampled=_joined(first, later))
+        return RolloutBatch(plans=_join(plans, later), sampled=_join(first, later))
 
     async def reward(self, batch: RolloutBatch) -> list[float | None]:
         """Score the batch's plans and return their rewards; None drops a plan.
@@ -429,7 +425,7 @@ def _by_key(
     return found
 
 
-def _joined(
+def _join(
     first: Sequence[Sequence[SampledPlan]], later: Sequence[Sequence[SampledPlan]]
 ) -> list[SampledPlan]:
     return [one for pair in zip(first, later, strict=True) for group in pair for one in group]

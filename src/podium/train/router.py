@@ -1,8 +1,4 @@
-"""`podium train router`: evaluation logs in, a router out.
-
-How a router learns is `podium.routing.learning`; here a recipe is carried out, and what came of it
-is put into words. Needs numpy and no torch.
-"""
+"""`podium train router`: read a recipe and its logs, train a router, summarize it."""
 
 from __future__ import annotations
 
@@ -92,8 +88,8 @@ class RouterRecipe(Table):
         reading = ("tokenizers", "safetensors") if self.router.encoder == "minilm" else ()
         return ("numpy", *reading, *(("cmaes",) if self.evolution.generations else ()))
 
-    def anchored(self, directory: Path) -> RouterRecipe:
-        """This recipe with every path in it counted from the directory it lies in."""
+    def resolve_paths(self, directory: Path) -> RouterRecipe:
+        """Return the recipe with its paths relative to that directory made absolute."""
 
         def at(path: str) -> str:
             return normpath(directory / Path(path).expanduser())
@@ -103,7 +99,7 @@ class RouterRecipe(Table):
 
 
 def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecipe:
-    """The recipe in that file, with `key=value` overrides."""
+    """Read the recipe in that file, with `key=value` overrides."""
     document = read_toml(path, "recipe")
     for override in overrides:
         override_in(document, override)
@@ -111,19 +107,19 @@ def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecip
         recipe = RouterRecipe.model_validate(document)
     except ValidationError as error:
         raise validation_problem(str(path), error, RouterRecipe) from None
-    return recipe.anchored(path.absolute().parent)
+    return recipe.resolve_paths(path.absolute().parent)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedRouter:
-    """The router that was written, what it learned from, and how it came about."""
+    """A router, its file and its training data."""
 
     path: Path
     evidence: RewardTable
     fit: RouterFit
 
     def lines(self) -> list[str]:
-        """Yield a summary for people."""
+        """Return a summary."""
         found, learned = self.evidence, self.fit
         means = found.rewards[found.whole].mean(axis=0)
         rows = [
@@ -153,7 +149,7 @@ def load_outcomes(recipe: RouterRecipe) -> RewardTable:
 
 
 def train_router(recipe: RouterRecipe, evidence: RewardTable) -> TrainedRouter:
-    """Learn from that evidence as the recipe says, and write the router."""
+    """Train the router and write its file."""
     table = recipe.router
     evolution = Evolution(
         generations=recipe.evolution.generations,

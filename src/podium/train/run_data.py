@@ -1,13 +1,10 @@
-"""Learning from use: runs that were judged become data to train with.
+"""Training data from judged runs, and the grading of runs.
 
-    outcomes    question, worker, reward: what a router learns from
-    tasks       question, answer, grader: what a conductor is trained on by `podium train grpo`
-    plans       how a conductor is asked, and the plan that was good: for `podium train sft`
+    outcomes    question, worker, reward: for routers
+    tasks       question, answer, grader: for `podium train grpo`
+    plans       prompt and good plan: for `podium train sft`
 
-Nothing of a run is used that whoever asked has kept out: by the rules of their key, by what a
-guardrail took away, or, as nothing is kept then, by asking that it not be stored. Whatever is left
-out is counted, with the reason. Where judgements come from is `podium.store.feedback` and an
-evaluation's samples; whose a reward is, `podium.credit`.
+A run is left out, and counted with the reason, if its key's rules or a guardrail say so.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from podium._util.lab import ORACLE
 from podium.conductors import plan
@@ -36,20 +33,19 @@ from podium.tasks.answers import extract_answer
 from podium.tasks.graders import CONTAINS, JUDGE, JudgeGrader
 
 GOOD: Final = 0.75
-"""From this reward on an answer is taken for right, and its plan for one to learn from."""
+"""The least reward of an answer that counts as right, and of a plan to learn from."""
 
 LONGEST_REFERENCE: Final = 40
-"""Characters of a right answer that can be looked for in others."""
+"""Characters of a right answer that others can be compared with."""
 
 MOST_WORDS: Final = 3
-"""Of an answer that is taken for right as it stands: more are a sentence, which another that says
-the same would not repeat."""
+"""Words of an answer that others can be compared with: more are a sentence."""
 
 FEEDBACK: Final = "feedback"
-"""Who judged a run that a person judged."""
+"""The source of a person's judgement."""
 
 KIND: Final = "use"
-"""What tasks that come from runs are grouped by."""
+"""The kind of tasks that come from runs."""
 
 KEPT_OUT: Final = "of keys that are kept out of training"
 UNKNOWN_KEY: Final = "of keys that this store does not know"
@@ -66,8 +62,7 @@ NO_PLAN: Final = "planned more than once, or over workers that are not in the po
 
 
 async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[JudgedRun]:
-    """Every run in the store that somebody judged and that may be learned from; the others are
-    counted in `left_out` by the reason."""
+    """Yield the judged runs that may be used; count the others in `left_out` by reason."""
     rules = await rules_by_key(store)
     feedback = feedback_in(store)
     after = ""
@@ -96,7 +91,7 @@ async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[
 
 
 async def rules_by_key(store: RunStore) -> dict[str, Rules]:
-    """The rules of every key, revoked ones included: what was asked with them stands under them."""
+    """Return the rules of every key, revoked ones included."""
     return {key.id: key.rules for key in await keys_in(store).keys()}
 
 
@@ -119,7 +114,7 @@ def excluded_by(run: Run, rules: Mapping[str, Rules]) -> frozenset[str]:
     return by_key | frozenset(run.exclude)
 
 
-class _Word(NamedTuple):
+class _Judgement(NamedTuple):
     """A judgement of a question: its task, if any, and whether a grader or a person gave it."""
 
     judged_at: str
@@ -137,15 +132,16 @@ class RunDataset:
     without: dict[str, Counter[str]] = field(
         default_factory=lambda: {"outcomes": Counter(), "tasks": Counter(), "plans": Counter()}
     )
-    _words: dict[str, list[_Word]] = field(default_factory=dict)
+    _judgements: dict[str, list[_Judgement]] = field(default_factory=dict)
 
     @property
     def tasks(self) -> list[TaskRecord]:
-        """A task for each question of which a right answer is known, by what was last thought."""
-        return [task for words in self._words.values() if (task := _last_task(words)) is not None]
+        """A task for each question with a known answer, by its last judgement."""
+        found = map(_last_task, self._judgements.values())
+        return [task for task in found if task is not None]
 
     def take(self, judged: JudgedRun) -> None:
-        """Learn what can be learned from one run."""
+        """Add the data of one run."""
         outcome = worker_outcome(judged)
         if outcome is None:
             self.without["outcomes"][SEVERAL_STEPS] += 1
@@ -170,8 +166,8 @@ class RunDataset:
             if record is None:
                 without[NO_REFERENCE] += 1
             if record is not None or judged.reward < GOOD:
-                word = _Word(judged.judged_at, record, named is not None)
-                self._words.setdefault(run.question, []).append(word)
+                judgement = _Judgement(judged.judged_at, record, named is not None)
+                self._judgements.setdefault(run.question, []).append(judgement)
 
     def _take_plan(self, judged: JudgedRun) -> None:
         run, without = judged.run, self.without["plans"]
@@ -191,18 +187,17 @@ def has_conversation(run: Run) -> bool:
     return spoken or bool(run.images) or bool(run.response_options.tools)
 
 
-def _last_task(words: list[_Word]) -> TaskRecord | None:
-    """The task that is left once all was said, in the order in which it was."""
-    last: _Word | None = None
-    for word in sorted(words, key=lambda each: each.judged_at):
-        if word.record is not None or (last is not None and not last.is_named):
-            last = word
+def _last_task(judgements: list[_Judgement]) -> TaskRecord | None:
+    """Return the task of the last judgement that counts."""
+    last: _Judgement | None = None
+    for judgement in sorted(judgements, key=lambda item: item.judged_at):
+        if judgement.record is not None or (last is not None and not last.is_named):
+            last = judgement
     return None if last is None else last.record
 
 
 def _named_task(judged: JudgedRun) -> TaskRecord | None:
-    """The grader's own task, or the question with the answer that a person says is right, where
-    others can be compared with that; None where nobody named what is right."""
+    """Return the grader's own task, or the question with a person's right answer, if any."""
     if not judged.task:
         return None
     record = _read(judged.task, judged.run)
@@ -214,7 +209,7 @@ def _named_task(judged: JudgedRun) -> TaskRecord | None:
 
 
 def _task_of_answer(judged: JudgedRun) -> TaskRecord | None:
-    """The question with the answer that was thought good, where others can be compared with it."""
+    """Return the question with its good answer, where others can be compared with it."""
     run = judged.run
     is_corrected = judged.source == FEEDBACK and bool(judged.task)
     if judged.reward < GOOD or run.answer is None or is_corrected:
@@ -274,7 +269,7 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
 
 
 AT_ONCE: Final = 8
-"""How many runs are graded at a time: a judge takes seconds for each."""
+"""Runs that are graded at a time: a judge takes seconds for each."""
 
 LISTED_AT_ONCE: Final = 200
 
@@ -292,18 +287,6 @@ class GradingTask(NamedTuple):
     judge: WorkerProfile | None = None
 
 
-class RunGrader(Protocol):
-    """Knows what runs are to be graded by."""
-
-    def may_know(self, opening: str) -> bool:
-        """True if there may be a grader for a question that begins like that."""
-        ...
-
-    def exam(self, question: str) -> GradingTask | None:
-        """Return how answers to that question are graded; None if they are not."""
-        ...
-
-
 class TaskGrader:
     """Grades the answers to questions that are in a list of tasks."""
 
@@ -317,7 +300,7 @@ class TaskGrader:
         return opening.strip() in self._openings or len(opening) >= SUMMARY_CHARACTERS
 
     def exam(self, question: str) -> GradingTask | None:
-        """The grader of the task that asks this."""
+        """Return the grader of the task with that question, if there is one."""
         record = self._records.get(question.strip())
         if record is None:
             return None
@@ -337,14 +320,17 @@ class RubricGrader:
         self._rubric = rubric
 
     def may_know(self, opening: str) -> bool:
-        """It has an opinion on everything."""
+        """Return True: it grades every question."""
         return True
 
     def exam(self, question: str) -> GradingTask | None:
-        """The judge, with its rubric."""
+        """Return the judge, with its rubric."""
         grader = JudgeGrader(question, self._worker, rubric=self._rubric)
         judge = self._worker.profile
         return GradingTask(grader, f"{JUDGE} {judge.name}", judge=judge)
+
+
+RunGrader = TaskGrader | RubricGrader
 
 
 @dataclass(slots=True)
@@ -369,12 +355,14 @@ async def grade_runs(
     limit: int,
     again: bool = False,
 ) -> GradingResult:
-    """Grade the newest wanted runs that the examiner has something for, so many at most, and keep
-    what comes of it as their feedback. With `again`, also those that a grader has judged."""
+    """Grade the newest wanted runs, at most `limit`, and store the results as feedback.
+
+    With `again`, also those that a grader has judged.
+    """
     graded = GradingResult()
-    examined = _examined(store, examiner, wanted or RunFilter(status="answered"), again, graded)
+    runs = _runs_to_grade(store, examiner, wanted or RunFilter(status="answered"), again, graded)
     batch: list[tuple[Run, GradingTask]] = []
-    async for item in examined:
+    async for item in runs:
         batch.append(item)
         if len(batch) == min(AT_ONCE, limit):
             limit -= len(batch)
@@ -386,10 +374,10 @@ async def grade_runs(
     return graded
 
 
-async def _examined(
+async def _runs_to_grade(
     store: RunStore, examiner: RunGrader, wanted: RunFilter, again: bool, graded: GradingResult
 ) -> AsyncIterator[tuple[Run, GradingTask]]:
-    """The runs that are to be graded, the newest first, each with what it is graded by."""
+    """Yield the runs to grade, the newest first, each with its grading task."""
     rules = await rules_by_key(store)
     feedback = feedback_in(store)
     before: str | None = None
@@ -433,7 +421,7 @@ def _why_not(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) 
 async def _grade(store: RunStore, run: Run, exam: GradingTask, graded: GradingResult) -> None:
     try:
         is_right = await exam.grader(run.answer or "")
-    except PodiumError as error:  # nobody could grade it, which says nothing of the answer
+    except PodiumError as error:  # the grader failed, which says nothing of the answer
         graded.left_out[NOT_GRADED] += 1
         graded.problem = str(error)
         return
@@ -446,7 +434,5 @@ async def _grade(store: RunStore, run: Run, exam: GradingTask, graded: GradingRe
             task=exam.task,
         )
     )
-    if is_right:
-        graded.right += 1
-    else:
-        graded.wrong += 1
+    graded.right += is_right
+    graded.wrong += not is_right

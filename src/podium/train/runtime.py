@@ -1,9 +1,6 @@
-"""The checkpoints of a training: which of them can be gone on from, and what is left where room
-runs out, on the disk or on the graphics card.
+"""Processes and checkpoints of a training.
 
-Trainers write a checkpoint file by file into a directory of its own, the state of the training
-last. A training that was killed in between leaves a directory without it, which is no checkpoint.
-Needs no torch.
+Trainers write the state of the training last; a directory without it is no checkpoint.
 """
 
 from __future__ import annotations
@@ -27,12 +24,12 @@ def process_count() -> int:
 
 
 def process_index() -> int:
-    """Which of them this one is, from 0."""
+    """Return the index of this process, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def wait_for_everyone() -> None:
-    """Go on when every process has come this far. Needs accelerate where there are several."""
+    """Wait until every process has come this far."""
     if process_count() > 1:
         from accelerate import PartialState
 
@@ -45,25 +42,22 @@ def is_main_process() -> bool:
 
 
 DIRECTORY: Final = "checkpoints"
-"""Where they lie below the output."""
+"""The directory of checkpoints, below the output."""
 
 STATE_FILE: Final = "trainer_state.json"
-"""What is written last."""
+"""The file that is written last."""
 
 ANEW: Final = "begin anew in another directory with --output"
-"""What always helps where a checkpoint cannot be gone on from."""
 
 _NAME: Final = re.compile(r"checkpoint-(\d+)")
 _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
-"""How libraries put it that pass on no error number; the last two are torch, whose archives fail
-so when they cannot be written."""
+"""Messages of a full disk without an error number; the last two are torch's."""
 _NO_MEMORY: Final = "out of memory"
-"""How torch puts it of a graphics card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A state of the training that is there as a whole."""
+    """A complete checkpoint."""
 
     path: Path
     step: int

@@ -1,13 +1,12 @@
-"""The form of a recipe: the tables and keys of its TOML file, and what each may hold. How the model
-learns and how the training is run have their tables in `podium.train.method`.
+"""The tables and keys of a recipe's TOML file.
 
-Only what can be said of one key by itself is checked here; what keys mean together is
-`podium.train.misfits`, reading the file and overriding it `podium.train.recipe`. The descriptions
-are the documentation: `podium.train.reference` prints them. Needs no torch.
+`podium.train.recipe` checks keys against each other; `scripts/reference.py` prints the
+descriptions as documentation.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -23,7 +22,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Spread = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
-"""How far a search draws; farther than that, numbers overflow in it."""
+"""The spread of a search; larger numbers overflow."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
@@ -195,15 +194,14 @@ class PoolTable(Table):
 
     @property
     def flaky_workers(self) -> float:
-        """How often a worker did not know in the first rounds that études come with, though the
-        workers themselves may always know."""
+        """The share of failed replies in the first rounds that études come with."""
         with lab_extra():
             from podium_lab.etudes.second_rounds import FLAKY
         return self.flaky or FLAKY
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The études' workers that the pool has; none where it is a file."""
+        """The roles of the études' workers in the pool; none with a pool file."""
         if not self.oracle:
             return tuple(self.adapters)
         with lab_extra():
@@ -267,14 +265,10 @@ class RewardTable(Table):
     )
 
     def reward(self) -> Reward:
-        """The same as scoring takes it."""
+        """Return the reward for scoring."""
         preset = PAPER if self.preset == "paper" else RELEASED
-        outcomes = {
-            name: getattr(preset if said is None else self, name)
-            for name in ("malformed", "wrong", "right")
-            for said in (getattr(self, name),)
-        }
-        return Reward(**outcomes, **self.model_dump(exclude={"preset", *outcomes}))
+        values = self.model_dump(exclude={"preset"}, exclude_none=True)
+        return replace(preset, **values)
 
 
 class WorkersTable(Table):
@@ -305,7 +299,7 @@ class RecursionTable(Table):
     )
 
     def later(self, rollouts: int) -> int:
-        """How many of a question's rollouts go on from others."""
+        """Return how many of a question's rollouts are later rounds."""
         return round(rollouts * self.share)
 
 

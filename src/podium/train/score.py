@@ -38,10 +38,9 @@ Amend = Callable[[Workflow], Workflow]
 class Score:
     """The result of scoring a text.
 
-    `reward` is the sum of `parts`, or None if the rollout is dropped. `run` is None if nothing
-    was executed; `workflow` is None for a malformed plan and for an acceptance. `was_right` says
-    whether the answer before this round was right; None if there was none or the reward does not
-    depend on it.
+    `reward` is the sum of `parts`, or None if the rollout is dropped. `workflow` is None for a
+    malformed plan and for an acceptance. `was_right` says whether the answer before this round was
+    right, if the reward depends on it.
     """
 
     reward: float | None
@@ -123,20 +122,10 @@ class Scorer:
     ) -> Score:
         """Score the text as a plan for the task over that pool.
 
-        Args:
-            text: The completion, read as a plan.
-            task: The task, with its grader.
-            pool: The workers that the plan may name.
-            rounds: Rounds before this plan, which may then accept their answer. Their cost and
-                faults are not scored.
-            ended: False for a completion cut off at its token limit, which is malformed.
-            completion_tokens: Required if the reward depends on the completion's length.
-            is_followed: A next round may follow and needs an answer: the plan is executed even
-                if the task grades plans instead of answers.
-
-        Returns:
-            The score; its reward is None if a worker failed.
-
+        `rounds` are those before this plan, which may accept their answer; their cost and faults
+        do not count. A completion that was not `ended` was cut off, and is malformed.
+        `completion_tokens` are required if the reward depends on them. With `is_followed` the plan
+        is executed even if the task grades plans: a next round needs an answer.
         """
         _refuse_conductors(pool)
         if self.reward.per_completion_token and completion_tokens is None:

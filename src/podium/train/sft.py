@@ -1,10 +1,7 @@
-"""Learning by example: specialists from their lessons, a conductor from its openings and from
-decisions.
+"""Supervised fine-tuning: one model, or several adapters side by side over one base.
 
-One run may teach several adapters side by side over one base model, each from examples of its
-own: a batch holds as many rows of each, and what one adapter learns never touches another. Or it
-teaches a whole model, all of whose parameters change. The loop itself is transformers' Trainer,
-so it runs on many devices through accelerate and goes on from a checkpoint.
+Each adapter has examples of its own: a batch holds as many rows of each, and no adapter's gradient
+touches another. The loop is transformers' Trainer.
 """
 
 from __future__ import annotations
@@ -45,12 +42,12 @@ from podium.train.training_log import TrainingLog
 from podium.workers.local import pretrained
 from podium.workers.local.decoding import Decoder, Sampling
 from podium.workers.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
-from podium.workers.local.pretrained import Pretrained, nothing_drawn
+from podium.workers.local.pretrained import Pretrained, silence_progress_bars
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A prompt, what should have followed, and what did."""
+    """A prompt, the expected reply, and the reply."""
 
     prompt: str
     wanted: str
@@ -73,7 +70,7 @@ def evaluate_examples(
     *,
     rows: int = 1024,
 ) -> list[SftEval]:
-    """Ask every adapter for the replies to its examples, and compare."""
+    """Generate the replies to each adapter's examples and compare them."""
     decoder = Decoder(
         pretrained.model,
         end_tokens=pretrained.end_tokens,
@@ -94,8 +91,8 @@ def evaluate_examples(
         )
         for (name, example), completion in zip(part, completions, strict=True):
             compared = None if example.is_whole else len(example.reply)
-            replies = (example.reply, completion.tokens[:compared])
-            wanted, said = (_words(pretrained, tokens) for tokens in replies)
+            wanted = pretrained.decode(example.reply).strip()
+            said = pretrained.decode(completion.tokens[:compared]).strip()
             if said != wanted:
                 prompt = pretrained.tokenizer.decode(example.prompt)
                 mistakes[name].append(Mistake(prompt, wanted, said))
@@ -106,20 +103,15 @@ def evaluate_examples(
     ]
 
 
-def _words(pretrained: Pretrained, tokens: Any) -> str:
-    return pretrained.decode(tokens).strip()
-
-
 STACK_FILE: Final = "adapters.pt"
 MODEL: Final = "model"
-"""The directory below the output in which a whole model lies that was trained."""
+"""The directory of a whole trained model, below the output."""
 
 
 class MultiAdapterModel(nn.Module):
-    """A model under its adapters, or without any, whose output is the loss on the replies alone.
+    """A model, with or without adapters, whose output is the loss.
 
-    Logits are computed only where there are labels: a vocabulary's worth for every token of
-    every prompt would be most of the memory.
+    Logits are computed only where there are labels; those of prompts would take most of the memory.
     """
 
     def __init__(self, model: Any, stack: AdapterStack | None) -> None:
@@ -128,9 +120,18 @@ class MultiAdapterModel(nn.Module):
         self.stack = stack
         self._adapters = len(stack.names) if stack is not None else 0
 
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that are trained."""
+        if self.stack is not None:
+            return self.stack.parameters()
+        return list(self.model.parameters())
+
     def forward(self, input_ids: Tensor, labels: Tensor, adapter: Tensor) -> dict[str, Tensor]:
-        """The sum over adapters of each one's mean loss a token, over all processes. Rows are
-        padded on the right, where no token before can see it, so no mask is needed."""
+        """Return the sum of the adapters' mean token losses over all processes.
+
+        Rows are padded on the right, where no earlier token sees it, so no mask is needed.
+        """
         with self.stack.using(EQUAL_PARTS) if self.stack is not None else nullcontext():
             output = self.model.model(input_ids=input_ids, use_cache=False)
         hidden = output.last_hidden_state[:, :-1]
@@ -148,8 +149,7 @@ class MultiAdapterModel(nn.Module):
 
 
 class MultiAdapterTrainer(Trainer):
-    """Trainer whose batches hold the rows of every adapter, and whose checkpoints hold no more
-    than what is trained."""
+    """Trains all adapters in every batch; checkpoints hold only trained parameters."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class MultiAdapterTrainer(Trainer):
         self._padding = padding
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The batches as planned, of which this process has its share already."""
+        """Return the planned batches, of which this process has its share already."""
         return DataLoader(
             self._plan,  # type: ignore[arg-type]
             batch_size=1,
@@ -175,7 +175,7 @@ class MultiAdapterTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         directory = Path(output_dir or self.args.output_dir or ".")
         directory.mkdir(parents=True, exist_ok=True)
-        matrices = [matrix.detach().cpu() for matrix in trained_by(self._taught)]
+        matrices = [matrix.detach().cpu() for matrix in self._taught.trained]
         unfinished = directory / f"{STACK_FILE}.partial"
         torch.save(matrices, unfinished)
         unfinished.replace(directory / STACK_FILE)
@@ -183,26 +183,19 @@ class MultiAdapterTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         saved = torch.load(Path(resume_from_checkpoint) / STACK_FILE, weights_only=True)
         with torch.no_grad():
-            for matrix, value in zip(trained_by(self._taught), saved, strict=True):
+            for matrix, value in zip(self._taught.trained, saved, strict=True):
                 matrix.copy_(value)
 
 
-def trained_by(taught: MultiAdapterModel) -> list[nn.Parameter]:
-    """The parameters that change."""
-    if taught.stack is not None:
-        return taught.stack.parameters()
-    return list(taught.model.parameters())
-
-
 class ClipPerAdapter(TrainerCallback):
-    """Bounds the gradient of each adapter by its own norm, so that they stay independent."""
+    """Clips the gradient of each adapter by its own norm, so that they stay independent."""
 
     def __init__(self, stack: AdapterStack, bound: float) -> None:
         self._stack = stack
         self._bound = bound
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Scale what is too large."""
+        """Clip the gradients."""
         gradients = [p.grad for p in self._stack.parameters() if p.grad is not None]
         squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
         scale = (self._bound / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
@@ -211,7 +204,7 @@ class ClipPerAdapter(TrainerCallback):
 
 
 def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
-    """A batch, padded on the right; only replies have labels."""
+    """Return a batch, padded on the right; only replies have labels."""
     width = max(row.length for row in rows)
     tokens = torch.full((len(rows), width), padding)
     labels = torch.full((len(rows), width), UNLABELLED)
@@ -224,8 +217,7 @@ def collate(rows: Sequence[TokenExample], padding: int) -> dict[str, Tensor]:
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
-    """Teach what the recipe names, and write it below the output: adapters by their names, or
-    the whole model."""
+    """Train the recipe's adapters, or the whole model, and write them below the output."""
     with explain_out_of_space(recipe.output, fewer="sft.micro_batch or sft.max_tokens"):
         _train(recipe, resume=resume)
 
@@ -240,7 +232,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     tested = load_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
     torch.manual_seed(normalize_seed(recipe.run.seed))
     loaded = pretrained.load(recipe.model.base, dtype=parameter_dtype(recipe))
-    stack = _stacked(recipe, loaded.model, tuple(written))
+    stack = _make_adapters(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:
         loaded.model.gradient_checkpointing_enable()
     position = stack.index if stack is not None else lambda name: NO_ADAPTER
@@ -260,25 +252,25 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
             plan,
             loaded.tokenizer.pad_token_id,
             args=arguments,
-            callbacks=[*_bounds(stack, sft.max_grad_norm), *watchers],
+            callbacks=[*gradient_clipping(stack, sft.max_grad_norm), *watchers],
         )
         with silence(trainer):
             trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         if trainer.state.global_step < sft.steps:
-            training_log.stopped(trainer.state.global_step)
+            training_log.log_stop(trainer.state.global_step)
             return
         if is_main_process():
             _write(recipe, loaded, stack)
         training_log.finish({})
 
 
-def _bounds(stack: AdapterStack | None, bound: float) -> list[TrainerCallback]:
-    """Return the gradient clipping; 0 disables it."""
+def gradient_clipping(stack: AdapterStack | None, bound: float) -> list[TrainerCallback]:
+    """Return the callback that clips adapters' gradients; a bound of 0 disables it."""
     return [ClipPerAdapter(stack, bound)] if stack is not None and bound else []
 
 
 def own_share(batch: Sequence[TokenExample], adapters: int) -> list[TokenExample]:
-    """The rows of a batch that are for this process: as many of each adapter as every other has."""
+    """Return this process's rows of a batch, equally many of each adapter."""
     rows = len(batch) // adapters
     share, left = divmod(rows, process_count())
     if left:
@@ -294,9 +286,8 @@ def own_share(batch: Sequence[TokenExample], adapters: int) -> list[TokenExample
     ]
 
 
-def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack | None:
-    """The adapters that are trained, over a base that stays as it is; or none, where all of the
-    model is trained."""
+def _make_adapters(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack | None:
+    """Return the trained adapters over a frozen base; None if the whole model is trained."""
     if recipe.model.lora is None:
         return None
     model.requires_grad_(False)
@@ -315,7 +306,7 @@ def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack
 def _write(recipe: Recipe, loaded: pretrained.Pretrained, stack: AdapterStack | None) -> None:
     if stack is None:
         with replace_directory(recipe.output / MODEL) as directory:
-            with nothing_drawn():
+            with silence_progress_bars():
                 loaded.model.save_pretrained(directory)
             loaded.tokenizer.save_pretrained(directory)
         return
@@ -324,7 +315,7 @@ def _write(recipe: Recipe, loaded: pretrained.Pretrained, stack: AdapterStack | 
 
 
 def lora_shape(recipe: Recipe) -> LoraShape:
-    """The size of the adapters that the recipe trains."""
+    """Return the shape of the adapters that the recipe trains."""
     lora = recipe.model.lora
     assert lora is not None, "asked for where adapters are trained"
     if lora.dropout:
@@ -333,7 +324,7 @@ def lora_shape(recipe: Recipe) -> LoraShape:
 
 
 def _parts_of_a_step(recipe: Recipe) -> int:
-    """In how many passes the rows of a step go through the model."""
+    """Return the gradient accumulation steps."""
     sft = recipe.sft
     assert sft is not None
     adapters = max(1, len(sft.adapters))
@@ -349,35 +340,32 @@ def _parts_of_a_step(recipe: Recipe) -> int:
 
 
 class _EachStep(TrainerCallback):
-    """Writes down the loss, and from time to time how well everything is recited."""
+    """Logs the loss, and the accuracy on held-out examples every `eval_every` steps."""
 
     def __init__(
-        self, recipe: Recipe, training_log: TrainingLog, recitals: Callable[[], list[SftEval]]
+        self, recipe: Recipe, training_log: TrainingLog, evaluate: Callable[[], list[SftEval]]
     ) -> None:
         self._every = recipe.run.eval_every
         self._training_log = training_log
-        self._recitals = recitals
+        self._evaluate = evaluate
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if "loss" in (logs or {}):
-            self._training_log.taught(state.global_step, float(logs["loss"]))
+            self._training_log.log_loss(state.global_step, float(logs["loss"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         is_last = state.global_step == state.max_steps
         is_due = self._every and (is_last or state.global_step % self._every == 0)
         if is_due and is_main_process():
-            self._training_log.note(
-                f"step {state.global_step}: everything is recited, which takes a while"
-            )
-            self._training_log.recited(state.global_step, self._recitals())
+            self._training_log.note(f"step {state.global_step}: evaluating on held-out examples")
+            self._training_log.log_evaluation(state.global_step, self._evaluate())
 
 
 def _arguments(recipe: Recipe, parts: int) -> TrainingArguments:
     sft = recipe.sft
     assert sft is not None
-    computed = (
-        autocast_dtype(recipe) if recipe.model.lora is None else None
-    )  # adapters see to it themselves
+    # Adapters cast by themselves.
+    computed = autocast_dtype(recipe) if recipe.model.lora is None else None
     return TrainingArguments(
         **trainer_arguments(recipe, sft),
         gradient_accumulation_steps=parts,

@@ -1,16 +1,9 @@
-"""How likely plans are, with the prompt that many of them share read only once.
+"""Log-probabilities of plans, with a shared prompt read only once.
 
-The rollouts of one question begin with the same prompt, which is most of what there is to read.
-So a prompt and the plans that were written to it are laid out as one row: the prompt, then one
-plan after another, each of which sees the prompt and itself and none of the others. The figures
-are the same as if every plan had its own copy of the prompt.
-
-A plan that earned as much as the others of its question moves nothing, and is not read at all
-where nothing but the advantage would. The gradient is the same, in a fraction of the time; the
-entropy that TRL writes down is that of the plans that are read.
-
-Rows go through the model in passes of at most so many tokens; of these only the results are kept,
-and on the way back a pass is taken once more, so that memory holds one pass at a time.
+A row is a prompt followed by its plans, each of which attends to the prompt and itself. Plans with
+an advantage of 0 are skipped where only the advantage counts; the gradient is the same, and TRL's
+entropy is that of the plans that are read. Rows go through the model in passes of bounded size,
+recomputed on the way back, so that memory holds one pass at a time.
 """
 
 from __future__ import annotations
@@ -25,19 +18,19 @@ from torch.utils.checkpoint import checkpoint
 from trl import GRPOTrainer
 
 LONGEST_ROW: Final = 4096
-"""Plans that would make a row longer than this begin another one, with the prompt once more."""
+"""The most tokens of a row; further plans begin another one."""
 
 GRAIN: Final = 8
-"""Rows are as wide as a multiple of this, as the card's attention wants its masks."""
+"""Row widths are multiples of this, as attention masks on a GPU need."""
 
 PADDING: Final = -1
 PROMPT: Final = 0
-"""The segments of a row that are no plan; plans are counted from 1."""
+"""Segments of a row that are no plan; plans count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedRow:
-    """A prompt and some of the plans that were written to it, each with its place in the batch."""
+    """A prompt and some of its plans, each with its position in the batch."""
 
     prompt: Sequence[int]
     plans: tuple[tuple[int, Sequence[int]], ...]
@@ -50,9 +43,8 @@ class SharedRow:
 
 @dataclass(frozen=True, slots=True)
 class ForwardPass:
-    """Rows side by side as tensors. `sources` are the places, in all rows one after another, at
-    which the `targets` are foretold; `owners` and `offsets` say which token of which plan each
-    of these is."""
+    """Rows as tensors. The logits at the flat positions `sources` predict the `targets`, which
+    are the tokens `offsets` of the plans `owners`."""
 
     tokens: Tensor
     positions: Tensor
@@ -64,7 +56,7 @@ class ForwardPass:
 
 
 class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, for which prompts are shared. `most_tokens` go through the model at once."""
+    """TRL's trainer with shared prompts, at most `most_tokens` in one pass."""
 
     def __init__(self, *, most_tokens: int, **rest: Any) -> None:
         super().__init__(**rest)
@@ -91,8 +83,7 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         *_: Any,
         **__: Any,
     ) -> tuple[Tensor, Tensor, None]:
-        """What TRL asks: of every token of every plan its log-probability and the entropy there.
-        For a plan that is not read these are zero, and what the others have on average."""
+        """Return each token's log-probability and entropy; 0 and the mean for skipped plans."""
         unwrapped = self.accelerator.unwrap_model(model)
         base = getattr(unwrapped, "get_base_model", lambda: unwrapped)()
         logps = torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device)
@@ -117,16 +108,14 @@ class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 def completion_rows(advantages: Tensor, mask: Tensor) -> Tensor:
-    """Which plans move the policy. Where none does, it is the first that has a token to be read, so
-    that there is a gradient and an entropy."""
+    """Return the mask of plans to read: those with an advantage, or else the first with tokens."""
     has_tokens = mask.any(1)
     moved = (advantages != 0) & has_tokens
     return moved if moved.any() else has_tokens & (has_tokens.cumsum(0) == 1)
 
 
 def nothing(model: Any) -> Tensor:
-    """Zero, to which everything that is trained has led: where every plan was cut off and none is
-    to be read, there still is a gradient."""
+    """Return a zero with a gradient to all parameters, for a batch without plans."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.stack([parameter.flatten()[0] * 0.0 for parameter in trained]).sum()
 
@@ -134,8 +123,10 @@ def nothing(model: Any) -> Tensor:
 def shared_rows(
     tokens: Sequence[Sequence[int]], mask: Sequence[Sequence[int]], plan_width: int
 ) -> list[SharedRow]:
-    """The batch as rows, in which equal prompts stand once. The last `plan_width` columns are
-    plans, padded on the right; what is before them is prompts, padded on the left."""
+    """Return the batch as rows with equal prompts once.
+
+    The last `plan_width` columns are plans, padded on the right; prompts are padded on the left.
+    """
     by_prompt: dict[tuple[int, ...], list[tuple[int, Sequence[int]]]] = {}
     for position, (row, seen) in enumerate(zip(tokens, mask, strict=True)):
         begin = len(row) - plan_width
@@ -161,11 +152,10 @@ def _within_bounds(
 
 
 def pack_rows(rows: Sequence[SharedRow], most_tokens: int) -> Iterator[list[SharedRow]]:
-    """Rows of about one length together, no more at a time than that; a row that is longer comes
-    alone."""
+    """Yield rows of about one length, at most `most_tokens` at a time; a longer row comes alone."""
     taken: list[SharedRow] = []
     for row in sorted(rows, key=lambda row: row.length):
-        if taken and (len(taken) + 1) * _rounded(row.length) > most_tokens:
+        if taken and (len(taken) + 1) * _round_up(row.length) > most_tokens:
             yield taken
             taken = []
         taken.append(row)
@@ -174,8 +164,8 @@ def pack_rows(rows: Sequence[SharedRow], most_tokens: int) -> Iterator[list[Shar
 
 
 def as_tensors(rows: Sequence[SharedRow], device: torch.device) -> ForwardPass:
-    """The rows side by side, padded on the right."""
-    width = _rounded(max(row.length for row in rows))
+    """Return the rows as tensors, padded on the right."""
+    width = _round_up(max(row.length for row in rows))
     tokens: list[list[int]] = []
     positions: list[list[int]] = []
     segments: list[list[int]] = []
@@ -208,8 +198,7 @@ def as_tensors(rows: Sequence[SharedRow], device: torch.device) -> ForwardPass:
 
 
 def attention_mask(segments: Tensor) -> Tensor:
-    """Which token sees which: those before it in its own plan, and the prompt; and itself, so
-    that padding sees something."""
+    """Return which token attends to which: the prompt, earlier ones of its plan, and itself."""
     seen, seeing = segments[:, None, :], segments[:, :, None]
     allowed = ((seen == PROMPT) | (seen == seeing)).tril()
     itself = torch.eye(segments.shape[1], dtype=torch.bool, device=segments.device)
@@ -217,7 +206,7 @@ def attention_mask(segments: Tensor) -> Tensor:
 
 
 def completion_logprobs(base: Any, one: ForwardPass, temperature: float) -> tuple[Tensor, Tensor]:
-    """The log-probability of every target, and the entropy of what could have stood there."""
+    """Return the log-probability and the entropy of every target."""
     hidden = base.model(
         input_ids=one.tokens,
         position_ids=one.positions,
@@ -231,5 +220,5 @@ def completion_logprobs(base: Any, one: ForwardPass, temperature: float) -> tupl
     return logps, entropies
 
 
-def _rounded(length: int) -> int:
+def _round_up(length: int) -> int:
     return -(-length // GRAIN) * GRAIN

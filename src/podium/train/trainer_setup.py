@@ -45,7 +45,7 @@ class StopAfterMinutes(TrainerCallback):
 
 @contextmanager
 def silence(trainer: Any) -> Iterator[None]:
-    """For as long as this lasts, let the logbook alone tell how it goes."""
+    """Silence the trainer; the training log prints instead."""
     trainer.remove_callback(PrinterCallback)
     usual = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -56,7 +56,7 @@ def silence(trainer: Any) -> Iterator[None]:
 
 
 def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, Any]:
-    """By the names of transformers' `TrainingArguments`."""
+    """Return arguments of transformers' `TrainingArguments`."""
     run = recipe.run
     return {
         "output_dir": str(recipe.output / DIRECTORY),
@@ -149,22 +149,21 @@ def rows_per_process(questions: int, rollouts: int) -> int:
 
 
 def parameter_dtype(recipe: Recipe) -> torch.dtype:
-    """The width in which the model's own parameters are held; adapters have 32 bits anyway."""
+    """Return the data type of the base model's parameters; adapters always have 32 bits."""
     if recipe.model.lora is None or not torch.cuda.is_available():
         return torch.float32
     return data_type(recipe.model.dtype)
 
 
 def autocast_dtype(recipe: Recipe) -> torch.dtype | None:
-    """The width in which a model is computed that is held in another, if there is one."""
+    """Return the data type of mixed-precision computing, if any."""
     dtype = data_type(recipe.model.dtype)
     is_mixed = torch.cuda.is_available() and dtype is not torch.float32
     return dtype if is_mixed else None
 
 
 def autocast(recipe: Recipe) -> AbstractContextManager[Any]:
-    """For as long as this lasts, a model whose every parameter is trained is computed in the
-    recipe's width."""
+    """Return the context in which a wholly trained model computes in mixed precision."""
     dtype = autocast_dtype(recipe)
     if dtype is None or recipe.model.lora is not None:
         return nullcontext()

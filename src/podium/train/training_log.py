@@ -50,8 +50,8 @@ class TrainingLog:
         earlier = _summary(self._output) if after else {}
         self._seconds_before = earlier.get("seconds", 0.0)
         self._rollouts = int(earlier.get("rollouts", 0))
-        self._metrics = self._opened(METRICS, after)
-        self._samples = self._opened(SAMPLES, after)
+        self._metrics = self._open(METRICS, after)
+        self._samples = self._open(SAMPLES, after)
         self._began = time.monotonic()
         self._step_began = self._began
         self._spent: dict[str, float] = {}
@@ -75,7 +75,7 @@ class TrainingLog:
         """Seconds since this process started training."""
         return time.monotonic() - self._began
 
-    def spent(self, what: str, seconds: float) -> None:
+    def add_seconds(self, what: str, seconds: float) -> None:
         """Add seconds to a part of the current step."""
         self._spent[what] = self._spent.get(what, 0.0) + seconds
 
@@ -86,7 +86,7 @@ class TrainingLog:
         for words in self._watch.see(seen):
             self.warn(words)
 
-    def tried(self, seen: TurnDiagnostics) -> None:
+    def log_candidates(self, seen: TurnDiagnostics) -> None:
         """Take the diagnostics of the current step's candidates."""
         self._see(seen)
         if seen.dropped >= MANY_DROPPED:
@@ -99,7 +99,7 @@ class TrainingLog:
         """Print a warning."""
         self._print(f"warning: {words}", style="yellow")
 
-    def updated(self, step: int) -> None:
+    def end_step(self, step: int) -> None:
         """Write the step's metrics and samples."""
         now = time.monotonic()
         seconds, self._step_began = now - self._step_began, now
@@ -114,7 +114,7 @@ class TrainingLog:
                 "step": step,
                 "seconds": round(seconds, 3),
                 **parts,
-                **_rounded(seen.as_metrics()),
+                **_round(seen.as_metrics()),
                 **self._more,
             },
         )
@@ -129,7 +129,7 @@ class TrainingLog:
         self._print(words)
         self._step_began = time.monotonic()
 
-    def measured(
+    def log_measurement(
         self,
         step: int,
         seen: StepDiagnostics | TurnDiagnostics,
@@ -140,7 +140,7 @@ class TrainingLog:
         metrics = seen.as_metrics()
         if everyday is not None:
             metrics["everyday"] = everyday
-        line = {f"held_out/{name}": value for name, value in _rounded(metrics).items()}
+        line = {f"held_out/{name}": value for name, value in _round(metrics).items()}
         self._write(self._metrics, {"step": step, **line})
         kinds = ", ".join(
             f"{kind} {value:.2f}" for kind, value in sorted(seen.accuracy_by_kind.items())
@@ -151,25 +151,25 @@ class TrainingLog:
         )
         self._step_began = time.monotonic()
 
-    def taught(self, step: int, loss: float) -> None:
+    def log_loss(self, step: int, loss: float) -> None:
         """Write the loss of a step of learning by example."""
         self._write(self._metrics, {"step": step, "loss": loss, "seconds": round(self.seconds, 1)})
         self._print(f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}")
         self._summarise(step)
 
-    def recited(self, step: int, recitals: Sequence[SftEval]) -> None:
+    def log_evaluation(self, step: int, evals: Sequence[SftEval]) -> None:
         """Write each adapter's accuracy on held-out examples, and its mistakes."""
-        accuracies = {recital.adapter: round(recital.accuracy, 4) for recital in recitals}
+        accuracies = {result.adapter: round(result.accuracy, 4) for result in evals}
         line = {f"eval/{name}": accuracy for name, accuracy in accuracies.items()}
         self._write(self._metrics, {"step": step, "seconds": round(self.seconds, 1), **line})
-        for recital in recitals:
-            for mistake in recital.mistakes[:MISTAKES_SHOWN]:
-                entry = {"step": step, "adapter": recital.adapter, **asdict(mistake)}
+        for result in evals:
+            for mistake in result.mistakes[:MISTAKES_SHOWN]:
+                entry = {"step": step, "adapter": result.adapter, **asdict(mistake)}
                 self._write(self._samples, entry)
         line_text = ", ".join(f"{name} {accuracy:.3f}" for name, accuracy in accuracies.items())
         self._print(f"held-out examples after step {step}: {line_text}")
 
-    def stopped(self, step: int) -> None:
+    def log_stop(self, step: int) -> None:
         """Write that the time limit stopped the training early."""
         self._summarise(step)
         self._print(
@@ -202,7 +202,7 @@ class TrainingLog:
     def _print(self, words: str, style: str | None = None) -> None:
         self._console.print(words, style=style, markup=False, highlight=False, soft_wrap=True)
 
-    def _opened(self, name: str, after: int) -> IO[str]:
+    def _open(self, name: str, after: int) -> IO[str]:
         if not self._is_kept:
             return open(os.devnull, "w", encoding="utf-8")
         path = self._output / name
@@ -258,5 +258,5 @@ def _lines_until(path: Path, step: int) -> Iterator[str]:
             yield f"{line}\n"
 
 
-def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:
+def _round(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 5) for name, value in metrics.items()}

@@ -1,5 +1,8 @@
-"""The workers of a training: connected, kept replies before them, and forgetful where a recipe
-wants that.
+"""The workers of a training, and the scorers of plans over them.
+
+The paper's ablations are switches of `[prompt]`: with `access = "binary"` a plan that names steps
+by index is malformed, with `fixed_subtasks` every worker gets the same subtask, and `one_worker`
+takes every place of the pool.
 """
 
 from __future__ import annotations
@@ -14,12 +17,17 @@ from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
 from podium.client.assembly import assemble, close_all
 from podium.config import Settings
+from podium.core.errors import MalformedPlan, UnknownWorker
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.usage import FREE
 from podium.core.worker import Worker
-from podium.train.exercises import pool_settings, recipe_pool
-from podium.train.recipe import Recipe
+from podium.core.workflow import Workflow
+from podium.engine import CallPolicy
+from podium.engine.limits import Gate
+from podium.train.exercises import place_names, pool_settings, recipe_pool
+from podium.train.recipe import FIXED_SUBTASK, Recipe
+from podium.train.score import Scorer
 from podium.workers import Endpoint, Http, connect
 from podium.workers.cached import CachedWorker, ReplyCache
 from podium.workers.local.sources import WEIGHTS_FILE
@@ -75,7 +83,7 @@ def connect_workers(
     Where replies are kept, they are below the recipe's output, or in another `cache` that is
     given. `settings` are those of the pool's file, for who has read it already.
     """
-    connected = list(_connected(recipe, http, settings))
+    connected = list(_connect(recipe, http, settings))
     workers: Sequence[Worker] = [one.asked for one in connected]
     if not recipe.run.cache_mb:
         cache = None
@@ -98,7 +106,7 @@ def connect_workers(
     return WorkerSet(tuple(workers), tuple(flaky_workers), pool, cache, http, behind)
 
 
-def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
+def _connect(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
     if recipe.pool.oracle:
         with lab_extra():
             from podium_lab.etudes.workers import oracle_workers
@@ -106,7 +114,7 @@ def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterato
     elif recipe.pool.adapters:
         yield from _etude_workers(recipe, http)
     else:
-        yield from _filed(recipe, http, settings or pool_settings(recipe))
+        yield from _pool_file_workers(recipe, http, settings or pool_settings(recipe))
 
 
 class FixedOptionsWorker(Worker):
@@ -154,9 +162,91 @@ def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:
         yield _Connected(worker, worker, options)
 
 
-def _filed(recipe: Recipe, http: Http, settings: Settings) -> Iterator[_Connected]:
+def _pool_file_workers(recipe: Recipe, http: Http, settings: Settings) -> Iterator[_Connected]:
     asking = recipe.workers
     workers = assemble(settings, os.environ, http).workers
     for worker, filed in zip(workers, settings.workers, strict=True):
         asked = FixedOptionsWorker(worker, asking.max_tokens, asking.temperature)
         yield _Connected(worker, asked, filed.options)
+
+
+def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
+    """Return a scorer without the recipe's switches."""
+    return Scorer(workers, max_steps=recipe.prompt.max_steps)
+
+
+def recipe_scorer(
+    recipe: Recipe, workers: Sequence[Worker], later: Sequence[Worker] | None = None
+) -> Scorer:
+    """Return the scorer of the recipe's plans; `later` are the workers of later rounds."""
+    prompt, call_policy = recipe.prompt, CallPolicy()
+    later = workers if later is None else later
+    if prompt.one_worker is not None:
+        call_policy = _OneGate(_find_worker(workers, prompt.one_worker))
+        workers, later = (_in_all_places(prompt.one_worker, item) for item in (workers, later))
+
+    def amend(workflow: Workflow) -> Workflow:
+        if prompt.access == "binary":
+            refuse_indices(workflow)
+        return with_fixed_subtasks(workflow) if prompt.fixed_subtasks else workflow
+
+    return Scorer(
+        workers,
+        reward=recipe.reward.reward(),
+        max_steps=prompt.max_steps,
+        amend=amend,
+        call_policy=call_policy,
+        later=later,
+    )
+
+
+def refuse_indices(workflow: Workflow) -> None:
+    """Raise `MalformedPlan` where a step names the steps that it reads by index."""
+    for index, step in enumerate(workflow.steps):
+        if step.access not in ((), "all"):
+            raise MalformedPlan(
+                "access_list",
+                f"entry {index} is {list(step.access)}; a step reads everything before it or "
+                f'nothing here: write ["all"] or []',
+            )
+
+
+def with_fixed_subtasks(workflow: Workflow) -> Workflow:
+    """Return the workflow with the same subtask for every worker."""
+    return Workflow(tuple(replace(step, subtask=FIXED_SUBTASK) for step in workflow.steps))
+
+
+def _in_all_places(name: str, workers: Sequence[Worker]) -> list[Worker]:
+    worker = _find_worker(workers, name)
+    return [_RenamedWorker(worker, place) for place in place_names(name, len(workers))]
+
+
+def _find_worker(workers: Sequence[Worker], name: str) -> Worker:
+    by_name = {worker.profile.name: worker for worker in workers}
+    if name not in by_name:
+        raise UnknownWorker(name, tuple(by_name))
+    return by_name[name]
+
+
+class _RenamedWorker(Worker):
+    """A worker under another name; cached replies are equal under every name."""
+
+    def __init__(self, worker: Worker, name: str) -> None:
+        self.profile = replace(worker.profile, name=name, fallback=None)
+        self._worker = worker
+
+    async def reply(self, request: Request) -> Reply:
+        """Return the worker's own reply."""
+        return await self._worker.reply(request)
+
+
+class _OneGate(CallPolicy):
+    """Applies one worker's limits to all calls, whatever the worker's name."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def gate(self, worker: Worker) -> Gate:
+        """Return the gate of the one worker."""
+        return super().gate(self._worker)

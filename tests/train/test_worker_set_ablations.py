@@ -12,17 +12,18 @@ from podium.core.errors import ConfigError, MalformedPlan
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.task import Task
 from podium.core.workflow import Access, Step, Workflow
-from podium.train.ablations import (
+from podium.train.exercises import (
+    everyday_exercises,
+    exercises,
+    held_out_exercises,
     in_every_place,
+    recipe_pool,
     recipe_prompt,
-    recipe_scorer,
-    refuse_indices,
-    with_fixed_subtasks,
 )
-from podium.train.exercises import everyday_exercises, exercises, held_out_exercises, recipe_pool
 from podium.train.recipe import Recipe
+from podium.train.worker_set import recipe_scorer, refuse_indices, with_fixed_subtasks
 from podium_lab.etudes import GENERALIST, FlakyWorker
-from podium_lab.etudes.vocabulary import UNSURE
+from podium_lab.etudes.values import UNSURE
 from podium_lab.etudes.workers import oracle_workers
 from support.recipes import GRPO, POOL, make_recipe
 from support.stage import Actor
