@@ -102,7 +102,7 @@ async def test_every_strategy_can_be_measured_over_perfect_workers() -> None:
     accuracy = {
         name: (await evaluation.row(name)).accuracy.value
         for name in STRATEGIES
-        if name != "untrained"
+        if name != "baseline-conductor"
     }
     assert accuracy["ideal"] == accuracy["conductor"] == accuracy["recursion"] == 1.0
     for name in ("best-single", "moa", "reflection", "majority", "random"):
@@ -143,7 +143,7 @@ async def test_what_goes_wrong_outside_a_run_ends_the_evaluation_as_it_is() -> N
         ("conducter", "unknown strategy 'conducter'; did you mean 'conductor'?"),
         ("single:an", "names no worker of this pool; did you mean 'ann'?"),
         ("reflection:nobody", "names no worker of this pool; use one of ann"),
-        ("untrained", "needs a conductor that is a model"),
+        ("baseline-conductor", "needs a conductor that is a model"),
         ("conductor:x", "unknown strategy 'conductor:x'"),
         ("ideal", "needs ideal plans, which only the études have"),
     ],

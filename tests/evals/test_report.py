@@ -129,14 +129,14 @@ async def test_a_cap_needs_the_price_of_a_planner_that_was_not_trained_too(tmp_p
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"question": "6?", "answer": "7", "grader": "exact"}), "utf-8")
     free = Price(input=0, output=0)
-    untrained = ModelConductor(ScriptedWorker("planner", "no plan"))
+    baseline = ModelConductor(ScriptedWorker("planner", "no plan"))
     setup = replace(
-        setup_of([ScriptedWorker("ann", "7", price=free)]), untrained={"full": untrained}
+        setup_of([ScriptedWorker("ann", "7", price=free)]), baseline_conductors={"full": baseline}
     )
     wanted = EvalSpec(suite=str(file), strategies=("single:ann",), limit=None, cap_usd=1.0)
     assert (await run_eval(setup, wanted)).rows[0].accuracy.value == 1.0
     with pytest.raises(UsageError, match="planner"):
-        await run_eval(setup, replace(wanted, strategies=("untrained",)))
+        await run_eval(setup, replace(wanted, strategies=("baseline-conductor",)))
 
 
 DOLLAR = Price(input=0, output=1_000_000)

@@ -84,20 +84,22 @@ async def test_a_vote_is_served_by_what_single_workers_have_replied(settings: Se
         assert cache.misses == before
 
 
-async def test_the_untrained_model_is_asked_in_two_ways_of_which_the_better_counts(
+async def test_the_baseline_model_is_asked_in_two_ways_of_which_the_better_counts(
     settings: Settings,
 ) -> None:
     async with open_setup(settings, {}) as setup:
-        assert set(setup.untrained) == {"compact", "full"}
-        for prompt, conductor in setup.untrained.items():
+        assert set(setup.baseline_conductors) == {"compact", "full"}
+        for prompt, conductor in setup.baseline_conductors.items():
             assert isinstance(conductor, ModelConductor)
-            assert conductor.name == f"untrained:{prompt}"
-            assert conductor.worker.profile.name == "planner-untrained"
-        row = await Evaluation(setup, oracle_cases(2), seed=0, concurrency=1).row("untrained")
-    assert set(row.candidates or ()) == {"untrained:compact", "untrained:full"}
+            assert conductor.name == f"baseline-conductor:{prompt}"
+            assert conductor.worker.profile.name == "planner-baseline"
+        row = await Evaluation(setup, oracle_cases(2), seed=0, concurrency=1).row(
+            "baseline-conductor"
+        )
+    assert set(row.candidates or ()) == {"baseline-conductor:compact", "baseline-conductor:full"}
 
 
-def test_an_untrained_model_is_the_trained_one_less_its_adapter() -> None:
+def test_the_baseline_model_is_the_trained_one_less_its_adapter() -> None:
     trained = WorkerSettings(
         profile=WorkerProfile(name="conductor", provider="llamacpp", model="small"),
         options={"adapter": "trained.gguf", "adapter_scale": 1.0, "temperature": 0.0},
@@ -105,10 +107,10 @@ def test_an_untrained_model_is_the_trained_one_less_its_adapter() -> None:
     bare = remove_adapter(trained)
     assert bare is not None
     assert bare.options == {"temperature": 0.0}
-    assert (bare.profile.model, bare.profile.name) == ("small", "conductor-untrained")
+    assert (bare.profile.model, bare.profile.name) == ("small", "conductor-baseline")
 
 
-async def test_an_untrained_model_on_the_processor_is_asked_a_few_things_at_a_time(
+async def test_the_baseline_model_on_the_processor_is_asked_a_few_things_at_a_time(
     settings: Settings, tmp_path: Path
 ) -> None:
     weights = tmp_path / "small.gguf"
@@ -116,20 +118,20 @@ async def test_an_untrained_model_on_the_processor_is_asked_a_few_things_at_a_ti
     local = WorkerSettings(
         profile=WorkerProfile(name="small", provider="llamacpp", model=str(weights))
     )
-    async with open_setup(settings, {}, untrained=local) as setup:
-        conductor = setup.untrained["full"]
+    async with open_setup(settings, {}, baseline_conductor=local) as setup:
+        conductor = setup.baseline_conductors["full"]
         assert isinstance(conductor, ModelConductor)
         assert conductor.worker.profile.limits.concurrency == 4
 
 
-async def test_a_pool_that_is_led_by_rules_has_no_model_to_be_untrained(
+async def test_a_pool_that_is_led_by_rules_has_no_baseline_conductor(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "rules.toml"
     worker = '[[worker]]\nname = "solver"\nprovider = "scripted"\noptions = { reply = "42" }\n'
     path.write_text('[conductor]\nkind = "rules"\n' + worker, "utf-8")
     async with open_setup(load(path), {}) as setup:
-        assert setup.untrained == {}
+        assert setup.baseline_conductors == {}
 
 
 def test_workers_that_differ_only_in_what_their_adapter_holds_are_told_apart(

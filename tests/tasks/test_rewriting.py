@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.tasks.agreement import near_misses, rewrite_answer
 from podium.tasks.mathematics import is_equal
+from tasks.agreement import near_misses, rewrite_answer
 
 ANSWERS = [
     "\\frac{14}{3}",

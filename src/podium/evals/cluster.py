@@ -36,7 +36,7 @@ class SetupSpec:
     settings: Settings
     seed: int
     oracle: bool = False
-    untrained: WorkerSettings | None = None
+    baseline_conductor: WorkerSettings | None = None
     flaky: float = 0.0
 
 
@@ -75,7 +75,7 @@ class EvalActor:
                 os.environ,
                 cache=RemoteReplyCache(self._cache),
                 oracle=spec.oracle,
-                untrained=spec.untrained,
+                baseline_conductor=spec.baseline_conductor,
             )
         )
         if spec.flaky:

@@ -191,7 +191,7 @@ class CountedWorker(Worker):
         if self._is_gone:
             raise RequestRefused(
                 f"{name} left {self._unanswered} calls in a row unanswered and is not called again "
-                f"in this evaluation; repeat the command with --retry-faults when it is back"
+                f"in this evaluation; repeat the command with --retry-errors when it is back"
             )
         self._calls[name] += 1
         began = self._clock()

@@ -63,56 +63,41 @@ def read_livecodebench(data: Path | None) -> list[Recording]:
     """
     directory = _directory(data)
     path = _found(directory, *LIVECODEBENCH)
+    answers: dict[str, dict[str, RecordedAnswer]] = {}
+    facts: dict[str, tuple[str, str]] = {}
     try:
         raw = path.read_bytes()
         written = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-        rows = [_performance(row) for row in written["performances"]]
+        for row in written["performances"]:
+            question = str(row["question_id"])
+            answer = RecordedAnswer(_right_answers(row))
+            answers.setdefault(question, {})[str(row["model"])] = answer
+            facts[question] = (str(row["platform"]), str(row["difficulty"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path}: expected the results that the LiveCodeBench site shows, a list of "
             f"`performances`: {error}"
         ) from error
     texts = {record.id: record for record in load_records("livecodebench", data=directory)}
-    answers: dict[str, dict[str, RecordedAnswer]] = {}
-    difficulty: dict[str, str] = {}
-    platform: dict[str, str] = {}
-    for row in rows:
-        answers.setdefault(row.question, {})[row.model] = RecordedAnswer(row.right)
-        difficulty[row.question], platform[row.question] = row.difficulty, row.platform
     return [
         Recording(
             id=(identity := f"livecodebench/{question}"),
             question=texts[identity].question if identity in texts else question,
             answers=answers[question],
             tries=LIVECODEBENCH_TRIES,
-            kind=platform[question],
-            difficulty=difficulty[question],
+            kind=facts[question][0],
+            difficulty=facts[question][1],
         )
         for question in sorted(answers)
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Performance:
-    question: str
-    model: str
-    right: int
-    difficulty: str
-    platform: str
-
-
-def _performance(row: Mapping[str, Any]) -> _Performance:
+def _right_answers(row: Mapping[str, Any]) -> int:
     percent = float(row["pass@1"])
     right = percent * LIVECODEBENCH_TRIES / 100
     if not right.is_integer() or not 0 <= right <= LIVECODEBENCH_TRIES:
         raise ValueError(f"pass@1 of {row['question_id']} is {percent}, not a share of ten answers")
-    return _Performance(
-        str(row["question_id"]),
-        str(row["model"]),
-        int(right),
-        str(row["difficulty"]),
-        str(row["platform"]),
-    )
+    return int(right)
 
 
 def read_mmlu(data: Path | None) -> list[Recording]:
@@ -338,6 +323,3 @@ def _draw(recording: Recording) -> int:
 def _part(question: str) -> Part:
     digest = hashlib.blake2b(f"part\0{question}".encode(), digest_size=8).digest()
     return "test" if int.from_bytes(digest) % TESTED == 0 else "train"
-
-
-__all__ = ["RecordedPool", "is_recorded", "recorded_pool"]

@@ -8,8 +8,7 @@ print(report.document())
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from podium.evals.evaluation import (
 )
 from podium.evals.log import EvalLogWriter
 from podium.evals.recorded import is_recorded, recorded_pool
-from podium.evals.results import StrategyRow
+from podium.evals.results import ErrorSummary, StrategyRow, summarise_errors
 from podium.evals.sample import Case, EtudeVariant, check_roles, make_cases
 from podium.evals.setup import EvalSetup
 from podium.evals.strategies import strategy_checksums
@@ -58,7 +57,7 @@ class EvalSpec:
     `suite` and `data` are as `podium.tasks.load_suite` takes them; a variant is only for the
     études. No sample starts that may exceed `cap_usd`. With `retry_errors`, samples of earlier
     sessions with an error are run again. `judge` is the worker that grades where a task has a
-    model decide. `pool`, `conductor` and `untrained` are names for the report.
+    model decide. `pool`, `conductor` and `baseline_conductor` are names for the report.
     """
 
     suite: str = ETUDES
@@ -74,7 +73,7 @@ class EvalSpec:
     judge: str | None = None
     pool: str | None = None
     conductor: str | None = None
-    untrained: str | None = None
+    baseline_conductor: str | None = None
 
     def __post_init__(self) -> None:
         if not self.strategies:
@@ -118,16 +117,6 @@ class EvalSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorSummary:
-    """Errors of a strategy from one source: how many samples, and the first message."""
-
-    strategy: str
-    error_source: str
-    count: int
-    first: str
-
-
-@dataclass(frozen=True, slots=True)
 class BudgetStop:
     """An evaluation that stopped at its cap; `unfinished` has the number of samples so far."""
 
@@ -164,9 +153,8 @@ class EvalReport:
     @property
     def errors(self) -> tuple[ErrorSummary, ...]:
         """The errors, the most frequent first."""
-        rows = [row for row in self.all_rows if row.candidates is None]  # or some count twice
-        found = [summary for row in rows for summary in _summarise_errors(row)]
-        return tuple(sorted(found, key=lambda summary: -summary.count))
+        # a row with candidates repeats the samples of one
+        return summarise_errors(row for row in self.all_rows if row.candidates is None)
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON."""
@@ -216,7 +204,7 @@ async def run_eval(
     for name in spec.strategies:
         evaluation.check(name)
     if log is not None:
-        names = {"pool": spec.pool, "conductor": spec.conductor, "untrained": spec.untrained}
+        names = {name: getattr(spec, name) for name in ("pool", "conductor", "baseline_conductor")}
         checksums = strategy_checksums(spec.strategies)
         log.resume(_manifest(spec, cases, setup), checksums, names=names)
         if spec.cap_usd is not None:
@@ -233,8 +221,8 @@ async def run_eval(
 def _check_prices(spec: EvalSpec, setup: EvalSetup) -> None:
     """Require a price for every worker that may be called, planners included, under a cap."""
     conductors = [setup.conductor]
-    if any(name.partition(":")[0] == "untrained" for name in spec.strategies):
-        conductors += setup.untrained.values()
+    if any(name.partition(":")[0] == "baseline-conductor" for name in spec.strategies):
+        conductors += setup.baseline_conductors.values()
     planners = [conductor.worker for conductor in conductors]
     profiles = (*setup.pool, *(planner.profile for planner in planners if planner is not None))
     allowed = setup.options.budget.allow_unpriced
@@ -256,13 +244,6 @@ def _manifest(spec: EvalSpec, cases: Sequence[Case], setup: EvalSetup) -> dict[s
         "judge": spec.judge,
         "file": None if file is None else sha256_file(file),
     }
-
-
-def _summarise_errors(row: StrategyRow) -> Iterable[ErrorSummary]:
-    failed = [sample for sample in row.samples if sample.error is not None]
-    for source, count in Counter(sample.error_source for sample in failed).items():
-        first = next(sample.error for sample in failed if sample.error_source == source)
-        yield ErrorSummary(row.strategy, source, count, first or "")
 
 
 def parse_shapes(names: Sequence[str]) -> Mapping[EtudeShape, float]:

@@ -217,6 +217,27 @@ class StrategyRow:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorSummary:
+    """Errors of a strategy from one source: how many samples, and the first message."""
+
+    strategy: str
+    error_source: str
+    count: int
+    first: str
+
+
+def summarise_errors(rows: Iterable[StrategyRow]) -> tuple[ErrorSummary, ...]:
+    """Summarise the errors by strategy and source, the most frequent first."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        for sample in row.samples:
+            if sample.error is not None:
+                found[row.strategy, sample.error_source].append(sample.error)
+    summaries = [ErrorSummary(*key, len(errors), errors[0]) for key, errors in found.items()]
+    return tuple(sorted(summaries, key=lambda summary: -summary.count))
+
+
 def difficulty(sample: Sample) -> str | None:
     """Return the task's difficulty, else the number of skills, else None."""
     if sample.difficulty is not None:

@@ -21,7 +21,7 @@ from typing import Final
 from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
 from podium._version import __version__
-from podium.client.assembly import assemble, default_options
+from podium.client.assembly import assemble, connect_endpoints, default_options
 from podium.conductors import Conductor, Length, ModelConductor
 from podium.conductors.evolved.description import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
@@ -30,7 +30,7 @@ from podium.core.worker import Worker
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
 from podium.evals.context import CountedWorker, EvalContext, RepeatCachedWorker
-from podium.workers import Http, connect
+from podium.workers import Http
 from podium.workers.cached import ReplyCache
 from podium.workers.local import weights
 
@@ -40,7 +40,7 @@ ADAPTER_OPTIONS: Final = ("adapter", "adapter_scale")
 LLAMACPP_SLOTS: Final = 4
 """Requests that llama.cpp works on at a time."""
 
-UNTRAINED_PROMPTS: Final[tuple[Length, ...]] = ("compact", "full")
+BASELINE_PROMPTS: Final[tuple[Length, ...]] = ("compact", "full")
 """Prompts for a model that was not trained to plan."""
 
 
@@ -48,15 +48,15 @@ UNTRAINED_PROMPTS: Final[tuple[Length, ...]] = ("compact", "full")
 class EvalSetup:
     """Workers by name with their pool, the conductor, and options for every run.
 
-    `untrained` is the conductor's model without its training, by prompt; empty if the conductor
-    is no model. `calls` counts calls by worker. `fingerprint` changes with any worker, model or
-    adapter.
+    `baseline_conductors` are the conductor's model without its training, by prompt; empty if the
+    conductor is no model. `calls` counts calls by worker. `fingerprint` changes with any worker,
+    model or adapter.
     """
 
     workers: Mapping[str, Worker]
     pool: Pool
     conductor: Conductor
-    untrained: Mapping[str, Conductor] = field(default_factory=dict)
+    baseline_conductors: Mapping[str, Conductor] = field(default_factory=dict)
     options: Options = Options()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     calls: Counter[str] = field(default_factory=Counter)
@@ -88,12 +88,12 @@ async def open_setup(
     *,
     cache: ReplyCache | None = None,
     oracle: bool = False,
-    untrained: WorkerSettings | None = None,
+    baseline_conductor: WorkerSettings | None = None,
 ) -> AsyncIterator[EvalSetup]:
     """Connect the workers and the conductor, and close them at the end.
 
-    With `oracle`, perfect workers replace the pool's. `untrained` plans without training; by
-    default it is the conductor's model without its adapter.
+    With `oracle`, perfect workers replace the pool's. `baseline_conductor` plans without training;
+    by default it is the conductor's model without its adapter.
     """
     calls = Counter[str]()
 
@@ -108,14 +108,14 @@ async def open_setup(
         stack.push_async_callback(http.close)
         assembly = assemble(settings, environment, http)
         stack.push_async_callback(assembly.close)
-        untrained_conductors = dict[str, Conductor]()
-        base = untrained or remove_adapter(settings.conductor.worker)
+        baseline_conductors = dict[str, Conductor]()
+        base = baseline_conductor or remove_adapter(settings.conductor.worker)
         if base is not None:
             base = _limit_concurrency(base)
-            planner = connect(base.profile, base.endpoint(environment), http)
+            planner = connect_endpoints(base, environment, http)
             if hasattr(planner, "close"):
                 stack.push_async_callback(planner.close)
-            untrained_conductors = _untrained_conductors(
+            baseline_conductors = _baseline_conductors(
                 counted(planner, worker_fingerprint(base)), settings.conductor
             )
         conductor, trained = assembly.conductor, settings.conductor.worker
@@ -138,7 +138,7 @@ async def open_setup(
             workers={worker.profile.name: worker for worker in workers},
             pool=pool,
             conductor=conductor,
-            untrained=untrained_conductors,
+            baseline_conductors=baseline_conductors,
             options=default_options(settings),
             retry=settings.retry,
             calls=calls,
@@ -146,11 +146,11 @@ async def open_setup(
         )
 
 
-def _fingerprint(settings: Settings, untrained: WorkerSettings | None, *, oracle: bool) -> str:
+def _fingerprint(settings: Settings, base: WorkerSettings | None, *, oracle: bool) -> str:
     """Hash everything that decides the replies and plans of an evaluation."""
     conductor, flow = settings.conductor, settings.conductor.workflow
     workers = () if oracle else settings.workers
-    used = [worker for worker in (*workers, conductor.worker, untrained) if worker is not None]
+    used = [worker for worker in (*workers, conductor.worker, base) if worker is not None]
     known: tuple[object, ...] = (
         [(_profile_document(worker.profile), worker_fingerprint(worker)) for worker in used],
         (conductor.kind, conductor.max_steps, conductor.temperature, conductor.prompt),
@@ -192,7 +192,7 @@ def remove_adapter(trained: WorkerSettings | None) -> WorkerSettings | None:
     if trained is None:
         return None
     bare = {key: value for key, value in trained.options.items() if key not in ADAPTER_OPTIONS}
-    profile = replace(trained.profile, name=f"{trained.profile.name}-untrained")
+    profile = replace(trained.profile, name=f"{trained.profile.name}-baseline")
     return replace(trained, profile=profile, options=bare)
 
 
@@ -205,15 +205,15 @@ def _limit_concurrency(worker: WorkerSettings) -> WorkerSettings:
     return replace(worker, profile=replace(profile, limits=limits))
 
 
-def _untrained_conductors(worker: Worker, conductor: ConductorSettings) -> dict[str, Conductor]:
-    """Return a conductor for each prompt of an untrained model."""
+def _baseline_conductors(worker: Worker, conductor: ConductorSettings) -> dict[str, Conductor]:
+    """Return a conductor for each prompt of the baseline model."""
     return {
         prompt: ModelConductor(
             worker,
             prompt=prompt,
             temperature=conductor.temperature,
             fallback=conductor.fallback,
-            name=f"untrained:{prompt}",
+            name=f"baseline-conductor:{prompt}",
         )
-        for prompt in UNTRAINED_PROMPTS
+        for prompt in BASELINE_PROMPTS
     }

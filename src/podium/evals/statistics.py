@@ -81,7 +81,7 @@ def estimate_share(outcomes: Iterable[float]) -> IntervalEstimate:
     """Return the mean outcome, with Wilson's interval for single samples or few tasks, else with a
     bootstrap interval over tasks."""
     found = list(outcomes)
-    if _tried_once(found):
+    if _is_binary(found):
         return wilson(round(sum(found)), len(found))
     return wilson(math.fsum(found), len(found)) if len(found) < FEW else bootstrap(found)
 
@@ -116,9 +116,11 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
     differences = [a - b for a, b in zip(one, other, strict=True)]
     gained = sum(difference > 0 for difference in differences)
     lost = sum(difference < 0 for difference in differences)
-    once = _tried_once(one) and _tried_once(other)
+    is_binary = _is_binary(one) and _is_binary(other)
     share = (
-        _matched_pairs(differences) if once or len(differences) < FEW else bootstrap(differences)
+        _matched_pairs(differences)
+        if is_binary or len(differences) < FEW
+        else bootstrap(differences)
     )
     return PairedDifference(share, gained, lost, mcnemar(gained, lost))
 
@@ -134,7 +136,7 @@ def _matched_pairs(differences: Sequence[float]) -> IntervalEstimate:
     return IntervalEstimate(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
 
 
-def _tried_once(outcomes: Sequence[float]) -> bool:
+def _is_binary(outcomes: Sequence[float]) -> bool:
     return all(outcome in (0, 1) for outcome in outcomes)
 
 

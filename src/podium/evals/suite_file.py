@@ -52,7 +52,7 @@ class SuiteFile(Table):
     repeats: Count | None = None
     pool: Name | None = None
     conductor: Name | None = None
-    untrained: Name | None = None
+    baseline_conductor: Name | None = None
     judge: Name | None = None
     oracle: bool | None = None
     concurrency: Count | None = None

@@ -63,9 +63,9 @@ def mmlu_rows(path: Path) -> Iterator[DatasetRow]:
 
 
 def _mmlu_table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[DatasetRow]:
-    place = PurePosixPath(name)
-    split = place.parent.name
-    subject = place.stem.removesuffix(f"_{split}")
+    path = PurePosixPath(name)
+    split = path.parent.name
+    subject = path.stem.removesuffix(f"_{split}")
     for number, cells in enumerate(rows, start=1):
         if len(cells) != len(MMLU_COLUMNS):
             raise ConfigError(

@@ -143,7 +143,7 @@ class LocalFiles:
             return data
         if not data.is_dir():
             raise ConfigError(f"{data}: there is no such file or directory")
-        tried = [place / name for place in (data, data / self.folder) for name in self.names]
+        tried = [folder / name for folder in (data, data / self.folder) for name in self.names]
         for path in tried:
             if path.exists():
                 return path

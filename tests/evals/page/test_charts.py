@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 from evals.samples import sample
 from podium._util.plots import new_figure
 from podium.core.roles import Role
-from podium.evals.comparison import CEILING, find_references
+from podium.evals.comparison import CEILING
 from podium.evals.page.charts import (
     Chart,
     choose_cost,
@@ -17,7 +17,6 @@ from podium.evals.page.charts import (
     roles_chart,
     scale_cost_axis,
     steps_chart,
-    table_chart,
 )
 from podium.evals.results import StrategyRow
 
@@ -179,15 +178,3 @@ def test_the_heat_map_has_a_cell_for_every_worker_and_role() -> None:
     )
     assert two > one > none
     assert chart.description.startswith("b solve 50.0 %")
-
-
-def test_the_table_has_the_figures_of_every_strategy() -> None:
-    chart = table_chart("sevens", ROWS, ROWS[0], find_references(ROWS))
-    (axes,) = chart.figure.axes
-    cells = axes.tables[0].get_celld()
-    assert [cells[1, column].get_text().get_text() for column in (0, 1, 4)] == [
-        "conductor",
-        "80.0 %",
-        "$0.020",
-    ]
-    assert len(cells) == (len(ROWS) + 1) * 9

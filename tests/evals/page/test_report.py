@@ -23,7 +23,7 @@ from podium.evals.page.rendering import MAX_TEXT
 from podium.evals.page.report import (
     MAX_FAILURES,
     PAGE,
-    leading_row,
+    choose_headline_row,
     make_view,
     make_views,
     planning_rows,
@@ -55,7 +55,6 @@ def test_a_report_is_one_page_and_its_charts(evaluation: Path, tmp_path: Path) -
     paths = write_report([evaluation], tmp_path / "report")
     assert [path.name for path in paths] == [
         PAGE,
-        "table.png",
         "frontier.png",
         "steps.png",
         "workers-and-roles.png",
@@ -267,9 +266,9 @@ def test_charts_of_several_evaluations_have_distinct_names(
 ) -> None:
     pytest.importorskip("matplotlib")
     names = [path.name for path in write_report([evaluation, another], tmp_path)]
-    assert names[:2] == [PAGE, "1-sevens-sevens-table.png"]
+    assert names[:2] == [PAGE, "1-sevens-sevens-frontier.png"]
     assert names[-1] == "2-sevens-luckier-workers-and-roles.png"
-    assert len(names) == len(set(names)) == 9
+    assert len(names) == len(set(names)) == 7
 
 
 def test_a_report_needs_an_evaluation(tmp_path: Path) -> None:
@@ -349,10 +348,10 @@ async def test_the_command_has_the_variant_of_the_etudes(tmp_path: Path) -> None
 
 async def test_the_command_has_the_conductor(tmp_path: Path) -> None:
     directory = await write_evaluation(tmp_path / "of", {"conductor": [(Item("a"), "42")]})
-    called = {"conductor": "openai/gpt-5", "untrained": "llamacpp/some model"}
+    called = {"conductor": "openai/gpt-5", "baseline_conductor": "llamacpp/some model"}
     page = manifest_page(directory, suite="gsm8k", workers=list(POOL.names), **called)
     assert command_on(page) == (
-        "podium eval run gsm8k --conductor openai/gpt-5 --untrained 'llamacpp/some model' "
+        "podium eval run gsm8k --conductor openai/gpt-5 --baseline-conductor 'llamacpp/some model' "
         "--seed 0 --strategy conductor"
     )
 
@@ -398,7 +397,7 @@ async def test_directories_of_local_models_are_hidden(
     ("strategy", "kind"),
     [
         ("conductor", "conducted"),
-        ("untrained:compact", "conducted"),
+        ("baseline-conductor:compact", "conducted"),
         ("single:gpt-5", "alone"),
         ("best-single", "alone"),
         ("best-of-5:gpt-5", "other"),
@@ -414,20 +413,20 @@ def test_every_strategy_has_a_kind(strategy: str, kind: Kind) -> None:
 
 def test_conducted_strategies_exist() -> None:
     conducted = [name for name in STRATEGIES if kind_of(name) == "conducted"]
-    assert conducted == ["conductor", "recursion", "rules", "untrained"]
+    assert conducted == ["conductor", "recursion", "rules", "baseline-conductor"]
 
 
 def row(strategy: str, *outcomes: bool) -> StrategyRow:
     return StrategyRow(strategy, tuple(sample(right) for right in outcomes))
 
 
-def test_the_leading_row_is_the_best_conductor() -> None:
+def test_the_headline_row_is_the_best_conductor() -> None:
     weak, strong = row("rules", False), row("conductor", True, False)
     others = [row("ideal", True), row("moa", True), row("best-single", True)]
-    assert leading_row([weak, *others, strong]) is strong
-    assert leading_row(others).strategy == "moa"
-    assert leading_row([others[0], others[2]]).strategy == "best-single"
-    assert leading_row([others[0]]).strategy == "ideal"
+    assert choose_headline_row([weak, *others, strong]) is strong
+    assert choose_headline_row(others).strategy == "moa"
+    assert choose_headline_row([others[0], others[2]]).strategy == "best-single"
+    assert choose_headline_row([others[0]]).strategy == "ideal"
 
 
 def test_rows_with_one_step_per_task_are_not_planning_rows() -> None:

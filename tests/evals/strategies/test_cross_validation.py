@@ -31,7 +31,7 @@ async def test_nothing_is_measured_by_what_learned_from_it() -> None:
     """Ann is right on one task alone; whoever references it has not learned from that."""
     cases = [case_of(f"{n}?", "yes" if n == 0 else "maybe", WORKERS) for n in range(4)]
     ben_first = setup_of(WORKERS[::-1])
-    folded = await cross_validate(ben_first, cases, ["constant"], count=4)
+    folded = await cross_validate(ben_first, cases, ["constant"], fold_count=4)
     (row,) = folded.rows
     by_task = {sample.task: sample.workers for sample in row.samples}
     assert by_task == {"0?": ("ben",), "1?": ("ann",), "2?": ("ann",), "3?": ("ann",)}
@@ -40,7 +40,7 @@ async def test_nothing_is_measured_by_what_learned_from_it() -> None:
 async def test_the_best_single_worker_and_the_ceiling_stand_beside_the_strategies() -> None:
     folded = await cross_validate(SETUP, CASES, ["constant", "neighbours", "majority"])
     document = folded.document()
-    assert (document["n"], document["folds"]) == (12, 5)
+    assert (document["n"], document["fold_count"]) == (12, 5)
     names = ["best-single", "constant", "neighbours", "majority", "per-task best"]
     assert [row["strategy"] for row in document["rows"]] == names
     accuracies = {row["strategy"]: row["accuracy"] for row in document["rows"]}
@@ -67,14 +67,18 @@ async def test_repeats_of_a_question_are_in_one_fold(tmp_path: Path) -> None:
 
 
 async def test_a_cascade_is_fitted_anew_for_each_fold() -> None:
-    folded = await cross_validate(SETUP, CASES, ["masrouter"], count=2)
+    folded = await cross_validate(SETUP, CASES, ["masrouter"], fold_count=2)
     assert len(folded.rows[0].samples) == 12
 
 
 async def test_the_watcher_sees_which_fold_it_is() -> None:
     seen = set[str]()
     await cross_validate(
-        SETUP, CASES, ["constant"], count=3, on_progress=lambda name, done, total: seen.add(name)
+        SETUP,
+        CASES,
+        ["constant"],
+        fold_count=3,
+        on_progress=lambda name, done, total: seen.add(name),
     )
     folds = {f"constant, fold {number} of 3" for number in (1, 2, 3)}
     assert seen == {"single:ann", "single:ben", *folds}
@@ -82,7 +86,7 @@ async def test_the_watcher_sees_which_fold_it_is() -> None:
 
 async def test_what_cannot_be_done_is_said_first() -> None:
     with pytest.raises(UsageError, match="between 2 folds and one for each of the 12 tasks"):
-        await cross_validate(SETUP, CASES, ["constant"], count=13)
+        await cross_validate(SETUP, CASES, ["constant"], fold_count=13)
     with pytest.raises(UsageError, match="no strategy given"):
         await cross_validate(SETUP, CASES, [])
     with pytest.raises(UsageError, match="unknown strategy 'constnt'"):
@@ -98,6 +102,6 @@ async def test_what_failed_is_told_with_the_table() -> None:
 
     cast = [Shy("ann", "yes"), ScriptedWorker("ben", "no")]
     cases = [case_of(f"{n}?", "yes", cast) for n in range(4)]
-    folded = await cross_validate(setup_of(cast), cases, ["constant"], count=2)
+    folded = await cross_validate(setup_of(cast), cases, ["constant"], fold_count=2)
     failed = [note for note in folded.notes() if "errors" in note]
     assert failed[0] == "best-single: 1 samples have errors, first: ann will not say"

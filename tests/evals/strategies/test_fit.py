@@ -152,7 +152,7 @@ def test_a_suite_is_learned_from_its_training_split(suite: str, learned_from: st
 @pytest.mark.parametrize("suite", ["livecodebench", "rlpr", "nothing-known"])
 def test_a_suite_without_a_training_split_says_what_to_do(suite: str) -> None:
     """RLPR's only split is the one that is measured."""
-    with pytest.raises(UsageError, match=re.escape("podium eval folds")):
+    with pytest.raises(UsageError, match=re.escape("podium eval cross-validate")):
         training_suite(suite)
 
 

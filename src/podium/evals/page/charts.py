@@ -1,4 +1,4 @@
-"""The charts of a report: accuracy over cost, steps by difficulty, workers and roles, the table."""
+"""The charts of a report: accuracy over cost, steps by difficulty, workers and roles."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from podium._util.plots import COLOURS, FAINT, FONT_POINTS, INK, MUTED, new_figure, style_axes
+from podium._util.plots import COLOURS, FONT_POINTS, INK, MUTED, new_figure, style_axes
 from podium.core.roles import Role
-from podium.evals.comparison import BEST_SINGLE, CEILING, SINGLE, ReferenceRows
+from podium.evals.comparison import BEST_SINGLE, CEILING, SINGLE
 from podium.evals.page.rendering import (
-    UNKNOWN,
     amount,
     percent,
-    points,
-    seconds,
     shorten,
-    span,
     usd,
     visible,
 )
@@ -45,7 +41,7 @@ KIND_COLOURS: Final[dict[Kind, str]] = {
     "alone": COLOURS["c8"][0],
     "ceiling": COLOURS["c3"][0],
 }
-_CONDUCTED: Final = ("conductor", "recursion", "rules", "untrained")
+_CONDUCTED: Final = ("conductor", "recursion", "rules", "baseline-conductor")
 _CEILINGS: Final = ("ideal", CEILING)
 
 WIDTH, HEIGHT = 460, 320
@@ -374,56 +370,3 @@ def _cell_text(axes: Axes, x: float, y: float, text: str, *, bold: bool = False)
 def _share_of_steps(count: int, total: int) -> str:
     share = count / total * 100
     return f"{share:.0f}" if share >= 1 else "<1"
-
-
-TABLE_COLUMNS: Final = (
-    *("strategy", "accuracy", "95 % interval", "vs best single"),
-    *("cost", "tokens", "calls", "steps", "p50"),
-)
-
-
-def table_chart(
-    title: str, rows: Sequence[StrategyRow], leading: StrategyRow, references: ReferenceRows
-) -> Chart:
-    """Draw the table of strategies as a picture, for where a page cannot go."""
-    from matplotlib.transforms import Bbox
-
-    figure = new_figure(890, 60 + 30 * len(rows))
-    axes = figure.add_subplot()
-    axes.axis("off")
-    axes.set_title(visible(title), loc="left", color=INK, fontsize=11, fontweight="bold")
-    axes.title.set_parse_math(False)
-    cells = [[visible(cell) for cell in _table_cells(row, references)] for row in rows]
-    widths = [0.24, *[0.76 / (len(TABLE_COLUMNS) - 1)] * (len(TABLE_COLUMNS) - 1)]
-    table = axes.table(
-        cells, colLabels=TABLE_COLUMNS, colWidths=widths, bbox=Bbox.unit(), edges="horizontal"
-    )
-    for (line, column), cell in table.get_celld().items():
-        cell.set_edgecolor(FAINT)
-        cell.get_text().set_parse_math(False)
-        is_leading = line > 0 and rows[line - 1] is leading
-        cell.set_text_props(
-            ha="left" if column == 0 else "right",
-            color=INK if line else MUTED,
-            fontsize=9,
-            fontweight="bold" if is_leading else "normal",
-        )
-        if line and column == 0:
-            cell.set_text_props(color=KIND_COLOURS[kind_of(rows[line - 1].strategy)])
-    described = "; ".join(f"{row.strategy} {percent(row.accuracy.value)}" for row in rows)
-    return Chart("table", title, described, figure)
-
-
-def _table_cells(row: StrategyRow, references: ReferenceRows) -> tuple[str, ...]:
-    lead = references.lead(row)
-    return (
-        shorten(row.strategy, 28),
-        percent(row.accuracy.value),
-        span(row.accuracy),
-        UNKNOWN if lead is None else points(lead.share.value),
-        usd(row.cost_usd),
-        amount(row.tokens),
-        amount(row.calls),
-        amount(row.steps()),
-        seconds(row.seconds(0.5)),
-    )

@@ -37,10 +37,9 @@ from podium.evals.page.charts import (
     kind_of,
     roles_chart,
     steps_chart,
-    table_chart,
 )
 from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span, visible
-from podium.evals.results import StrategyRow, difficulty
+from podium.evals.results import ErrorSummary, StrategyRow, difficulty, summarise_errors
 from podium.evals.sample import Sample
 from podium.evals.statistics import PairedDifference
 
@@ -68,10 +67,9 @@ def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
     with explain_write_errors(output, 0, option="--output"):
         write_atomically(paths[0], report_page(views))
         for view in views if has_matplotlib() else ():
-            for chart in (view.table_chart, *view.charts, *view.role_charts[:1]):
+            for chart in (*view.charts, *view.role_charts[:1]):
                 paths.append(output / f"{view.file_prefix}{chart.name}.png")
-                title = "" if chart.name == "table" else visible(chart.title)
-                write_png(chart.figure, paths[-1], title)
+                write_png(chart.figure, paths[-1], visible(chart.title))
     return paths
 
 
@@ -112,7 +110,7 @@ def make_view(log: EvalLog) -> EvalView:
     """Prepare one evaluation for the page."""
     references = find_references((*log.all_rows, *log.rows))
     rows = visible_rows(log, references)
-    return EvalView(log.suite, log, rows, leading_row(rows), references)
+    return EvalView(log.suite, log, rows, choose_headline_row(rows), references)
 
 
 def visible_rows(log: EvalLog, references: ReferenceRows) -> list[StrategyRow]:
@@ -129,7 +127,7 @@ def visible_rows(log: EvalLog, references: ReferenceRows) -> list[StrategyRow]:
     return sorted(rows, key=lambda row: -row.accuracy.value)
 
 
-def leading_row(rows: Sequence[StrategyRow]) -> StrategyRow:
+def choose_headline_row(rows: Sequence[StrategyRow]) -> StrategyRow:
     """Return the row that the page is about: the best conductor, else the best of the rest."""
     for kind in ("conducted", "other", "alone"):
         found = [row for row in rows if kind_of(row.strategy) == kind]
@@ -197,7 +195,7 @@ class EvalView:
     title: str
     log: EvalLog
     rows: Sequence[StrategyRow]
-    leading: StrategyRow
+    headline_row: StrategyRow
     references: ReferenceRows
     prefix: str = ""
 
@@ -235,13 +233,13 @@ class EvalView:
 
     @property
     def cost_ratio(self) -> tuple[float, str] | None:
-        """Return how many times the best single worker's cost or tokens the leading row takes."""
+        """Return how many times the best single worker's cost or tokens the headline row takes."""
         best = self.references.best_single
         if best is None:
             return None
         for unit, mine, theirs in (
-            ("cost", self.leading.cost_usd, best.cost_usd),
-            ("tokens", self.leading.tokens, best.tokens),
+            ("cost", self.headline_row.cost_usd, best.cost_usd),
+            ("tokens", self.headline_row.tokens, best.tokens),
         ):
             if mine and theirs:
                 return mine / theirs, unit
@@ -255,17 +253,11 @@ class EvalView:
 
     @cached_property
     def role_charts(self) -> list[Chart]:
-        """Draw workers and roles of the conductors, the leading one first; else of the others."""
+        """Draw workers and roles of the conductors, the headline row first; else of the others."""
         rows = [row for row in planning_rows(self.rows) if row.workers_by_role]
         rows = [row for row in rows if kind_of(row.strategy) == "conducted"] or rows
-        rows.sort(key=lambda row: row is not self.leading)
+        rows.sort(key=lambda row: row is not self.headline_row)
         return [roles_chart(row) for row in rows[:MAX_ROLE_CHARTS]]
-
-    @property
-    def table_chart(self) -> Chart:
-        """Draw the table of strategies."""
-        title = f"{self.title}, {plural(self.log.tasks, 'task')}"
-        return table_chart(title, self.rows, self.leading, self.references)
 
     def svg(self, chart: Chart, number: int = 0) -> Markup:
         """Return a chart as markup; its ids begin with the view's prefix and the number."""
@@ -301,17 +293,9 @@ class EvalView:
         return found
 
     @property
-    def errors(self) -> list[tuple[str, str, int, str]]:
-        """Return strategy, source, count and first message of errors, the most frequent first."""
-        counted = Counter[tuple[str, str]]()
-        first: dict[tuple[str, str], str] = {}
-        for row in self.log.all_rows:
-            for sample in row.samples:
-                if sample.error is not None:
-                    source = (row.strategy, sample.error_source or "unknown")
-                    counted[source] += 1
-                    first.setdefault(source, sample.error)
-        return [(*source, count, first[source]) for source, count in counted.most_common()]
+    def errors(self) -> tuple[ErrorSummary, ...]:
+        """The errors by strategy and source, the most frequent first."""
+        return summarise_errors(self.log.all_rows)
 
     @property
     def skipped(self) -> list[str]:
@@ -322,7 +306,7 @@ class EvalView:
 
     @property
     def failures(self) -> Iterator[FailureGroup]:
-        """Yield failed samples by strategy, the leading one first.
+        """Yield failed samples by strategy, the headline row first.
 
         Those that the best single worker solved come first: there, conducting lost an answer.
         """
@@ -336,15 +320,15 @@ class EvalView:
         )
         shown = [row for row in self.rows if not row.strategy.startswith((SINGLE, CEILING))]
         shown = shown or [row for row in self.rows if row.strategy != CEILING]
-        for row in sorted(shown, key=lambda row: row is not self.leading):
+        for row in sorted(shown, key=lambda row: row is not self.headline_row):
             failed = [sample for sample in row.samples if not sample.right]
             failed.sort(key=lambda s: (not best.get(s.task), -len(solved.get(s.task, ()))))
-            is_leading = row is self.leading
-            most = MAX_FAILURES if is_leading else MAX_OTHER_FAILURES
+            is_headline = row is self.headline_row
+            most = MAX_FAILURES if is_headline else MAX_OTHER_FAILURES
             yield FailureGroup(
                 row,
                 len(failed),
-                is_leading,
+                is_headline,
                 [
                     FailedSample(
                         sample,
@@ -497,7 +481,7 @@ def _command(log: EvalLog, profiles: Mapping[str, WorkerProfile]) -> Iterator[st
     for option, value in (
         ("--pool", None if log.pool in ("", EMBEDDED) else log.pool),
         ("--conductor", begun.get("conductor")),
-        ("--untrained", begun.get("untrained")),
+        ("--baseline-conductor", begun.get("baseline_conductor")),
         ("--limit", begun.get("limit")),
         ("--seed", begun.get("seed")),
         ("--repeats", repeats if repeats > 1 else None),

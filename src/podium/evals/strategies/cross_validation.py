@@ -10,7 +10,7 @@ without a training split, or too small to give one up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -27,20 +27,15 @@ from podium.evals.results import StrategyRow
 from podium.evals.sample import Case, Sample
 from podium.evals.setup import EvalSetup
 from podium.evals.statistics import IntervalEstimate, PairedDifference
-from podium.evals.strategies.fit import (
-    SingleWorkerResults,
-    check_learnable,
-    fit,
-    measure_single_workers,
-)
+from podium.evals.strategies.fit import check_learnable, fit, measure_single_workers
 from podium.evals.strategies.learned import LEARNED, MASROUTER, LearnedStrategy, write_learned
 from podium.evals.text_table import UNKNOWN, markdown
 from podium.tasks.suites import seeded_rank
 
 if TYPE_CHECKING:  # needs numpy
-    from podium.evals.strategies.routing_curves import FoldScores, RoutingCurves
+    from podium.evals.strategies.routing_curves import RoutingCurves
 
-DEFAULT_FOLDS: Final = 5
+DEFAULT_FOLD_COUNT: Final = 5
 NOTE: Final = "each of {count} folds by what was learned on the others"
 COLUMNS: Final = ("strategy", "right, %", "95 % interval", "vs best single", "p")
 
@@ -51,14 +46,14 @@ class CrossValidation:
 
     rows: tuple[StrategyRow, ...]
     references: ReferenceRows
-    count: int
+    fold_count: int
     curves: RoutingCurves | None = None
 
     def document(self) -> dict[str, Any]:
         """Return everything as JSON."""
         return {
             "n": len(self.rows[0].outcomes),
-            "folds": self.count,
+            "fold_count": self.fold_count,
             "rows": [self.references.document(row) for row in self._all_rows],
             **({} if self.curves is None else self.curves.document()),
         }
@@ -97,7 +92,7 @@ async def cross_validate(
     cases: Sequence[Case],
     names: Sequence[str],
     *,
-    count: int = DEFAULT_FOLDS,
+    fold_count: int = DEFAULT_FOLD_COUNT,
     seed: int = 0,
     concurrency: int = 8,
     repeats: int = 1,
@@ -105,9 +100,9 @@ async def cross_validate(
     on_progress: ProgressCallback = ignore_progress,
 ) -> CrossValidation:
     """Evaluate strategies in folds; one that does not learn is evaluated on all tasks."""
-    if not 2 <= count <= len(cases):
+    if not 2 <= fold_count <= len(cases):
         raise UsageError(
-            f"expected between 2 folds and one for each of the {len(cases)} tasks, not {count}"
+            f"expected between 2 folds and one for each of the {len(cases)} tasks, not {fold_count}"
         )
     if not names:
         raise UsageError(f"no strategy given; name some of {', '.join(LEARNED)}")
@@ -122,87 +117,61 @@ async def cross_validate(
     alone = await measure_single_workers(
         setup, cases, seed=seed, concurrency=concurrency, repeats=repeats, on_progress=on_progress
     )
-    folds = _Folds(setup, cases, alone, count, seed, concurrency, repeats, encoder, on_progress)
-    rows = [await (folds.row(name) if name in LEARNED else evaluation.row(name)) for name in names]
-    from podium.evals.strategies.routing_curves import compute_curves
+    from podium.evals.strategies.routers import Planner, encoder_factory, router_class
+    from podium.evals.strategies.routing_curves import FoldScores, compute_curves, score_fold
 
+    scores: dict[str, list[FoldScores]] = {}
+
+    async def fit_others(name: str, fold: Sequence[int]) -> LearnedStrategy:
+        held_out = set(fold)
+        others = [index for index in range(len(cases)) if index not in held_out]
+        if name == MASROUTER:
+            training = [cases[index] for index in others]
+            return await fit(
+                name, setup, training, seed=seed, concurrency=concurrency, encoder=encoder
+            )
+        outcomes = alone.outcomes.of(others)
+        return LearnedStrategy(
+            name, "", router_class(name).fit(outcomes, encoder_factory(encoder), seed)
+        )
+
+    async def evaluate(
+        name: str, number: int, fold: Sequence[int], directory: str
+    ) -> Sequence[Sample]:
+        learned = await fit_others(name, fold)
+        if not isinstance(learned.model, Planner):
+            fold_scores = score_fold(learned.model, alone.outcomes, fold)
+            scores.setdefault(name, []).append(fold_scores)
+        path = Path(directory) / f"{name}-{number}.json"
+        write_learned(path, learned)
+        held_out = Evaluation(
+            setup,
+            [cases[index] for index in fold],
+            seed=seed,
+            concurrency=concurrency,
+            repeats=repeats,
+            on_progress=lambda _, done, total: on_progress(
+                f"{name}, fold {number} of {fold_count}", done, total
+            ),
+        )
+        return (await held_out.row(f"{name}:{path}")).samples
+
+    async def evaluate_folds(name: str) -> StrategyRow:
+        samples: list[Sample] = []
+        with TemporaryDirectory(prefix="podium-folds-") as directory:
+            for number, fold in enumerate(deal_folds(cases, fold_count, seed), start=1):
+                samples += await evaluate(name, number, fold, directory)
+        order = {case.task.id: index for index, case in enumerate(cases)}
+        samples.sort(key=lambda sample: (sample.repeat, order[sample.task]))
+        return StrategyRow(name, tuple(samples), NOTE.format(count=fold_count))
+
+    rows = [
+        await (evaluate_folds(name) if name in LEARNED else evaluation.row(name)) for name in names
+    ]
     references = find_references((*alone.rows, _best_single(alone.rows)))
     return CrossValidation(
-        tuple(rows), references, count, compute_curves(alone.outcomes, folds.scores)
+        tuple(rows), references, fold_count, compute_curves(alone.outcomes, scores)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Folds:
-    """The parameters that all strategies share, and the scores of held-out folds."""
-
-    setup: EvalSetup
-    cases: Sequence[Case]
-    alone: SingleWorkerResults
-    count: int
-    seed: int
-    concurrency: int
-    repeats: int
-    encoder: str | None
-    on_progress: ProgressCallback
-    scores: dict[str, list[FoldScores]] = field(default_factory=dict)
-
-    async def row(self, name: str) -> StrategyRow:
-        """Evaluate the strategy on every task, fitted anew for each fold."""
-        found: list[Sample] = []
-        with TemporaryDirectory(prefix="podium-folds-") as directory:
-            for number, fold in enumerate(deal_folds(self.cases, self.count, self.seed), start=1):
-                path = Path(directory) / f"{name}-{number}.json"
-                held_out = set(fold)
-                others = [n for n in range(len(self.cases)) if n not in held_out]
-                learned = await self._fit(name, others)
-                self._score(learned, fold)
-                write_learned(path, learned)
-                found += await self._evaluate(name, path, number, fold)
-        order = {case.task.id: index for index, case in enumerate(self.cases)}
-        found.sort(key=lambda sample: (sample.repeat, order[sample.task]))
-        return StrategyRow(name, tuple(found), NOTE.format(count=self.count))
-
-    def _score(self, learned: LearnedStrategy, fold: Sequence[int]) -> None:
-        """Keep a router's scores of the fold that it did not learn from."""
-        from podium.evals.strategies.routers import Planner
-        from podium.evals.strategies.routing_curves import score_fold
-
-        if not isinstance(learned.model, Planner):
-            scores = score_fold(learned.model, self.alone.outcomes, fold)
-            self.scores.setdefault(learned.name, []).append(scores)
-
-    async def _fit(self, name: str, indices: Sequence[int]) -> LearnedStrategy:
-        from podium.evals.strategies.routers import encoder_factory, router_class
-
-        if name == MASROUTER:
-            return await fit(
-                name,
-                self.setup,
-                [self.cases[index] for index in indices],
-                seed=self.seed,
-                concurrency=self.concurrency,
-                encoder=self.encoder,
-            )
-        outcomes = self.alone.outcomes.of(indices)
-        router = router_class(name).fit(outcomes, encoder_factory(self.encoder), self.seed)
-        return LearnedStrategy(name, "", router)
-
-    async def _evaluate(
-        self, name: str, path: Path, number: int, fold: Sequence[int]
-    ) -> tuple[Sample, ...]:
-        def on_progress(strategy: str, done: int, total: int) -> None:
-            self.on_progress(f"{name}, fold {number} of {self.count}", done, total)
-
-        evaluation = Evaluation(
-            self.setup,
-            [self.cases[index] for index in fold],
-            seed=self.seed,
-            concurrency=self.concurrency,
-            repeats=self.repeats,
-            on_progress=on_progress,
-        )
-        return (await evaluation.row(f"{name}:{path}")).samples
 
 
 def deal_folds(cases: Sequence[Case], count: int, seed: int) -> list[list[int]]:

@@ -138,7 +138,7 @@ def training_suite(name: str) -> str:
             return f"{kind}:{split}"
     raise UsageError(
         f"the suite {name!r} has no training split; name a suite or a file to learn from, or use "
-        f"cross-validation: podium eval folds"
+        f"cross-validation: podium eval cross-validate"
     )
 
 

@@ -167,7 +167,7 @@ def read_learned(path: Path) -> LearnedStrategy:
     require_numpy(f"reading {path.name}")
     from podium.conductors.routing.arrays import AGAIN
     from podium.conductors.routing.router import FORMAT as ROUTER_FORMAT
-    from podium.evals.strategies.routers import model_class
+    from podium.evals.strategies.routers import read_model
 
     document = read_json(path, "make it by `podium eval fit`")
     if isinstance(document, dict) and document.get("format") == ROUTER_FORMAT:
@@ -189,7 +189,7 @@ def read_learned(path: Path) -> LearnedStrategy:
         if not workers or len(set(workers)) < len(workers):
             raise ConfigError(f"workers are missing or not distinct; {AGAIN}")
         learned = document.get("learned")
-        model = model_class(name).read(workers, learned if isinstance(learned, Mapping) else {})
+        model = read_model(name, workers, learned if isinstance(learned, Mapping) else {})
         seen = frozenset(_strings(document, "questions"))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error

@@ -49,12 +49,18 @@ def load_function(name: str) -> Callable[..., Any]:
     """Import a function by its name; that runs its module."""
     if not is_function_name(name):
         raise UsageError(f"expected module:function or file.py:function, not {name!r}")
-    place, _, attribute = name.rpartition(":")
-    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    module_name, _, attribute = name.rpartition(":")
+    module = (
+        _import_file(Path(module_name))
+        if module_name.endswith(".py")
+        else _import_module(module_name)
+    )
     function = getattr(module, attribute, None)
     if function is None:
         public = [known for known in vars(module) if not known.startswith("_")]
-        raise UsageError(f"{place} has no function {attribute!r}; {suggest(attribute, public)}")
+        raise UsageError(
+            f"{module_name} has no function {attribute!r}; {suggest(attribute, public)}"
+        )
     if not callable(function):
         raise UsageError(f"{name} is {type(function).__name__}, not a function")
     found: Callable[..., Any] = function
@@ -63,10 +69,10 @@ def load_function(name: str) -> Callable[..., Any]:
 
 def function_file(name: str) -> Path | None:
     """Return the file of a function; None if its module has none."""
-    place = name.rpartition(":")[0]
-    if place.endswith(".py"):
-        return Path(place)
-    found: str | None = getattr(_import_module(place), "__file__", None)
+    module_name = name.rpartition(":")[0]
+    if module_name.endswith(".py"):
+        return Path(module_name)
+    found: str | None = getattr(_import_module(module_name), "__file__", None)
     return None if found is None else Path(found)
 
 
@@ -98,10 +104,10 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-NEEDS_CONDUCTOR: Final = ("conductor", "recursion", "untrained")
+NEEDS_CONDUCTOR: Final = ("conductor", "recursion", "baseline-conductor")
 """Strategies that need the conductor's model."""
 
-PLANNING: Final = ("conductor", "untrained", "random", "rules")
+PLANNING: Final = ("conductor", "baseline-conductor", "random", "rules")
 """Strategies whose plan can be graded."""
 
 DEFAULT_DRAWS: Final = 5
@@ -121,11 +127,11 @@ STRATEGIES: Final = (
     f"best-of-{DEFAULT_DRAWS}",
     "rules",
     "random",
-    "untrained",
+    "baseline-conductor",
 )
 """Strategies by name. `single:W`, `reflection:W`, `best-of-N:W` and `majority-N:W` use the worker
-W, `untrained:P` the prompt P. Those in `LEARNED` are named with their file, `EVOLVED` with its
-directory, and a user's own as `module:function`."""
+W, `baseline-conductor:P` the prompt P. Those in `LEARNED` are named with their file, `EVOLVED`
+with its directory, and a user's own as `module:function`."""
 
 NEEDS_NEW_REPLIES: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
 """Strategies that recorded workers cannot answer: they ask more, or compare texts."""
@@ -145,7 +151,7 @@ def check_strategy(name: str, setup: EvalSetup, cases: Sequence[Case]) -> None:
         )
     if colon and (family in ("single", "reflection") or _DRAWS.fullmatch(family)):
         _check_worker(name, which, setup)
-    elif family == "untrained":
+    elif family == "baseline-conductor":
         _check_prompt(name, which, setup)
     elif family in LEARNED:
         _check_learned(name, which, setup)
@@ -172,8 +178,8 @@ async def expand_candidates(
     family, _, which = name.partition(":")
     if name == "best-single":
         return [f"single:{worker}" for worker in single_workers(setup)]
-    if name == "untrained":
-        return [f"untrained:{prompt}" for prompt in setup.untrained]
+    if name == "baseline-conductor":
+        return [f"baseline-conductor:{prompt}" for prompt in setup.baseline_conductors]
     if name in _MIXTURES:
         aggregators = (DRAWN, await best_worker())
         return [f"{name}:{worker}/{form}" for worker in aggregators for form in FORMS]
@@ -205,14 +211,13 @@ def make_strategy(name: str, setup: EvalSetup) -> Strategy:
                 setup.conductor, rounds=setup.options.rounds if takes_turns else 1
             )
         case "evolved":
-            leading, _ = load_evolved_conductor(
-                Path(which)
-            )  # its model is unloaded with the process
-            return conductor_strategy(leading, rounds=read_description(Path(which)).turns)
+            # its model is unloaded with the process
+            conductor, _ = load_evolved_conductor(Path(which))
+            return conductor_strategy(conductor, rounds=read_description(Path(which)).turns)
         case "recursion":
             return conductor_strategy(setup.conductor, rounds=2)
-        case "untrained":
-            return conductor_strategy(setup.untrained[which], rounds=1)
+        case "baseline-conductor":
+            return conductor_strategy(setup.baseline_conductors[which], rounds=1)
         case "rules":
             return conductor_strategy(RulesConductor(), rounds=1)
         case "single":
@@ -271,13 +276,14 @@ def _check_worker(name: str, which: str, setup: EvalSetup) -> None:
 
 
 def _check_prompt(name: str, which: str, setup: EvalSetup) -> None:
-    if not setup.untrained:
+    if not setup.baseline_conductors:
         raise UsageError(
-            "the strategy 'untrained' needs a conductor that is a model; set kind = \"model\""
+            "the strategy 'baseline-conductor' needs a conductor that is a model; set "
+            'kind = "model"'
         )
-    if which and which not in setup.untrained:
+    if which and which not in setup.baseline_conductors:
         raise UsageError(
-            f"the strategy {name!r} names no prompt; {suggest(which, setup.untrained)}"
+            f"the strategy {name!r} names no prompt; {suggest(which, setup.baseline_conductors)}"
         )
 
 

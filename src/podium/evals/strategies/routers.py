@@ -371,14 +371,6 @@ class RouterClass(Protocol):
         ...
 
 
-class PlannerClass(Protocol):
-    """A class of planners."""
-
-    def read(self, workers: tuple[str, ...], document: Mapping[str, Any]) -> Planner:
-        """Read a planner from JSON."""
-        ...
-
-
 ROUTERS: Final[Mapping[str, RouterClass]] = MappingProxyType(
     {"constant": ConstantRouter, "neighbours": NeighbourRouter, "router": HeadRouter}
 )
@@ -393,10 +385,12 @@ def router_class(name: str) -> RouterClass:
     return RESEARCH_ROUTERS[name]
 
 
-def model_class(name: str) -> RouterClass | PlannerClass:
-    """Return the class of a fitted strategy's model."""
+def read_model(
+    name: str, workers: tuple[str, ...], document: Mapping[str, Any]
+) -> RouterModel | Planner:
+    """Read the model of a fitted strategy from JSON."""
     if name == MASROUTER:
         with lab_extra():
             from podium_lab.routers import MasRouter
-        return MasRouter
-    return router_class(name)
+        return MasRouter.read(workers, document)
+    return router_class(name).read(workers, document)

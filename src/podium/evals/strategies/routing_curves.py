@@ -52,7 +52,7 @@ class GapRecovery:
         gains = (self.stronger - self.weaker)[order]
         # of equal preferences, only the last is a point of the curve
         ends = np.flatnonzero(np.diff(self.preferences[order], append=-np.inf)) + 1
-        places = np.concatenate([[0], ends])
+        points = np.concatenate([[0], ends])
         rng = np.random.default_rng(0)
         found = []
         weights: Array = np.ones(count)
@@ -60,7 +60,7 @@ class GapRecovery:
             sent = np.concatenate([[0.0], np.cumsum(weights)])
             gained = np.concatenate([[0.0], np.cumsum(gains * weights)])
             whole = sent[-1] * gained[-1]
-            area = np.trapezoid(gained[places], sent[places])
+            area = np.trapezoid(gained[points], sent[points])
             found.append(float(area / whole) if whole else 0.5)
             weights = np.bincount(rng.integers(0, count, count), minlength=count)[order] * 1.0
         return np.array(found)
@@ -72,12 +72,12 @@ def _interval(areas: Array) -> IntervalEstimate:
     return IntervalEstimate(float(value), float(low), float(high))
 
 
-def ranks(preferences: Array, folds: Sequence[Sequence[int]]) -> Array:
+def ranks(preferences: Array, fold_indices: Sequence[Sequence[int]]) -> Array:
     """Return each preference as the share of its fold with a lower one."""
     found = np.zeros(len(preferences))
-    for places in folds:
-        part = preferences[list(places)]
-        found[list(places)] = np.searchsorted(np.sort(part), part, side="left") / len(part)
+    for indices in fold_indices:
+        part = preferences[list(indices)]
+        found[list(indices)] = np.searchsorted(np.sort(part), part, side="left") / len(part)
     return found
 
 
@@ -181,7 +181,7 @@ def compute_curves(
     if not scores:
         return None
     recoveries = (
-        {name: _recovery(outcomes, folds) for name, folds in scores.items()}
+        {name: _recovery(outcomes, fold_scores) for name, fold_scores in scores.items()}
         if len(outcomes.workers) == 2
         else {}
     )
@@ -197,27 +197,29 @@ def compute_curves(
     )
 
 
-def _recovery(outcomes: WorkerOutcomes, folds: Sequence[FoldScores]) -> GapRecovery:
+def _recovery(outcomes: WorkerOutcomes, fold_scores: Sequence[FoldScores]) -> GapRecovery:
     stronger = outcomes.best
     preferences = np.zeros(len(outcomes.questions))
-    for fold in folds:
+    for fold in fold_scores:
         preferences[list(fold.indices)] = fold.scores[:, stronger] - fold.scores[:, 1 - stronger]
     return GapRecovery(
-        ranks(preferences, [fold.indices for fold in folds]),
+        ranks(preferences, [fold.indices for fold in fold_scores]),
         outcomes.shares[:, 1 - stronger],
         outcomes.shares[:, stronger],
     )
 
 
-def _quality_bias(outcomes: WorkerOutcomes, folds: Sequence[FoldScores]) -> tuple[BiasPoint, ...]:
+def _quality_bias(
+    outcomes: WorkerOutcomes, fold_scores: Sequence[FoldScores]
+) -> tuple[BiasPoint, ...]:
     means = np.array(mean_costs(outcomes))
     costs = np.tile(means, (len(outcomes.questions), 1))
     if outcomes.costs is not None:
         costs = outcomes.costs
-    if not folds or means.min() == means.max():
+    if not fold_scores or means.min() == means.max():
         return ()
     chosen = np.zeros((len(outcomes.questions), len(BIASES)), dtype=np.int64)
-    for fold in folds:
+    for fold in fold_scores:
         if fold.chosen_by_bias is not None:
             chosen[list(fold.indices)] = fold.chosen_by_bias
     return tuple(

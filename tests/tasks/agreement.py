@@ -19,10 +19,10 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from podium.core.task import Task
 from podium.tasks.code_grader import CodeGrader
@@ -226,12 +226,6 @@ def _near_misses(answer: str) -> Iterator[Rewriting]:
 AT_ONCE: Final = 32
 """Concurrent gradings; graders have fewer processes."""
 
-MOST_TOLD: Final = 300
-"""Characters of an answer or a reason in JSON."""
-
-Watch = Callable[[int, int], None]
-"""Called with how many of how many answers are graded."""
-
 
 class GraderCase(NamedTuple):
     """An answer for a grader, and whether it is right."""
@@ -263,25 +257,14 @@ class GraderAgreement:
     mistakes: tuple[GraderMistake, ...] = ()
     missing: tuple[tuple[str, int], ...] = ()
 
-    def document(self) -> dict[str, Any]:
-        """Return the row as JSON; long answers are cut off."""
-        mistakes = [
-            {
-                name: value if value is None else value[:MOST_TOLD]
-                for name, value in asdict(mistake).items()
-            }
-            for mistake in self.mistakes
-        ]
-        return {**asdict(self), "mistakes": mistakes, "missing": dict(self.missing)}
-
 
 async def measure_agreement(
-    suite: str, tasks: Sequence[Task], *, seed: int = 0, watch: Watch | None = None
+    suite: str, tasks: Sequence[Task], *, seed: int = 0
 ) -> list[GraderAgreement]:
     """Grade the known answers of these tasks; return a row per kind of answer."""
     lacking = {task.id: package for task in tasks if (package := _lacking(task)) is not None}
     trials = list(_trials(tasks, seed))
-    verdicts = await _graded([trial for trial in trials if trial.task.id not in lacking], watch)
+    verdicts = await _graded([trial for trial in trials if trial.task.id not in lacking])
     kinds = {trial.what: trial.right for trial in trials}
     return [
         GraderAgreement(
@@ -324,18 +307,12 @@ class GraderVerdict(NamedTuple):
         return GraderMistake(trial.task.id, trial.given, trial.task.answer, self.reason)
 
 
-async def _graded(trials: Sequence[GraderCase], watch: Watch | None) -> list[GraderVerdict]:
-    gate = asyncio.Semaphore(AT_ONCE)
-    done = 0
+async def _graded(trials: Sequence[GraderCase]) -> list[GraderVerdict]:
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def grade(trial: GraderCase) -> GraderVerdict:
-        nonlocal done
-        async with gate:
-            verdict = await _verdict(trial)
-        done += 1
-        if watch is not None:
-            watch(done, len(trials))
-        return verdict
+        async with slots:
+            return await _verdict(trial)
 
     return list(await asyncio.gather(*map(grade, trials)))
 
