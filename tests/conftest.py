@@ -28,6 +28,9 @@ gc.disable()
 # wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# A model server that happens to run here is no part of the tests, nor of the programs they start.
+os.environ["PODIUM_LOCAL_SERVERS"] = "off"
+
 
 def pytest_collection_finish() -> None:
     """All tests are there, and stay to the end: from here on it is the garbage of tests alone."""

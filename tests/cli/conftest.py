@@ -30,9 +30,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("PODIUM_CALLED_AS", "PODIUM_CONFIG", "PODIUM_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     for known in KNOWN_ENDPOINTS.values():
-        for variable in (*known.key_variables, known.address_variable):
-            if variable:
-                monkeypatch.delenv(variable, raising=False)
+        for variable in known.variables:
+            monkeypatch.delenv(variable, raising=False)
     return home
 
 

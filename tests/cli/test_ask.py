@@ -318,7 +318,7 @@ def test_a_step_that_failed_is_mentioned_even_when_there_is_an_answer(
         (["ask", "q", "--budget-usd", "inf"], "expected a finite number, got inf"),
         (["ask", "q", "--budget-usd", "-1"], "--budget-usd"),
         (["asc", "q"], "did you mean 'ask'?"),
-        (["ask", "tell", "me", "a", "joke"], "put the question in quotes; see podium ask --help"),
+        (["ask", "tell", "me", "a", "joke"], "(me a joke); see podium ask --help"),
         (["ask", "q", "--pool", "nowhere.toml"], "nowhere.toml: there is no such file"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from cli.support import SCRIPTED_POOL, Podium
 from podium.store.audit import AuditEntry
-from podium.store.sql.records import SqlAuditLog
+from podium.store.sql.records import AuditLog
 
 
 def database(home: Path) -> Path:
@@ -104,13 +104,13 @@ def test_a_beginning_that_two_digests_have_is_refused(
 ) -> None:
     for name in ("Ada", "Bob"):
         podium("keys", "create", name)
-    entries = SqlAuditLog.entries
+    entries = AuditLog.entries
 
-    async def alike(log: SqlAuditLog, **narrowing: Any) -> list[AuditEntry]:
+    async def alike(log: AuditLog, **narrowing: Any) -> list[AuditEntry]:
         found = await entries(log, **narrowing)
         return [replace(entry, digest=f"5f2c9a1b{entry.digest[8:]}") for entry in found]
 
-    monkeypatch.setattr(SqlAuditLog, "entries", alike)
+    monkeypatch.setattr(AuditLog, "entries", alike)
     ended = podium("audit", "verify", "--head", "5f2c9a1b")
     assert ended.code == 2
     assert "the digests of 2 entries start with 5f2c9a1b; give more digits" in ended.complaint

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
 from podium.cli import doctor as surroundings
+from podium.config.local_servers import LocalServer
 from podium.core.errors import ConfigError
 from podium.workers.sandbox import IsolationLayer
 from support.tool_servers import odd_server
@@ -20,6 +23,7 @@ def test_without_anything_the_doctor_says_what_to_set(podium: Podium, home: Path
     assert "from the embedded pool" in ended.out
     assert "very small and often wrong" in ended.out
     assert "anthropic: set ANTHROPIC_API_KEY" in ended.out
+    assert 'bedrock: name a model in podium.toml, with provider = "bedrock"' in ended.out
     assert f"runs are stored in {home / 'podium.db'}" in ended.out
     assert "not downloaded" in ended.out
 
@@ -32,6 +36,50 @@ def test_a_key_is_noticed_and_never_shown(podium: Podium, monkeypatch: pytest.Mo
     assert "1,000 in and 1,000 out: $" in plain.out
     for ended in (plain, whole):
         assert SECRET not in ended.out + ended.err
+
+
+def test_an_address_of_the_environment_is_shown(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://ada:pw@proxy")
+    said = podium("doctor").out
+    assert "anthropic: ANTHROPIC_API_KEY is set; ANTHROPIC_BASE_URL: http://proxy" in said
+
+
+class Models(BaseHTTPRequestHandler):
+    """Lists two models, as Ollama does."""
+
+    def do_GET(self) -> None:
+        body = b'{"object": "list", "data": [{"id": "llama3.2:latest"}, {"id": "qwen3:8b"}]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        pass
+
+
+def test_a_model_server_of_this_machine_is_found_without_a_variable(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PODIUM_LOCAL_SERVERS")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        closed = LocalServer("vllm", "http://127.0.0.1:1/v1")
+        usual = (LocalServer("ollama", f"http://{address}/v1"), closed)
+        monkeypatch.setattr("podium.config.local_servers.USUAL_SERVERS", usual)
+        plain, whole = podium("doctor"), podium("doctor", "--json")
+        server.shutdown()
+    assert (plain.code, plain.err) == (0, "")
+    found = f"local server ollama at {address}: 2 models: llama3.2:latest, qwen3:8b"
+    assert found in plain.out
+    assert f"pool: 2 workers from the environment (ollama at {address})" in plain.out
+    assert [worker["name"] for worker in whole.json["workers"]] == ["llama3.2", "qwen3:8b"]
+    assert [server["provider"] for server in whole.json["local_servers"]] == ["ollama"]
+    assert "local servers: none found; looked for ollama at 127.0.0.1:11434" not in plain.out
 
 
 def test_a_missing_key_is_a_problem_with_its_remedy(

@@ -158,10 +158,3 @@ def test_the_table_of_the_etudes_is_made_by_one_command(
     assert (document["train_minutes"], document["rollouts_per_second"]) == (2.0, 200.0)
     assert str(tmp_path) not in json.dumps(document)
     assert "| ideal plans on the same workers: at least 0.95" in ended.out
-
-
-def test_what_an_evaluation_itself_costs_can_be_measured(podium: Podium) -> None:
-    ended = podium("eval", "overhead", "--questions", "20", "--workers", "3", "--json")
-    assert ended.json["calls"] == 60
-    assert ended.json["evaluation_seconds"] > ended.json["bare_seconds"] > 0
-    assert ended.code == (0 if ended.json["met"] else 1)

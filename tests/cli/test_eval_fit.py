@@ -29,7 +29,15 @@ def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
     assert row["accuracy"] == 1.0
     assert row["note"] == "it learned from 8 of these 8 tasks: an optimistic figure"
     ended = podium(
-        "eval", "cross-validate", tasks, "--pool", pool, "--strategy", "constant", "--folds", "4"
+        "eval",
+        "cross-validate",
+        tasks,
+        "--pool",
+        pool,
+        "--strategy",
+        "constant",
+        "--fold-count",
+        "4",
     )
     assert ended.code == 0, ended.err
     assert "| constant " in ended.out
@@ -41,7 +49,7 @@ def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
         tasks,
         "--pool",
         pool,
-        "--folds",
+        "--fold-count",
         "4",
         "--file",
         "all.json",
@@ -60,7 +68,7 @@ def test_lines_that_are_no_tasks_are_named_where_strategies_learn_too(
     lines += [{"question": f"{n} x 7?", "answer": "42", "grader": "number"} for n in range(4)]
     tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
     pool = make_pool({"right": "42"}, head=RULES)
-    for command in (("fit", "constant", tasks), ("cross-validate", tasks, "--folds", "2")):
+    for command in (("fit", "constant", tasks), ("cross-validate", tasks, "--fold-count", "2")):
         ended = podium("eval", *command, "--pool", pool)
         assert ended.code == 0, ended.err
         assert "left out: " in ended.err

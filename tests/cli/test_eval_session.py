@@ -14,6 +14,7 @@ import pytest
 from cli.support import RULES, MakePool, Podium
 from podium._util.files import lock_file
 from podium.cli import eval_session
+from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import PoolOptions
 from podium.evals import cluster
@@ -68,7 +69,7 @@ def test_what_led_is_called_is_kept_for_whoever_reads_the_report(podium: Podium)
     )
     assert ended.code == 0, ended.err
     begun = json.loads(Path("out/evaluation.json").read_text("utf-8"))
-    assert (begun["conductor"], begun["untrained"]) == ("rules", None)
+    assert (begun["conductor"], begun["baseline_conductor"]) == ("rules", None)
 
 
 def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:
@@ -213,7 +214,8 @@ def test_a_recorded_suite_takes_nobody_elses_workers(
 def test_the_pool_is_called_by_its_file_where_one_was_chosen(
     suite: str, choice: PoolOptions, oracle: bool, pool: str | None
 ) -> None:
-    session = EvalSession(options=choice, suite=suite, oracle=oracle, concurrency=None, cache=None)
+    given = EvalOptions(oracle=oracle)
+    session = EvalSession(pool_options=choice, eval_options=given, suite=suite)
     assert session.pool == pool
 
 
@@ -233,11 +235,10 @@ def test_as_many_tasks_are_under_way_as_suits_who_is_asked(
     monkeypatch.setattr(eval_session, "_has_gpu", lambda: has_card)
     workers = [SimpleNamespace(profile=SimpleNamespace(provider=name)) for name in providers]
     settings: Any = SimpleNamespace(workers=workers)
-    usual = EvalSession(
-        options=PoolOptions(), suite="s", oracle=False, concurrency=None, cache=None
-    )
+    usual = EvalSession(pool_options=PoolOptions(), eval_options=EvalOptions(), suite="s")
     assert usual._concurrency(settings) == at_once
-    assert replace(usual, concurrency=3)._concurrency(settings) == 3
+    three = replace(usual, eval_options=EvalOptions(concurrency=3))
+    assert three._concurrency(settings) == 3
 
 
 def test_an_unknown_suite_is_refused_before_anything_is_downloaded(

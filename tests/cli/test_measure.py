@@ -31,7 +31,7 @@ def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_fini
     asked = len(vendor.asked)
     assert podium(*command, "--strategy", "single:ann").json["rows"][0]["accuracy"] == 0.0
     assert len(vendor.asked) == asked
-    again = podium(*command, "--strategy", "single:ann", "--retry-faults")
+    again = podium(*command, "--strategy", "single:ann", "--retry-errors")
     assert again.json["rows"][0]["accuracy"] == 1.0
     assert again.json["errors"] == []
 

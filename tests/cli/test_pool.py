@@ -73,7 +73,8 @@ def test_check_closes_each_worker_that_holds_something(
             closed.append(self.profile.name)
 
     monkeypatch.setattr(
-        "podium.cli.pool.connect", lambda profile, endpoint, http: Holding(profile, "ok")
+        "podium.cli.pool.connect_endpoints",
+        lambda settings, environment, http: Holding(settings.profile, "ok"),
     )
     assert podium("pool", "check", "--pool", make_pool({"a": "1", "b": "2"})).code == 0
     assert sorted(closed) == ["a", "b"]

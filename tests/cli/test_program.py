@@ -12,9 +12,7 @@ def test_hints_name_the_program_as_it_was_called(
     assert podium("keys", "list").complaint.endswith("create one with: podium keys create NAME")
     monkeypatch.setenv(CALLED_AS, "./podium")
     assert podium("keys", "list").complaint.endswith("create one with: ./podium keys create NAME")
-    assert podium("ask", "one", "two").complaint.endswith(
-        "put the question in quotes; see ./podium ask --help"
-    )
+    assert podium("ask", "one", "two").complaint.endswith("(two); see ./podium ask --help")
     assert podium("ask", "--help").out.startswith("Usage: ./podium ask ")
     assert "; ./podium models pull NAME" in podium("models", "list").out
 

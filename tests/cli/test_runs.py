@@ -208,7 +208,7 @@ def test_a_run_whose_process_is_gone_was_cut_off_and_says_how_to_go_on(
     shown = podium("runs", "show", asked)
     assert "\nrunning: " in shown.out
     assert "its process is gone" not in shown.out
-    assert podium("runs", "list", "--json").json[0]["is_performed"] is True
+    assert podium("runs", "list", "--json").json[0]["is_executing"] is True
     perform_by(f"{this_process().rpartition(':')[0]}:999999999", home)
     listed = podium("runs", "list")
     assert listed.out.split()[3:5] == ["cut", "off"]
@@ -219,7 +219,7 @@ def test_a_run_whose_process_is_gone_was_cut_off_and_says_how_to_go_on(
         f"its process is gone; the next server resumes it, or podium runs resume {asked}\n"
     ) in shown.out
     (listed_as,) = podium("runs", "list", "--json").json
-    assert (listed_as["status"], listed_as["is_performed"]) == ("running", False)
+    assert (listed_as["status"], listed_as["is_executing"]) == ("running", False)
 
 
 def test_a_run_that_cannot_be_read_can_be_deleted(podium: Podium, asked: str, home: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_pool_that_does_not_bear_it_is_told_so(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stress, "STRESS_FAULTS", Faults(server_error=1.0))
-    text = POOL + "[breaker]\nfailures = 3\ncooling_seconds = 0.001\n"
+    text = POOL + "[breaker]\nfailures = 3\ncooldown_seconds = 0.001\n"
     ended = podium(
         "pool", "check", "--stress", "--runs", 9, "--yes", "--pool", pool_file(tmp_path, text)
     )
@@ -90,7 +90,7 @@ def test_what_an_open_breaker_refuses_is_no_call_that_failed(
 ) -> None:
     monkeypatch.setattr(stress, "STRESS_FAULTS", Faults(server_error=1.0))
     impatient = POOL.replace("[retry]", "[retry]\nlongest_requested_wait = 1.0")
-    text = impatient + "[breaker]\nfailures = 3\ncooling_seconds = 60\n"
+    text = impatient + "[breaker]\nfailures = 3\ncooldown_seconds = 60\n"
     found = podium(
         *("pool", "check", "--stress", "--runs", 9, "--yes", "--json"),
         *("--pool", pool_file(tmp_path, text)),

@@ -52,7 +52,7 @@ def chain(*names: str) -> Workflow:
         (ResponseOptions(top_p=0.5), ("sampling",)),
         (ResponseOptions(seed=0), ("sampling",)),
         (ResponseOptions(temperature=1.0, top_p=1.0), ()),
-        (ResponseOptions(tools=(LOOK,)), ()),
+        (ResponseOptions(tools=(LOOK,)), ("tools",)),
         (ResponseOptions(tools=(LOOK,), tool_choice="none"), ()),
         (ResponseOptions(tools=(LOOK,), tool_choice="required"), ("tools",)),
         (ResponseOptions(tools=(LOOK,), tool_choice="look"), ("tools",)),
@@ -69,7 +69,7 @@ def test_a_sole_worker_needs_vision_and_tools_too() -> None:
 
 
 def test_a_plan_that_can_do_what_is_needed_stays_as_it_is() -> None:
-    pool = Pool((worker("a", "vision", "tools"), worker("b", "json")))
+    pool = Pool((worker("a", "vision"), worker("b", "json", "tools")))
     response_options = ResponseOptions(schema={}, tools=(LOOK,))
     assert fit_workflow(chain("a", "b"), pool, response_options, PICTURE) == (chain("a", "b"), ())
 
@@ -103,7 +103,9 @@ def test_unseen_images_go_to_the_final_step() -> None:
 def test_uncallable_tools_go_to_the_final_step() -> None:
     pool = Pool((worker("a"), worker("b", "tools")))
     assert fit_workflow(chain("a"), pool, ResponseOptions(tools=(LOOK,)), ())[0] == chain("b")
-    assert fit_workflow(chain("b", "a"), pool, ResponseOptions(tools=(LOOK,)), ())[1] == ()
+    assert fit_workflow(chain("b", "a"), pool, ResponseOptions(tools=(LOOK,)), ())[0] == chain(
+        "b", "b"
+    )
 
 
 def test_a_plan_that_no_one_worker_can_save_is_refused() -> None:

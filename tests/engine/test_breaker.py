@@ -30,7 +30,7 @@ from podium.engine.runner import Runner
 from support.stage import Actor
 
 ASK = Request((user("hello"),))
-POLICY = BreakerPolicy(failures=3, share=0.5, window=10, cooling_seconds=5.0)
+POLICY = BreakerPolicy(failures=3, share=0.5, window=10, cooldown_seconds=5.0)
 
 
 @dataclass
@@ -87,7 +87,7 @@ def test_it_opens_after_failures_in_a_row_and_says_why_and_until_when() -> None:
     assert refusal.retry_after == 4.0
     assert not refusal.billed
     assert str(refusal) == (
-        "circuit open for w: it failed too often and is not called for 4.0 s; "
+        "circuit open for w: it failed too often and is tried again in 4.0 s; "
         "last failure: nonsense"
     )
     assert some.openings == {"w": 1}
@@ -313,6 +313,25 @@ async def test_without_a_fallback_the_call_waits_for_the_circuit() -> None:
     assert time.slept == [0.5, 1.0, 5.0]
 
 
+async def test_a_server_does_not_wait_for_the_circuit() -> None:
+    call_policy, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    call_policy.waits_for_circuits = False
+    worker = Actor("w", lambda request: Unavailable("down"))
+    assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "Unavailable"
+    assert await outcome(call_policy, worker, can_fall_back=lambda: False) == "CircuitOpen"
+    assert time.slept == [0.5, 1.0]
+
+
+def test_a_refusal_never_names_a_wait_of_nothing_and_keeps_the_last_status() -> None:
+    some, time = breakers()
+    fail(some, 3, RateLimited("slow down"))
+    time.now = 4.999
+    refusal = some.refusal("w")
+    assert refusal is not None
+    assert "is tried again in 0.1 s" in str(refusal)
+    assert refusal.status == 429
+
+
 async def test_without_a_policy_there_are_no_breakers() -> None:
     call_policy = CallPolicy(RetryPolicy(attempts=1))
     call_policy.bind()
@@ -336,7 +355,7 @@ async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> 
     assert (len(broken.asked), len(time.slept)) == (asked, slept), "neither asked nor waited for"
     refused, answered = second.rounds[0].steps[0].attempts
     assert (refused.worker, answered.worker) == ("broken", "other")
-    assert "is not called for" in (refused.error or "")
+    assert "is tried again in" in (refused.error or "")
     assert (second.spent.calls, second.cost_usd) == (1, None)
     (retried,) = (event for event in events if isinstance(event, StepRetried))
     assert (retried.worker, retried.wait_seconds) == ("other", 0.0)

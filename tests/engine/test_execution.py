@@ -43,7 +43,7 @@ async def test_a_step_starts_when_its_inputs_are_done_and_not_before() -> None:
     plan = Workflow(
         (Step("slow", "x"), Step("fast", "y"), Step("fast", "z", (1,)), Step("joiner", "w", "all"))
     )
-    task = asyncio.create_task(stage.prepare(plan, slow, fast, joiner).run())
+    task = asyncio.create_task(stage.prepare(plan, slow, fast, joiner).execute())
     await until(lambda: len(fast.asked) == 2)
     assert (slow.in_flight, joiner.asked) == (1, [])
     slow.gate.set()
@@ -54,7 +54,7 @@ async def test_a_step_starts_when_its_inputs_are_done_and_not_before() -> None:
 async def test_independent_steps_run_at_once() -> None:
     actor = Actor("a")
     actor.gate = asyncio.Event()
-    task = asyncio.create_task(Stage().prepare(workflow((), (), (), "all"), actor).run())
+    task = asyncio.create_task(Stage().prepare(workflow((), (), (), "all"), actor).execute())
     await until(lambda: actor.in_flight == 3)
     actor.gate.set()
     await task
@@ -65,7 +65,7 @@ async def test_a_workers_concurrency_limit_holds_within_a_workflow() -> None:
     actor = Actor("a", limits=Limits(concurrency=2))
     actor.gate = asyncio.Event()
     plan = workflow((), (), (), (), "all")
-    task = asyncio.create_task(Stage().prepare(plan, actor).run())
+    task = asyncio.create_task(Stage().prepare(plan, actor).execute())
     await until(lambda: actor.in_flight == 2)
     actor.gate.set()
     await task
@@ -84,7 +84,7 @@ async def test_all_also_shows_the_round_before_and_indices_do_not() -> None:
     before = StepRecord(0, 0, "a", "old subtask", (), "done", "old reply", None, 0, 1)
     actor = Actor("a")
     await Stage().carry_out(
-        workflow((), (0,), "all"), actor, round=1, previous=(Round(0, workflow(()), (before,)),)
+        workflow((), (0,), "all"), actor, round_=1, previous=(Round(0, workflow(()), (before,)),)
     )
     assert ["old reply" in asked for asked in actor.asked] == [False, False, True]
 
@@ -154,7 +154,7 @@ async def test_steps_of_a_capped_run_still_run_at_once() -> None:
     actor = Actor("a", limits=Limits(max_output_tokens=100_000))
     actor.gate = asyncio.Event()
     stage = Stage(budget=Budget(tokens=5000))
-    task = asyncio.create_task(stage.prepare(workflow((), (), "all"), actor).run())
+    task = asyncio.create_task(stage.prepare(workflow((), (), "all"), actor).execute())
     await until(lambda: actor.in_flight == 2)
     actor.gate.set()
     await task
@@ -198,7 +198,7 @@ async def test_a_spent_budget_skips_what_is_left_and_is_remembered() -> None:
 async def test_finished_steps_are_not_asked_again() -> None:
     first = await Stage().carry_out(workflow((), (0,)), Actor("a", lambda request: "first"))
     actor = Actor("a", lambda request: "second")
-    done = {0: first.records[0]}
+    done = [first.records[0]]
     execution = await Stage().carry_out(workflow((), (0,)), actor, finished=done)
     assert len(actor.asked) == 1
     assert "first" in actor.asked[0]
@@ -210,7 +210,7 @@ async def test_a_finished_step_that_went_on_without_a_failed_one_is_not_asked_ag
     plan = workflow((), (), (0, 1), (2,))
     first = await Stage().carry_out(plan, Actor("a", lambda request: "first"))
     failed = replace(first.records[1], status="failed", reply="", error="it is down")
-    before = {0: first.records[0], 1: failed, 2: first.records[2]}
+    before = [first.records[0], failed, first.records[2]]
     actor = Actor("a", lambda request: "second")
     execution = await Stage().carry_out(plan, actor, finished=before)
     replies = [execution.records[index].reply for index in range(4)]
@@ -222,7 +222,7 @@ async def test_the_calls_of_a_cut_off_step_stay_on_its_record() -> None:
     actor = Actor("a")
     actor.gate = asyncio.Event()
     execution = stage.prepare(workflow(()), actor)
-    task = asyncio.create_task(execution.run())
+    task = asyncio.create_task(execution.execute())
     await until(lambda: actor.in_flight == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -231,7 +231,7 @@ async def test_the_calls_of_a_cut_off_step_stay_on_its_record() -> None:
     assert cut.status == "cancelled"
     assert len(cut.attempts) == 1
     actor.gate.set()
-    again = await Stage().carry_out(workflow(()), actor, finished={0: cut})
+    again = await Stage().carry_out(workflow(()), actor, finished=[cut])
     assert [attempt.error for attempt in again.records[0].attempts] == ["cancelled", None]
 
 
@@ -241,7 +241,7 @@ async def test_cancellation_leaves_no_task_behind() -> None:
     stage = Stage()
     execution = stage.prepare(workflow((), (), (), (), "all"), actor)
     before = asyncio.all_tasks()
-    task = asyncio.create_task(execution.run())
+    task = asyncio.create_task(execution.execute())
     await until(lambda: actor.in_flight == 4)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

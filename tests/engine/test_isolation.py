@@ -37,7 +37,7 @@ def test_a_worker_receives_the_replies_its_access_names_and_no_others(
         stage.carry_out(
             plan,
             *actors,
-            round=1,
+            round_=1,
             previous=(Round(0, plan, before),) if second_round else (),
         )
     )

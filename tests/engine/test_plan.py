@@ -7,7 +7,7 @@ import pytest
 from podium.cli.session import LinePrinter
 from podium.conductors import FixedConductor
 from podium.core.errors import UsageError
-from podium.core.events import Event, Planned, RunStarted
+from podium.core.events import Event, RoundPlanned, RunStarted
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails import Guardrail, Redaction
 from podium.engine.runner import Runner
@@ -32,7 +32,7 @@ async def test_a_plan_is_emitted_under_the_id_of_a_started_run() -> None:
     started, planned = events
     assert isinstance(started, RunStarted)
     assert started.run.question == "How old is Ann?"
-    assert planned == Planned(started.run.id, round_)
+    assert planned == RoundPlanned(started.run.id, round_)
     assert started.run.id.startswith("run_")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from podium.core.pool import Limits
-from podium.engine.limits import Allowance, Gate
+from podium.engine.limits import Gate
 
 
 class Time:
@@ -18,28 +18,37 @@ class Time:
         self.slept.append(seconds)
 
 
-def test_an_allowance_lets_a_minutes_worth_through_and_then_spaces_calls_evenly() -> None:
+async def wait_of(gate: Gate, time: Time, tokens: int = 0) -> float:
+    """Enter the gate once; return the seconds that it waited."""
+    before = len(time.slept)
+    async with gate.enter(tokens):
+        pass
+    return sum(time.slept[before:])
+
+
+async def test_a_gate_lets_a_minutes_worth_through_and_then_spaces_calls_evenly() -> None:
     time = Time()
-    allowance = Allowance(60, time)
-    assert [allowance.take(1) for _ in range(60)] == [0.0] * 60
-    assert allowance.take(1) == 1.0
-    assert allowance.take(1) == 2.0
+    gate = Gate(Limits(requests_per_minute=60), time, time.sleep)
+    assert [await wait_of(gate, time) for _ in range(60)] == [0.0] * 60
+    assert await wait_of(gate, time) == 1.0
+    assert await wait_of(gate, time) == 2.0
     time.now = 2.0
-    assert allowance.take(1) == 1.0
+    assert await wait_of(gate, time) == 1.0
 
 
-def test_an_allowance_never_saves_up_more_than_a_minute() -> None:
+async def test_a_gate_never_saves_up_more_than_a_minute() -> None:
     time = Time()
-    allowance = Allowance(60, time)
+    gate = Gate(Limits(tokens_per_minute=60), time, time.sleep)
     time.now = 1e6
-    assert allowance.take(60) == 0.0
-    assert allowance.take(1) == 1.0
+    assert await wait_of(gate, time, 60) == 0.0
+    assert await wait_of(gate, time, 1) == 1.0
 
 
-def test_a_request_larger_than_the_allowance_waits_a_minute_not_for_ever() -> None:
-    allowance = Allowance(60, Time())
-    allowance.take(60)
-    assert allowance.take(1_000_000) == 60.0
+async def test_a_request_larger_than_the_limit_waits_a_minute_not_for_ever() -> None:
+    time = Time()
+    gate = Gate(Limits(tokens_per_minute=60), time, time.sleep)
+    await wait_of(gate, time, 60)
+    assert await wait_of(gate, time, 1_000_000) == 60.0
 
 
 async def test_tokens_that_were_not_used_are_given_back() -> None:

@@ -51,22 +51,9 @@ class Drawer:
         return ToolResult(call.id, "found it")
 
 
-def run_of(
-    execution: Execution, *, history: tuple[Message, ...], response_options: ResponseOptions
-) -> Run:
-    assignment = execution.assignment
-    return Run(
-        id="run_test",
-        question=assignment.question,
-        status="answered",
-        pool=assignment.pool,
-        conductor="test",
-        created_at="2026-01-01T00:00:00.000+00:00",
-        rounds=(Round(0, assignment.workflow, execution.steps_so_far()),),
-        history=history,
-        images=assignment.images,
-        response_options=response_options,
-    )
+def run_of(execution: Execution) -> Run:
+    rounds = (Round(0, execution.workflow, execution.steps_so_far()),)
+    return replace(execution.run, status="answered", rounds=rounds)
 
 
 async def carried_out(
@@ -81,7 +68,7 @@ async def carried_out(
     execution = await stage.carry_out(
         workflow, *actors, history=history, response_options=response_options, images=images
     )
-    return run_of(execution, history=history, response_options=response_options)
+    return run_of(execution)
 
 
 def retold(run: Run, index: int, toolbox: Drawer | None = None) -> Request:

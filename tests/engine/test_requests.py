@@ -20,8 +20,7 @@ from podium.core.request import (
     system,
     user,
 )
-from podium.core.workflow import Step, Workflow
-from podium.engine import Assignment
+from podium.core.run import Run
 from podium.engine.requests import request_for, tools_for, turn_of
 
 LOOK = Tool("look", "", {"type": "object"})
@@ -44,10 +43,16 @@ def asked(
     turns: tuple[Message, ...] = (),
     tools: tuple[Tool, ...] = (),
 ) -> tuple[Message, ...]:
-    assignment = Assignment(
-        workflow=Workflow((Step("a", "x"),)), question="q", pool=Pool((worker,)), history=history
+    run = Run(
+        id="run_test",
+        question="q",
+        status="running",
+        pool=Pool((worker,)),
+        conductor="fixed",
+        created_at="2026-01-02T00:00:00+00:00",
+        history=history,
     )
-    request = request_for(worker, "prompt", assignment, turns, tools, is_final=True)
+    request = request_for(worker, "prompt", run, turns, tools, is_final=True)
     return request.messages
 
 

@@ -95,18 +95,6 @@ async def test_what_no_worker_can_do_is_refused_before_anybody_is_asked() -> Non
     assert actor.asked == []
 
 
-async def test_a_resumed_run_whose_new_terms_its_worker_lacks_says_so() -> None:
-    def behaviour(request: Request) -> Exception:
-        return UsageError("no")
-
-    stage = runner(ALONE, Actor("a", behaviour), saying("b", "{}"))
-    run = await stage.run("why?")
-    again = await stage.resume(run, response_options=JSON.response_options)
-    assert again.error == (
-        "step 0 (a) failed: a cannot write JSON to a schema, which the answer needs"
-    )
-
-
 async def test_a_reply_that_does_not_fit_is_asked_for_once_more_with_the_reason() -> None:
     actor = saying("a", '{"m": 1}', '{"n": 1}')
     run = await runner(ALONE, actor).run("why?", options=JSON)

@@ -19,7 +19,7 @@ from podium.core.errors import (
     UnknownWorker,
     UsageError,
 )
-from podium.core.events import Event, Planned, RunDone, RunStarted, StepDelta
+from podium.core.events import Event, RoundPlanned, RunDone, RunStarted, StepDelta
 from podium.core.request import Delta, Reply, Request, user
 from podium.core.run import Run, dump, load
 from podium.core.usage import FREE, NO_USAGE, Price
@@ -67,7 +67,7 @@ async def test_a_run_plans_carries_out_and_answers() -> None:
     assert run.rounds[0].plan_text == "the plan's text"
     assert run.rounds[0].warnings == ("a warning",)
     assert isinstance(events[0], RunStarted)
-    assert isinstance(events[1], Planned)
+    assert isinstance(events[1], RoundPlanned)
     assert isinstance(events[-1], RunDone)
     assert events[-1].run == run
 

@@ -64,7 +64,7 @@ class Troupe:
             return Reply(f"REPLY<{step}>", Usage(1, 1, 0, 0, 0))
         calls = tuple(
             ToolCall(f"{step}/{done}/{place}/{self.asked}", name, "{}")
-            for place, name in enumerate(habit[done])
+            for place, name in enumerate(offered(habit[done], request.tools))
         )
         return Reply("", Usage(1, 1, 0, 0, 0), "tool", calls)
 
@@ -80,6 +80,11 @@ class Troupe:
             nested_conductor=FixedConductor(inner),
             toolbox=Box(),
         )
+
+
+def offered(names: tuple[str, ...], tools: tuple[Tool, ...]) -> list[str]:
+    """The tools to call: Podium's own where the client's are not offered."""
+    return [name if CLIENTS in tools else "own" for name in names]
 
 
 def prompt_of(request: Request) -> str:
@@ -130,8 +135,11 @@ def test_every_call_is_paid_once_and_no_result_reaches_another_step(
     assert len(list(run.calls)) == troupe.asked
     assert run.usage.input_tokens == troupe.answered
     asked = [step for step in _steps(run) if not step.nested]
+    final = _final(run)
     for step in asked:
-        assert [tuple(turn) for turn in _called(step.turns)] == [*habits.get(step.subtask, ())]
+        tools = (CLIENTS, OWN) if step is final else (OWN,)
+        habit = [offered(names, tools) for names in habits.get(step.subtask, ())]
+        assert _called(step.turns) == habit
     assert troupe.answered == sum(len(_called(step.turns)) + 1 for step in asked)
     own = sum(turn.count("own") for step in _steps(run) for turn in _called(step.turns))
     assert run.spent.calls == troupe.asked + own
@@ -152,6 +160,11 @@ def _check_nothing_leaked(request: Request) -> None:
                 assert part.call_id in called
                 assert part.text == result_of(part.call_id)
     assert all(call_id.startswith(f"{step}/") for call_id in called)
+
+
+def _final(run: Run) -> StepRecord:
+    step = run.steps[-1]
+    return _final(step.nested[-1]) if step.nested else step
 
 
 def _steps(run: Run) -> Iterator[StepRecord]:

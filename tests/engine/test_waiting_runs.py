@@ -13,7 +13,15 @@ from podium.conductors import FixedConductor
 from podium.core.budget import Budget
 from podium.core.conductor import Conductor
 from podium.core.errors import RequestRefused, UsageError
-from podium.core.events import Event, RoundDone, RunDone, StepDelta, StepDone, StepNoted, ToolUsed
+from podium.core.events import (
+    Event,
+    RoundDone,
+    RunDone,
+    StepDelta,
+    StepDone,
+    StepProgress,
+    ToolUsed,
+)
 from podium.core.pool import Capability
 from podium.core.request import (
     Delta,
@@ -34,6 +42,7 @@ from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy, Toolbox
+from podium.engine.requests import prompt_text
 from podium.engine.runner import ConductorWorker, Options, Runner
 from support.stage import Actor, Behaviour
 
@@ -119,33 +128,34 @@ def _then_refused(actor: Actor) -> Behaviour:
     return lambda _: calling("1") if len(actor.requests) == 1 else RequestRefused("no")
 
 
-async def test_other_steps_go_on_and_finished_steps_are_not_asked_again() -> None:
-    a, b = user_of_tools("a", calling("1"), "one"), user_of_tools("b", "two")
-    c = user_of_tools("c", "both")
+async def test_finished_steps_are_not_asked_again() -> None:
+    a, b = user_of_tools("a", "one"), user_of_tools("b", "two")
+    c = user_of_tools("c", calling("1"), "both")
     stage = runner(TWO_VIEWS, a, b, c)
     events: list[Event] = []
     run = await stage.run("why?", options=OPTIONS, emit=events.append)
-    assert [(s.index, s.status) for s in run.steps] == [(0, "waiting"), (1, "done")]
+    assert [step.status for step in run.steps] == ["done", "done", "waiting"]
     assert run.answer is None
     assert not any(isinstance(event, RoundDone) for event in events)
     assert isinstance(events[-1], RunDone)
     again = await stage.resume(run, results=results(run))
     assert (again.status, again.answer) == ("answered", "both")
-    assert [len(actor.asked) for actor in (a, b, c)] == [2, 1, 1]
+    assert [len(actor.asked) for actor in (a, b, c)] == [1, 1, 2]
 
 
-async def test_parallel_calls_of_several_steps_are_answered_together_each_to_its_own() -> None:
-    a, b = user_of_tools("a", calling("1", "2"), "one"), user_of_tools("b", calling("3"), "two")
-    c = user_of_tools("c", "both")
-    stage = runner(TWO_VIEWS, a, b, c)
-    run = await stage.run("why?", options=OPTIONS)
-    assert [call.id for call in run.waiting_for] == ["1", "2", "3"]
-    again = await stage.resume(run, results=results(run))
-    assert again.answer == "both"
-    assert told(a.requests[1]) == ["found for 1", "found for 2"]
-    assert told(b.requests[1]) == ["found for 3"]
-    assert told(c.requests[0]) == []
-    assert "found" not in c.asked[0]
+async def test_a_resumed_run_keeps_its_earlier_responses() -> None:
+    stage = runner(ALONE, user_of_tools("a", calling("1", text="Looking."), calling("2"), "done"))
+    run = await stage.run("why?", options=replace(OPTIONS, fingerprint="first"))
+    assert (run.fingerprint, run.exchanges) == ("first", ())
+    for fingerprint in ("second", "third"):
+        run = await stage.resume(load(dump(run)), results=results(run), fingerprint=fingerprint)
+    first, second = load(dump(run)).exchanges
+    assert run.fingerprint == "third"
+    assert (first.text, first.usage.input_tokens) == ("Looking.", 1)
+    assert first.thinking == (Thinking("hm", "sealed", "a"),)
+    assert first.results == (ToolResult("1", "found for 1"),)
+    assert [call.id for call in second.tool_calls] == ["2"]
+    assert second.usage.input_tokens == 2
 
 
 async def test_several_turns_each_wait_and_go_on() -> None:
@@ -161,35 +171,37 @@ async def test_several_turns_each_wait_and_go_on() -> None:
 
 
 async def test_tool_calls_with_one_id_get_distinct_ids() -> None:
-    a, b = user_of_tools("a", calling("1", "1"), "one"), user_of_tools("b", calling("1"), "two")
-    stage = runner(TWO_VIEWS, a, b, user_of_tools("c", "both"))
+    actor = user_of_tools("a", calling("1", "1"), calling("1"), "done")
+    stage = runner(ALONE, actor)
     run = await stage.run("why?", options=OPTIONS)
     ids = [call.id for call in run.waiting_for]
+    run = await stage.resume(run, results=results(run))
+    ids += [call.id for call in run.waiting_for]
     assert len(set(ids)) == 3
-    again = await stage.resume(run, results=results(run))
-    assert told(a.requests[1]) == [f"found for {i}" for i in ids[:2]]
-    assert again.status == "answered"
+    run = await stage.resume(run, results=results(run))
+    assert told(actor.requests[2]) == [f"found for {i}" for i in ids]
+    assert run.status == "answered"
 
 
 async def test_a_call_in_a_nested_run_is_answered_there() -> None:
     inner = Workflow((Step("a", "look"), Step("b", "say", (0,))))
-    outer = Workflow((Step("conductor", "find out"), Step("c", "tell", (0,))))
-    a = user_of_tools("a", calling("1"), "found it")
-    b, c = user_of_tools("b", "it is there"), user_of_tools("c", "there")
+    outer = Workflow((Step("c", "find out"), Step("conductor", "tell", (0,))))
+    a, c = user_of_tools("a", "found it"), user_of_tools("c", "there")
+    b = user_of_tools("b", calling("1"), "it is there")
     stage = runner(outer, a, b, c, ConductorWorker(), nested=FixedConductor(inner))
     run = await stage.run("why?", options=OPTIONS)
-    assert run.status == run.steps[0].nested[0].status == "waiting"
+    assert run.status == run.steps[1].nested[0].status == "waiting"
     again = await stage.resume(load(dump(run)), results=results(run))
-    assert (again.status, again.answer) == ("answered", "there")
-    assert [len(actor.asked) for actor in (a, b, c)] == [2, 1, 1]
-    assert len(again.steps[0].nested) == 1
+    assert (again.status, again.answer) == ("answered", "it is there")
+    assert [len(actor.asked) for actor in (a, b, c)] == [1, 2, 1]
+    assert len(again.steps[1].nested) == 1
     assert len(list(again.calls)) == again.spent.calls == 4
 
 
 async def test_a_failed_step_stays_failed_when_the_run_goes_on_with_results() -> None:
-    a = user_of_tools("a", calling("1"), "one")
+    a = user_of_tools("a", "one")
     b = Actor("b", lambda _: RequestRefused("no"))
-    c = user_of_tools("c", "one view")
+    c = user_of_tools("c", calling("1"), "one view")
     stage = runner(TWO_VIEWS, a, b, c)
     run = await stage.run("why?", options=OPTIONS)
     again = await stage.resume(run, results=results(run))
@@ -239,14 +251,12 @@ async def test_a_resumed_run_that_is_interrupted_does_not_lose_its_results() -> 
 
 
 async def test_a_run_interrupted_while_a_step_waits_goes_on_to_wait() -> None:
-    a, b, c = user_of_tools("a", calling("1"), "one"), Actor("b"), user_of_tools("c", "both")
-    stage = runner(TWO_VIEWS, a, b, c)
+    actor = user_of_tools("a", calling("1"), "done")
+    stage = runner(ALONE, actor)
     run = await stage.run("why?", options=OPTIONS)
-    (waiting, _) = run.steps
-    cut = replace(run, status="interrupted", rounds=(replace(run.rounds[0], steps=(waiting,)),))
-    again = await stage.resume(cut)
-    assert (again.status, len(a.asked), len(b.asked)) == ("waiting", 1, 2)
-    assert (await stage.resume(again, results=results(again))).answer == "both"
+    again = await stage.resume(replace(run, status="interrupted"))
+    assert (again.status, len(actor.asked)) == ("waiting", 1)
+    assert (await stage.resume(again, results=results(again))).answer == "done"
 
 
 async def test_results_must_be_those_that_the_run_waits_for() -> None:
@@ -266,31 +276,70 @@ async def test_a_worker_that_was_offered_no_tools_and_calls_one_has_failed() -> 
     )
 
 
-async def test_tools_go_to_every_worker_that_can_call_them_and_the_choice_to_the_last() -> None:
+async def test_the_clients_tools_and_their_choice_go_to_the_final_step_alone() -> None:
     a, b, c = user_of_tools("a", "1"), Actor("b", lambda _: "2"), user_of_tools("c", "3")
-    response_options = replace(TERMS, tool_choice="look")
+    response_options = replace(TERMS, tool_choice="look", parallel_tools=False)
     await runner(TWO_VIEWS, a, b, c).run("why?", options=Options(response_options=response_options))
     offered = [(w.requests[0].tools, w.requests[0].tool_choice) for w in (a, b, c)]
-    assert offered == [((LOOK,), ""), ((), ""), ((LOOK,), "look")]
+    assert offered == [((), ""), ((), ""), ((LOOK,), "look")]
 
 
-async def test_a_worker_that_had_to_call_a_tool_and_did_is_free_to_answer() -> None:
+@pytest.mark.parametrize("choice", ["required", "look"])
+async def test_the_tool_choice_holds_on_every_request(choice: str) -> None:
     actor = user_of_tools("a", calling("1"), "done")
     stage = runner(ALONE, actor)
-    options = Options(response_options=replace(TERMS, tool_choice="required"))
+    options = Options(response_options=replace(TERMS, tool_choice=choice))
     run = await stage.run("why?", options=options)
     await stage.resume(run, results=results(run))
+    assert [request.tool_choice for request in actor.requests] == [choice, choice]
+
+
+async def test_a_call_of_podiums_own_tool_satisfies_a_required_choice() -> None:
+    actor = user_of_tools("a", calling("1", name="add"), "done")
+    options = Options(response_options=replace(TERMS, tool_choice="required"))
+    await runner(ALONE, actor, toolbox=Box()).run("why?", options=options)
     assert [request.tool_choice for request in actor.requests] == ["required", "auto"]
 
 
-async def test_a_resumed_run_may_have_other_terms() -> None:
-    actor = user_of_tools("a", calling("1"), "done")
-    stage = runner(ALONE, actor)
-    run = await stage.run("why?", options=OPTIONS)
-    again = await stage.resume(
-        run, results=results(run), response_options=replace(TERMS, max_tokens=7)
+CALLED = (
+    Message("assistant", (ToolCall("9", "look", "{}"),)),
+    Message("tool", (ToolResult("9", "seen"),)),
+)
+
+
+async def test_messages_after_the_question_follow_the_final_prompt() -> None:
+    a, b, c = user_of_tools("a", "one"), user_of_tools("b", "two"), user_of_tools("c", "both")
+    earlier = (Message("user", (Text("hello"),)), Message("assistant", (Text("hi"),)))
+    run = await runner(TWO_VIEWS, a, b, c).run(
+        "why?", history=earlier, trailing=CALLED, options=OPTIONS
     )
-    assert actor.requests[1].max_tokens == again.response_options.max_tokens == 7
+    assert run.answer == "both"
+    messages = c.requests[0].messages
+    assert messages[:2] == earlier
+    assert messages[2].text.endswith(prompt_text("final.txt"))
+    assert messages[3:] == CALLED
+    seen = a.requests[0].messages
+    assert [message.text for message in seen[:3]] == ["hello", "hi", "why?"]
+    assert [message.text for message in seen[3:5]] == [
+        "[called the tool look with {}]",
+        "[the tool look answered: seen]",
+    ]
+    assert load(dump(run)).trailing == CALLED
+
+
+async def test_the_start_of_an_answer_is_the_last_message_to_the_final_worker() -> None:
+    actor = user_of_tools("a", " 42.")
+    start = Message("assistant", (Text("It is"),))
+    await runner(ALONE, actor).run("why?", trailing=(start,))
+    assert actor.requests[0].messages == (Message("user", (Text("why?"),)), start)
+
+
+async def test_messages_after_the_question_reach_a_nested_final_run() -> None:
+    outer = Workflow((Step("conductor", "why?"),))
+    actor = user_of_tools("a", "done")
+    stage = runner(outer, actor, ConductorWorker(), nested=FixedConductor(ALONE))
+    await stage.run("why?", trailing=CALLED, options=OPTIONS)
+    assert actor.requests[0].messages[-2:] == CALLED
 
 
 class Box:
@@ -327,7 +376,7 @@ async def test_podiums_own_tools_answer_inside_the_step_and_every_use_is_kept() 
         ("2", False),
         ("3", True),
     ]
-    noted = [event.step for event in events if isinstance(event, StepNoted)]
+    noted = [event.step for event in events if isinstance(event, StepProgress)]
     assert [len(step.turns) for step in noted] == [2, 4]
 
 

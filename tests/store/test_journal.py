@@ -9,8 +9,8 @@ import pytest
 from podium.core.errors import StoreError, UsageError
 from podium.core.events import (
     Event,
-    Planned,
     RoundDone,
+    RoundPlanned,
     RunDone,
     RunStarted,
     StepDelta,
@@ -69,7 +69,7 @@ def events(run: Run) -> list[Event]:
     round_ = run.rounds[0]
     return [
         RunStarted(replace(run, rounds=(), status="running", answer=None)),
-        Planned(run.id, replace(round_, steps=())),
+        RoundPlanned(run.id, replace(round_, steps=())),
         *(StepDone(run.id, step) for step in run.steps),
         RoundDone(run.id, round_),
         RunDone(run),

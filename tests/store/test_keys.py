@@ -11,7 +11,7 @@ import pytest
 from podium.core.errors import ConfigError, NotFound, StoreError
 from podium.store.keys import Allowance, Key, KeyUsage, Rules
 from podium.store.quotas import Amount, KeyCharges
-from podium.store.sql.keys import SqlKeyStore
+from podium.store.sql.keys import KeyStore
 from podium.store.sql.run_store import SqlRunStore
 
 KEY = Key(
@@ -37,7 +37,7 @@ OTHER = Key(id="key_2", name="CI", digest="d2", created_at="2026-01-03T00:00:00.
 
 
 @pytest.fixture
-async def keys(place: str) -> AsyncIterator[SqlKeyStore]:
+async def keys(place: str) -> AsyncIterator[KeyStore]:
     store = await SqlRunStore.open(place, clock=lambda: "2026-06-01T00:00:00.000+00:00")
     await store.keys.add(KEY)
     await store.keys.add(OTHER)
@@ -63,17 +63,17 @@ def used(day: str, model: str = "podium", *, key_id: str = "key_1") -> KeyUsage:
     )
 
 
-async def test_a_key_comes_back_as_it_was(keys: SqlKeyStore) -> None:
+async def test_a_key_comes_back_as_it_was(keys: KeyStore) -> None:
     assert await keys.key("key_1") == KEY
     assert await keys.key("key_2") == OTHER
     assert await keys.key("key_3") is None
 
 
-async def test_keys_are_listed_the_newest_first(keys: SqlKeyStore) -> None:
+async def test_keys_are_listed_the_newest_first(keys: KeyStore) -> None:
     assert await keys.keys() == [OTHER, KEY]
 
 
-async def test_a_key_is_revoked_once_and_for_good(keys: SqlKeyStore) -> None:
+async def test_a_key_is_revoked_once_and_for_good(keys: KeyStore) -> None:
     await keys.revoke("key_1")
     revoked = await keys.key("key_1")
     assert revoked == replace(KEY, revoked_at="2026-06-01T00:00:00.000+00:00")
@@ -83,7 +83,7 @@ async def test_a_key_is_revoked_once_and_for_good(keys: SqlKeyStore) -> None:
     assert await keys.key("key_2") == OTHER
 
 
-async def test_only_a_key_that_is_there_is_revoked_or_kept_out(keys: SqlKeyStore) -> None:
+async def test_only_a_key_that_is_there_is_revoked_or_kept_out(keys: KeyStore) -> None:
     with pytest.raises(NotFound, match="key not found: 'key_3'.*podium keys list"):
         await keys.revoke("key_3")
     with pytest.raises(NotFound, match="key not found: 'key_3'.*podium keys list"):
@@ -91,7 +91,7 @@ async def test_only_a_key_that_is_there_is_revoked_or_kept_out(keys: SqlKeyStore
 
 
 async def test_a_key_is_kept_out_of_training_by_itself_and_by_nothing_else(
-    keys: SqlKeyStore,
+    keys: KeyStore,
 ) -> None:
     await keys.allow_training("key_1", allowed=False)
     assert await keys.key("key_1") == replace(KEY, rules=replace(KEY.rules, training=False))
@@ -100,7 +100,7 @@ async def test_a_key_is_kept_out_of_training_by_itself_and_by_nothing_else(
     assert await keys.key("key_1") == replace(KEY, rules=replace(KEY.rules, training=True))
 
 
-async def test_what_was_used_adds_up_by_key_day_and_model(keys: SqlKeyStore) -> None:
+async def test_what_was_used_adds_up_by_key_day_and_model(keys: KeyStore) -> None:
     await keys.quotas.record([used("2026-01-02"), used("2026-01-02", "mini")])
     await keys.quotas.record([used("2026-01-02"), used("2026-01-02", key_id="key_2")])
     twice = replace(
@@ -124,7 +124,7 @@ async def test_what_was_used_adds_up_by_key_day_and_model(keys: SqlKeyStore) -> 
     assert await keys.usage(key_id="key_2") == [used("2026-01-02", key_id="key_2")]
 
 
-async def test_usage_is_listed_from_a_day_to_a_day(keys: SqlKeyStore) -> None:
+async def test_usage_is_listed_from_a_day_to_a_day(keys: KeyStore) -> None:
     days = ["2026-01-01", "2026-01-02", "2026-01-03"]
     await keys.quotas.record([used(day) for day in days])
     assert [row.day for row in await keys.usage(since="2026-01-02")] == days[1:]
@@ -134,7 +134,7 @@ async def test_usage_is_listed_from_a_day_to_a_day(keys: SqlKeyStore) -> None:
     ]
 
 
-async def test_a_key_stands_by_day_month_and_in_all(keys: SqlKeyStore) -> None:
+async def test_a_key_stands_by_day_month_and_in_all(keys: KeyStore) -> None:
     assert await keys.quotas.charges("key_1", "2026-02-28") == KeyCharges()
     await keys.quotas.record(
         [
@@ -152,7 +152,7 @@ async def test_a_key_stands_by_day_month_and_in_all(keys: SqlKeyStore) -> None:
     )
 
 
-async def test_many_writers_lose_nothing(place: str, keys: SqlKeyStore) -> None:
+async def test_many_writers_lose_nothing(place: str, keys: KeyStore) -> None:
     other = await SqlRunStore.open(place)
     rows = [used("2026-01-02")]
     await asyncio.gather(
@@ -163,7 +163,7 @@ async def test_many_writers_lose_nothing(place: str, keys: SqlKeyStore) -> None:
     assert (row.requests, row.cost_usd) == (80, 10.0)
 
 
-async def test_a_batch_is_written_whole_or_not_at_all(keys: SqlKeyStore) -> None:
+async def test_a_batch_is_written_whole_or_not_at_all(keys: KeyStore) -> None:
     with pytest.raises(StoreError):
         await keys.quotas.record([used("2026-01-02"), used("2026-01-02", key_id="key_of_nobody")])
     assert await keys.usage() == []

@@ -12,7 +12,7 @@ from podium.store.sql.run_store import SqlRunStore
 PRELUDE = """
 import asyncio, os, sys
 from dataclasses import replace
-from podium.core.events import Planned, RunDone, RunStarted, StepDone
+from podium.core.events import RoundPlanned, RunDone, RunStarted, StepDone
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.store import Journal, open_store
@@ -34,7 +34,7 @@ async def main():
     store = await open_store(sys.argv[1])
     journal = Journal(store)
     journal.emit(RunStarted(begun("run_killed")))
-    journal.emit(Planned("run_killed", ROUND))
+    journal.emit(RoundPlanned("run_killed", ROUND))
     for n in range(3):
         journal.emit(StepDone("run_killed", done(n)))
     await journal.drain()
@@ -53,7 +53,7 @@ async def main():
         journal = Journal(store)
         run = begun(f"run_{name}{number}")
         journal.emit(RunStarted(run))
-        journal.emit(Planned(run.id, ROUND))
+        journal.emit(RoundPlanned(run.id, ROUND))
         for n in range(5):
             journal.emit(StepDone(run.id, done(n)))
         await journal.drain()

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from podium.store.keys import Allowance, Key, Rules
 from podium.store.quotas import Amount, ReservationResult, ReservationRow
 from podium.store.sql.database import locate
-from podium.store.sql.quotas import SqlReservationStore
+from podium.store.sql.quotas import ReservationStore
 from podium.store.sql.run_store import SqlRunStore
 from podium.store.sql.tables import PROCESS_LEASES, RESERVATIONS
 from support.postgres import Postgres
@@ -24,8 +24,8 @@ class Two:
     """Two processes over one database, and what is in it."""
 
     def __init__(self, one: SqlRunStore, other: SqlRunStore, database: AsyncEngine) -> None:
-        self.one: SqlReservationStore = one.keys.quotas.reservations("one", 60.0)
-        self.other: SqlReservationStore = other.keys.quotas.reservations("other", 60.0)
+        self.one: ReservationStore = one.keys.quotas.reservations("one", 60.0)
+        self.other: ReservationStore = other.keys.quotas.reservations("other", 60.0)
         self.database = database
 
     async def leave_of_lease(self, process: str, seconds: float) -> None:
@@ -72,7 +72,7 @@ def needing(tab_id: str, usd: float) -> ReservationRow:
     )
 
 
-async def result(reservations: SqlReservationStore, *grown: ReservationRow) -> ReservationResult:
+async def result(reservations: ReservationStore, *grown: ReservationRow) -> ReservationResult:
     return await reservations.update(KEY.id, KEY.rules, "2026-01-02", grown=grown)
 
 

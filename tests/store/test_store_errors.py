@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import Pool
 
 from podium.core.errors import StoreError
-from podium.core.events import Planned, RunDone, RunStarted, StepDone
+from podium.core.events import RoundPlanned, RunDone, RunStarted, StepDone
 from podium.core.run import Run
 from podium.store.base import RunFilter
 from podium.store.journal import Journal
@@ -96,7 +96,7 @@ async def test_a_disk_that_fills_up_in_mid_run_does_not_cost_the_answer(
     run = long(make_run("run_long"))
     journal = Journal(small_disk)
     journal.emit(RunStarted(replace(run, rounds=(), status="running", answer=None)))
-    journal.emit(Planned(run.id, replace(run.rounds[0], steps=())))
+    journal.emit(RoundPlanned(run.id, replace(run.rounds[0], steps=())))
     for step in run.steps:
         journal.emit(StepDone(run.id, step))
     await journal.drain()

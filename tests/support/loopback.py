@@ -176,8 +176,8 @@ class Runtime:
     async def _open(self, stack: AsyncExitStack) -> Service:
         self._loop = asyncio.get_running_loop()
         self._store = await SqlRunStore.open(self._path)
-        keeper = BufferedRunStore(self._store)
-        stack.push_async_callback(keeper.close)
+        buffered = BufferedRunStore(self._store)
+        stack.push_async_callback(buffered.close)
         self._access = KeyAuthenticator(self._store.keys, self.pool)
         stack.push_async_callback(self._access.close)
         podium = AsyncPodium(
@@ -186,10 +186,10 @@ class Runtime:
             options=Options(),
             retry=RetryPolicy(attempts=2, first_wait=0.0),
             breaker=BreakerPolicy(on=False),  # what one test has fail, the next one may ask for
-            store=keeper,
+            store=buffered,
         )
         stack.push_async_callback(podium.close)
-        return await open_service(podium, keeper, self._access, self._settings)
+        return await open_service(podium, buffered, self._access, self._settings)
 
 
 @contextmanager

@@ -7,15 +7,15 @@ import os
 import sys
 from pathlib import Path
 
-from podium.workers.sandbox.child import kernel, namespaces
+from podium.workers.sandbox.child import isolation, kernel
 
-BIND = kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE
+BIND = kernel.MS_BIND | kernel.MS_REC
 
 
 def open_to_everyone(needed: list[Path], place: Path) -> None:
     """In mounts of our own: make what is needed readable where a directory above it is not."""
-    kernel.unshare(kernel.NEW_MOUNTS)
-    kernel.mount("none", "/", "", kernel.MOUNT_RECURSIVE | kernel.MOUNT_PRIVATE)
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     closed: dict[Path, list[tuple[Path, Path]]] = {}
     for number, path in enumerate(needed):
         above = [one for one in reversed(path.parents) if not one.stat().st_mode & 0o1]
@@ -34,11 +34,11 @@ def open_to_everyone(needed: list[Path], place: Path) -> None:
 def main() -> None:
     place = Path(sys.argv[1])
     place.chmod(0o777)
-    needed = [Path(path) for path in namespaces.python_paths()]
+    needed = [Path(path) for path in isolation.python_paths()]
     open_to_everyone([*needed, Path(kernel.__file__).parents[4]], place)
     os.setgroups([])
-    os.setresgid(namespaces.NOBODY_ID, namespaces.NOBODY_ID, namespaces.NOBODY_ID)
-    os.setresuid(namespaces.NOBODY_ID, namespaces.NOBODY_ID, namespaces.NOBODY_ID)
+    os.setresgid(isolation.NOBODY_ID, isolation.NOBODY_ID, isolation.NOBODY_ID)
+    os.setresuid(isolation.NOBODY_ID, isolation.NOBODY_ID, isolation.NOBODY_ID)
     os.execv(sys.argv[2], sys.argv[2:])
 
 

@@ -24,7 +24,7 @@ class PlainDialect:
             response_options=ResponseOptions(effort=body.get("effort")),
             stream=body.get("stream", False),
             store=body.get("store", True),
-            previous_run=body.get("previous"),
+            previous_response=body.get("previous"),
             shows_reasoning=body.get("reasoning", False),
             params=read_podium_params(body.get("podium", {}), "podium"),
             body=body,

@@ -16,7 +16,7 @@ from podium.core.worker import Worker
 from podium.engine import RetryPolicy
 from podium.engine.guardrails import Guardrail
 from podium.engine.runner import Options
-from podium.server.access import AccessPolicy, AllowAll
+from podium.server.access import AccessPolicy
 from podium.server.app import create_app
 from podium.server.dialects.request import Dialect
 from podium.server.records.audit import AuditRecorder
@@ -61,21 +61,21 @@ def application(
     store too."""
 
     async def opening(stack: AsyncExitStack) -> Service:
-        keeper = BufferedRunStore(store or NullStore(), shared=shared)
-        stack.push_async_callback(keeper.close)
+        buffered = BufferedRunStore(store or NullStore(), shared=shared)
+        stack.push_async_callback(buffered.close)
         podium = AsyncPodium(
             workers,
             conductor or RulesConductor(),
             options=options,
             retry=RetryPolicy(attempts=2, first_wait=0.0),
-            store=keeper,
+            store=buffered,
             guardrails=guardrails,
             router=mini,
         )
         stack.push_async_callback(podium.close)
         audit = AuditRecorder(getattr(store, "audit", None))
         return await open_service(
-            podium, keeper, access or AllowAll(), settings or ServerSettings(), audit=audit
+            podium, buffered, access or AccessPolicy(), settings or ServerSettings(), audit=audit
         )
 
     plain = PlainDialect()

@@ -136,7 +136,7 @@ async def site_over(
             workers,
             conductor=conductor,
             options=options,
-            settings=ServerSettings(**settings),
+            settings=ServerSettings(keys=keys, **settings),
             store=store,
             access=access,
             dialects=DIALECTS,

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
 from podium.core.events import Event
 from podium.core.pool import Capability, Limits, Pool, WorkerProfile
 from podium.core.request import Delta, Reply, Request
-from podium.core.run import Run
+from podium.core.run import Round, Run, StepRecord
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
-from podium.engine import (
-    Assignment,
-    CallPolicy,
-    Delegation,
-    Execution,
-    RetryPolicy,
-    Scope,
-    Toolbox,
-)
+from podium.engine import CallPolicy, Execution, RetryPolicy, RunContext, Toolbox
 
 Behaviour = Callable[[Request], str | Reply | Exception]
 
@@ -94,37 +88,53 @@ class Stage:
         await asyncio.sleep(0)
 
     def prepare(
-        self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object
+        self,
+        workflow: Workflow,
+        *actors: Worker,
+        question: str = "q",
+        round_: int = 0,
+        previous: tuple[Round, ...] = (),
+        finished: Sequence[StepRecord] = (),
+        **more: object,
     ) -> Execution:
         self.call_policy = CallPolicy(self.retry, sleep=self._sleep)
         self.call_policy.bind()
         self.ledger = Ledger(self.budget)
         workers: Mapping[str, Worker] = {actor.profile.name: actor for actor in actors}
-        assignment = Assignment(
-            workflow=workflow,
+        emit = self.events.append if self.watch else None
+        run = Run(
+            id="run_test",
             question=question,
+            status="running",
             pool=Pool(tuple(actor.profile for actor in actors)),
+            conductor="fixed",
+            created_at="2026-01-02T00:00:00+00:00",
             **more,  # type: ignore[arg-type]
         )
-        scope = Scope(
-            run_id="run_test",
+        context = RunContext(
+            conductor=FixedConductor(workflow),
             workers=workers,
             call_policy=self.call_policy,
             ledger=self.ledger,
-            emit=self.events.append if self.watch else None,
-            started=self.call_policy.clock(),
-            nest=_no_nesting,
+            emit=emit,
             toolbox=self.toolbox,
         )
-        return Execution(assignment, scope, stream=self.watch)
+        return Execution(
+            context,
+            run,
+            Round(round_, workflow, tuple(finished)),
+            started=self.call_policy.clock(),
+            emit=emit,
+            nest=_no_nesting,
+            previous=previous,
+            stream=self.watch,
+        )
 
-    async def carry_out(
-        self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object
-    ) -> Execution:
-        execution = self.prepare(workflow, *actors, question=question, **more)
-        await execution.run()
+    async def carry_out(self, workflow: Workflow, *actors: Worker, **more: Any) -> Execution:
+        execution = self.prepare(workflow, *actors, **more)
+        await execution.execute()
         return execution
 
 
-async def _no_nesting(delegation: Delegation, keep: Callable[[Run], None]) -> None:
+async def _no_nesting(*_: object, **__: object) -> None:
     raise AssertionError("no conductor in this pool")

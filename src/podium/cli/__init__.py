@@ -80,11 +80,7 @@ def _message(error: Exception) -> str:
         case typer.TyperException():
             context = getattr(error, "ctx", None)
             path = context.command_path if context is not None else program_name()
-            name = context.info_name if context is not None else ""
-            message = error.format_message().rstrip(".")
-            if "unexpected extra argument" in message and name in ("ask", "plan"):
-                message += "; put the question in quotes"
-            return f"{message}; see {path} --help"
+            return f"{error.format_message().rstrip('.')}; see {path} --help"
         case typer.Abort():
             return "interrupted"
         case PodiumError():

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -26,8 +26,11 @@ from podium.cli.output import (
 from podium.cli.session import Result, run_with_store
 from podium.core.errors import UsageError
 from podium.core.run import timestamp
-from podium.store import AuditLog, audit_in
+from podium.store import audit_in
 from podium.store.audit import GENESIS_DIGEST, AuditEntry
+
+if TYPE_CHECKING:
+    from podium.store.sql.records import AuditLog
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 

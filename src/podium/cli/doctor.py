@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
@@ -35,14 +35,20 @@ from podium.cli.output import (
     with_program_name,
 )
 from podium.cli.settings import load_settings
-from podium.client.assembly import assemble, load_router, router_problem
+from podium.client.assembly import assemble, connect_endpoints, load_router, router_problem
 from podium.config import McpSettings, Settings, WorkerSettings
+from podium.config.local_servers import (
+    MOST_MODELS,
+    USUAL_SERVERS,
+    LocalServer,
+    find_local_servers,
+)
 from podium.config.sources import find
 from podium.core.errors import ConfigError, PodiumError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.usage import Usage
 from podium.store import default_url, open_store
-from podium.workers import KNOWN_ENDPOINTS, Http, connect
+from podium.workers import KNOWN_ENDPOINTS, Http
 from podium.workers.local.weights import LocalModel, list_models
 from podium.workers.local.weights import find as find_weights
 
@@ -134,6 +140,7 @@ class Findings:
     mini: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     models: tuple[LocalModel, ...] = ()
+    servers: tuple[LocalServer, ...] = ()
     layers: tuple[IsolationLayer, ...] = ()
     no_sandbox: str = ""
     problems: list[str] = field(default_factory=list)
@@ -145,7 +152,8 @@ def doctor(
 ) -> None:
     """Show what is configured, what is missing and what it costs.
 
-    For what is missing, it says how to get it. MCP servers are contacted once to list their tools;
+    For what is missing, it says how to get it. MCP servers are contacted once to list their tools,
+    and Ollama, LM Studio and vLLM at their usual ports on this machine to list their models;
     workers are not contacted: podium pool check does that. API keys are never shown. The exit code
     is 2 if something prevents questions from being answered.
     """
@@ -161,6 +169,7 @@ def doctor(
 async def _examine(pool: PoolOptions) -> Findings:
     findings = Findings(file=find(os.environ, config=pool.config), models=list_models())
     await _examine_sandbox(findings)
+    findings.servers = await find_local_servers(os.environ)
     try:
         settings = await load_settings(pool, os.environ)
     except ConfigError as error:
@@ -189,7 +198,7 @@ def _missing(worker: WorkerSettings, http: Http) -> str | None:
     if worker.profile.provider == CONDUCTOR_PROVIDER:
         return None
     try:
-        connect(worker.profile, worker.endpoint(os.environ), http)
+        connect_endpoints(worker, os.environ, http)
         absent = [model for model in worker_weights(worker) if not is_obtainable(model)]
     except ConfigError as error:
         return str(error)
@@ -249,15 +258,36 @@ def _print(findings: Findings) -> None:
         echo(f"local model {model.name}: {state}")
     _print_sandbox(findings)
     echo("providers:")
-    for provider, variables, is_set in _vendors(os.environ):
-        name = " or ".join(variables)
-        echo(f"  {provider}: {name} is set" if is_set else f"  {provider}: set {name} to use it")
+    for vendor in _vendors(os.environ):
+        if vendor.is_set:
+            names = [name for name in vendor.variables if os.environ.get(name, "").strip()]
+            state = f"{' and '.join(names) or 'its address'} is set{vendor.elsewhere}"
+        elif KNOWN_ENDPOINTS[vendor.provider].authorizer:
+            state = f'name a model in podium.toml, with provider = "{vendor.provider}", to use it'
+        else:
+            state = f"set {' or '.join(vendor.variables)} to use it"
+        echo(f"  {vendor.provider}: {state}")
+    _print_servers(findings.servers)
     for problem in findings.problems:
         echo_error(problem)
     if not findings.problems:
         echo(
             with_program_name("nothing is missing; podium pool check sends every worker a request")
         )
+
+
+def _print_servers(servers: Sequence[LocalServer]) -> None:
+    for server in servers:
+        names = ", ".join(server.models[:MOST_MODELS])
+        state = f"{pluralize(len(server.models), 'model')}: {to_one_line(names)}"
+        if not server.models:
+            state = "no model"
+            if server.provider == "ollama":
+                state += "; pull one, such as `ollama pull llama3.2`"
+        echo(f"local server {server.provider} at {server.address}: {state}")
+    if not servers:
+        looked = ", ".join(f"{one.provider} at {one.address}" for one in USUAL_SERVERS)
+        echo(f"local servers: none found; looked for {looked}")
 
 
 def _print_sandbox(findings: Findings) -> None:
@@ -292,13 +322,27 @@ def _print_settings(settings: Settings, missing: Mapping[str, str]) -> None:
         echo(f"note: {to_one_line(warning)}")
 
 
-def _vendors(environment: Mapping[str, str]) -> list[tuple[str, tuple[str, ...], bool]]:
-    """List each provider with its environment variables, and whether one of them is set."""
-    return [
-        (known.provider, variables, known.find_in(environment) is not None)
-        for known in KNOWN_ENDPOINTS.values()
-        if (variables := (*known.key_variables, *filter(None, [known.address_variable])))
-    ]
+class VendorStatus(NamedTuple):
+    """A provider, its variables, and its address where that is not the usual one."""
+
+    provider: str
+    variables: tuple[str, ...]
+    is_set: bool
+    elsewhere: str
+
+
+def _vendors(environment: Mapping[str, str]) -> list[VendorStatus]:
+    """List each provider that is found by variables, and whether they are set."""
+    listed = []
+    for known in KNOWN_ENDPOINTS.values():
+        keys = (*known.key_variables, *known.token_variables)
+        variables = keys or tuple(filter(None, [known.address_variable]))
+        found, elsewhere = known.find_in(environment), ""
+        if found and keys and environment.get(known.address_variable, "").strip():
+            elsewhere = f"; {known.address_variable}: {redact_url(found.base_url)}"
+        if variables:
+            listed.append(VendorStatus(known.provider, variables, found is not None, elsewhere))
+    return listed
 
 
 def _document(findings: Findings) -> dict[str, Any]:
@@ -340,9 +384,21 @@ def _document(findings: Findings) -> dict[str, Any]:
             {"name": layer.name, "is_active": layer.is_active, "missing": layer.missing}
             for layer in findings.layers
         ],
+        "local_servers": [
+            {
+                "provider": server.provider,
+                "base_url": server.base_url,
+                "models": list(server.models),
+            }
+            for server in findings.servers
+        ],
         "vendors": [
-            {"provider": provider, "variables": list(variables), "set": is_set}
-            for provider, variables, is_set in _vendors(os.environ)
+            {
+                "provider": vendor.provider,
+                "variables": list(vendor.variables),
+                "set": vendor.is_set,
+            }
+            for vendor in _vendors(os.environ)
         ],
         "warnings": list(settings.warnings) if settings else [],
         "problems": findings.problems,

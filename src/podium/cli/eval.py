@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -12,8 +12,9 @@ import typer
 from podium.cli import eval_options, options
 from podium.cli.app import NounGroup
 from podium.cli.eval_fit import cross_validate, fit
+from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession, default_limit, print_left_out
-from podium.cli.eval_tables import etudes_table, evolved_table, graders
+from podium.cli.eval_tables import etudes_table, evolved_table
 from podium.cli.options import with_option_groups
 from podium.cli.output import ExitCode, echo, echo_error, echo_json
 from podium.core.errors import UsageError
@@ -37,6 +38,71 @@ def evaluate() -> None:
     """Evaluate strategies on suites of tasks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteOptions(EvalOptions):
+    """The options that are also keys of a suite file."""
+
+    strategies: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy",
+            metavar="A,B,…",
+            help="conductor, recursion, rules, best-single, single:WORKER, majority, majority-N, "
+            "best-of-N, moa, moa-3, reflection, ideal, random, baseline-conductor; a file of "
+            "podium eval fit, as routerdc:FILE or router:FILE@BIAS; a result of podium train "
+            "evolve, as evolved:DIR; your own function, as module:function. Separated by commas; "
+            "default conductor.",
+        ),
+    ] = None
+    baseline_conductor: eval_options.BaselineConductor = None
+    judge: Annotated[
+        str | None,
+        typer.Option(metavar="WORKER", help="The worker that grades tasks with a model grader."),
+    ] = None
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            metavar="USD",
+            min=0,
+            callback=options.check_finite,
+            help="The most that the evaluation may cost; it stops there, and a higher value "
+            "continues it.",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write every sample with its whole run there: a new DIR, or one to continue.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtudeOptions:
+    """The variant of the études; the keys of a suite file's table `etudes`."""
+
+    shapes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
+    ] = None
+    pool_order: Annotated[
+        Literal["drawn", "shuffled"] | None,
+        typer.Option(
+            metavar="drawn|shuffled", help="The order of each étude's pool: as drawn, or shuffled."
+        ),
+    ] = None
+    drop_one: Annotated[
+        bool, typer.Option("--drop-one", help="Remove a worker that the étude does not need.")
+    ] = False
+    flaky: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", min=0, max=1, help="The share of requests that specialists decline."
+        ),
+    ] = None
+
+
 @app.command()
 @with_option_groups
 def run(
@@ -49,70 +115,12 @@ def run(
         ),
     ],
     pool: options.WithoutExclude,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="conductor, recursion, rules, best-single, single:WORKER, majority, majority-N, "
-            "best-of-N, moa, moa-3, reflection, ideal, random, untrained; a file of podium eval "
-            "fit, as routerdc:FILE or router:FILE@BIAS; a result of podium train evolve, as "
-            "evolved:DIR; your own function, as module:function. Separated by commas; default "
-            "conductor.",
-        ),
-    ] = None,
-    limit: eval_options.Limit = None,
-    data: eval_options.Data = None,
-    seed: eval_options.Seed = None,
-    repeats: eval_options.Repeats = None,
+    given: SuiteOptions,
+    variant: EtudeOptions,
     json: options.Json = False,
-    baseline_conductor: eval_options.BaselineConductor = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(metavar="WORKER", help="The worker that grades tasks with a model grader."),
-    ] = None,
-    oracle: eval_options.Oracle = False,
-    shapes: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
-    ] = None,
-    pool_order: Annotated[
-        Literal["drawn", "shuffled"] | None,
-        typer.Option(
-            metavar="drawn|shuffled", help="The order of each étude's pool: as drawn, or shuffled."
-        ),
-    ] = None,
-    drop_one: Annotated[
-        bool, typer.Option("--drop-one", help="Remove a worker that the étude does not need.")
-    ] = False,
-    flaky: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", min=0, max=1, help="The share of requests that specialists decline."
-        ),
-    ] = None,
-    concurrency: eval_options.Concurrency = None,
-    budget_usd: Annotated[
-        float | None,
-        typer.Option(
-            metavar="USD",
-            min=0,
-            callback=options.check_finite,
-            help="The most that the evaluation may cost; it stops there, and a higher value "
-            "continues it.",
-        ),
-    ] = None,
-    cache: eval_options.Cache = None,
-    fresh: eval_options.Fresh = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write every sample with its whole run there: a new DIR, or one to continue.",
-        ),
-    ] = None,
-    retry_faults: Annotated[
+    retry_errors: Annotated[
         bool,
-        typer.Option("--retry-faults", help="Repeat the samples of DIR that had a fault."),
+        typer.Option("--retry-errors", help="Repeat the samples of DIR that had an error."),
     ] = False,
     ray: Annotated[
         str | None,
@@ -128,53 +136,44 @@ def run(
     from podium.evals.suite_file import override, suite_file_for
 
     file = suite_file_for(suite)
-    etudes = override(
-        file.etudes,
-        shapes=tuple(shapes.split(",")) if shapes else None,
-        pool_order=pool_order,
-        drop_one=drop_one,
-        flaky=flaky,
-    )
+    values = {**asdict(given), "strategies": _split(given.strategies)}
+    fresh = values.pop("fresh")
+    etudes = {**asdict(variant), "shapes": _split(variant.shapes)}
     file = override(
         file,
-        strategies=None if strategy is None else tuple(filter(None, strategy.split(","))),
-        data=data,
-        limit=limit,
-        seed=seed,
-        repeats=repeats,
+        **values,
         pool=pool.pool,
         conductor=pool.conductor,
-        untrained=baseline_conductor,
-        judge=judge,
-        oracle=oracle,
-        concurrency=concurrency,
-        budget_usd=budget_usd,
-        cache=cache,
-        output=output,
-        etudes=etudes,
+        etudes=override(file.etudes, **etudes),
     )
-    spec = _spec(file, retry_faults=retry_faults)
+    spec = _spec(file, retry_errors=retry_errors)
     if ray is not None:
         _check_distributable(spec)
     session = EvalSession(
-        options=replace(pool, pool=_path(file.pool), conductor=file.conductor),
+        pool_options=replace(pool, pool=_path(file.pool), conductor=file.conductor),
+        eval_options=EvalOptions(
+            data=spec.data,
+            seed=spec.seed,
+            oracle=bool(file.oracle),
+            concurrency=file.concurrency,
+            cache=_path(file.cache),
+            fresh=fresh,
+        ),
         suite=spec.suite,
-        data=spec.data,
         strategies=spec.strategies,
-        baseline_conductor=file.untrained,
-        oracle=bool(file.oracle),
-        concurrency=file.concurrency,
-        cache=_path(file.cache),
+        baseline_conductor=file.baseline_conductor,
         output=_path(file.output),
-        keeps_replies=not fresh,
         ray=ray,
-        seed=spec.seed,
         flaky=spec.variant.flaky,
     )
     _print_report(_measure(session, spec), session, as_json=json)
 
 
-def _spec(file: SuiteFile, *, retry_faults: bool) -> EvalSpec:
+def _split(names: str | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(filter(None, names.split(",")))
+
+
+def _spec(file: SuiteFile, *, retry_errors: bool) -> EvalSpec:
     from podium.evals.report import EvalSpec
 
     strategies = DEFAULT_STRATEGIES if file.strategies is None else file.strategies
@@ -187,10 +186,10 @@ def _spec(file: SuiteFile, *, retry_faults: bool) -> EvalSpec:
         variant=_variant(file.etudes),
         repeats=file.repeats,
         cap_usd=file.budget_usd,
-        retry_errors=retry_faults,
+        retry_errors=retry_errors,
         judge=file.judge,
         conductor=file.conductor,
-        untrained=file.untrained,
+        baseline_conductor=file.baseline_conductor,
     )
 
 
@@ -199,16 +198,16 @@ def _measure(session: EvalSession, spec: EvalSpec) -> EvalReport:
 
     return session.run(
         lambda resources: run_eval(
-            resources.ensemble,
+            resources.setup,
             replace(
                 spec,
                 concurrency=resources.concurrency,
-                repeats=spec.repeats or resources.tries,
+                repeats=spec.repeats or resources.repeats,
                 pool=session.pool,
             ),
-            on_progress=resources.watch,
-            log=resources.files,
-            run_sample=resources.perform,
+            on_progress=resources.on_progress,
+            log=resources.log,
+            run_sample=resources.run_sample,
         )
     )
 
@@ -367,33 +366,3 @@ def _task_names(tasks: Sequence[str]) -> str:
 
 app.command()(etudes_table)
 app.command()(evolved_table)
-app.command()(graders)
-
-
-@app.command()
-def overhead(
-    questions: Annotated[int, typer.Option(metavar="N", min=1, help="How many questions.")] = 2000,
-    workers: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many workers answer each question.")
-    ] = 5,
-    json: options.Json = False,
-) -> None:
-    """Measure the CPU time that an evaluation adds to each call.
-
-    Scripted workers answer every question, with cached replies and samples on disk. The command
-    fails if the overhead is above its limit.
-    """
-    import asyncio
-
-    from podium.evals.overhead import MOST_ADDED_MS, measure_overhead
-
-    measured = asyncio.run(measure_overhead(questions, workers))
-    if json:
-        echo_json(measured.document())
-    else:
-        echo(
-            f"{measured.calls:,} calls: {measured.added_ms:.3f} ms of CPU time added to each; "
-            f"limit {MOST_ADDED_MS:g} ms {'met' if measured.is_met else 'MISSED'}"
-        )
-    if not measured.is_met:
-        raise typer.Exit(ExitCode.FAILED)

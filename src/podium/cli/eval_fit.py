@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from podium.cli import eval_options, options
+from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalResources, EvalSession, default_limit, print_left_out
-from podium.cli.options import with_option_groups
+from podium.cli.options import Omit, with_option_groups
 from podium.cli.output import echo, echo_json
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
@@ -41,6 +42,7 @@ def fit(
         str, typer.Argument(metavar="SUITE", help="The suite; default its training split.")
     ],
     pool: options.PoolFiles,
+    given: Annotated[EvalOptions, Omit(("limit",))],
     file: Annotated[
         Path | None,
         typer.Option(
@@ -57,14 +59,7 @@ def fit(
             metavar="N", min=1, help="Training questions; default 500, or all of a recorded suite."
         ),
     ] = None,
-    data: eval_options.Data = None,
-    seed: eval_options.Seed = None,
-    repeats: eval_options.Repeats = None,
     encoder: Encoder = None,
-    oracle: eval_options.Oracle = False,
-    concurrency: eval_options.Concurrency = None,
-    cache: eval_options.Cache = None,
-    fresh: eval_options.Fresh = False,
 ) -> None:
     """Train a strategy that learns, on the suite's training split.
 
@@ -76,31 +71,23 @@ def fit(
     from podium.evals.strategies.learned import write_learned
 
     name = training_suite(suite)
-    session = EvalSession(
-        options=pool,
-        suite=name,
-        data=data,
-        oracle=oracle,
-        concurrency=concurrency,
-        cache=cache,
-        keeps_replies=not fresh,
-    )
+    session = EvalSession(pool_options=pool, eval_options=given, suite=name)
 
     async def learn(resources: EvalResources) -> LearnedStrategy:
         cases, left_out = load_training_cases(
-            name, resources.ensemble.pool, data=data, limit=limit, seed=seed or 0
+            name, resources.setup.pool, data=given.data, limit=limit, seed=given.seed or 0
         )
         print_left_out(left_out)
         return await fit_strategy(
             strategy,
-            resources.ensemble,
+            resources.setup,
             cases,
             suite=name,
-            seed=seed or 0,
+            seed=given.seed or 0,
             concurrency=resources.concurrency,
-            repeats=repeats or resources.tries,
+            repeats=given.repeats or resources.repeats,
             encoder=encoder,
-            on_progress=resources.watch,
+            on_progress=resources.on_progress,
         )
 
     learned = session.run(learn)
@@ -119,44 +106,26 @@ def cross_validate(
         ),
     ],
     pool: options.PoolFiles,
+    given: EvalOptions,
     strategy: Annotated[
         str, typer.Option(metavar="A,B,…", help="The strategies, separated by commas.")
     ] = DEFAULT_LEARNERS,
-    folds: Annotated[int, typer.Option(metavar="N", min=2, help="The number of folds.")] = 5,
-    limit: eval_options.Limit = None,
-    data: eval_options.Data = None,
-    seed: eval_options.Seed = None,
-    repeats: eval_options.Repeats = None,
+    fold_count: Annotated[int, typer.Option(metavar="N", min=2, help="The number of folds.")] = 5,
     encoder: Encoder = None,
     file: eval_options.ResultsFile = None,
     json: options.Json = False,
-    oracle: eval_options.Oracle = False,
-    concurrency: eval_options.Concurrency = None,
-    cache: eval_options.Cache = None,
-    fresh: eval_options.Fresh = False,
 ) -> None:
     """Cross-validate strategies that learn, where a suite has no training split."""
     common = EvalSession(
-        options=pool,
+        pool_options=pool,
+        eval_options=given,
         suite="",
-        data=data,
         strategies=tuple(dict.fromkeys(filter(None, strategy.split(",")))),
-        oracle=oracle,
-        concurrency=concurrency,
-        cache=cache,
-        keeps_replies=not fresh,
     )
     documents = []
     for suite in suites:
-        result = _cross_validate(
-            replace(common, suite=suite),
-            limit=limit,
-            seed=seed or 0,
-            folds=folds,
-            repeats=repeats,
-            encoder=encoder,
-        )
-        documents.append({"suite": suite, "seed": seed or 0, **result.document()})
+        result = _cross_validate(replace(common, suite=suite), fold_count, encoder)
+        documents.append({"suite": suite, "seed": given.seed or 0, **result.document()})
         if not json:
             echo("\n".join(["\n\n".join(result.tables()), *result.notes()]))
     document = documents[0] if len(documents) == 1 else {"suites": documents}
@@ -168,39 +137,32 @@ def cross_validate(
         write_json(file, document)
 
 
-def _cross_validate(
-    session: EvalSession,
-    *,
-    limit: int | None,
-    seed: int,
-    folds: int,
-    repeats: int | None,
-    encoder: str | None,
-) -> CrossValidation:
+def _cross_validate(session: EvalSession, fold_count: int, encoder: str | None) -> CrossValidation:
     from podium.evals.report import EvalSpec
     from podium.evals.strategies.cross_validation import cross_validate
 
+    given = session.eval_options
     spec = EvalSpec(
         suite=session.suite,
-        data=session.data,
+        data=given.data,
         strategies=tuple(session.strategies) or ("",),
-        limit=limit or default_limit(session.suite),
-        seed=seed,
+        limit=given.limit or default_limit(session.suite),
+        seed=given.seed or 0,
     )
 
     async def measure(resources: EvalResources) -> CrossValidation:
-        cases, left_out = spec.load_cases(resources.ensemble)
+        cases, left_out = spec.load_cases(resources.setup)
         print_left_out(left_out)
         return await cross_validate(
-            resources.ensemble,
+            resources.setup,
             cases,
             session.strategies,
-            count=folds,
-            seed=seed,
+            fold_count=fold_count,
+            seed=spec.seed,
             concurrency=resources.concurrency,
-            repeats=repeats or resources.tries,
+            repeats=given.repeats or resources.repeats,
             encoder=encoder,
-            on_progress=resources.watch,
+            on_progress=resources.on_progress,
         )
 
     return session.run(measure)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-Seed = Annotated[int | None, typer.Option(metavar="N", help="The random seed; default 0.")]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="How many tasks at once; default depends on the pool."),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Cache replies in this file; default in DIR or the user's cache."
-    ),
-]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Ignore cached replies, and do not keep new ones.")
-]
+from podium.cli.options import Omit
+
 TableCache = Annotated[
     Path | None, typer.Option("--cache", metavar="FILE", help="Cache replies in this file.")
 ]
@@ -43,28 +32,9 @@ BaselineConductor = Annotated[
     str | None,
     typer.Option(
         metavar="MODEL",
-        help="The model that plans for the strategy untrained: provider/model; default the "
-        "conductor's model without its adapter.",
+        help="The model that plans for the strategy baseline-conductor: provider/model; default "
+        "the conductor's model without its adapter.",
     ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="How many tasks; default all of a file or recorded suite, 1000 for the tables, else "
-        "100.",
-    ),
-]
-Repeats = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Samples per task, each drawn anew.")
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", help="The directory or file of a benchmark, if not on the hub."),
-]
-Oracle = Annotated[
-    bool, typer.Option("--oracle", help="Replace the workers by perfect ones: only plans can fail.")
 ]
 TrainingMetrics = Annotated[
     list[Path] | None,
@@ -74,3 +44,52 @@ TrainingMetrics = Annotated[
         "repeat it for runs that continued another.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions:
+    """The options of the commands that call workers."""
+
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many tasks; default all of a file or recorded suite, 1000 for the tables, "
+            "else 100.",
+        ),
+    ] = None
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="The directory or file of a benchmark, if not on the hub."
+        ),
+    ] = None
+    seed: Annotated[int | None, typer.Option(metavar="N", help="The random seed; default 0.")] = (
+        None
+    )
+    repeats: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Samples per task, each drawn anew.")
+    ] = None
+    oracle: Annotated[
+        bool,
+        typer.Option("--oracle", help="Replace the workers by perfect ones: only plans can fail."),
+    ] = False
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="How many tasks at once; default depends on the pool."
+        ),
+    ] = None
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Cache replies in this file; default in DIR or the user's cache."
+        ),
+    ] = None
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore cached replies, and do not keep new ones.")
+    ] = False
+
+
+TableOptions = Annotated[EvalOptions, Omit(("data", "repeats", "cache", "fresh"))]

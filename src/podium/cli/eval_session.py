@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
@@ -14,7 +13,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
+from contextlib import AsyncExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +23,7 @@ import typer
 
 from podium._util.files import cache_dir, lock_file
 from podium._version import __version__
+from podium.cli.eval_options import EvalOptions
 from podium.cli.models import fetch_weights
 from podium.cli.options import PoolOptions
 from podium.cli.output import ExitCode, echo_error, is_terminal, pluralize
@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.evals.log import EvalLogWriter
     from podium.evals.setup import EvalSetup
     from podium.tasks.records import SkippedLine
-    from podium.workers.cached import ReplyCache
 
 CONCURRENCY: Final = {"transformers": 32, "llamacpp": 4}
 """By provider: the most tasks at once that finish in time on a CPU."""
@@ -54,43 +53,38 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResources:
-    """What an evaluation runs with. `perform` runs it on other machines; `tries` is the number of
-    recorded answers per task."""
+    """What an evaluation runs with. `run_sample` runs samples on other machines; `repeats` is the
+    number of recorded answers per task."""
 
-    ensemble: EvalSetup
+    setup: EvalSetup
     concurrency: int
-    watch: ProgressCallback
-    files: EvalLogWriter | None = None
-    perform: ClusterSampleRunner | None = None
-    tries: int = 1
+    on_progress: ProgressCallback
+    log: EvalLogWriter | None = None
+    run_sample: ClusterSampleRunner | None = None
+    repeats: int = 1
 
     @property
-    def keep(self) -> SampleCallback | None:
+    def on_sample(self) -> SampleCallback | None:
         """The function that writes samples, if they are written."""
-        return None if self.files is None else self.files.write_sample
+        return None if self.log is None else self.log.write_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSession:
     """The options of an evaluation, and the resources it opens.
 
-    Replies are cached in the file `cache`; without it in memory, or with `keeps_replies` beside the
-    samples or in the user's cache. `ray` is the address of a cluster that runs the samples; its
-    machines need `seed` and `flaky`.
+    Replies are cached in the file of the options; without it in memory if they are `fresh`, else
+    beside the samples or in the user's cache. `ray` is the address of a cluster that runs the
+    samples; its machines need `flaky`.
     """
 
-    options: PoolOptions
+    pool_options: PoolOptions
+    eval_options: EvalOptions
     suite: str
-    oracle: bool
-    concurrency: int | None
-    cache: Path | None
     strategies: Sequence[str] = ()
     baseline_conductor: str | None = None
     output: Path | None = None
-    data: Path | None = None
-    keeps_replies: bool = False
     ray: str | None = None
-    seed: int = 0
     flaky: float = 0.0
 
     def run(self, measure: Callable[[EvalResources], Awaitable[Result]]) -> Result:
@@ -103,15 +97,15 @@ class EvalSession:
             async with AsyncExitStack() as stack:
                 # Ray and custom strategies may print, and standard output may be JSON
                 stack.enter_context(redirect_stdout(sys.stderr))
-                files = None
+                log = None
                 if self.output is not None:
-                    files = stack.enter_context(EvalLogWriter(self.output))
+                    log = stack.enter_context(EvalLogWriter(self.output))
                     await self._lock(self.output, stack)
-                    stack.callback(files.remove_if_unused)
+                    stack.callback(log.remove_if_unused)
                 resources = await self._open(stack)
-                result = await measure(replace(resources, files=files))
-            performer = resources.perform or resources.ensemble
-            _print_calls(performer.calls.total())
+                result = await measure(replace(resources, log=log))
+            runner = resources.run_sample or resources.setup
+            _print_calls(runner.calls.total())
             return result
 
         try:
@@ -123,31 +117,42 @@ class EvalSession:
     async def _open(self, stack: AsyncExitStack) -> EvalResources:
         """Connect the workers; a recorded suite has its own."""
         from podium.evals.recorded import is_recorded, recorded_pool
+        from podium.evals.setup import open_setup
         from podium.workers.cached import ReplyCache
 
         if is_recorded(self.suite):
-            if self.oracle or self.options != PoolOptions(offline=self.options.offline):
+            if self.eval_options.oracle or self.pool_options != PoolOptions(
+                offline=self.pool_options.offline
+            ):
                 raise UsageError(
                     f"the suite {self.suite!r} has its own recorded workers; leave out --pool, "
                     f"--config, --conductor and --oracle"
                 )
-            recorded = recorded_pool(self.suite, data=self.data)
+            recorded = recorded_pool(self.suite, data=self.eval_options.data)
             return EvalResources(
-                ensemble=recorded.setup,
-                concurrency=self.concurrency or DEFAULT_CONCURRENCY,
-                watch=stack.enter_context(_progress()),
-                tries=recorded.tries,
+                setup=recorded.setup,
+                concurrency=self.eval_options.concurrency or DEFAULT_CONCURRENCY,
+                on_progress=stack.enter_context(_progress()),
+                repeats=recorded.tries,
             )
         settings = await self._settings()
-        await fetch_weights(self._used_settings(settings), offline=self.options.offline)
+        await fetch_weights(self._used_settings(settings), offline=self.pool_options.offline)
         cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
-        ensemble = await stack.enter_async_context(self._ensemble(settings, cache))
+        setup = await stack.enter_async_context(
+            open_setup(
+                settings,
+                os.environ,
+                cache=cache,
+                oracle=self.eval_options.oracle,
+                baseline_conductor=self._baseline_worker(settings),
+            )
+        )
         cluster = await self._cluster(settings, stack)
         return EvalResources(
-            ensemble=ensemble,
+            setup=setup,
             concurrency=self._concurrency(settings) * (cluster.actors if cluster else 1),
-            watch=stack.enter_context(_progress()),
-            perform=cluster,
+            on_progress=stack.enter_context(_progress()),
+            run_sample=cluster,
         )
 
     def write_summary(self, document: dict[str, Any]) -> None:
@@ -157,14 +162,14 @@ class EvalSession:
         if self.output is not None:
             write_json(self.output / SUMMARY, document)
 
-    def write_table(self, file: Path, found: Mapping[str, Any], *, seed: int) -> None:
+    def write_table(self, file: Path, found: Mapping[str, Any]) -> None:
         """Write a table with its seed, pool and date, to its file and beside the samples."""
         from podium.core.run import timestamp
         from podium.evals.log import write_json
 
         document = {
             **found,
-            "seed": seed,
+            "seed": self.eval_options.seed or 0,
             "pool": self.pool,
             "date": timestamp()[:10],
             "podium": __version__,
@@ -181,7 +186,7 @@ class EvalSession:
 
         file = self._pool_file
         if file == EMBEDDED_POOL:
-            return None if self.oracle else EMBEDDED
+            return None if self.eval_options.oracle else EMBEDDED
         return None if file is None else file.name
 
     @property
@@ -190,7 +195,7 @@ class EvalSession:
         from podium.config.sources import EMBEDDED_POOL
         from podium.evals.sample import needs_roles
 
-        choice = self.options
+        choice = self.pool_options
         is_open = choice.pool is None and choice.config is None
         return EMBEDDED_POOL if is_open and needs_roles(self._benchmark) else choice.pool
 
@@ -202,10 +207,10 @@ class EvalSession:
     async def _settings(self) -> Settings:
         from podium.evals.sample import check_roles
 
-        settings = await load_settings(replace(self.options, pool=self._pool_file), os.environ)
+        settings = await load_settings(replace(self.pool_options, pool=self._pool_file), os.environ)
         for warning in settings.warnings:
             echo_error(warning)
-        if not self.oracle:
+        if not self.eval_options.oracle:
             check_roles(settings.pool, self._benchmark)  # before anything is fetched
         return settings
 
@@ -217,13 +222,13 @@ class EvalSession:
         conductor = settings.conductor
         return replace(
             settings,
-            workers=() if self.oracle else settings.workers,
+            workers=() if self.eval_options.oracle else settings.workers,
             conductor=conductor if planned else replace(conductor, worker=None),
         )
 
     def _concurrency(self, settings: Settings) -> int:
-        if self.concurrency is not None:
-            return self.concurrency
+        if self.eval_options.concurrency is not None:
+            return self.eval_options.concurrency
         providers = {worker.profile.provider for worker in settings.workers}
         if providers == {"transformers"} and _has_gpu():
             return GPU_CONCURRENCY
@@ -240,9 +245,9 @@ class EvalSession:
 
         opening = SetupSpec(
             settings=settings,
-            seed=self.seed,
-            oracle=self.oracle,
-            untrained=self._baseline_worker(settings),
+            seed=self.eval_options.seed or 0,
+            oracle=self.eval_options.oracle,
+            baseline_conductor=self._baseline_worker(settings),
             flaky=self.flaky,
         )
         replies = ReplyCacheSpec(self._replies, CACHE_BYTES)
@@ -252,23 +257,9 @@ class EvalSession:
     def _replies(self) -> Path | None:
         from podium.evals.log import REPLIES
 
-        if self.cache is not None or not self.keeps_replies:
-            return self.cache
+        if self.eval_options.cache is not None or self.eval_options.fresh:
+            return self.eval_options.cache
         return (self.output or cache_dir() / "evaluations") / REPLIES
-
-    @asynccontextmanager
-    async def _ensemble(self, settings: Settings, cache: ReplyCache) -> AsyncIterator[EvalSetup]:
-        """Open the ensemble."""
-        from podium.evals.setup import open_setup
-
-        async with open_setup(
-            settings,
-            os.environ,
-            cache=cache,
-            oracle=self.oracle,
-            untrained=self._baseline_worker(settings),
-        ) as ensemble:
-            yield ensemble
 
     def _baseline_worker(self, settings: Settings) -> WorkerSettings | None:
         if self.baseline_conductor is None:
@@ -332,12 +323,12 @@ def _progress() -> Iterator[ProgressCallback]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         bars: dict[str, Any] = {}
 
-        def watch(strategy: str, done: int, total: int) -> None:
+        def show_progress(strategy: str, done: int, total: int) -> None:
             if strategy not in bars:
                 bars[strategy] = bar.add_task(strategy, total=total)
             bar.update(bars[strategy], completed=done)
 
-        yield watch
+        yield show_progress
 
 
 def _print_when_done(strategy: str, done: int, total: int) -> None:

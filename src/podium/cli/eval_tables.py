@@ -1,41 +1,24 @@
-"""Tables of evaluations: `podium eval etudes-table`, `evolved-table` and `graders`."""
+"""Tables of evaluations: `podium eval etudes-table` and `evolved-table`."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from podium._util.lab import lab_extra
-from podium._version import __version__
 from podium.cli import eval_options, options
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import with_option_groups
-from podium.cli.output import ExitCode, echo, echo_error, echo_json
+from podium.cli.output import echo
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
-    from podium.tasks.agreement import GraderAgreement
     from podium_lab.evals.evolved_table import Learner
     from podium_lab.evolution.results import EvolvedResult
-
-GRADED_SUITES: Final = (
-    "math500",
-    "humaneval",
-    "mbpp",
-    "mbpp:validation",
-    "mbpp:train",
-    "mbpp:prompt",
-)
-"""Suites that run everywhere; BigCodeBench needs the libraries that it tests."""
-
-MISTAKES_SHOWN: Final = 20
-PROGRESS_INTERVAL: Final = 500
-"""Graded answers between two lines of progress."""
 
 ABLATIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -52,13 +35,10 @@ ABLATIONS: Final[Mapping[str, str]] = MappingProxyType(
 @with_option_groups
 def etudes_table(
     pool: options.WithoutExclude,
+    given: eval_options.TableOptions,
     file: eval_options.TableFile = Path("results/etudes.json"),
-    limit: eval_options.Limit = None,
-    seed: eval_options.Seed = None,
     baseline_conductor: eval_options.BaselineConductor = None,
-    oracle: eval_options.Oracle = False,
     training: eval_options.TrainingMetrics = None,
-    concurrency: eval_options.Concurrency = None,
     cache: eval_options.TableCache = None,
     output: eval_options.TableSamples = None,
 ) -> None:
@@ -77,27 +57,25 @@ def etudes_table(
 
     trainings = read_training_cost(training or ())
     session = EvalSession(
-        options=pool,
+        pool_options=pool,
+        eval_options=replace(given, cache=cache, fresh=True),
         suite=ETUDES,
         strategies=MAIN,
         baseline_conductor=baseline_conductor,
-        oracle=oracle,
-        concurrency=concurrency,
-        cache=cache,
         output=output,
     )
     table = session.run(
         lambda resources: measure_etudes(
-            resources.ensemble,
-            n=limit or DEFAULT_ETUDES,
-            seed=seed or 0,
+            resources.setup,
+            n=given.limit or DEFAULT_ETUDES,
+            seed=given.seed or 0,
             concurrency=resources.concurrency,
             training=trainings,
-            on_progress=resources.watch,
-            on_sample=resources.keep,
+            on_progress=resources.on_progress,
+            on_sample=resources.on_sample,
         )
     )
-    session.write_table(file, table.document(), seed=seed or 0)
+    session.write_table(file, table.document())
     rows = list(table.all_rows())
     echo(
         "\n".join(
@@ -124,12 +102,9 @@ def evolved_table(
         ),
     ],
     pool: options.WithoutExclude,
+    given: eval_options.TableOptions,
     file: eval_options.TableFile = Path("results/etudes-evolved.json"),
-    limit: eval_options.Limit = None,
-    seed: eval_options.Seed = None,
-    oracle: eval_options.Oracle = False,
     training: eval_options.TrainingMetrics = None,
-    concurrency: eval_options.Concurrency = None,
     cache: eval_options.TableCache = None,
     output: eval_options.TableSamples = None,
 ) -> None:
@@ -154,27 +129,25 @@ def evolved_table(
     metrics = read_training_cost(training or ())
     coordinators = read_coordinators(trainings)
     session = EvalSession(
-        options=pool,
+        pool_options=pool,
+        eval_options=replace(given, cache=cache, fresh=True),
         suite=ETUDES,
         strategies=(CONDUCTOR, *(learner.strategy for learner in coordinators), BEST_SINGLE),
-        oracle=oracle,
-        concurrency=concurrency,
-        cache=cache,
         output=output,
     )
     table = session.run(
         lambda resources: measure_evolved(
-            resources.ensemble,
+            resources.setup,
             coordinators,
-            n=limit or DEFAULT_ETUDES,
-            seed=seed or 0,
+            n=given.limit or DEFAULT_ETUDES,
+            seed=given.seed or 0,
             concurrency=resources.concurrency,
             conductor=metrics,
-            on_progress=resources.watch,
-            on_sample=resources.keep,
+            on_progress=resources.on_progress,
+            on_sample=resources.on_sample,
         )
     )
-    session.write_table(file, table.document(), seed=seed or 0)
+    session.write_table(file, table.document())
     remarks = notes((found.learner.name, found.row) for found in table.rows)
     echo("\n".join([learners_table(table.rows), *remarks, "", str(file)]))
 
@@ -235,113 +208,3 @@ def _differences(left: EvolvedResult, first: EvolvedResult) -> Iterator[str]:
         if value != theirs[key]:
             setting = f"{key} {value}"
             yield ABLATIONS.get(setting, setting)
-
-
-def graders(
-    suites: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SUITE]...",
-            help=f"Benchmarks, or .jsonl or .csv files of tasks; default: "
-            f"{', '.join(GRADED_SUITES)}.",
-            show_default=False,
-        ),
-    ] = None,
-    data: eval_options.Data = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Tasks per suite; default all.")
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The random seed.")] = 0,
-    file: eval_options.ResultsFile = None,
-    json: options.Json = False,
-) -> None:
-    """Test the graders on answers that are known to be right or wrong.
-
-    Right are the reference answers, the same mathematics in other notations, and the reference
-    programs. Wrong are the answers of other tasks, near misses, and programs with empty functions.
-    No worker is called. Programs whose packages are not installed are not run.
-    """
-    from podium.evals.log import write_json
-
-    rows, unavailable = asyncio.run(_grade_suites(suites or GRADED_SUITES, data, limit, seed))
-    document = _document(rows, unavailable)
-    if file is not None:
-        write_json(file, document)
-    if json:
-        echo_json(document)
-    else:
-        echo("\n".join([agreement_table(document), *_mistakes(rows)]))
-    if unavailable:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-async def _grade_suites(
-    names: Sequence[str], data: Path | None, limit: int | None, seed: int
-) -> tuple[list[GraderAgreement], dict[str, str]]:
-    """Return the rows of every suite that loads, and the errors of the others."""
-    from podium.core.errors import PodiumError
-    from podium.tasks import read_suite
-    from podium.tasks.agreement import measure_agreement
-
-    rows = []
-    unavailable = {}
-    for name in names:
-        try:
-            loaded = read_suite(name, data=data, limit=limit, seed=seed)
-        except PodiumError as error:
-            unavailable[name] = str(error)
-            echo_error(f"{name}: {error}")
-            continue
-        for line in loaded.skipped:
-            echo_error(str(line))
-
-        def show_progress(done: int, total: int, name: str = name) -> None:
-            if done == total or done % PROGRESS_INTERVAL == 0:
-                echo_error(f"{name}: {done} of {total} answers graded")
-
-        rows += await measure_agreement(name, loaded.tasks, seed=seed, watch=show_progress)
-    return rows, unavailable
-
-
-def _document(rows: Sequence[GraderAgreement], unavailable: dict[str, str]) -> dict[str, Any]:
-    from podium.core.run import timestamp
-
-    return {
-        "rows": [row.document() for row in rows],
-        "unavailable": unavailable,
-        "date": timestamp()[:10],
-        "podium": __version__,
-    }
-
-
-def agreement_table(document: dict[str, Any]) -> str:
-    """Format the results as a table."""
-    from podium.evals.text_table import markdown
-
-    cells = [
-        (
-            row["suite"],
-            row["what"],
-            "right" if row["right"] else "wrong",
-            str(row["graded"]),
-            str(len(row["mistakes"])),
-            str(sum(row["missing"].values())),
-        )
-        for row in document["rows"]
-    ]
-    return markdown(("suite", "answers", "are", "graded", "mistakes", "not run"), cells)
-
-
-def _mistakes(rows: Sequence[GraderAgreement]) -> list[str]:
-    lines = []
-    for row in rows:
-        for mistake in row.mistakes[:MISTAKES_SHOWN]:
-            grade = "wrong" if row.right else "right"
-            reason = f": {mistake.reason}" if mistake.reason else f": {mistake.given!r}"
-            lines.append(f"{mistake.task}, {row.what}, graded {grade}{reason}")
-        if len(row.mistakes) > MISTAKES_SHOWN:
-            lines.append(f"and {len(row.mistakes) - MISTAKES_SHOWN} more; --json shows all")
-        if row.missing:
-            packages = ", ".join(f"{name} ({count})" for name, count in row.missing)
-            lines.append(f"{row.suite}, {row.what}: not run, missing {packages}")
-    return lines

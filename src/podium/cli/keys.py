@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import typer
 
@@ -33,9 +33,12 @@ from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
 from podium.core.run import Tier, timestamp
 from podium.server.access.tokens import KEY_ID_PREFIX, make_key
-from podium.store import KeyStore, RunStore, audit_in, keys_in
+from podium.store import RunStore, audit_in, keys_in
 from podium.store.audit import AuditDetails, local_event
 from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
+
+if TYPE_CHECKING:
+    from podium.store.sql.keys import KeyStore
 
 KeyState = Literal["active", "revoked", "expired"]
 

@@ -30,8 +30,8 @@ from podium.cli.output import (
 from podium.core.events import (
     Event,
     GuardrailActed,
-    Planned,
     RoundDone,
+    RoundPlanned,
     RunDone,
     RunStarted,
     StepDelta,
@@ -108,7 +108,7 @@ class RunTracker:
         match event:
             case RunStarted():
                 self._begin(event)
-            case Planned(run_id, round_):
+            case RoundPlanned(run_id, round_):
                 self._plan(self._runs[run_id], round_)
             case StepStarted(run_id, _, index):
                 step = self._runs[run_id].step(index)

@@ -31,7 +31,7 @@ from podium.client.client import AsyncPodium
 from podium.client.documents import plan_document
 from podium.client.runtime import RunOptions
 from podium.core.errors import ConfigError, PodiumError, UsageError, install_command
-from podium.core.events import Event, Planned, StepDone, StepStarted
+from podium.core.events import Event, RoundPlanned, StepDone, StepStarted
 from podium.core.json_schema import find_mismatch
 from podium.core.run import Round, Run, Tier
 from podium.engine.runner import Options
@@ -224,7 +224,7 @@ def _run_options(usual: RunOptions, options: Options, arguments: Mapping[str, An
 def _report(progress: Progress) -> Callable[[Event], None]:
     def report(event: Event) -> None:
         match event:
-            case Planned(round=round_) if round_.workflow is not None:
+            case RoundPlanned(round=round_) if round_.workflow is not None:
                 workers = ", ".join(dict.fromkeys(step.worker for step in round_.workflow.steps))
                 count = len(round_.workflow)
                 progress(f"Planned {'one step' if count == 1 else f'{count} steps'} for {workers}.")

@@ -30,7 +30,7 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.cli.settings import load_settings
-from podium.client.assembly import assemble, default_options, load_router
+from podium.client.assembly import assemble, connect_endpoints, default_options, load_router
 from podium.client.client import AsyncPodium
 from podium.conductors import TierRouter
 from podium.config import Settings, WorkerSettings
@@ -42,7 +42,7 @@ from podium.core.run import Run
 from podium.core.usage import Usage, plausible_usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.workers import Faults, FaultyWorker, Http, connect
+from podium.workers import Faults, FaultyWorker, Http
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -177,7 +177,7 @@ async def _check_worker(worker: WorkerSettings, http: Http, *, offline: bool) ->
 @asynccontextmanager
 async def connect_worker(settings: WorkerSettings, http: Http) -> AsyncIterator[Worker]:
     """Connect to a worker, and release what it holds, such as a loaded model, afterwards."""
-    worker = connect(settings.profile, settings.endpoint(os.environ), http)
+    worker = connect_endpoints(settings, os.environ, http)
     try:
         yield worker
     finally:
@@ -190,7 +190,7 @@ def _breaker_line(policy: BreakerPolicy) -> str:
     if not policy.on:
         return "circuit breaker: off; a worker is called however often it fails"
     return (
-        f"circuit breaker: opens for {format_seconds(policy.cooling_seconds)} or more after "
+        f"circuit breaker: opens for {format_seconds(policy.cooldown_seconds)} or more after "
         f"{pluralize(policy.failures, 'failure')} in a row, or when {policy.share:.0%} of "
         f"{policy.window} calls have failed"
     )

@@ -104,7 +104,7 @@ def list_(
     """List runs, newest first.
 
     The list, also with --json, holds the first 500 characters of each question and answer; podium
-    runs show ID --json holds all of them. is_performed says of a running run whether its process
+    runs show ID --json holds all of them. is_executing says of a running run whether its process
     is still working on it.
     """
     wanted = RunFilter(
@@ -120,7 +120,7 @@ def list_(
     found, performed = _read(config, lambda store: _list_runs(store, wanted, limit))
     if json:
         echo_json(
-            [{**summary_document(item), "is_performed": item.id in performed} for item in found]
+            [{**summary_document(item), "is_executing": item.id in performed} for item in found]
         )
     elif found:
         _print_list(found, performed, config)

@@ -48,7 +48,7 @@ from podium.core.errors import StoreError
 from podium.core.events import (
     Event,
     GuardrailActed,
-    Planned,
+    RoundPlanned,
     RunDone,
     RunStarted,
     StepDone,
@@ -123,8 +123,8 @@ class LinePrinter:
                 for check in run.checks:
                     self._print(run, describe_check(check))
                 for round_ in run.rounds:  # a resumed run starts with its earlier rounds
-                    self.show(Planned(run.id, round_))
-            case Planned(run_id, round_):
+                    self.show(RoundPlanned(run.id, round_))
+            case RoundPlanned(run_id, round_):
                 run = self._runs[run_id]
                 self._print(run, describe_plan(run, round_))
                 for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):

@@ -80,12 +80,9 @@ def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
         return True
     if provider == "transformers":
         return not is_repository(worker.profile.model)  # that would be looked up on the hub
-    address = worker.base_url
-    if not address and provider in KNOWN_ENDPOINTS:
-        known = KNOWN_ENDPOINTS[provider]
-        found = known.find_in(environment)
-        address = found.base_url if found else known.base_url
-    return is_loopback(address)
+    known = KNOWN_ENDPOINTS.get(provider)
+    usual = known.address_in(environment) if known else ""
+    return all(is_loopback(target.base_url or usual) for target in worker.targets)
 
 
 def exclude_workers(settings: Settings, excluded: Collection[str]) -> Settings:
@@ -132,8 +129,8 @@ def check_can_resume(run: Run, settings: Settings) -> None:
     """Refuse settings whose conductor cannot resume the run: a run names its coordinator, but not
     the coordinator's directory."""
     routed = run.tier == "mini" and assembly.load_router(settings) is not None
-    leading = tier_conductor_name(run.tier, _name_of(settings.conductor), routed=routed)
-    if unfit := resume_conflict(run, leading):
+    conductor = tier_conductor_name(run.tier, _name_of(settings.conductor), routed=routed)
+    if unfit := resume_conflict(run, conductor):
         raise ConfigError(unfit)
 
 
@@ -207,8 +204,7 @@ def _without_providers(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Remove the API keys and addresses of providers; a local server's address stays."""
     dropped = set[str]()
     for known in KNOWN_ENDPOINTS.values():
-        dropped.update(known.key_variables)
         found = known.find_in(environment)
-        if known.address_variable and not (found and is_loopback(found.base_url)):
-            dropped.add(known.address_variable)
+        if not (found and is_loopback(found.base_url)):
+            dropped.update(known.variables)
     return {name: value for name, value in environment.items() if name not in dropped}

@@ -215,11 +215,15 @@ def data(
     if from_runs or from_evaluation:
         if recipe is not None:
             raise UsageError("a recipe has its own tasks; leave out the recipe or --from-…")
-        sources = train_data.DataSources(
-            runs=from_runs, evaluations=from_evaluation or (), config=config
+        files = {"outcomes": output, "tasks": tasks, "plans": plans}
+        train_data.write_training_data(
+            {kind: path for kind, path in files.items() if path is not None},
+            prompt,
+            from_runs=from_runs,
+            evaluations=from_evaluation or (),
+            config=config,
+            json=json,
         )
-        files = train_data.DataFiles(outcomes=output, tasks=tasks, plans=plans)
-        train_data.write_training_data(sources, files, prompt, json=json)
         return
     if recipe is None or output is None:
         raise UsageError(
@@ -286,10 +290,10 @@ def curves(
     ],
 ) -> None:
     """Draw the metrics of training runs, several in one chart."""
-    for course in write_curves(trainings, output):
-        if course.left_out:
-            lines = pluralize(course.left_out, "line")
-            echo_error(f"{course.name}: skipped {lines} of the metrics that cannot be read")
+    for curve in write_curves(trainings, output):
+        if curve.left_out:
+            lines = pluralize(curve.left_out, "line")
+            echo_error(f"{curve.name}: skipped {lines} of the metrics that cannot be read")
     echo(str(output))
 
 
@@ -361,7 +365,7 @@ def _print_dry_run(recipe: Recipe, *, json: bool) -> None:
             {
                 "kind": recipe.kind,
                 "fingerprint": recipe.fingerprint,
-                "recipe": preflight.resolved(recipe),
+                "recipe": preflight.effective_values(recipe),
                 "estimate": asdict(taken) if taken is not None else None,
                 "disk_bytes": disk,
                 "missing": missing,
@@ -382,7 +386,7 @@ def _has_pool(recipe: Recipe) -> bool:
 
 
 def _recipe_rows(recipe: Recipe) -> list[tuple[str, str]]:
-    values = preflight.flat(preflight.resolved(recipe))
+    values = preflight.flat(preflight.effective_values(recipe))
     given = {key: value for key, value in values.items() if value not in (None, {}, [])}
     return [(key, _format_value(value)) for key, value in given.items()]
 

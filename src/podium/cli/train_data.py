@@ -6,7 +6,6 @@ import json as json_format
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -35,41 +34,35 @@ _HINTS: Final = MappingProxyType(
 _OPTIONS: Final = MappingProxyType({"outcomes": "-o", "tasks": "--tasks", "plans": "--plans"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSources:
-    """The sources of the runs."""
-
-    runs: bool
-    evaluations: Sequence[Path]
-    config: Path | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFiles:
-    """The files to write: the router's log, the conductor's tasks and plans."""
-
-    outcomes: Path | None
-    tasks: Path | None
-    plans: Path | None
-
-    def by_kind(self) -> dict[str, Path]:
-        """Return the requested files by kind."""
-        files = {"outcomes": self.outcomes, "tasks": self.tasks, "plans": self.plans}
-        return {kind: path for kind, path in files.items() if path is not None}
-
-
 def write_training_data(
-    sources: DataSources, files: DataFiles, length: Length, *, json: bool
+    wanted: Mapping[str, Path],
+    length: Length,
+    *,
+    from_runs: bool,
+    evaluations: Sequence[Path],
+    config: Path | None,
+    json: bool,
 ) -> None:
-    """Collect the runs and write the requested files: all of them, or none if one would be
-    empty."""
-    wanted = files.by_kind()
+    """Collect the runs and write the files, by kind: all of them, or none if one would be empty."""
+    from podium.evals.log import read_judged_runs
+    from podium.train.run_data import RunDataset, judged_runs
+
     if not wanted:
         raise UsageError(
             "nothing to write: give -o FILE for the router's log, --tasks FILE for the conductor's "
             "tasks, or --plans FILE for its plans"
         )
-    dataset, left_out = _collect(sources, length)
+    dataset, left_out = RunDataset(Prompt(length=length)), Counter[str]()
+
+    async def collect(store: RunStore) -> None:
+        async for judged in judged_runs(store, left_out):
+            dataset.take(judged)
+
+    if from_runs:
+        run_with_store(config, collect)
+    for directory in evaluations:
+        for judged in read_judged_runs(directory, left_out):
+            dataset.take(judged)
     lines = {
         "outcomes": [outcome.to_json() for outcome in dataset.outcomes],
         "tasks": [task.to_json() for task in dataset.tasks],
@@ -78,31 +71,15 @@ def write_training_data(
     for kind in wanted:
         if not lines[kind]:
             less = f", or leave out {_OPTIONS[kind]}" if len(wanted) > 1 else ""
-            raise UsageError(f"{_describe_empty(kind, dataset, left_out, sources)}{less}")
+            raise UsageError(
+                f"{_describe_empty(kind, dataset, left_out, from_runs, evaluations)}{less}"
+            )
     counts = {kind: len(lines[kind]) for kind in wanted}
-    if sources.runs:  # first: nothing is written without an audit entry
-        run_with_store(sources.config, lambda store: _audit(store, counts))
+    if from_runs:  # first: nothing is written without an audit entry
+        run_with_store(config, lambda store: _audit(store, counts))
     for kind, path in wanted.items():
         _write(path, lines[kind])
     _print_summary(wanted, counts, dataset, left_out, json=json)
-
-
-def _collect(sources: DataSources, length: Length) -> tuple[RunDataset, Counter[str]]:
-    from podium.evals.log import read_judged_runs
-    from podium.train.run_data import RunDataset, judged_runs
-
-    dataset, left_out = RunDataset(Prompt(length=length)), Counter[str]()
-
-    async def collect(store: RunStore) -> None:
-        async for judged in judged_runs(store, left_out):
-            dataset.take(judged)
-
-    if sources.runs:
-        run_with_store(sources.config, collect)
-    for directory in sources.evaluations:
-        for judged in read_judged_runs(directory, left_out):
-            dataset.take(judged)
-    return dataset, left_out
 
 
 async def _audit(store: RunStore, written: Mapping[str, int]) -> None:
@@ -110,7 +87,11 @@ async def _audit(store: RunStore, written: Mapping[str, int]) -> None:
 
 
 def _describe_empty(
-    kind: str, dataset: RunDataset, left_out: Counter[str], sources: DataSources
+    kind: str,
+    dataset: RunDataset,
+    left_out: Counter[str],
+    from_runs: bool,
+    evaluations: Sequence[Path],
 ) -> str:
     """Say why there is nothing of that kind, and what to do."""
     from podium.train.run_data import NOT_SERVED
@@ -118,7 +99,7 @@ def _describe_empty(
     reasons = [*_reasons(left_out), *_reasons(dataset.without[kind])]
     if reasons:
         hint = _HINTS[kind]
-        if kind == "tasks" and sources.evaluations and not sources.runs:
+        if kind == "tasks" and evaluations and not from_runs:
             hint = "samples of an evaluation hold no correct answers: train on its tasks"
         elif dataset.without[kind][NOT_SERVED]:
             hint = (
@@ -127,7 +108,7 @@ def _describe_empty(
             )
         left = "; ".join(reasons)
         return f"nothing was written: no {kind}; skipped {left}; {hint}"
-    if sources.evaluations:
+    if evaluations:
         return f"nothing was written: no {kind}; the evaluation has no samples yet"
     return (
         "nothing was written: no run has feedback; give it on a run's page or with podium runs "

@@ -28,6 +28,7 @@ from podium.core.workflow import Workflow
 from podium.engine.guardrails import Found, Grounding, Guardrail, Hook, Redaction
 from podium.engine.runner import ConductorWorker, Options
 from podium.workers import FaultyWorker, Http, connect
+from podium.workers.balanced import BalancedWorker, Deployment
 from podium.workers.local.hidden_states import HiddenReader
 
 if TYPE_CHECKING:  # needs numpy, of the extra `router`
@@ -269,11 +270,21 @@ def read_workflow_file(source: Path | TextIO) -> WorkflowFile:
     return WorkflowFile(name, document)
 
 
+def connect_endpoints(worker: WorkerSettings, environment: Mapping[str, str], http: Http) -> Worker:
+    """Connect a worker, or all of its deployments."""
+    if not worker.deployments:
+        return connect(worker.profile, worker.endpoint(environment), http)
+    deployments = [
+        Deployment(one.name, connect_endpoints(one.worker, environment, http), one.weight)
+        for one in worker.deployments
+    ]
+    return BalancedWorker(worker.profile, deployments, worker.balance)
+
+
 def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http) -> Worker:
-    profile = worker.profile
-    if profile.provider == CONDUCTOR_PROVIDER:
-        return ConductorWorker(profile)
-    connected = connect(profile, worker.endpoint(environment), http)
+    if worker.profile.provider == CONDUCTOR_PROVIDER:
+        return ConductorWorker(worker.profile)
+    connected = connect_endpoints(worker, environment, http)
     if worker.faults is None:
         return connected
     return FaultyWorker(connected, worker.faults, worker.faults_seed)

@@ -19,7 +19,7 @@ from podium.client.runtime import ResumeOptions, RunOptions, Runtime
 from podium.conductors import Conductor, TierRouter
 from podium.config import Settings, choose_conductor, discover_settings
 from podium.core.errors import UsageError
-from podium.core.events import Event
+from podium.core.events import Event, fan_out
 from podium.core.pool import Pool
 from podium.core.run import Round, Run
 from podium.core.worker import Worker
@@ -35,7 +35,6 @@ from podium.engine import (
 from podium.engine.guardrails import Guardrail, Hook, as_guardrail
 from podium.engine.guardrails.redaction import restore_events
 from podium.engine.runner import Options
-from podium.engine.sinks import fan_out
 from podium.store import (
     HEARTBEATS_PER_LEASE,
     LEASE_SECONDS,

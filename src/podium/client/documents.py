@@ -50,14 +50,9 @@ def feedback_document(feedback: Feedback) -> dict[str, Any]:
 
 def check_document(check: GuardrailCheck) -> dict[str, Any]:
     """Return one check of a guardrail."""
+    fields = {name: value for name, value in asdict(check).items() if name != "attempts"}
     return {
-        "guardrail": check.guardrail,
-        "stage": check.stage,
-        "action": check.action,
-        "reason": check.reason,
-        "round": check.round,
-        "step": check.step,
-        "worker": check.worker,
+        **fields,
         "usage": _usage(total_usage(iter(check.attempts))),
         "cost_usd": total_cost(iter(check.attempts)),
     }

@@ -26,8 +26,8 @@ from podium.core.workflow import Workflow
 from podium.engine import CallPolicy, Toolbox
 from podium.engine.guardrails.chain import HookMemory
 from podium.engine.runner import Options, Runner
-from podium.engine.sinks import RunSink, journal_events
 from podium.store import Heartbeat, RunStore
+from podium.store.journal import RunSink, journal_events
 
 
 class RunOptions(TypedDict, total=False):
@@ -35,10 +35,13 @@ class RunOptions(TypedDict, total=False):
 
     Attributes:
         history: The conversation before the question.
+        trailing: The messages after the question: tool calls and their results, or the start of
+            the answer.
         images: Images that belong to the question.
         response_options: Demands on the answer: schema, tools, max_tokens and others.
         owner: Whose run it is.
         run_id: The run's id, where it must be known before the run starts.
+        fingerprint: That of the request that the run answers, kept on the run.
         tier: `"mini"`, `"podium"` or `"ultra"`.
         max_steps: The most steps that a plan may have.
         rounds: The most rounds.
@@ -54,10 +57,12 @@ class RunOptions(TypedDict, total=False):
     """
 
     history: tuple[Message, ...]
+    trailing: tuple[Message, ...]
     images: tuple[Image, ...]
     response_options: ResponseOptions
     owner: str
     run_id: str
+    fingerprint: str
     tier: Tier
     max_steps: int
     rounds: int
@@ -74,7 +79,7 @@ class ResumeOptions(TypedDict, total=False):
 
     Attributes:
         results: The result of every tool call that a waiting run waits for.
-        response_options: Replaces the run's own.
+        fingerprint: That of the request that brought the results, kept on the run.
         budget: Replaces the run's own.
         account: A shared budget that the run's calls also draw on.
         emit: Receives every event, on the event loop's thread; it must return at once.
@@ -84,7 +89,7 @@ class ResumeOptions(TypedDict, total=False):
     """
 
     results: Sequence[ToolResult]
-    response_options: ResponseOptions | None
+    fingerprint: str
     budget: Budget | None
     account: Account | None
     emit: Emit | None
@@ -139,6 +144,7 @@ class Runtime:
             question,
             history=wanted.get("history", ()),
             images=wanted.get("images", ()),
+            trailing=wanted.get("trailing", ()),
             options=options,
             emit=wanted.get("emit"),
         )
@@ -161,7 +167,7 @@ class Runtime:
                 return await self._runner(conductor, claimed.tier, sink).resume(
                     claimed,
                     results=wanted.get("results", ()),
-                    response_options=wanted.get("response_options"),
+                    fingerprint=wanted.get("fingerprint", ""),
                     budget=wanted.get("budget"),
                     account=wanted.get("account"),
                     emit=sink.emit,
@@ -185,6 +191,7 @@ class Runtime:
                 question,
                 history=wanted.get("history", ()),
                 images=wanted.get("images", ()),
+                trailing=wanted.get("trailing", ()),
                 options=options,
                 emit=sink.emit,
                 stream=wanted.get("stream", False),
@@ -217,6 +224,7 @@ class Runtime:
             response_options=wanted.get("response_options", usual.response_options),
             owner=wanted.get("owner", usual.owner),
             run_id=wanted.get("run_id", ""),
+            fingerprint=wanted.get("fingerprint", ""),
             quality_bias=wanted.get("quality_bias", usual.quality_bias),
         )
 

@@ -19,9 +19,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 from podium.client.client import CLOSED, AsyncPodium
 from podium.client.runtime import RunOptions
 from podium.core.errors import UsageError
-from podium.core.events import Event
+from podium.core.events import Event, fan_out
 from podium.engine.guardrails.redaction import restore_events
-from podium.engine.sinks import fan_out
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

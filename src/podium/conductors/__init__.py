@@ -46,26 +46,11 @@ def build(
     reader: Reader | None = None,
     notice: str = "",
 ) -> Conductor:
-    """Build the conductor of that kind.
+    """Build the conductor of that kind; `ConfigError` if it lacks what it requires.
 
-    Args:
-        kind: One of `KINDS`.
-        worker: The worker that plans; required by `model`.
-        workflow: Required by `fixed`.
-        prompt: With `model`: which prompt to plan with.
-        few_shot: With `model`: show worked examples.
-        temperature: With `model`: the sampling temperature.
-        fallback: With `model`: the worker that answers alone where there is no plan.
-        coordinator: Required by `evolved`.
-        reader: The model that reads transcripts; required by `evolved`.
-        notice: With `evolved`: a warning for every run.
-
-    Returns:
-        The conductor.
-
-    Raises:
-        ConfigError: The kind is unknown, or lacks what it requires.
-
+    `model` requires `worker`, takes `prompt`, `few_shot`, `temperature`, and `fallback`, the worker
+    that answers alone where there is no plan. `fixed` requires `workflow`. `evolved` requires
+    `coordinator` and `reader`; `notice` is a warning for every run.
     """
     if kind == "model":
         if worker is None:

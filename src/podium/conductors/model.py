@@ -34,19 +34,9 @@ for workers that do not see the question."""
 class ModelConductor(Conductor):
     """Plans by asking a worker.
 
-    Args:
-        worker: The worker that writes plans.
-        prompt: `full` is the paper's prompt. `compact` is for models too small to word a subtask:
-            under a grammar each subtask is the question itself, and the model only chooses workers
-            and access. `trained` is for small models that were trained to plan: it holds nothing
-            but the pool and the question.
-        few_shot: Show worked examples; `trained` has none.
-        structured: How the plan is written; None takes `form_for(worker.profile)`.
-        temperature: The sampling temperature; None leaves it to the provider.
-        max_tokens: The most output tokens of a plan.
-        fallback: The worker that answers alone where there is no plan; by default the pool's best.
-        name: The conductor's name on runs.
-
+    With the prompt `compact`, under a grammar, each subtask is the question itself. `structured`
+    is by default `form_for(worker.profile)`, and `fallback`, the worker that answers alone where
+    there is no plan, the pool's best.
     """
 
     def __init__(

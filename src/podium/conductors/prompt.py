@@ -1,9 +1,7 @@
-"""The prompt that asks a model for a plan.
+"""The prompt that asks a model for a plan, filled in from the text files in `prompts/`.
 
-The words are text files in `prompts/`; this module fills them in. Texts of users and workers are
-put between tags that no text inside can close, and each file is filled in one pass, so that nothing
-inside such a text becomes part of the prompt. A prompt is a pure function of its context, as replay
-and caches need.
+Texts of users and workers stand between tags that no text inside can close. A prompt is a pure
+function of its context, as replay and caches need.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from podium.core.tags import unused_suffix
 from podium.core.workflow import Shape, Step, Workflow
 
 
-def filled(name: str, **values: str) -> str:
+def fill_in(name: str, **values: str) -> str:
     """Fill in the placeholders of a prompt file, in one pass."""
     return Template(prompt_text(name)).substitute(values)
 
@@ -59,9 +57,8 @@ def short_model_list(pool: Pool) -> str:
 
 
 def _short_line(index: int, worker: WorkerProfile, masked: bool) -> str:
-    description = on_one_line(worker.description)
-    said = [description] if masked else [worker.name, description]
-    return f"{' — '.join(filter(None, said))} = {index}".removeprefix(" = ")
+    parts = ["" if masked else worker.name, on_one_line(worker.description)]
+    return f"{' — '.join(filter(None, parts))} = {index}".removeprefix(" = ")
 
 
 def _line(index: int, worker: WorkerProfile, masked: bool) -> str:
@@ -109,25 +106,15 @@ class Example:
 def examples() -> tuple[Example, ...]:
     """Return the worked examples of the full prompt."""
     document = tomllib.loads(prompt_text("examples.toml"))
-    return tuple(_example(entry) for entry in document["example"])
-
-
-def _example(entry: dict[str, Any]) -> Example:
-    return Example(
-        shape=Shape(entry["shape"]),
-        question=entry["question"],
-        reasoning=entry["reasoning"],
-        pool=Pool(tuple(WorkerProfile(**worker) for worker in entry["workers"])),
-        workflow=Workflow(
-            tuple(
-                Step(
-                    step["worker"],
-                    step["subtask"],
-                    "all" if step["access"] == "all" else tuple(step["access"]),
-                )
-                for step in entry["steps"]
-            )
-        ),
+    return tuple(
+        Example(
+            shape=Shape(entry["shape"]),
+            question=entry["question"],
+            reasoning=entry["reasoning"],
+            pool=Pool(tuple(WorkerProfile(**worker) for worker in entry["workers"])),
+            workflow=plan.read_workflow({"steps": entry["steps"]}),
+        )
+        for entry in document["example"]
     )
 
 
@@ -148,13 +135,11 @@ def all_or_nothing(workflow: Workflow) -> Workflow:
 
 
 Length = Literal["full", "compact", "trained"]
-"""`full` is the paper's structure; `compact` is for models so small that they follow examples
-rather than instructions, and cannot word a subtask; `trained` is for models that were trained to
-plan with this prompt."""
+"""`full` is the paper's structure; `compact` is for models too small to word a subtask; `trained`
+is for models that were trained to plan with this prompt."""
 
 Form = Literal["lists", "json", "grammar"]
-"""The form of the plan: free thinking and then the three lists; a JSON object under a schema; or
-the three lists under a grammar."""
+"""Reasoning and then the three lists; JSON under a schema; or the three lists under a grammar."""
 
 AccessForm = Literal["index", "binary"]
 """The access of a step: chosen steps, or all or nothing as in the paper."""
@@ -224,12 +209,11 @@ class Prompt:
         )
 
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
-        """Return the turns that ask for a corrected plan: the malformed one, and the parser's
-        error."""
+        """Return the turns that ask for a corrected plan."""
         written = _end_of(text, LIMITS[self.length].answer)
         return (
             assistant(written if written.strip() else EMPTY_REPLY),
-            user(filled("reask.txt", problem=str(problem), output=self._output)),
+            user(fill_in("reask.txt", problem=str(problem), output=self._output)),
         )
 
     def opener(self, context: PlanningContext) -> str:
@@ -277,7 +261,7 @@ class Prompt:
     @property
     def _output(self) -> str:
         entries = self._access_words["entries"]
-        return filled(
+        return fill_in(
             self._output_file, entries=entries["json" if self.form == "json" else "lists"]
         )
 
@@ -301,7 +285,7 @@ class Prompt:
         return (system(prompt_text("system.txt")), user(self._question(context, mark)))
 
     def _question(self, context: PlanningContext, mark: str) -> str:
-        asked = filled(
+        asked = fill_in(
             "full.txt",
             question=context.question,
             mark=mark,
@@ -317,10 +301,10 @@ class Prompt:
 
     def _compact(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         """Return the task as a conversation that the model only has to continue."""
-        turns = [system(filled("compact.txt", models=model_list(context.pool)))]
+        turns = [system(fill_in("compact.txt", models=model_list(context.pool)))]
         if self.few_shot:
             for question, workflow in compact_examples(context):
-                said = self._written(self._taught(workflow), context.pool, "")
+                said = self._write_plan(self._taught(workflow), context.pool, "")
                 turns += (user(question), assistant(said))
         conversation = self._conversation(context.history, mark)
         return (*turns, user(conversation + context.question + _images(context)))
@@ -328,13 +312,13 @@ class Prompt:
     def _trained(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         conversation = self._conversation(context.history, mark)
         return (
-            system(filled("trained.txt", models=short_model_list(context.pool))),
+            system(fill_in("trained.txt", models=short_model_list(context.pool))),
             user(conversation + context.question + _images(context)),
         )
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
         turns = _last_turns(history, LIMITS[self.length].conversation)
-        return filled("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
+        return fill_in("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
 
     def _examples(self, context: PlanningContext) -> str:
         fitting = [e for e in examples() if len(e.workflow) <= context.max_steps]
@@ -346,22 +330,22 @@ class Prompt:
             for number, example in enumerate(fitting, start=1)
         ]
         visibility = prompt_text(f"examples_{_seen(context.pool)}.txt")
-        return filled("examples.txt", visibility=visibility, examples="\n\n".join(shown)) + "\n\n"
+        return fill_in("examples.txt", visibility=visibility, examples="\n\n".join(shown)) + "\n\n"
 
     def _example(self, number: int, example: Example, pool: Pool) -> str:
-        return filled(
+        return fill_in(
             "example.txt",
             number=str(number),
             models=model_list(pool),
             question=example.question,
-            reply=self._written(self._taught(example.workflow), pool, example.reasoning),
+            reply=self._write_plan(self._taught(example.workflow), pool, example.reasoning),
         )
 
     def _taught(self, workflow: Workflow) -> Workflow:
         """Return an example's workflow with this prompt's access."""
         return workflow if self.access == "index" else all_or_nothing(workflow)
 
-    def _written(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
+    def _write_plan(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
         """Return the plan in this prompt's form."""
         if self.form == "json":
             document = plan.workflow_document(workflow, pool)
@@ -372,7 +356,7 @@ class Prompt:
     def _said(self, previous: Round, workflow: Workflow, pool: Pool) -> str:
         """Return the previous round's plan text, or the bare plan where another was executed."""
         text, is_later = previous.plan_text, previous.index > 0
-        written = self._written(workflow, pool, "")
+        written = self._write_plan(workflow, pool, "")
         if text == written:  # the usual case in training, where reading it would take longest
             return written
         try:
@@ -388,14 +372,14 @@ class Prompt:
     ) -> str:
         if self.length == "trained":
             file = "trained_unanswered.txt" if context.answer is None else "trained_answered.txt"
-            return filled(file, steps="\n".join(_replies(previous, len(workflow))))
+            return fill_in(file, steps="\n".join(_replies(previous, len(workflow))))
         shared = {
             "result": self._result(context, mark),
             "acceptance": prompt_text(self._acceptance_file),
         }
         if self.length == "compact":
-            return filled("compact_revise.txt", **shared)
-        return filled(
+            return fill_in("compact_revise.txt", **shared)
+        return fill_in(
             "revise.txt",
             steps="\n".join(_fate(step, context.pool) for step in previous.steps),
             max_steps=str(context.max_steps),
@@ -407,7 +391,7 @@ class Prompt:
         if context.answer is None:
             return prompt_text("no_answer.txt")
         answer = _end_of(context.answer, LIMITS[self.length].answer)
-        return filled("answer.txt", answer=answer, mark=mark)
+        return fill_in("answer.txt", answer=answer, mark=mark)
 
 
 def _images(context: PlanningContext) -> str:
@@ -422,7 +406,7 @@ def _images(context: PlanningContext) -> str:
         for index, worker in enumerate(context.pool)
         if is_capable(worker, frozenset({"vision"}), context.pool)
     ]
-    note = filled("images.txt", count=str(len(context.images)), models=", ".join(seeing) or "none")
+    note = fill_in("images.txt", count=str(len(context.images)), models=", ".join(seeing) or "none")
     return f"\n\n{note}"
 
 
@@ -431,7 +415,7 @@ def _objection(context: PlanningContext, mark: str) -> str:
     if not context.objection:
         return ""
     reason = on_one_line(context.objection)
-    return "\n\n" + filled("objection.txt", reason=reason, mark=mark)
+    return "\n\n" + fill_in("objection.txt", reason=reason, mark=mark)
 
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:
@@ -464,8 +448,7 @@ def _last_turns(history: Iterable[Message], limit: int) -> str:
 
 
 def _one_turn(text: str) -> str:
-    """Indent lines that look like the beginning of a turn: in a nested run it may be a worker's
-    reply."""
+    """Indent lines that look like a turn: in a nested run they may be a worker's reply."""
     return _TURN.sub("  ", text) if ":" in text else text
 
 

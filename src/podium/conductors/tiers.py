@@ -62,11 +62,7 @@ class Router(Protocol):
     def decide(
         self, question: str, pool: Pool, quality_bias: float, confidence: float
     ) -> RoutingDecision:
-        """Choose a worker of that pool, all of which it knows.
-
-        Above a quality bias of 0 it chooses among the workers with at least that confidence, or
-        else the one with the highest.
-        """
+        """Choose a worker, above a quality bias of 0 among those of at least that confidence."""
         ...
 
 
@@ -74,11 +70,9 @@ class TierRouter:
     """The learned router that serves the mini tier.
 
     It chooses among workers of at least `confidence`; without any, the conductor plans. At a
-    quality bias of 0, for the cheapest worker, the confidence does not count, so a higher bias
-    never means less quality. With a pool that changed since training it is refused, or chooses
-    among the workers that both have if it is `narrow`. `warnings` go to every run.
-
-    Decisions are made in a thread of their own: on the event loop other runs would wait for them.
+    quality bias of 0 confidence does not count. With a pool that changed since training it is
+    refused or, if `narrow`, chooses among the workers that both have. Decisions are made in a
+    thread of their own, off the event loop.
     """
 
     def __init__(
@@ -114,7 +108,6 @@ class TierRouter:
         """Return the router for that pool; `ConfigError` where it was trained with another.
 
         `trained_for` is the pool to compare with, where workers were left out of it on purpose.
-        `label` and `narrow_hint` name the router and the remedy in errors.
         """
         changes = self.router.changes(trained_for or pool)
         if not changes:

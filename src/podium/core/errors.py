@@ -97,10 +97,12 @@ class WorkerError(PodiumError):
         retryable: The same request may succeed later.
         retry_after: Seconds to wait, where the provider asked for it.
         billed: False if the provider certainly charged nothing; usage is then zero, not unknown.
+        status: The provider's HTTP status, or the one that says the same; None if there is none.
     """
 
     retryable = False
     billed = False
+    status: int | None = None
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class WorkerError(PodiumError):
         retry_after: float | None = None,
         billed: bool | None = None,
         retryable: bool | None = None,
+        status: int | None = None,
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
@@ -116,14 +119,20 @@ class WorkerError(PodiumError):
             self.billed = billed
         if retryable is not None:
             self.retryable = retryable
+        if status is not None:
+            self.status = status
 
 
 class AuthenticationFailed(WorkerError):
     """The provider rejects the API key."""
 
+    status = 401
+
 
 class RequestRefused(WorkerError):
     """The provider rejects this request: too long, not allowed, not supported."""
+
+    status = 400
 
 
 class PromptTooLong(RequestRefused):
@@ -134,6 +143,7 @@ class RateLimited(WorkerError):
     """Too many requests or tokens in a short time."""
 
     retryable = True
+    status = 429
 
 
 class Unavailable(WorkerError):

@@ -6,12 +6,15 @@ parent's stream, under its own `run_id`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from podium.core.request import ToolCall, ToolResult
 from podium.core.run import GuardrailCheck, Round, Run, StepRecord
 from podium.core.workflow import Workflow
+
+log = logging.getLogger("podium")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class RoundPlanned:
     """The conductor wrote a workflow, or accepted the last answer (`workflow` is None)."""
 
     run_id: str
@@ -108,7 +111,7 @@ class GuardrailActed:
 
 
 @dataclass(frozen=True, slots=True)
-class StepNoted:
+class StepProgress:
     """A running step, or the run nested in it, made progress that a resume would continue from."""
 
     run_id: str
@@ -145,13 +148,13 @@ class RunDone:
 
 Event = (
     RunStarted
-    | Planned
+    | RoundPlanned
     | StepStarted
     | StepRetried
     | StepDelta
     | ToolUsed
     | GuardrailActed
-    | StepNoted
+    | StepProgress
     | StepDone
     | RoundDone
     | RunDone
@@ -159,3 +162,18 @@ Event = (
 
 Emit = Callable[[Event], None]
 """Takes events. It must return at once: a slow listener keeps a queue."""
+
+
+def fan_out(*listeners: Emit | None) -> Emit:
+    """Return an `Emit` that calls each listener; one that fails is dropped."""
+    active = [listener for listener in listeners if listener is not None]
+
+    def emit(event: Event) -> None:
+        for listener in tuple(active):
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - a listener may be anyone's
+                active.remove(listener)
+                log.warning("a listener of this run failed: %r", error)
+
+    return emit

@@ -23,7 +23,7 @@ def fast_init(cls: type[Value]) -> type[Value]:
     }
     assignments = []
     for item in fields(cls):  # type: ignore[arg-type]
-        assert item.default_factory is MISSING, "quick takes plain defaults only"
+        assert item.default_factory is MISSING, "fast_init takes plain defaults only"
         if item.default is MISSING:
             parameters.append(item.name)
         else:

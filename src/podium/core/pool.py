@@ -6,7 +6,7 @@ a worker is `podium.workers`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -138,20 +138,22 @@ class Pool:
 
         Price is the only measure of strength that every pool has; then the pool's order decides.
         """
-        candidates = [worker for worker in self.workers if worker.provider != CONDUCTOR_PROVIDER]
         return max(
-            candidates or self.workers,
-            key=lambda worker: worker.price.output if worker.price else -1.0,
+            self._answering, key=lambda worker: worker.price.output if worker.price else -1.0
         )
 
     @property
     def cheapest(self) -> WorkerProfile:
         """The worker with the lowest price; unknown prices come last."""
-        candidates = [worker for worker in self.workers if worker.provider != CONDUCTOR_PROVIDER]
         return min(
-            candidates or self.workers,
+            self._answering,
             key=lambda worker: worker.price.output if worker.price else float("inf"),
         )
+
+    @property
+    def _answering(self) -> Sequence[WorkerProfile]:
+        able = [worker for worker in self.workers if worker.provider != CONDUCTOR_PROVIDER]
+        return able or self.workers
 
 
 MCP_PREFIX: Final = "mcp:"

@@ -197,8 +197,8 @@ class Delta:
 class ResponseOptions:
     """What the client demands of the answer: format, length, sampling and tools.
 
-    Fields mean what they mean in a `Request`. Without `parallel_tools`, only the first of several
-    tool calls of a reply is made; concurrent steps may still call one each.
+    Fields mean what they mean in a `Request`. The tools belong to the final step. Without
+    `parallel_tools`, only the first of several tool calls of a reply is made.
     """
 
     max_tokens: int | None = None

@@ -25,54 +25,42 @@ _WORDS: Final[dict[Capability, str]] = {
 }
 
 
-def answer_capabilities(response_options: ResponseOptions) -> Capabilities:
+def answer_capabilities(options: ResponseOptions) -> Capabilities:
     """Return what the final step's worker must be able to do.
 
     A temperature or top_p of 1 is every model's default, and needs nothing.
     """
     needed: set[Capability] = set()
-    if response_options.schema is not None:
+    if options.schema is not None:
         needed.add("json")
-    sampling = {response_options.temperature, response_options.top_p} - {None, 1}
-    if sampling or response_options.seed is not None:
+    sampling = {options.temperature, options.top_p} - {None, 1}
+    if sampling or options.seed is not None:
         needed.add("sampling")
-    if _forces_a_tool(response_options):
+    if has_callable_tools(options):
         needed.add("tools")
     return frozenset(needed)
 
 
-def sole_worker_capabilities(
-    response_options: ResponseOptions, images: tuple[Image, ...]
-) -> Capabilities:
+def sole_worker_capabilities(options: ResponseOptions, images: tuple[Image, ...]) -> Capabilities:
     """Return what a worker must be able to do that answers alone."""
-    needed = set(answer_capabilities(response_options))
-    if has_callable_tools(response_options):
-        needed.add("tools")
-    if images:
-        needed.add("vision")
-    return frozenset(needed)
+    needed = answer_capabilities(options)
+    return needed | {"vision"} if images else needed
 
 
-def has_callable_tools(response_options: ResponseOptions) -> bool:
+def has_callable_tools(options: ResponseOptions) -> bool:
     """True if the client's tools may be called."""
-    return bool(response_options.tools) and response_options.tool_choice != "none"
+    return bool(options.tools) and options.tool_choice != "none"
 
 
-def intermediate_options(response_options: ResponseOptions) -> ResponseOptions:
+def intermediate_options(options: ResponseOptions) -> ResponseOptions:
     """Return the options that also apply to steps before the final one."""
-    if response_options is DEFAULT_RESPONSE_OPTIONS:
-        return response_options
+    if options is DEFAULT_RESPONSE_OPTIONS:
+        return options
     return ResponseOptions(
-        tools=response_options.tools if has_callable_tools(response_options) else (),
-        effort=response_options.effort,
-        parallel_tools=response_options.parallel_tools,
-        cache_key=response_options.cache_key,
-        cache_time=response_options.cache_time,
+        effort=options.effort,
+        cache_key=options.cache_key,
+        cache_time=options.cache_time,
     )
-
-
-def _forces_a_tool(response_options: ResponseOptions) -> bool:
-    return bool(response_options.tools) and response_options.tool_choice not in ("", "auto", "none")
 
 
 def describe_capabilities(needed: Capabilities) -> str:
@@ -89,29 +77,29 @@ def is_capable(worker: WorkerProfile, needed: Capabilities, pool: Pool) -> bool:
     return needed <= worker.capabilities
 
 
-def check_response_options(response_options: ResponseOptions) -> None:
+def check_response_options(options: ResponseOptions) -> None:
     """Raise `UsageError` for options that contradict themselves."""
-    names = [tool.name for tool in response_options.tools]
+    names = [tool.name for tool in options.tools]
     for name in names:
         if not name or name in TOOL_CHOICES:
             raise UsageError(f"a tool is named {name!r}, which is no name for a tool; rename it")
         if names.count(name) > 1:
             raise UsageError(f"two tools are named {name!r}; names must differ")
-    if response_options.tool_choice not in (*TOOL_CHOICES, *names):
+    if options.tool_choice not in (*TOOL_CHOICES, *names):
         there_is = ", ".join(names) or "none"
         raise UsageError(
-            f"tool_choice is {response_options.tool_choice!r}; it is auto, none, required or the "
+            f"tool_choice is {options.tool_choice!r}; it is auto, none, required or the "
             f"name of a tool, and of these there is {there_is}"
         )
-    if response_options.tool_choice not in ("", "auto", "none") and not names:
-        raise UsageError(f"tool_choice is {response_options.tool_choice!r}, but there are no tools")
-    if response_options.max_tokens is not None and response_options.max_tokens < 1:
-        raise UsageError(f"max_tokens is {response_options.max_tokens}; it must be at least 1")
+    if options.tool_choice not in ("", "auto", "none") and not names:
+        raise UsageError(f"tool_choice is {options.tool_choice!r}, but there are no tools")
+    if options.max_tokens is not None and options.max_tokens < 1:
+        raise UsageError(f"max_tokens is {options.max_tokens}; it must be at least 1")
 
 
-def check_pool(pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]) -> None:
+def check_pool(pool: Pool, options: ResponseOptions, images: tuple[Image, ...]) -> None:
     """Raise `UsageError` where no worker of the pool can do what is needed."""
-    for need in sorted(sole_worker_capabilities(response_options, images)):
+    for need in sorted(sole_worker_capabilities(options, images)):
         if not any(need in worker.capabilities for worker in pool):
             raise UsageError(
                 f"no worker of the pool can {_WORDS[need]}, which this question needs; it has "
@@ -120,29 +108,25 @@ def check_pool(pool: Pool, response_options: ResponseOptions, images: tuple[Imag
 
 
 def fit_workflow(
-    workflow: Workflow, pool: Pool, response_options: ResponseOptions, images: tuple[Image, ...]
+    workflow: Workflow, pool: Pool, options: ResponseOptions, images: tuple[Image, ...]
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Return the workflow with a capable worker for its final step, and a warning if changed.
 
-    For images and tools one capable worker in the workflow is enough. Raises `PlanError` if no
-    worker can do all that the answer needs.
+    For images one capable worker in the workflow is enough. Raises `PlanError` if no worker can do
+    all that the answer needs.
     """
     workers = [pool[step.worker] for step in workflow.steps]
-    needed = set(answer_capabilities(response_options))
-    for need, is_there in (
-        ("vision", bool(images)),
-        ("tools", has_callable_tools(response_options)),
-    ):
-        wanted: Capabilities = frozenset((need,))  # type: ignore[arg-type]
-        if is_there and not any(is_capable(worker, wanted, pool) for worker in workers):
-            needed |= wanted
+    needed = answer_capabilities(options)
+    vision: Capabilities = frozenset({"vision"})
+    if images and not any(is_capable(worker, vision, pool) for worker in workers):
+        needed |= vision
     final = workers[-1]
-    if not needed or is_capable(final, frozenset(needed), pool):
+    if not needed or is_capable(final, needed, pool):
         return workflow, ()
     missing = describe_capabilities(
         frozenset(need for need in needed if not is_capable(final, frozenset((need,)), pool))
     )
-    substitute = _substitute(final, frozenset(needed), pool)
+    substitute = _substitute(final, needed, pool)
     if substitute is None:
         raise PlanError(
             f"{final.name} gives the answer but cannot {missing or 'do all that is needed'}, and "

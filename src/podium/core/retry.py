@@ -40,16 +40,16 @@ class BreakerPolicy:
     """When a failing worker is not called, and for how long; never, if not `on`.
 
     The circuit opens after `failures` in a row, or when a `share` of the last `window` calls
-    failed. It stays open for `cooling_seconds`, doubled after each failed probe, up to
-    `longest_cooling_seconds`. A wait that the provider asks for is honoured up to the same.
+    failed. It stays open for `cooldown_seconds`, doubled after each failed probe, up to
+    `max_cooldown_seconds`. A wait that the provider asks for is honoured up to the same.
     """
 
     on: bool = True
     failures: int = 8
     share: float = 0.5
     window: int = 50
-    cooling_seconds: float = 5.0
-    longest_cooling_seconds: float = 120.0
+    cooldown_seconds: float = 5.0
+    max_cooldown_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,10 @@ from podium.core.request import (
     Image,
     Message,
     ResponseOptions,
+    Text,
     Thinking,
     ToolCall,
+    ToolResult,
     unanswered_calls,
 )
 from podium.core.usage import NO_USAGE, Usage, add
@@ -260,6 +262,21 @@ class Round:
         return self.workflow is not None and done < len(self.workflow)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """An earlier response of a run, which called the client's tools, and the results it got.
+
+    `usage` and `orchestration` are those of the run until then.
+    """
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    results: tuple[ToolResult, ...]
+    thinking: tuple[Thinking, ...] = ()
+    usage: Usage = NO_USAGE
+    orchestration: Usage = NO_USAGE
+
+
 @final
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,14 +284,19 @@ class Run:
     """A question, all its rounds, and how it ended.
 
     Attributes:
+        trailing: The messages after the question: tool calls and results, or the answer's start.
         too_long: It failed because a prompt exceeded a context window.
         refused: A provider rejected the API key or the request; resuming fails again.
+        error_status: The HTTP status of the worker's failure that `error` reports.
+        retry_after: Seconds to wait that came with it.
         spent_cap: The budget cap that stopped it.
         guardrails: The names of the guardrails in force.
         checks: Guardrail checks of the question, or of an answer that no final step gave.
         blocked_by: The guardrail that ended it. A blocked question is not kept.
         process: The process that performs it.
         prompt_hash: A fingerprint of the prompts that shaped it.
+        fingerprint: That of the request it answers, made by its caller; empty without one.
+        exchanges: Its responses before the current one.
     """
 
     id: str
@@ -292,6 +314,7 @@ class Run:
     budget: Budget = Budget()
     spent: Spent = Spent()
     history: tuple[Message, ...] = ()
+    trailing: tuple[Message, ...] = ()
     exclude: tuple[str, ...] = ()
     depth: int = 0
     prompt_hash: str = ""
@@ -301,12 +324,28 @@ class Run:
     owner: str = ""
     too_long: bool = False
     refused: bool = False
+    error_status: int | None = None
+    retry_after: float | None = None
     spent_cap: str = ""
     guardrails: tuple[str, ...] = ()
     checks: tuple[GuardrailCheck, ...] = ()
     blocked_by: str = ""
     quality_bias: float | None = None
+    fingerprint: str = ""
+    exchanges: tuple[Exchange, ...] = ()
     version: int = RUN_VERSION
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """The history, with the question and what follows it if anything does."""
+        if not self.trailing:
+            return self.history
+        return (*self.history, self.question_message, *self.trailing)
+
+    @property
+    def question_message(self) -> Message:
+        """The question with its images."""
+        return Message("user", (*self.images, Text(self.question)))
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:
@@ -351,6 +390,20 @@ class Run:
     def waiting_for(self) -> tuple[ToolCall, ...]:
         """The tool calls whose results a waiting run needs."""
         return self.pending_tool_calls if self.status == "waiting" else ()
+
+    @property
+    def answer_thinking(self) -> tuple[Thinking, ...]:
+        """The thinking that came with the answer, or with the tool calls of a waiting run."""
+        if not self.rounds:
+            return ()
+        if self.status != "waiting":
+            final = self.rounds[-1].final
+            return final.thinking if final is not None else ()
+        step = self.rounds[-1].steps[-1]
+        if not step.turns:
+            return step.nested[-1].answer_thinking if step.nested else ()
+        calling = [turn for turn in step.turns if turn.role == "assistant"][-1]
+        return tuple(part for part in calling.parts if isinstance(part, Thinking))
 
     @property
     def pending_tool_calls(self) -> tuple[ToolCall, ...]:

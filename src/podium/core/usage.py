@@ -17,6 +17,11 @@ def add(one: Number | None, other: Number | None) -> Number | None:
     return None if one is None or other is None else one + other
 
 
+def subtract(one: Number | None, other: Number | None) -> Number | None:
+    """Subtract; None if a part is None."""
+    return None if one is None or other is None else one - other
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The tokens of one call, or the sum over several.
@@ -39,6 +44,15 @@ class Usage:
             add(self.cached_input_tokens, other.cached_input_tokens),
             add(self.reasoning_tokens, other.reasoning_tokens),
             add(self.cache_write_tokens, other.cache_write_tokens),
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            subtract(self.input_tokens, other.input_tokens),
+            subtract(self.output_tokens, other.output_tokens),
+            subtract(self.cached_input_tokens, other.cached_input_tokens),
+            subtract(self.reasoning_tokens, other.reasoning_tokens),
+            subtract(self.cache_write_tokens, other.cache_write_tokens),
         )
 
     @property

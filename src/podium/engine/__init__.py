@@ -2,21 +2,17 @@
 
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
 from podium.core.worker import Toolbox
-from podium.engine.assignment import Assignment, Delegation, Nest, Scope
 from podium.engine.calls import CallPolicy, Calls
-from podium.engine.execution import Execution
+from podium.engine.execution import Execution, RunContext
 
 __all__ = [
-    "Assignment",
     "BreakerPolicy",
     "CallPolicy",
     "Calls",
-    "Delegation",
     "Execution",
     "Hedge",
-    "Nest",
     "RetryPolicy",
-    "Scope",
+    "RunContext",
     "Toolbox",
     "check_hedges",
 ]

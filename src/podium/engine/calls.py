@@ -52,7 +52,8 @@ CanFallBack = Callable[[], bool]
 class CallPolicy:
     """What all calls of a process share: retries, rate limits, circuit breakers, hedges, clock.
 
-    Without a breaker policy there are no breakers.
+    Without a breaker policy there are no breakers. With `waits_for_circuits`, a run without
+    fallback waits until an open circuit may close; a server fails at once instead.
     """
 
     deadlines: Deadlines
@@ -69,6 +70,7 @@ class CallPolicy:
         self.retry = retry or RetryPolicy()
         self.breakers = Breakers(breaker, clock)
         self.failing = self.breakers.failing
+        self.waits_for_circuits = True
         self.hedges = Hedges(hedges or {})
         self.clock = clock
         self.sleep = sleep
@@ -132,7 +134,8 @@ class Calls:
     ) -> Reply:
         """Call the worker, with retries; stream if `on_delta` is given.
 
-        An open circuit is waited for only if `can_fall_back` says that there is no fallback.
+        An open circuit is waited for only where the call policy allows it and `can_fall_back` says
+        that there is no fallback.
         """
         if self._excluded:
             self._refuse_excluded(worker)
@@ -191,7 +194,8 @@ class Calls:
         refusal = self._call_policy.breakers.refusal(worker.profile.name)
         if refusal is None:
             return wait
-        if can_fall_back is None or can_fall_back():
+        waits = self._call_policy.waits_for_circuits
+        if not waits or can_fall_back is None or can_fall_back():
             return None
         until = self._call_policy.retry.wait_before(attempt, refusal)
         return None if until is None else max(wait, until)

@@ -54,15 +54,6 @@ def _percentile(ordered: Sequence[float], percentile: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percentile / 100))]
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Callbacks of the step that wants the reply. Without `on_delta` nothing is streamed."""
-
-    on_delta: OnDelta | None
-    on_retry: OnRetry
-    can_fall_back: CanFallBack
-
-
 class HedgedReply(NamedTuple):
     """The first reply, and its worker."""
 
@@ -96,7 +87,8 @@ class _Lane:
 class Race:
     """Call a worker and, if it is slow, another beside it.
 
-    `other` returns the second worker and its request, or None.
+    `other` returns the second worker and its request, or None. Without `on_delta` nothing is
+    streamed.
     """
 
     def __init__(
@@ -104,14 +96,19 @@ class Race:
         calls: Calls,
         call_policy: CallPolicy,
         worker: Worker,
-        listener: Listener,
         other: Callable[[], tuple[Worker, Request] | None],
+        *,
+        on_delta: OnDelta | None,
+        on_retry: OnRetry,
+        can_fall_back: CanFallBack,
     ) -> None:
         self._calls = calls
         self._call_policy = call_policy
         self._worker = worker
-        self._listener = listener
         self._other = other
+        self._on_delta = on_delta
+        self._on_retry = on_retry
+        self._can_fall_back = can_fall_back
         self._lanes: list[_Lane] = []
         self._leader: _Lane | None = None
         self._began = call_policy.clock()
@@ -153,15 +150,14 @@ class Race:
             await second.task
         except WorkerError as error:
             await asyncio.gather(first.task, return_exceptions=True)
-            request = self._listener.on_retry(first.worker.profile.name, error, 0.0)
-            reply = await self._make(request, self._listener.on_delta)
+            request = self._on_retry(first.worker.profile.name, error, 0.0)
+            reply = await self._make(request, self._on_delta)
             return HedgedReply(first.worker, reply)
         raise AssertionError("a call that has ended without a reply has failed")
 
     async def _make(self, request: Request, on_delta: OnDelta | None) -> Reply:
-        listener = self._listener
         return await self._calls.make(
-            self._worker, request, on_delta, listener.on_retry, listener.can_fall_back
+            self._worker, request, on_delta, self._on_retry, self._can_fall_back
         )
 
     async def _wait_for_delay(self) -> None:
@@ -177,7 +173,7 @@ class Race:
         make: Callable[[OnDelta | None], Coroutine[Any, Any, Reply | None]],
     ) -> _Lane:
         """Start a call. The first piece of either decides, and the other call is cancelled."""
-        on_delta = self._listener.on_delta
+        on_delta = self._on_delta
 
         def receive(delta: Delta) -> None:
             assert on_delta is not None, "streaming needs a listener"

@@ -6,11 +6,13 @@ They belong to a worker and are shared by every run of the process.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, Literal
 
+from podium._util.rate_limit import RateLimiter
 from podium.core.errors import CircuitOpen, RequestRefused, WorkerError
 from podium.core.pool import Limits
 from podium.core.retry import BreakerPolicy
@@ -84,6 +86,7 @@ class Breaker:
         "_cooldown",
         "_is_probing",
         "_last",
+        "_last_status",
         "_policy",
         "_recent",
         "_streak",
@@ -100,6 +103,7 @@ class Breaker:
         self._until: float | None = None
         self._is_probing = False
         self._last = ""
+        self._last_status: int | None = None
 
     @property
     def is_healthy(self) -> bool:
@@ -119,10 +123,12 @@ class Breaker:
         wait = self._until - now
         if self._is_probing:
             wait = min(wait, PROBE_SECONDS)
+        shown = max(0.1, math.ceil(wait * 10) / 10)
         return CircuitOpen(
-            f"circuit open for {self._worker}: it failed too often and is not called for "
-            f"{wait:.1f} s; last failure: {self._last}",
+            f"circuit open for {self._worker}: it failed too often and is tried again in "
+            f"{shown:.1f} s; last failure: {self._last}",
             retry_after=wait,
+            status=self._last_status,
         )
 
     def enter(self, now: float) -> bool:
@@ -150,7 +156,7 @@ class Breaker:
         """Record a failure; True if the circuit opens."""
         if self._until is not None and not is_probe:
             return False  # it began before the circuit opened
-        self._last = str(error)
+        self._last, self._last_status = str(error), error.status
         self._streak += 1
         self._recent.append(True)
         if not (is_probe or self._is_tripped):
@@ -158,9 +164,9 @@ class Breaker:
         policy = self._policy
         self._is_probing = False
         self._cooldown = min(
-            policy.longest_cooling_seconds, max(policy.cooling_seconds, 2 * self._cooldown)
+            policy.max_cooldown_seconds, max(policy.cooldown_seconds, 2 * self._cooldown)
         )
-        requested = min(error.retry_after or 0.0, policy.longest_cooling_seconds)
+        requested = min(error.retry_after or 0.0, policy.max_cooldown_seconds)
         self._until = now + max(self._cooldown, requested)
         return True
 
@@ -229,75 +235,39 @@ class Breakers:
                     self.on_opening(worker, error)
 
 
-class Allowance:
-    """A token bucket of `per_minute` units that refills evenly.
-
-    Taking more than is left goes into debt and returns the wait, so callers are served in order.
-    """
-
-    def __init__(self, per_minute: int, clock: Clock) -> None:
-        self._per_second = per_minute / 60
-        self._most = float(per_minute)
-        self._left = float(per_minute)
-        self._clock = clock
-        self._refilled = clock()
-
-    def take(self, amount: float) -> float:
-        """Take the amount, at most a minute's, and return the seconds until it is available."""
-        now = self._clock()
-        self._left = min(self._most, self._left + (now - self._refilled) * self._per_second)
-        self._refilled = now
-        self._left -= min(amount, self._most)
-        return max(0.0, -self._left / self._per_second)
-
-    def give_back(self, taken: float, used: float = 0.0) -> None:
-        """Return what was not used, or take what was used beyond it."""
-        self._left = min(self._most, self._left + min(taken, self._most) - used)
-
-
 class Gate:
     """A worker's limits on concurrency, requests and tokens a minute; it waits, never refuses."""
 
     def __init__(self, limits: Limits, clock: Clock, sleep: Sleep) -> None:
         self._slots = asyncio.Semaphore(limits.concurrency) if limits.concurrency else None
-        self._requests = (
-            Allowance(limits.requests_per_minute, clock) if limits.requests_per_minute else None
+        self._max_tokens = limits.tokens_per_minute or 0
+        self._rates = RateLimiter(
+            limits.requests_per_minute or None, limits.tokens_per_minute or None, clock()
         )
-        self._tokens = (
-            Allowance(limits.tokens_per_minute, clock) if limits.tokens_per_minute else None
-        )
+        self._clock = clock
         self._sleep = sleep
-        self.is_open = not (self._slots or self._requests or self._tokens)
+        self.is_open = not (self._slots or limits.requests_per_minute or limits.tokens_per_minute)
 
     @asynccontextmanager
     async def enter(self, estimated_tokens: int) -> AsyncIterator[None]:
         """Wait for a slot and for the rate limits; the slot is held during the call."""
-        if self._slots:
-            await self._slots.acquire()
-        try:
-            await self._wait_for_rate(estimated_tokens)
+        async with self._slots or nullcontext():
+            await self._wait_for_rate(min(estimated_tokens, self._max_tokens))
             yield
-        finally:
-            if self._slots:
-                self._slots.release()
 
     async def _wait_for_rate(self, tokens: int) -> None:
         """Wait for the rate limits; a cancelled wait returns what it took."""
-        wait = max(
-            self._requests.take(1) if self._requests else 0.0,
-            self._tokens.take(tokens) if self._tokens else 0.0,
-        )
+        wait = self._rates.wait(tokens, self._clock())
+        self._rates.take(tokens)
         if wait <= 0:
             return
         try:
             await self._sleep(wait)
         except BaseException:
-            if self._requests:
-                self._requests.give_back(1)
-            self.correct(tokens, 0)
+            self._rates.take(-tokens, requests=-1)
             raise
 
     def correct(self, estimated_tokens: int, used: int | None) -> None:
         """Correct an estimate once the call's real tokens are known."""
-        if self._tokens and used is not None:
-            self._tokens.give_back(estimated_tokens, used)
+        if used is not None:
+            self._rates.correct(used - min(estimated_tokens, self._max_tokens))

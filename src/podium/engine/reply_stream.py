@@ -7,11 +7,13 @@ What was sent stands, so the step's reply is the concatenation of what was sent.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from podium.core.events import StepDelta
 from podium.core.request import Delta, Reply
-from podium.engine.assignment import Assignment, Scope
+
+if TYPE_CHECKING:
+    from podium.engine.execution import Execution
 
 GAP: Final = "\n\n"
 """Separates text before a tool call from text after it."""
@@ -70,22 +72,20 @@ class ReplyStream:
     __slots__ = (
         "_after_reply_check",
         "_before_tools",
+        "_execution",
         "_index",
         "_must_fit",
-        "_round",
-        "_scope",
         "_text",
         "_whole_only",
         "streams",
     )
 
-    def __init__(self, scope: Scope, assignment: Assignment, index: int, *, streams: bool) -> None:
-        inspector = scope.inspector
+    def __init__(self, execution: Execution, index: int, *, streams: bool) -> None:
+        inspector = execution.inspector
         self._after_reply_check = inspector is not None
         self._whole_only = inspector is not None and inspector.answers
-        self._must_fit = assignment.response_options.schema is not None
-        self._scope = scope
-        self._round = assignment.round
+        self._must_fit = execution.run.response_options.schema is not None
+        self._execution = execution
         self._index = index
         self._text = ResumableText()
         self._before_tools: tuple[str, ...] = ()
@@ -154,6 +154,7 @@ class ReplyStream:
             self._emit(text)
 
     def _emit(self, text: str, *, thinking: bool = False) -> None:
-        if self._scope.emit is not None:
-            event = StepDelta(self._scope.run_id, self._round, self._index, text, thinking)
-            self._scope.emit(event)
+        execution = self._execution
+        if execution.emit is not None:
+            event = StepDelta(execution.run.id, execution.round, self._index, text, thinking)
+            execution.emit(event)

@@ -35,15 +35,10 @@ from podium.core.request import (
     assistant,
     user,
 )
-from podium.core.requirements import (
-    answer_capabilities,
-    describe_capabilities,
-    has_callable_tools,
-)
+from podium.core.requirements import answer_capabilities, describe_capabilities
 from podium.core.run import Round, Run, StepRecord
 from podium.core.tags import unused_suffix
 from podium.core.worker import Toolbox, exclude_servers
-from podium.engine.assignment import Assignment
 
 TAGS: Final = ("question", "subtask", "reply")
 
@@ -120,17 +115,17 @@ def require_capable(profile: WorkerProfile, options: ResponseOptions) -> None:
 def tools_for(
     profile: WorkerProfile, options: ResponseOptions, toolbox: Toolbox | None, *, is_final: bool
 ) -> tuple[Tool, ...]:
-    """Return the tools a worker is offered. With tool_choice `none`, only the final step is."""
+    """Return the tools a worker is offered; the client's belong to the final step alone."""
     if "tools" not in profile.capabilities:
         return ()
-    clients = options.tools if is_final or has_callable_tools(options) else ()
+    clients = options.tools if is_final else ()
     return clients if toolbox is None else (*clients, *toolbox.tools)
 
 
 def request_for(
     profile: WorkerProfile,
     prompt: str,
-    assignment: Assignment,
+    run: Run,
     turns: Sequence[Message],
     tools: tuple[Tool, ...],
     *,
@@ -141,12 +136,12 @@ def request_for(
 
     `turns` are the step's turns so far; `kept` is the start of a broken-off reply to continue.
     """
-    images = assignment.images if "vision" in profile.capabilities else ()
+    images = run.images if "vision" in profile.capabilities else ()
     rest = (Message("user", (*images, Text(prompt))), *_adapt(turns, profile, tools))
     if kept:
         rest = (*rest, assistant(kept), user(prompt_text("continue.txt")))
-    options = assignment.response_options
-    before = assignment.history
+    options = run.response_options
+    before = run.history if is_final else run.conversation
     if before:
         max_tokens = options.max_tokens if is_final else None
         room = _room_for_history(profile, Request(rest, tools=tools), max_tokens)
@@ -179,9 +174,13 @@ def request_for(
 
 
 def _tool_choice(options: ResponseOptions, turns: Sequence[Message]) -> str:
-    """Return `auto` once a worker that had to call a tool has done so."""
-    has_called = any(isinstance(part, ToolCall) for turn in turns for part in turn.parts)
-    return "auto" if has_called and options.tool_choice != "none" else options.tool_choice
+    """Return the client's choice; one of Podium's own tools satisfies `required` too."""
+    clients = {tool.name for tool in options.tools}
+    for turn in reversed(turns if options.tool_choice == "required" else ()):
+        calls = [part.name for part in turn.parts if isinstance(part, ToolCall)]
+        if calls:
+            return "auto" if clients.isdisjoint(calls) else "required"
+    return options.tool_choice
 
 
 def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
@@ -295,19 +294,10 @@ def replay_request(
         return None
     if profile.provider == CONDUCTOR_PROVIDER:
         return None
-    assignment = Assignment(
-        workflow=workflow,
-        question=run.question,
-        pool=run.pool,
-        history=run.history,
-        round=round_.index,
-        images=run.images,
-        response_options=run.response_options,
-    )
     is_final = round_.answers and step.index == len(workflow) - 1
     own = exclude_servers(toolbox, run.exclude)
     tools = tools_for(profile, run.response_options, own, is_final=is_final)
-    return request_for(profile, step.prompt, assignment, step.turns, tools, is_final=is_final)
+    return request_for(profile, step.prompt, run, step.turns, tools, is_final=is_final)
 
 
 def _last_worker(run: Run, step: StepRecord) -> WorkerProfile | None:

@@ -7,10 +7,10 @@ Whatever a conductor does wrong ends the run as `failed`, with the reason in `er
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from podium.core.budget import Budget, Ledger
+from podium.core.budget import Budget
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
     AuthenticationFailed,
@@ -22,20 +22,20 @@ from podium.core.errors import (
     ReplanRequested,
     RequestRefused,
     UnknownWorker,
+    WorkerError,
 )
 from podium.core.events import (
-    Emit,
     Event,
     GuardrailActed,
-    Planned,
     RoundDone,
+    RoundPlanned,
     RunDone,
     RunStarted,
     StepDone,
-    StepNoted,
+    StepProgress,
 )
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
-from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Message, ResponseOptions
 from podium.core.requirements import fit_workflow
 from podium.core.run import (
     ANSWERING,
@@ -48,12 +48,9 @@ from podium.core.run import (
     timestamp,
     visible_answer_step,
 )
-from podium.core.worker import Toolbox, Worker
-from podium.engine.assignment import Assignment, Delegation, Scope
-from podium.engine.calls import CallPolicy, Calls
-from podium.engine.execution import Execution
+from podium.engine.calls import Calls
+from podium.engine.execution import Execution, RunContext
 from podium.engine.guardrails.admission import Inspector, restorer
-from podium.engine.guardrails.chain import GuardrailChain
 
 PLANNING_SHARE = 2
 """A plan may cost one part in so many of what is left: the rest is for its execution."""
@@ -97,26 +94,6 @@ def pool_at_depth(pool: Pool, depth: int, budget: Budget) -> Pool:
     return pool.without(names) if names and depth >= budget.depth else pool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """What a run shares with its nested runs.
-
-    `conductor` plans the nested ones. `call_ids` are the ids of all tool calls so far. `guardrails`
-    is None without guardrails. `persist`, where set, waits until events are persisted: at the start
-    and after each plan.
-    """
-
-    conductor: Conductor
-    workers: Mapping[str, Worker]
-    call_policy: CallPolicy
-    ledger: Ledger
-    emit: Emit | None
-    toolbox: Toolbox | None = None
-    call_ids: set[str] = field(default_factory=set)
-    guardrails: GuardrailChain | None = None
-    persist: Callable[[], Awaitable[None]] | None = None
-
-
 class RunLoop:
     """A run, from its first plan to its end, or until it waits.
 
@@ -147,6 +124,7 @@ class RunLoop:
             self._interrupted_planning = self._rounds.pop().planning
         self._too_long = False
         self._refused = False
+        self._failure: WorkerError | None = None
         self.stopped_by: PodiumError | None = blocked
         self._objection: ReplanRequested | None = None
         self._checks = list(run.checks)
@@ -199,6 +177,7 @@ class RunLoop:
             self.stopped_by = BudgetExhausted("seconds", self._run.budget.seconds or 0.0)
         except PodiumError as error:
             self.stopped_by = error
+            self._failure = error if isinstance(error, WorkerError) else None
             self._too_long = isinstance(error, PromptTooLong)
             self._refused = isinstance(error, AuthenticationFailed | RequestRefused)
 
@@ -220,7 +199,7 @@ class RunLoop:
         planning = PlanningContext(
             question=run.question,
             pool=run.pool,
-            history=run.history,
+            history=run.conversation,
             rounds=tuple(self._rounds),
             max_steps=run.max_steps,
             images=run.images,
@@ -238,7 +217,7 @@ class RunLoop:
                 raise BudgetExhausted("depth", run.budget.depth) from error
             raise
         self._rounds[-1] = round_
-        self._emit(Planned(run.id, round_))
+        self._emit(RoundPlanned(run.id, round_))
         await self._persist()
         return not round_.accepted
 
@@ -254,38 +233,21 @@ class RunLoop:
     async def _execute(self) -> None:
         """Execute the last round's workflow; finished steps are kept even if it is cut off."""
         context, run, round_ = self._context, self._run, self._rounds[-1]
-        assert round_.workflow is not None, "only a planned round is executed"
         emit = context.emit if self._keep is None or context.emit is None else self._emit
         self._execution = execution = Execution(
-            Assignment(
-                workflow=round_.workflow,
-                question=run.question,
-                pool=run.pool,
-                history=run.history,
-                round=round_.index,
-                previous=self._readable_rounds(round_.index),
-                answers=round_.answers,
-                finished={step.index: step for step in round_.steps},
-                keeps_failures=self._was_waiting,
-                images=run.images,
-                response_options=run.response_options,
-            ),
-            Scope(
-                run_id=run.id,
-                workers=context.workers,
-                call_policy=context.call_policy,
-                ledger=context.ledger,
-                emit=emit,
-                started=self._started,
-                nest=self._nest,
-                toolbox=context.toolbox,
-                call_ids=context.call_ids,
-                inspector=self._inspector(round_.index),
-            ),
+            context,
+            run,
+            round_,
+            started=self._started,
+            emit=emit,
+            nest=self._nest,
+            previous=self._readable_rounds(round_.index),
+            inspector=self._inspector(round_.index),
+            keeps_failures=self._was_waiting,
             stream=self._stream,
         )
         try:
-            await execution.run()
+            await execution.execute()
         finally:
             self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
             self._execution = None
@@ -298,6 +260,10 @@ class RunLoop:
             self.stopped_by = execution.blocked
         self._too_long = execution.too_long
         self._refused = execution.refused
+        failures = execution.failures
+        self._failure = failures.get(execution.last) or (
+            failures[min(failures)] if failures else None
+        )
         self._was_waiting = False
         self._waits = execution.waits and self.stopped_by is None
         if not execution.waits:
@@ -308,35 +274,47 @@ class RunLoop:
         first = 0 if self._rounds[index].role is not None else max(0, index - 1)
         return tuple(self._rounds[first:index])
 
-    async def _nest(self, delegation: Delegation, keep: Callable[[Run], None]) -> None:
+    async def _nest(
+        self,
+        question: str,
+        history: tuple[Message, ...],
+        trailing: tuple[Message, ...],
+        options: ResponseOptions,
+        *,
+        step: int,
+        begun: Run | None,
+        stream: bool,
+        keep: Callable[[Run], None],
+    ) -> None:
         """Answer a subtask as a nested run on the same ledger."""
         above = self._run
         depth = above.depth + 1
         if depth > above.budget.depth:
             raise BudgetExhausted("depth", above.budget.depth)
-        begun = delegation.begun
         run = begun or replace(
             above,
             id=new_run_id(),
             conductor=self._context.conductor.name,
-            question=delegation.question,
-            history=delegation.history,
+            question=question,
+            history=history,
+            trailing=trailing,
+            fingerprint="",
+            exchanges=(),
             pool=pool_at_depth(above.pool, depth, above.budget),
             created_at=timestamp(),
             rounds=(),
             checks=(),
             depth=depth,
         )
-        options = delegation.response_options
         run = replace(run, status="running", answer=None, error=None, response_options=options)
         nested = RunLoop(
             self._context,
             run,
             self._context.conductor,
-            stream=delegation.stream,
+            stream=stream,
             was_waiting=begun is not None and begun.status == "waiting",
         )
-        ended = await nested.run((above.id, delegation.step), keep)
+        ended = await nested.run((above.id, step), keep)
         if nested.blocked is not None:
             raise nested.blocked
         if ended.answer is None and isinstance(nested.stopped_by, BudgetExhausted):
@@ -370,8 +348,9 @@ class RunLoop:
         assert inspector is not None, "there are guardrails on answers"
         others = [step for step in self._rounds[best.round].steps if step is not best]
         try:
-            self._checked_answer = await inspector.answer(
-                best.reply, None, best.answered_by or best.worker, others, self._checks.append
+            worker = best.answered_by or best.worker
+            self._checked_answer = await inspector.check(
+                "answer", best.reply, None, worker, self._checks.append, others
             )
         except GuardrailBlocked as error:
             self.stopped_by = error
@@ -397,7 +376,9 @@ class RunLoop:
         answer = best.reply if best is not None else None
         if best is not None and self._checks_answers and not is_final(best, rounds):
             answer = self._checked_answer
-        stopped_by = self.stopped_by
+        stopped_by, failure = self.stopped_by, self._failure
+        if status not in ("failed", "partial"):
+            failure = None
         return replace(
             self._run,
             status=status,
@@ -405,6 +386,8 @@ class RunLoop:
             error=str(blocked) if blocked is not None else first_error(rounds, stopped_by),
             too_long=self._too_long and status == "failed",
             refused=self._refused,
+            error_status=failure.status if failure is not None else None,
+            retry_after=failure.retry_after if failure is not None else None,
             spent_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
             blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
             checks=checks,
@@ -416,7 +399,7 @@ class RunLoop:
         if self._context.emit is None:
             return
         self._context.emit(event)
-        if self._keep is not None and isinstance(event, Planned | StepNoted | StepDone):
+        if self._keep is not None and isinstance(event, RoundPlanned | StepProgress | StepDone):
             self._keep(self._so_far())
 
     def _so_far(self) -> Run:
@@ -479,15 +462,20 @@ def blocking_error(
 
 
 def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str | None:
-    """Return the first thing that went wrong in the last executed round."""
+    """Return what went wrong in the last executed round: in its final step, else first."""
     if stopped_by is not None:
         return str(stopped_by)
     executed = [round_ for round_ in rounds if round_.workflow is not None]
     if not executed:
         return None
-    for step in executed[-1].steps:
-        if step.status != "done":
-            return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
+    unfinished = [step for step in executed[-1].steps if step.status != "done"]
+    if unfinished:
+        last = unfinished[-1]
+        is_final = executed[-1].workflow is not None and last.index + 1 == len(
+            executed[-1].workflow
+        )
+        step = last if is_final and last.status == "failed" else unfinished[0]
+        return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
     final = executed[-1].final
     if final is None:
         return None

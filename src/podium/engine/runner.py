@@ -22,7 +22,7 @@ from podium.core.errors import (
     UnknownWorker,
     UsageError,
 )
-from podium.core.events import Emit, Planned, RunStarted
+from podium.core.events import Emit, RoundPlanned, RunStarted
 from podium.core.json_schema import check_schema
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.request import (
@@ -35,15 +35,16 @@ from podium.core.request import (
     ToolResult,
 )
 from podium.core.requirements import check_pool, check_response_options
-from podium.core.run import Round, Run, Tier, new_run_id, recorded_spending, timestamp
+from podium.core.run import Exchange, Round, Run, Tier, new_run_id, recorded_spending, timestamp
 from podium.core.worker import Toolbox, Worker, exclude_servers
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.engine.calls import CallPolicy, Calls
+from podium.engine.execution import RunContext
 from podium.engine.guardrails.admission import admit_question, admit_results, restore_run
 from podium.engine.guardrails.base import Guardrail, Hook
 from podium.engine.guardrails.chain import GuardrailChain, HookMemory
 from podium.engine.requests import prompt_hash
-from podium.engine.run_loop import RunContext, RunLoop, plan_round, pool_at_depth
+from podium.engine.run_loop import RunLoop, plan_round, pool_at_depth
 from podium.engine.tool_calls import apply_results, tool_call_ids
 
 
@@ -63,6 +64,7 @@ class Options:
         owner: The owner of the run.
         account: A budget shared with other runs.
         run_id: The run's id; made up if empty.
+        fingerprint: That of the request that the run answers, kept on the run.
         quality_bias: Quality over cost where a learned router chooses, from 0 (cheapest) to 1
             (best); None for the router's default.
     """
@@ -76,6 +78,7 @@ class Options:
     owner: str = ""
     account: Account | None = None
     run_id: str = ""
+    fingerprint: str = ""
     quality_bias: float | None = None
 
     def __post_init__(self) -> None:
@@ -130,18 +133,10 @@ class ConductorWorker(Worker):
 
 
 class Runner:
-    """Answer questions.
+    """Answer questions with a conductor and workers.
 
-    Args:
-        conductor: Plans the runs.
-        workers: The workers of the pool.
-        pool: The pool, if it is not just the workers' profiles.
-        call_policy: Retries, rate limits and circuit breakers of all calls.
-        nested_conductor: Plans nested runs, if another one than `conductor` does.
-        toolbox: Tools that are called inside steps.
-        guardrails: Checks of questions, replies and answers, in this order.
-        memory: Keeps the state of guardrails while runs wait.
-        persist: Waits until events are persisted, where nothing may be done before.
+    `pool` is by default the workers' profiles. `nested_conductor` plans nested runs. `memory` keeps
+    the state of guardrails while runs wait. `persist` waits until events are persisted.
     """
 
     def __init__(
@@ -174,21 +169,17 @@ class Runner:
         *,
         history: tuple[Message, ...] = (),
         images: tuple[Image, ...] = (),
+        trailing: tuple[Message, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
         """Answer the question.
 
-        Args:
-            question: The question.
-            history: The conversation before it.
-            images: Images that belong to it.
-            options: What may differ from run to run.
-            emit: Gets the events as they happen.
-            stream: Emit the final step's reply piece by piece.
+        `trailing` are messages after it: tool calls with their results, or the answer's start.
+        `stream` emits the final step's reply piece by piece.
         """
-        run = self._new_run(question, history, images, options)
+        run = self._new_run(question, history, images, trailing, options)
         ledger = Ledger(options.budget, account=options.account)
         if not self.guardrails:
             return await self._perform(run, ledger, emit, stream=stream)
@@ -207,7 +198,7 @@ class Runner:
         run: Run,
         *,
         results: Sequence[ToolResult] = (),
-        response_options: ResponseOptions | None = None,
+        fingerprint: str = "",
         budget: Budget | None = None,
         account: Account | None = None,
         emit: Emit | None = None,
@@ -215,13 +206,12 @@ class Runner:
     ) -> Run:
         """Continue a run that was interrupted or waits for tool results.
 
-        Finished steps are not repeated. `response_options` replace those of the run.
+        Finished steps are not repeated.
         """
         self._check_resumable(run)
         was_waiting = run.status == "waiting"
-        options = run.response_options if response_options is None else response_options
         self._check_workers(run.pool)
-        self._check_demands(run.pool, options, run.images)
+        self._check_demands(run.pool, run.response_options, run.images)
         budget = budget or run.budget
         self._check_budget(budget, run.pool)
         ledger = Ledger(budget, recorded_spending(run), account=account)
@@ -230,14 +220,20 @@ class Runner:
         if self.guardrails:
             chain = self._chain(ledger, run.exclude, self.memory.take(run.id))
             run, results, blocked = await admit_results(run, results, chain)
+        exchanges = run.exchanges
+        if was_waiting:
+            exchanges += (_last_exchange(run, results),)
         resumed = replace(
             run if blocked is not None else apply_results(run, results),
+            exchanges=exchanges,
+            fingerprint=fingerprint or run.fingerprint,
             status="running",
             answer=None,
             error=None,
             too_long=False,
+            error_status=None,
+            retry_after=None,
             budget=budget,
-            response_options=options,
             conductor=self.conductor.name,
             prompt_hash=self._prompt_hash,
             process=this_process(),
@@ -280,6 +276,7 @@ class Runner:
         *,
         history: tuple[Message, ...] = (),
         images: tuple[Image, ...] = (),
+        trailing: tuple[Message, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
     ) -> Round:
@@ -287,7 +284,7 @@ class Runner:
 
         `emit` gets the start and the round even if planning fails, because its calls were paid.
         """
-        run = self._new_run(question, history, images, options)
+        run = self._new_run(question, history, images, trailing, options)
         self.call_policy.bind()
         ledger = Ledger(options.budget, account=options.account)
         calls = Calls(self.call_policy, ledger, self.call_policy.clock(), options.exclude)
@@ -303,7 +300,7 @@ class Runner:
                 context = PlanningContext(
                     question=run.question,
                     pool=run.pool,
-                    history=run.history,
+                    history=run.conversation,
                     images=images,
                     response_options=options.response_options,
                     max_steps=options.max_steps,
@@ -319,13 +316,14 @@ class Runner:
         finally:
             if emit is not None:
                 emit(RunStarted(run))
-                emit(Planned(run.id, round_ or Round(0, None, planning=tuple(calls.attempts))))
+                emit(RoundPlanned(run.id, round_ or Round(0, None, planning=tuple(calls.attempts))))
 
     def _new_run(
         self,
         question: str,
         history: tuple[Message, ...],
         images: tuple[Image, ...],
+        trailing: tuple[Message, ...],
         options: Options,
     ) -> Run:
         """Check the input and return the run that starts with it."""
@@ -347,6 +345,8 @@ class Runner:
             max_rounds=options.rounds,
             budget=options.budget,
             history=history,
+            trailing=trailing,
+            fingerprint=options.fingerprint,
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=self._prompt_hash,
             process=this_process(),
@@ -377,7 +377,7 @@ class Runner:
             ledger=ledger,
             emit=emit,
             toolbox=exclude_servers(toolbox, run.exclude) if toolbox is not None else None,
-            call_ids=tool_call_ids(run) if run.rounds or run.history else set(),
+            call_ids=tool_call_ids(run) if run.rounds or run.conversation else set(),
             guardrails=chain,
             persist=self.persist,
         )
@@ -457,3 +457,15 @@ class Runner:
     def _prompt_hash(self) -> str:
         """A fingerprint of every prompt text that shapes the run."""
         return f"{self.conductor.prompt_hash}:{prompt_hash()}".strip(":")
+
+
+def _last_exchange(run: Run, results: Sequence[ToolResult]) -> Exchange:
+    """Return the response of a waiting run with the results it is resumed with."""
+    return Exchange(
+        text=run.answer or "",
+        tool_calls=run.waiting_for,
+        results=tuple(results),
+        thinking=run.answer_thinking,
+        usage=run.usage,
+        orchestration=run.orchestration,
+    )

@@ -23,7 +23,6 @@ from podium.core.json_schema import find_mismatch, find_mismatch_unquoted
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
-    Message,
     Reply,
     Request,
     Tool,
@@ -40,9 +39,8 @@ from podium.core.requirements import (
 )
 from podium.core.run import GuardrailCheck, Run, StepRecord, StepStatus
 from podium.core.worker import Worker
-from podium.engine.assignment import Delegation
 from podium.engine.calls import Calls, OnDelta
-from podium.engine.hedging import HedgedReply, Listener, Race
+from podium.engine.hedging import HedgedReply, Race
 from podium.engine.reply_stream import ReplyStream
 from podium.engine.requests import (
     Pair,
@@ -76,9 +74,9 @@ class StepRunner:
 
     __slots__ = (
         "_asked",
-        "_assignment",
         "_calls",
         "_checks",
+        "_context",
         "_execution",
         "_first_repair",
         "_first_worker",
@@ -88,7 +86,7 @@ class StepRunner:
         "_nested",
         "_pairs",
         "_prompt",
-        "_scope",
+        "_run",
         "_started",
         "_step",
         "_stream",
@@ -98,24 +96,24 @@ class StepRunner:
 
     def __init__(self, execution: Execution, index: int) -> None:
         self._execution = execution
-        self._assignment = assignment = execution.assignment
-        self._scope = scope = execution.scope
-        self._inspector = scope.inspector
+        self._run = execution.run
+        self._context = context = execution.context
+        self._inspector = execution.inspector
         self._index = index
         self._is_final = index == execution.final
-        self._step = assignment.workflow.steps[index]
+        self._step = execution.workflow.steps[index]
         self._first_worker = self._step.worker
         self._prompt = ""
         self._pairs: Sequence[Pair] = ()
         self._nested: tuple[Run, ...] = ()
         self._checks: tuple[GuardrailCheck, ...] = ()
-        self._turns: tuple[Message, ...] = ()
+        self._turns = execution.run.trailing if self._is_final else ()
         self._stream: ReplyStream | None = None
         if self._is_final and (execution.stream or not execution.is_plain):
-            self._stream = ReplyStream(scope, assignment, index, streams=execution.stream)
+            self._stream = ReplyStream(execution, index, streams=execution.stream)
         self._first_repair: int | None = None
-        self._started = scope.call_policy.clock()
-        self._calls = Calls(scope.call_policy, scope.ledger, scope.started)
+        self._started = context.call_policy.clock()
+        self._calls = Calls(context.call_policy, context.ledger, execution.started)
         before = execution.cut_off.get(index)
         if before is not None:
             self._continue_from(before)
@@ -127,24 +125,25 @@ class StepRunner:
         if before.turns:
             self._turns = before.turns
             self._prompt = before.prompt
-        if before.status == "waiting" and before.answered_by in self._scope.workers:
+        if before.status == "waiting" and before.answered_by in self._context.workers:
             self._first_worker = before.answered_by
 
     async def run(self, pairs: Sequence[Pair]) -> StepRecord:
         """Ask for the reply; `pairs` are the earlier results that the step may read."""
         self._pairs = pairs
         if not self._prompt:
-            assignment = self._assignment
+            run = self._run
             self._prompt = compose(
                 self._step.subtask,
-                question=assignment.question if assignment.pool.share_question else None,
+                question=run.question if run.pool.share_question else None,
                 pairs=pairs,
                 is_final=self._is_final,
             )
-        scope = self._scope
-        if scope.emit is not None:
-            round_, worker = self._assignment.round, self._step.worker
-            scope.emit(StepStarted(scope.run_id, round_, self._index, worker, self._prompt))
+        execution, worker = self._execution, self._step.worker
+        if execution.emit is not None:
+            execution.emit(
+                StepStarted(self._run.id, execution.round, self._index, worker, self._prompt)
+            )
         reply = await self._ask_with_fallbacks()
         if reply is None:
             sent = Reply(self._sent(), finish="tool")
@@ -165,9 +164,9 @@ class StepRunner:
     ) -> StepRecord:
         """Make the step's record as it stands."""
         step = self._step
-        run_started = self._scope.started
+        run_started = self._execution.started
         return StepRecord(
-            self._assignment.round,
+            self._execution.round,
             self._index,
             step.worker,
             step.subtask,
@@ -176,7 +175,7 @@ class StepRunner:
             reply.text,
             error,
             (self._started - run_started) * 1000,
-            (self._scope.call_policy.clock() - run_started) * 1000,
+            (self._context.call_policy.clock() - run_started) * 1000,
             tuple(self._calls.attempts),
             self._prompt,
             answered_by,
@@ -207,7 +206,7 @@ class StepRunner:
 
     def _next_fallback(self, name: str, tried: list[str]) -> str | None:
         """Return the next capable fallback; every worker considered is added to `tried`."""
-        pool = self._assignment.pool
+        pool = self._run.pool
         needed = self._needed_capabilities(pool[name])
         following = pool[name].fallback
         while following is not None and following not in tried:
@@ -222,7 +221,7 @@ class StepRunner:
 
     def _needed_capabilities(self, profile: WorkerProfile) -> Capabilities:
         """Return what a replacement of that worker must be able to do in this step."""
-        options, images = self._assignment.response_options, self._assignment.images
+        options, images = self._run.response_options, self._run.images
         if options == DEFAULT_RESPONSE_OPTIONS and not images:
             return frozenset()
         if not self._is_final:
@@ -234,7 +233,7 @@ class StepRunner:
         """Return the worker's reply, or None if it called tools of the client."""
         self._asked = name
         execution = self._execution
-        worker = self._scope.workers[name]
+        worker = self._context.workers[name]
         if worker.profile.provider == CONDUCTOR_PROVIDER:
             nested = await self._nest()
             if nested is None or not self._holds_answer:
@@ -280,19 +279,26 @@ class StepRunner:
         return not self._turns and name in self._execution.hedges
 
     async def _race(self, worker: Worker, on_delta: OnDelta | None) -> HedgedReply:
-        listener = Listener(on_delta, self._retried, self._can_fall_back)
-        race = Race(self._calls, self._scope.call_policy, worker, listener, self._hedge_call)
+        race = Race(
+            self._calls,
+            self._context.call_policy,
+            worker,
+            self._hedge_call,
+            on_delta=on_delta,
+            on_retry=self._retried,
+            can_fall_back=self._can_fall_back,
+        )
         return await race.run(self._request(worker.profile))
 
     def _hedge_call(self) -> tuple[Worker, Request] | None:
         """Return the worker to ask besides the slow one, and its request. Never a conductor."""
-        pool, asked = self._assignment.pool, self._asked
+        pool, asked = self._run.pool, self._asked
         name = self._execution.hedges[asked].to or pool[asked].fallback or asked
         if name not in pool.names or pool[name].provider == CONDUCTOR_PROVIDER:
             return None
         if not is_capable(pool[name], self._needed_capabilities(pool[asked]), pool):
             return None
-        worker = self._scope.workers[name]
+        worker = self._context.workers[name]
         return worker, self._request(worker.profile)
 
     async def _conclude(self, reply: Reply, name: str) -> Reply:
@@ -320,7 +326,7 @@ class StepRunner:
         assert inspector is not None
 
         async def check(text: str) -> str:
-            return await inspector.reply(text, self._index, worker, self._add_check)
+            return await inspector.check("reply", text, self._index, worker, self._add_check)
 
         calls = [replace(call, arguments=await check(call.arguments)) for call in reply.tool_calls]
         needed = tuple(part for part in reply.thinking if part.opaque) if calls else ()
@@ -333,10 +339,10 @@ class StepRunner:
         first = len(self._checks)
         records = self._execution.records
         others = [records[index] for index in sorted(records)]
-        text = await self._inspector.answer(
-            reply.text, self._index, worker, others, self._add_check
+        text = await self._inspector.check(
+            "answer", reply.text, self._index, worker, self._add_check, others
         )
-        schema = self._assignment.response_options.schema
+        schema = self._run.response_options.schema
         if text != reply.text and schema is not None:
             problem = find_mismatch_unquoted(text, schema)
             if problem:
@@ -352,7 +358,7 @@ class StepRunner:
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse an incapable worker, and drop the repair turns of the one before."""
         if self._is_final:
-            require_capable(profile, self._assignment.response_options)
+            require_capable(profile, self._run.response_options)
         if self._first_repair is not None:
             self._turns = self._turns[: self._first_repair]
             self._first_repair = None
@@ -364,7 +370,7 @@ class StepRunner:
         return request_for(
             profile,
             self._prompt,
-            self._assignment,
+            self._run,
             self._turns,
             self._tools(profile),
             is_final=self._is_final,
@@ -372,16 +378,16 @@ class StepRunner:
         )
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
-        options = self._assignment.response_options
-        return tools_for(profile, options, self._scope.toolbox, is_final=self._is_final)
+        options = self._run.response_options
+        return tools_for(profile, options, self._context.toolbox, is_final=self._is_final)
 
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
         """Add the turn in which the worker called tools."""
         if not self._tools(profile):
             called = ", ".join(call.name for call in reply.tool_calls)
             raise BadReply(f"{profile.name} called {called}, but was offered no tools")
-        options = self._assignment.response_options
-        self._turns += (assistant_turn(reply, options, self._scope.call_ids),)
+        options = self._run.response_options
+        self._turns += (assistant_turn(reply, options, self._context.call_ids),)
         if self._stream is not None:
             self._stream.add_before_tools(reply.text)
 
@@ -390,12 +396,12 @@ class StepRunner:
         calls = unanswered_calls(self._turns)
         if not calls:
             return True
-        clients = {tool.name for tool in self._assignment.response_options.tools}
+        clients = {tool.name for tool in self._run.response_options.tools}
         own = [call for call in calls if call.name not in clients]
         if own:
-            results = await answer_calls(own, self._scope, self._assignment.round, self._index)
+            results = await answer_calls(own, self._execution, self._index)
             self._turns = with_answers(self._turns, {result.call_id: result for result in results})
-            self._execution.note(self.record("cancelled", error=UNFINISHED))
+            self._execution.save_progress(self.record("cancelled", error=UNFINISHED))
         return not unanswered_calls(self._turns)
 
     def _fits_schema(self, reply: Reply, name: str) -> bool:
@@ -403,7 +409,7 @@ class StepRunner:
 
         Refusals and replies cut off at their length pass: they say so themselves.
         """
-        schema = self._assignment.response_options.schema
+        schema = self._run.response_options.schema
         if schema is None or not self._is_final or reply.finish != "stop":
             return True
         problem = find_mismatch(reply.text, schema)
@@ -416,8 +422,28 @@ class StepRunner:
         return False
 
     async def _nest(self) -> Reply | None:
-        """Return the answer of a nested run, or None while that waits."""
-        await self._scope.nest(self._delegation(), self._keep_nested)
+        """Return the answer of a nested run, or None while that waits.
+
+        What the step may read becomes the conversation before its question.
+        """
+        execution, run, is_final = self._execution, self._run, self._is_final
+        history = list(run.history if is_final else run.conversation)
+        for pair in self._pairs:
+            history += (user(pair.subtask), assistant(pair.reply))
+        begun = self._nested[-1] if self._nested else None
+        if begun is not None and begun.status not in ("running", "interrupted", "waiting"):
+            begun = None
+        options = run.response_options
+        await execution.nest(
+            self._step.subtask,
+            tuple(history),
+            run.trailing if is_final else (),
+            options if is_final else intermediate_options(options),
+            step=self._index,
+            begun=begun,
+            stream=execution.stream and is_final and not self._holds_answer,
+            keep=self._keep_nested,
+        )
         nested = self._nested[-1]
         if nested.status != "waiting":
             return nested_reply(nested)
@@ -425,32 +451,13 @@ class StepRunner:
             self._stream.add_before_tools(nested.answer, is_sent=True)
         return None
 
-    def _delegation(self) -> Delegation:
-        """Turn the step into a question, with what it may read as the conversation before it."""
-        assignment = self._assignment
-        history: list[Message] = list(assignment.history)
-        for pair in self._pairs:
-            history += (user(pair.subtask), assistant(pair.reply))
-        begun = self._nested[-1] if self._nested else None
-        if begun is not None and begun.status not in ("running", "interrupted", "waiting"):
-            begun = None
-        options = assignment.response_options
-        return Delegation(
-            self._step.subtask,
-            tuple(history),
-            self._index,
-            self._execution.stream and self._is_final and not self._holds_answer,
-            begun,
-            options if self._is_final else intermediate_options(options),
-        )
-
     def _keep_nested(self, run: Run) -> None:
         """Store the nested run as it stands, replacing its earlier state."""
         nested = self._nested
         before = nested[:-1] if nested and nested[-1].id == run.id else nested
         self._nested = (*before, run)
         if run.status == "running":
-            self._execution.note(self.record("cancelled", error=UNFINISHED))
+            self._execution.save_progress(self.record("cancelled", error=UNFINISHED))
 
     def _retried(self, worker: str, error: WorkerError, wait: float) -> Request:
         """Emit the retry and return the request to send."""
@@ -458,13 +465,10 @@ class StepRunner:
         if self._stream is not None:
             self._stream.break_off()
             kept = len(self._stream.sent) if self._stream.streams else 0
-        scope = self._scope
-        if scope.emit is not None:
-            round_ = self._assignment.round
-            scope.emit(
-                StepRetried(scope.run_id, round_, self._index, worker, str(error), wait, kept)
-            )
-        return self._request(scope.workers[worker].profile)
+        run_id, round_, emit = self._run.id, self._execution.round, self._execution.emit
+        if emit is not None:
+            emit(StepRetried(run_id, round_, self._index, worker, str(error), wait, kept))
+        return self._request(self._context.workers[worker].profile)
 
 
 def reopen_last(nested: tuple[Run, ...]) -> tuple[Run, ...]:
@@ -479,7 +483,11 @@ def nested_reply(nested: Run) -> Reply:
     if nested.answer is None:
         refusal = RequestRefused if nested.refused else WorkerError
         error = PromptTooLong if nested.too_long else refusal
-        raise error(nested.error or "the nested run gave no answer")
+        raise error(
+            nested.error or "the nested run gave no answer",
+            retry_after=nested.retry_after,
+            status=nested.error_status,
+        )
     final = nested.rounds[-1].final
     return Reply(
         nested.answer,

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from podium.core.errors import UsageError
 from podium.core.events import ToolUsed
@@ -23,8 +24,10 @@ from podium.core.request import (
     unanswered_calls,
 )
 from podium.core.run import Run, StepRecord
-from podium.engine.assignment import Scope
 from podium.engine.requests import turn_of
+
+if TYPE_CHECKING:
+    from podium.engine.execution import Execution
 
 
 def assistant_turn(reply: Reply, options: ResponseOptions, known: set[str]) -> Message:
@@ -44,30 +47,28 @@ def assistant_turn(reply: Reply, options: ResponseOptions, known: set[str]) -> M
 
 
 async def answer_calls(
-    calls: Sequence[ToolCall], scope: Scope, round_: int, index: int
+    calls: Sequence[ToolCall], execution: Execution, index: int
 ) -> list[ToolResult]:
     """Call Podium's own tools, concurrently. Each counts as a call of the budget.
 
     Raises `BudgetExhausted` before any is called if they would exceed it.
     """
     for _ in calls:
-        scope.ledger.count()
-    if len(calls) == 1:
-        return [await _answer(calls[0], scope, round_, index)]
-    return list(await asyncio.gather(*(_answer(call, scope, round_, index) for call in calls)))
+        execution.context.ledger.count()
+    return list(await asyncio.gather(*(_answer(call, execution, index) for call in calls)))
 
 
-async def _answer(call: ToolCall, scope: Scope, round_: int, index: int) -> ToolResult:
+async def _answer(call: ToolCall, execution: Execution, index: int) -> ToolResult:
     """Call one tool; a failure is a result too."""
-    toolbox = scope.toolbox
+    toolbox = execution.context.toolbox
     if toolbox is None or all(tool.name != call.name for tool in toolbox.tools):
         return ToolResult(call.id, f"there is no tool named {call.name!r}", is_error=True)
     try:
         result = replace(await toolbox.call(call), call_id=call.id)
     except Exception as error:  # noqa: BLE001 - a tool may be anyone's
         result = ToolResult(call.id, f"{type(error).__name__}: {error}", is_error=True)
-    if scope.emit is not None:
-        scope.emit(ToolUsed(scope.run_id, round_, index, call, result))
+    if execution.emit is not None:
+        execution.emit(ToolUsed(execution.run.id, execution.round, index, call, result))
     return result
 
 
@@ -179,6 +180,7 @@ def _given_results(run: Run) -> dict[str, ToolResult]:
 
 def _calls(run: Run) -> Iterator[ToolCall]:
     yield from _calls_in(run.history)
+    yield from _calls_in(run.trailing)
     for step in run.steps:
         yield from _calls_in(step.turns)
         for nested in step.nested:

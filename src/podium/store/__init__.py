@@ -10,46 +10,41 @@ Importing this package is cheap: SQLAlchemy is imported when a store is opened.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podium.core.errors import ConfigError
-from podium.store.audit import AuditLog
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
     AbandonedRun,
     Feedback,
-    FeedbackStore,
-    IdempotencyStore,
     IdempotentRequest,
     NullStore,
     RunFilter,
     RunList,
-    RunStatistics,
     RunStore,
     RunSummary,
     correction_task,
 )
 from podium.store.journal import HEARTBEATS_PER_LEASE, Heartbeat, Journal
-from podium.store.keys import KeyStore
+
+if TYPE_CHECKING:  # these load SQLAlchemy
+    from podium.store.sql.keys import KeyStore
+    from podium.store.sql.queries import RunStatistics
+    from podium.store.sql.records import AuditLog, FeedbackStore, IdempotencyStore
 
 __all__ = [
     "EVERY_RUN",
     "HEARTBEATS_PER_LEASE",
     "LEASE_SECONDS",
     "AbandonedRun",
-    "AuditLog",
     "Feedback",
-    "FeedbackStore",
     "Heartbeat",
-    "IdempotencyStore",
     "IdempotentRequest",
     "Journal",
-    "KeyStore",
     "NullStore",
     "RunFilter",
     "RunList",
-    "RunStatistics",
     "RunStore",
     "RunSummary",
     "audit_in",

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 AuditAction = Literal[
     "key created",
@@ -83,30 +83,6 @@ class AuditVerification:
     entries: int
     head: str
     problem: str | None = None
-
-
-class AuditLog(Protocol):
-    """Stores audit entries."""
-
-    async def add(self, event: AuditEvent) -> AuditEntry:
-        """Append an entry; raises `StoreError`."""
-        ...
-
-    async def entries(
-        self,
-        *,
-        since: str | None = None,
-        actor: str | None = None,
-        action: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> list[AuditEntry]:
-        """List entries, newest first. `actor` is an id or a name, with or without `user:`."""
-        ...
-
-    async def verify(self) -> AuditVerification:
-        """Check the digest of each entry against the one before."""
-        ...
 
 
 def chain_entry(event: AuditEvent, number: int, at: str, before: str) -> AuditEntry:

@@ -198,12 +198,15 @@ class NullStore:
     async def save_until(self, run: Run, until: str) -> None:
         """Do nothing."""
 
+    async def release_claim(self, run: Run) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """Raise `NotFound`."""
         raise _not_stored(run_id)
-
-    async def release_claim(self, run: Run) -> None:
-        """Do nothing."""
 
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Return nothing."""
@@ -239,9 +242,6 @@ class NullStore:
         """Return 0."""
         return 0
 
-    async def close(self) -> None:
-        """Do nothing."""
-
 
 def _not_stored(run_id: str) -> NotFound:
     return NotFound(f"run not found: {run_id!r}; runs are not being stored")
@@ -271,26 +271,6 @@ class RunRevision:
 
     id: str
     updated_at: str
-
-
-class RunStatistics(Protocol):
-    """Reads many runs. An `owner` of None is everyone, an empty one runs without a key."""
-
-    async def daily_totals(
-        self, *, since: str, until: str, owner: str | None = None
-    ) -> list[DailyTotals]:
-        """Sum the ended runs of these days by day, tier and owner."""
-        ...
-
-    async def list_revisions(
-        self, *, since: str, until: str, limit: int, owner: str | None = None
-    ) -> list[RunRevision]:
-        """List the ended runs of these days, newest first."""
-        ...
-
-    async def load(self, ids: Sequence[str]) -> list[Run]:
-        """Load these runs in no particular order, without those deleted or unreadable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,27 +303,6 @@ def correction_task(question: str, answer: str) -> str:
     return json.dumps(task, ensure_ascii=False)
 
 
-class FeedbackStore(Protocol):
-    """Stores feedback beside the runs; deleting a run deletes its feedback."""
-
-    async def save(self, feedback: Feedback) -> None:
-        """Replace the run's feedback, unless that is a person's and this a grader's; raises
-        `NotFound`."""
-        ...
-
-    async def delete(self, run_id: str) -> None:
-        """Delete the run's feedback; raises `NotFound` if it has none."""
-        ...
-
-    async def get(self, run_id: str) -> Feedback | None:
-        """Return the run's feedback, if any."""
-        ...
-
-    async def page(self, after: str = "", *, limit: int = 500) -> Sequence[Feedback]:
-        """List feedback by run id, after that id; without runs that expire."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentRequest:
     """A request with an idempotency key, unique per owner. `digest` is that of its body; `process`
@@ -355,20 +314,3 @@ class IdempotentRequest:
     run_id: str
     process: str
     created_at: str
-
-
-class IdempotencyStore(Protocol):
-    """Stores idempotent requests for a day."""
-
-    async def register(self, request: IdempotentRequest) -> IdempotentRequest:
-        """Store the request unless its key exists; return the stored one."""
-        ...
-
-    async def take_over(self, found: IdempotentRequest, process: str) -> IdempotentRequest | None:
-        """Assign a request whose process died to another; None if it is alive or another took it
-        first."""
-        ...
-
-    async def remove(self, request: IdempotentRequest) -> None:
-        """Delete a request that began no run, unless another process took it over."""
-        ...

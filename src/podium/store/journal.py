@@ -15,18 +15,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from podium.core.errors import PodiumError, RunTakenOver, StoreError, UsageError
-from podium.core.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
+from podium.core.events import (
+    Emit,
+    Event,
+    RoundDone,
+    RoundPlanned,
+    RunDone,
+    RunStarted,
+    StepDone,
+    StepProgress,
+    fan_out,
+)
+from podium.core.run import Run
 from podium.store.base import LEASE_SECONDS, RunStore
+
+log = logging.getLogger("podium")
 
 BACKLOG: Final = 256
 """The most writes that may wait; a run makes a few dozen."""
 
-StoredEvent = RunStarted | Planned | StepNoted | StepDone | RoundDone | RunDone
+StoredEvent = RunStarted | RoundPlanned | StepProgress | StepDone | RoundDone | RunDone
 
 
 class Journal:
@@ -43,43 +57,30 @@ class Journal:
     ) -> None:
         self._store = store
         self._on_lost = on_lost
-        self._taken_over: RunTakenOver | None = None
+        self.taken_over: RunTakenOver | None = None
+        """The error if another process has taken the run over; nothing more is written then."""
         self._limit = backlog
         self._backlog: deque[StoredEvent] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._run_id = run_id
+        self.run_id = run_id
         self._begun = False
         self._behind = False
         self._closed = False
-        self._error: StoreError | None = None
-
-    @property
-    def run_id(self) -> str | None:
-        """The id of the run, once it is known."""
-        return self._run_id
-
-    @property
-    def error(self) -> StoreError | None:
+        self.error: StoreError | None = None
         """The first failed write; None again once the end of the run is written."""
-        return self._error
-
-    @property
-    def taken_over(self) -> RunTakenOver | None:
-        """The error if another process has taken the run over; nothing more is written then."""
-        return self._taken_over
 
     def require_begun(self) -> None:
         """Raise the error, and stop writing, if not even the beginning of the run was written."""
-        if not self._begun and self._error is not None:
+        if not self._begun and self.error is not None:
             self._closed = True
-            raise self._error
+            raise self.error
 
     def lose(self, error: RunTakenOver) -> None:
         """Stop writing, because another process has taken the run over."""
         self._closed = True
         self._backlog.clear()
-        if self._taken_over is None:
-            self._taken_over = error
+        if self.taken_over is None:
+            self.taken_over = error
             if self._on_lost is not None:
                 self._on_lost(error)
 
@@ -89,7 +90,7 @@ class Journal:
             return
         if isinstance(event, RunStarted) and event.parent is None:
             self._follow(event.run_id)
-        if event.run_id != self._run_id:
+        if event.run_id != self.run_id:
             return
         if isinstance(event, RunDone):
             self._backlog.clear()  # the end includes everything still waiting
@@ -111,11 +112,11 @@ class Journal:
         await self.drain()
 
     def _follow(self, run_id: str) -> None:
-        if self._run_id not in (None, run_id):
+        if self.run_id not in (None, run_id):
             raise UsageError(
-                f"this journal writes run {self._run_id}, not {run_id}; use one journal per run"
+                f"this journal writes run {self.run_id}, not {run_id}; use one journal per run"
             )
-        self._run_id = run_id
+        self.run_id = run_id
 
     async def _write_backlog(self) -> None:
         while self._backlog:
@@ -135,22 +136,20 @@ class Journal:
             case RunStarted(run=run):
                 await self._store.begin(run)
                 self._begun = True
-            case Planned(run_id=run_id, round=round_) | RoundDone(run_id=run_id, round=round_):
+            case RoundPlanned(run_id=run_id, round=round_) | RoundDone(run_id=run_id, round=round_):
                 await self._store.save_round(run_id, round_)
-            case StepDone(run_id=run_id, step=step) | StepNoted(run_id=run_id, step=step):
+            case StepDone(run_id=run_id, step=step) | StepProgress(run_id=run_id, step=step):
                 await self._store.save_step(run_id, step)
             case RunDone(run=run):
                 await self._store.finish(run)
-                self._error = None
+                self.error = None
 
     def _fall_behind(self, error: StoreError) -> None:
         self._behind = True
-        self._error = self._error or error
+        self.error = self.error or error
         # Queued events build on what could not be written; only the end is complete in itself.
         self._backlog = deque(event for event in self._backlog if isinstance(event, RunDone))
 
-
-log = logging.getLogger("podium")
 
 HEARTBEATS_PER_LEASE: Final = 4
 """So that some heartbeats may be late or fail."""
@@ -205,3 +204,104 @@ class Heartbeat:
         for journal in tuple(self._journals):
             if journal.run_id in lost:
                 journal.lose(RunTakenOver(f"{journal.run_id} was taken over by another process"))
+
+
+class RunSink(NamedTuple):
+    """Where a run's events go.
+
+    `persist`, where set, waits until events are persisted. It raises `StoreError` for a new run
+    that cannot be written.
+    """
+
+    emit: Emit
+    persist: Callable[[], Awaitable[None]] | None
+
+
+@asynccontextmanager
+async def journal_events(
+    store: RunStore,
+    pulse: Heartbeat,
+    emit: Emit | None,
+    *,
+    claimed: Run | None = None,
+    hands_back: bool = False,
+) -> AsyncIterator[RunSink]:
+    """Send a run's events to the store and to `emit`, with a heartbeat until the run is kept.
+
+    If another process takes the run over, it is stopped here and `RunTakenOver` is raised, however
+    far it came. `claimed` is a run that is resumed; it is released if it ends before it starts.
+    With `hands_back`, a cancelled run stays `running` on record, for another process to resume.
+    """
+    performing = asyncio.current_task()
+    assert performing is not None, "a run is performed by a task"
+
+    def stop(error: RunTakenOver) -> None:
+        log.warning("%s; it is stopped here", error)
+        if not is_over:
+            performing.cancel()
+
+    is_over = has_begun = False
+    journal = Journal(store, on_lost=stop, run_id=claimed.id if claimed is not None else None)
+    listener = fan_out(emit)
+    writes_first = getattr(store, "writes_first", False)  # a store may be anyone's
+
+    def emit_both(event: Event) -> None:
+        nonlocal has_begun
+        has_begun = has_begun or isinstance(event, RunStarted)
+        journal.emit(_as_running(event) if hands_back and performing.cancelling() else event)
+        listener(event)
+
+    async def persist() -> None:
+        await journal.drain()
+        if claimed is None:
+            journal.require_begun()
+
+    async def end() -> None:
+        await journal.close()
+        if claimed is not None and not has_begun and journal.taken_over is None:
+            await _release(store, claimed)
+
+    try:
+        with pulse.of(journal):
+            try:
+                try:
+                    yield RunSink(emit_both, persist if writes_first else None)
+                finally:
+                    is_over = True
+                    await _finish(end())
+            except asyncio.CancelledError:
+                if journal.taken_over is not None and performing.uncancel() == 0:
+                    raise journal.taken_over from None
+                raise
+        if journal.taken_over is not None:
+            raise journal.taken_over
+    finally:
+        if journal.error is not None:
+            log.warning("this run was not stored: %s", journal.error)
+
+
+def _as_running(event: Event) -> Event:
+    """Return an interrupted end as still running, in one write under the claim.
+
+    Between two writes another process could resume the run and lose what was done.
+    """
+    if isinstance(event, RunDone) and event.run.status == "interrupted":
+        return RunDone(replace(event.run, status="running", answer=None, process=""))
+    return event
+
+
+async def _release(store: RunStore, claimed: Run) -> None:
+    try:
+        await store.release_claim(claimed)
+    except PodiumError as error:
+        log.warning("%s could not be released: %s", claimed.id, error)
+
+
+async def _finish(work: Coroutine[None, None, None]) -> None:
+    """Finish the work even if cancelled meanwhile, and only then be cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

@@ -8,15 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 from pydantic import ConfigDict
 
 from podium.core.errors import ConfigError
 from podium.core.run import Tier
-
-if TYPE_CHECKING:
-    from podium.store.quotas import QuotaStore
 
 Scope = Literal[
     "ask", "plan", "workflow", "runs:read", "runs:delete", "gateway", "metrics", "admin"
@@ -57,8 +54,8 @@ NO_CAP: Final = Allowance()
 class Rules:
     """The rules of a key.
 
-    `tiers` and `workers` may be requested by name; None allows all. They do not limit whom a
-    conductor chooses. Workers and providers in `exclude` receive nothing of the key's requests,
+    `tiers` and `workers` may be requested by name; None allows all. They do not limit the
+    conductor's choice. Workers and providers in `exclude` receive nothing of the key's requests,
     not even in nested runs. `training` allows runs to become training data. Days and months are
     those of UTC.
     """
@@ -126,38 +123,3 @@ class KeyUsage:
     unknown_cost: int = 0
     assumed_tokens: int = 0
     assumed_usd: float = 0.0
-
-
-class KeyStore(Protocol):
-    """Stores keys and their usage; methods raise `StoreError`."""
-
-    @property
-    def quotas(self) -> QuotaStore:
-        """The charges, rate limits and reservations of the keys."""
-        ...
-
-    async def add(self, key: Key) -> None:
-        """Store a new key."""
-        ...
-
-    async def key(self, key_id: str) -> Key | None:
-        """Return the key, revoked ones included, or None."""
-        ...
-
-    async def keys(self) -> list[Key]:
-        """List all keys, revoked ones included, newest first."""
-        ...
-
-    async def revoke(self, key_id: str) -> None:
-        """Revoke a key for good; raises `NotFound`."""
-        ...
-
-    async def allow_training(self, key_id: str, *, allowed: bool) -> None:
-        """Set whether runs of the key may become training data; raises `NotFound`."""
-        ...
-
-    async def usage(
-        self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
-    ) -> list[KeyUsage]:
-        """List usage by day, key and model; `since` and `until` are days, both included."""
-        ...

@@ -8,15 +8,15 @@ the difference. A repeated or late charge therefore adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from podium.core.frozen import fast_init
 from podium.core.run import Run, Tier
 from podium.core.usage import Usage
-from podium.store.keys import KeyUsage, Rules
+from podium.store.keys import KeyUsage
 
 MAX_TOKENS: Final = 10**12
 """More tokens than any request can use; a larger count is treated as unknown."""
@@ -58,76 +58,6 @@ class KeyCharges:
     day: Amount = ZERO
     month: Amount = ZERO
     total: Amount = ZERO
-
-
-class Bucket:
-    """A token bucket that refills at `per_minute` and holds at most a minute's worth."""
-
-    __slots__ = ("_at", "left", "per_minute")
-
-    def __init__(self, per_minute: float, now: float, left: float | None = None) -> None:
-        self.per_minute = per_minute
-        self.left = per_minute if left is None else min(left, per_minute)
-        self._at = now
-
-    def wait(self, amount: float, now: float) -> float:
-        """Return the seconds until the amount can be taken; 0 is now.
-
-        An amount larger than the bucket can be taken as soon as the bucket is full.
-        """
-        passed = max(0.0, now - self._at)  # the clock may be set back
-        self._at = now
-        self.left = min(self.left + passed * self.per_minute / 60, self.per_minute)
-        missing = min(amount, self.per_minute) - self.left
-        return max(0.0, missing * 60 / self.per_minute)
-
-    def take(self, amount: float) -> None:
-        """Take the amount, into debt if need be; a negative amount is put back."""
-        self.left = min(self.left - amount, self.per_minute)
-
-
-class Rates:
-    """The rate limits of one key, on requests and on tokens; None is no limit."""
-
-    __slots__ = ("_requests", "_tokens")
-
-    def __init__(
-        self,
-        requests_per_minute: float | None,
-        tokens_per_minute: float | None,
-        now: float,
-        left: tuple[float | None, float | None] = (None, None),
-    ) -> None:
-        self._requests = _bucket(requests_per_minute, now, left[0])
-        self._tokens = _bucket(tokens_per_minute, now, left[1])
-
-    def wait(self, tokens: int, now: float) -> float:
-        """Return the seconds until a request of so many tokens may begin; 0 is now."""
-        requests = 0.0 if self._requests is None else self._requests.wait(1.0, now)
-        return max(requests, 0.0 if self._tokens is None else self._tokens.wait(tokens, now))
-
-    def take(self, tokens: int) -> None:
-        """Count a request and its tokens."""
-        if self._requests is not None:
-            self._requests.take(1.0)
-        self.correct(tokens)
-
-    def correct(self, tokens: int) -> None:
-        """Count tokens used beyond those taken before; a negative number is put back."""
-        if self._tokens is not None:
-            self._tokens.take(tokens)
-
-    @property
-    def left(self) -> tuple[float | None, float | None]:
-        """The requests and tokens left."""
-        return (
-            None if self._requests is None else self._requests.left,
-            None if self._tokens is None else self._tokens.left,
-        )
-
-
-def _bucket(per_minute: float | None, now: float, left: float | None) -> Bucket | None:
-    return None if per_minute is None else Bucket(per_minute, now, left)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,68 +169,3 @@ def is_plausible(usage: Usage) -> bool:
     if inputs is None or outputs is None:
         return False
     return 0 <= inputs <= MAX_TOKENS and 0 <= outputs <= MAX_TOKENS
-
-
-class ReservationStore(Protocol):
-    """The reservations of one process among several; methods raise `StoreError`."""
-
-    async def update(
-        self,
-        key_id: str,
-        rules: Rules,
-        day: str,
-        *,
-        opened: Sequence[ReservationRow] = (),
-        grown: Sequence[ReservationRow] = (),
-        changed: Sequence[ReservationRow] = (),
-    ) -> ReservationResult:
-        """Write reservations of one key as far as its caps have room.
-
-        An `opened` one is granted what it expects, or what is left if that is less and not zero. A
-        `grown` one is granted all that it needs, or nothing more; what it used counts either way.
-        A `changed` one needs no more than before. Renews the lease of this process if necessary.
-        """
-        ...
-
-    async def renew_lease(self) -> None:
-        """Extend the reservations of this process by a lease."""
-        ...
-
-    async def settle_expired(self) -> int:
-        """Charge and delete reservations of dead processes; return how many. Those of a stored run
-        are charged by the end of that run."""
-        ...
-
-
-class QuotaStore(Protocol):
-    """Charges of keys, their rate limits and reservations; methods raise `StoreError`."""
-
-    async def record(
-        self,
-        usage: Sequence[KeyUsage],
-        runs: Sequence[RunCharge] = (),
-        settled: Sequence[str] = (),
-    ) -> None:
-        """Add usage, charge runs what they were not charged yet, and delete settled reservations,
-        in one transaction."""
-        ...
-
-    async def charges(self, key_id: str, day: str) -> KeyCharges:
-        """Return what the key was charged, as of that day."""
-        ...
-
-    async def charged_for(self, run_id: str) -> Amount:
-        """Return what was charged for the run so far."""
-        ...
-
-    async def take(
-        self, key_id: str, rules: Rules, tokens: Sequence[int], correction: int = 0
-    ) -> list[float]:
-        """Take requests of so many tokens from the key's shared rate limits; return 0 for each
-        that may begin, or the seconds until it may. The correction of earlier requests is taken
-        first."""
-        ...
-
-    def reservations(self, process: str, lease_seconds: float) -> ReservationStore:
-        """Return the reservations of a process, which expire with its lease."""
-        ...

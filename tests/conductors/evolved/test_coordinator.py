@@ -7,7 +7,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.evolved.coordinator import Coordinator, chosen, shares
+from podium.conductors.evolved.coordinator import Coordinator, choose_index, shares
 from podium.conductors.evolved.description import PARAMETERS
 from podium.core.errors import ConfigError
 from support.evolved import described
@@ -71,10 +71,10 @@ def test_numbers_that_cannot_be_read_are_named(tmp_path: Path, spoil: Any, reaso
 
 def test_the_most_preferred_that_is_allowed_is_chosen_or_drawn_by_its_share() -> None:
     logits, allowed = np.array([1.0, 3.0, 2.0]), np.array([True, False, True])
-    assert chosen(logits, allowed) == 2
+    assert choose_index(logits, allowed) == 2
     parts = shares(logits, allowed)
     assert parts.tolist() == pytest.approx([0.26894, 0, 0.73106], abs=1e-5)
     generator = np.random.default_rng(3)
-    drawn = [chosen(logits, allowed, generator) for _ in range(300)]
+    drawn = [choose_index(logits, allowed, generator) for _ in range(300)]
     assert drawn.count(1) == 0
     assert drawn.count(2) / 300 == pytest.approx(parts[2], abs=0.08)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductors.evolved.turns import Turn, is_accepted, suggested, transcript
+from podium.conductors.evolved.turns import Turn, is_accepted, suggested_role, transcript
 from podium.core.conductor import PlanningContext
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import assistant, system, user
@@ -55,8 +55,8 @@ def test_only_a_verifier_in_the_last_turn_accepts() -> None:
     ],
 )
 def test_a_thinker_suggests_a_role_in_its_last_line(reply: str, role: str | None) -> None:
-    assert suggested([turn("thinker", reply)]) == role
-    assert suggested([turn("worker", reply)]) is None
+    assert suggested_role([turn("thinker", reply)]) == role
+    assert suggested_role([turn("worker", reply)]) is None
 
 
 def test_the_transcript_begins_with_the_conversation_and_ends_with_an_objection() -> None:

@@ -29,7 +29,7 @@ from podium.conductors.evolved.turns import (
     is_accepted,
     prompt_hash,
     subtask,
-    suggested,
+    suggested_role,
     transcript,
     turns_of,
 )
@@ -150,7 +150,7 @@ class Coordinator:
             raise ConfigError(f"{path}: {error}") from error
 
 
-def chosen(
+def choose_index(
     logits: Vector, allowed: NDArray[np.bool_], generator: np.random.Generator | None = None
 ) -> int:
     """Return the place of the highest allowed logit, or sample one with the generator."""
@@ -204,7 +204,7 @@ class EvolvedConductor(Conductor):
         workers = self._workers(context, turns)
         logits = self._coordinator.decide(await self.reader.read(transcript(context)))
         described = self._coordinator.described
-        worker = described.workers[chosen(logits.workers, workers, self._generator)]
+        worker = described.workers[choose_index(logits.workers, workers, self._generator)]
         role, why = self._role(logits.roles, context, turns)
         preferences = _format_shares(described.workers, shares(logits.workers, workers))
         is_first = not any(turn.is_done for turn in turns)
@@ -241,10 +241,10 @@ class EvolvedConductor(Conductor):
         if not has_answer and context.rounds_left <= 1:
             return "worker", "this is the last turn, and there is no answer yet"
         allowed = np.array([has_answer or role != "verifier" for role in roles])
-        wanted = suggested(turns)
+        wanted = suggested_role(turns)
         if wanted in roles and allowed[roles.index(wanted)]:
             return wanted, "the thinker suggested it"
-        role = roles[chosen(logits, allowed, self._generator)]
+        role = roles[choose_index(logits, allowed, self._generator)]
         return role, _format_shares(roles, shares(logits, allowed))
 
 

@@ -38,17 +38,9 @@ Token = Literal["penultimate", "last"]
 class Description:
     """A coordinator without its numbers.
 
-    Attributes:
-        workers: The workers of the training, in the order of the head's rows.
-        base: The model that reads.
-        width: The length of its hidden states.
-        roles: The roles; without any, every turn is a worker's.
-        token: The token whose hidden state the head reads.
-        matrices: The matrices whose singular values are scaled.
-        ranks: The number of singular values of each matrix.
-        models: The model of each worker, where known.
-        turns: The most turns of a run in training.
-
+    `workers` are in the order of the head's rows, `models` theirs where known. `width` is that of
+    the base's hidden states. `matrices` have their singular values scaled, `ranks` of them each.
+    Without `roles` every turn is a worker's.
     """
 
     workers: tuple[str, ...]
@@ -121,8 +113,7 @@ class Description:
         )
 
     def check(self, pool: Pool, *, otherwise: str = "put the pool back") -> None:
-        """Refuse a pool other than that of the training; `otherwise` is the remedy besides
-        training."""
+        """Raise `ConfigError` if the pool is not that of the training."""
         if changes := self.changes(pool):
             raise ConfigError(
                 f"the coordinator was trained with other workers than this pool has ({changes}); "

@@ -77,7 +77,7 @@ def ends_accepted(rounds: Sequence[Round]) -> bool:
     return bool(rounds) and (rounds[-1].accepted or is_accepted(turns_of(rounds)))
 
 
-def suggested(turns: Sequence[Turn]) -> TurnRole | None:
+def suggested_role(turns: Sequence[Turn]) -> TurnRole | None:
     """Return the role that the last turn's thinker suggests in its last line, if any."""
     if not turns or turns[-1].role != "thinker" or not turns[-1].is_done:
         return None

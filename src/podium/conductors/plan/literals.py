@@ -4,11 +4,9 @@ One scanner reads both Python and JSON, and what models make of them: any kind o
 newlines inside strings, trailing commas, comments. It evaluates nothing.
 
 A scan fails at the first character that cannot belong to a literal. That keeps parsing linear,
-although a broken list is searched again for the labels inside it. Of the scans that began at
-different labels and reach the same character, no two are in the same state: a label ends a scan
-that is outside of quotes (or, being a key, is at another depth of it), and a quote that opens a
-string for one scan closes it for the other. Comments hold neither brackets nor quotes for that
-reason. So a character is read at most once for each depth and kind of quotes.
+although a broken list is searched again for the labels inside it: of the scans that reach the same
+character, no two are at the same depth and in the same kind of quotes. Comments hold neither
+brackets nor quotes for that reason.
 """
 
 from __future__ import annotations
@@ -118,14 +116,14 @@ def _scan_object(text: str, start: int, depth: int) -> tuple[dict[str, Value], i
     while not text.startswith("}", position):
         key, position = _scan_key(text, position)
         if key in members:
-            raise BrokenLiteral(f"the key {_quoted(key)} appears twice in one object; keep one")
+            raise BrokenLiteral(f"the key {_quote(key)} appears twice in one object; keep one")
         members[key], position = _scan_value(text, position, depth)
         position = _skip(text, position)
         if text.startswith(",", position):
             position = _skip(text, position + 1)
         elif not text.startswith("}", position):
             raise BrokenLiteral(
-                f"a comma or }} was expected after {_quoted(key)}, and then came "
+                f"a comma or }} was expected after {_quote(key)}, and then came "
                 f'{_ahead(text, position)}; write a quote inside a string as \\"'
             )
     return members, position + 1
@@ -139,7 +137,7 @@ def _scan_key(text: str, position: int) -> tuple[str, int]:
     position = _skip(text, position)
     if not text.startswith(":", position):
         raise BrokenLiteral(
-            f"a colon was expected after the key {_quoted(key)}, and then came "
+            f"a colon was expected after the key {_quote(key)}, and then came "
             f"{_ahead(text, position)}"
         )
     return key, _skip(text, position + 1)
@@ -169,11 +167,11 @@ def _scan_string(text: str, position: int) -> tuple[str, int]:
         raise BrokenLiteral(f"the string {_ahead(text, position)} does not end; close its quotes")
     inside = match.group(1)
     if "\\" in inside:
-        inside = _ESCAPE.sub(_unescaped, inside)
+        inside = _ESCAPE.sub(_unescape, inside)
     return inside if inside.isascii() else _well_formed(inside), match.end()
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     """Return what an escape stands for; an unknown one is kept, as in Python."""
     *codes, character = match.groups()
     code = next((code for code in codes if code), None)
@@ -205,8 +203,8 @@ def _skip(text: str, position: int) -> int:
 
 def _ahead(text: str, position: int) -> str:
     ahead = text[position : position + SHOWN].split("\n", 1)[0]
-    return _quoted(ahead) if ahead.strip() else "nothing"
+    return _quote(ahead) if ahead.strip() else "nothing"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")

@@ -14,10 +14,7 @@ from podium.core.pool import Pool
 from podium.core.workflow import DEFAULT_MAX_STEPS, Access, Step, Workflow
 
 Tolerate = Callable[[str, str, str], None]
-"""Receives a quirk: the list, what is unusual, and how it was understood.
-
-It either keeps that as a warning or raises `MalformedPlan`.
-"""
+"""Receives a list, a quirk of it and its reading; keeps a warning or raises `MalformedPlan`."""
 
 _ID: Final = re.compile(r"[0-9]{1,9}")
 _NO_ACCESS: Final = ("none", "null")
@@ -242,21 +239,9 @@ DOCUMENT_KEYS: Final = ("question", "routed", "reasoning", STEPS)
 
 
 def read_workflow(document: object, pool: Pool | None = None) -> Workflow:
-    """Read the workflow of a JSON document.
+    """Read the workflow of a JSON document; without a pool, any worker's name is accepted.
 
-    A file has no place for warnings, so what `parse` would warn of is an error here: unknown keys,
-    and access that is not in ascending order. The caller checks the length of the workflow.
-
-    Args:
-        document: The document, as `workflow_document` or a person wrote it.
-        pool: The workers that it may name; without one, any name is accepted.
-
-    Returns:
-        The workflow.
-
-    Raises:
-        MalformedPlan: The document is not a workflow.
-
+    What `parse` would warn of raises `MalformedPlan` here. The caller checks the number of steps.
     """
     if not isinstance(document, Mapping):
         raise MalformedPlan(PLAN, 'a workflow is an object {"steps": [...]}; write one')
@@ -343,22 +328,11 @@ def parse(
     strict: bool = False,
     may_accept: bool = False,
 ) -> ParsedPlan:
-    """Parse the plan in a conductor's text, in time linear in its length.
+    """Parse the last complete plan in a conductor's text, in time linear in its length.
 
-    Args:
-        text: What the conductor wrote; the last complete plan in it counts.
-        pool: The workers that it may name.
-        max_steps: The most steps that it may have.
-        strict: Refuse text after the plan instead of warning of it; for training.
-        may_accept: An earlier round has an answer: an empty plan accepts it, and `all` in the first
-            step means that round's steps, where otherwise it means nothing.
-
-    Returns:
-        The workflow, and warnings of what was tolerated.
-
-    Raises:
-        MalformedPlan: There is no valid plan in the text.
-
+    `strict` refuses text after the plan instead of warning of it. With `may_accept` an empty plan
+    accepts the answer of the round before, whose steps `all` in the first step then means.
+    Raises `MalformedPlan` if there is no valid plan.
     """
     warnings: list[str] = []
 

@@ -65,26 +65,17 @@ def grammar(
 ) -> str:
     """Return the GBNF grammar of the plans for this pool.
 
-    Args:
-        pool: The workers.
-        max_steps: The most steps.
-        may_accept: Also allow the plan without steps, and `all` for the first step.
-        max_subtask_chars: Length of a subtask, so that a small model cannot ramble.
-        subtask: Make every subtask this text, for models too small to write one.
-        order: The order of the plan.
-
-    Returns:
-        The grammar.
-
+    `may_accept` allows the plan without steps, and `all` for the first step. `subtask` is the text
+    of every subtask, for models too small to write one.
     """
     beginning = f"{MODEL_ID} = [" if order == "lists" else f'{{"{STEPS}": ['
     plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
     if may_accept:
-        plans.append(_quoted(write_acceptance(order).removeprefix(beginning)))
+        plans.append(_quote(write_acceptance(order).removeprefix(beginning)))
     rules = [
-        f"root ::= {_quoted(beginning)} ({' | '.join(plans)})",
+        f"root ::= {_quote(beginning)} ({' | '.join(plans)})",
         *(_RULES[order](steps) for steps in range(1, max_steps + 1)),
-        f"id ::= {' | '.join(_quoted(str(index)) for index in range(len(pool)))}",
+        f"id ::= {' | '.join(_quote(str(index)) for index in range(len(pool)))}",
         *_text_rules(max_subtask_chars, subtask),
         *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
     ]
@@ -93,7 +84,7 @@ def grammar(
 
 def _text_rules(max_subtask_chars: int, subtask: str | None) -> Iterator[str]:
     if subtask is not None:
-        yield f"text ::= {_quoted(json.dumps(subtask, ensure_ascii=False))}"
+        yield f"text ::= {_quote(json.dumps(subtask, ensure_ascii=False))}"
         return
     yield f'text ::= "\\"" first character{{0,{max_subtask_chars - 1}}} "\\""'
     yield f"first ::= {_FIRST_CHARACTER}"
@@ -106,21 +97,21 @@ def _plan_of_lists(steps: int) -> str:
         SUBTASKS: ["text"] * steps,
         ACCESS_LIST: [f"access{index}" for index in range(steps)],
     }
-    comma = f" {_quoted(', ')} "
+    comma = f" {_quote(', ')} "
     parts = [comma.join(["id"] * steps)]
     for label, rules in entries.items():
-        parts += (_quoted(f"]\n{label} = ["), comma.join(rules))
-    return f"plan{steps} ::= {' '.join(parts)} {_quoted(']')}"
+        parts += (_quote(f"]\n{label} = ["), comma.join(rules))
+    return f"plan{steps} ::= {' '.join(parts)} {_quote(']')}"
 
 
 def _plan_of_steps(steps: int) -> str:
     """Return the rule of a plan with that many steps, from its first step on."""
     begin, worker, access = (
-        _quoted(text) for text in ('{"subtask": ', ', "worker": ', ', "access": ')
+        _quote(text) for text in ('{"subtask": ', ', "worker": ', ', "access": ')
     )
     rules = [f"{begin} text {worker} id {access} access{index}" for index in range(steps)]
-    between = _quoted("}, ")
-    return f"plan{steps} ::= {f' {between} '.join(rules)} {_quoted('}]}')}"
+    between = _quote("}, ")
+    return f"plan{steps} ::= {f' {between} '.join(rules)} {_quote('}]}')}"
 
 
 _RULES: Final[Mapping[Order, Callable[[int], str]]] = MappingProxyType(
@@ -133,17 +124,17 @@ def _access_rules(index: int, may_accept: bool) -> Iterator[str]:
 
     `reads3-1` are the steps that step 3 may name after step 1.
     """
-    choices = [_quoted("[]")]
+    choices = [_quote("[]")]
     if index or may_accept:
-        choices.append(_quoted('["all"]'))
-    choices += [f"{_quoted(f'[{read}')} reads{index}-{read}" for read in range(index)]
+        choices.append(_quote('["all"]'))
+    choices += [f"{_quote(f'[{read}')} reads{index}-{read}" for read in range(index)]
     yield f"access{index} ::= {' | '.join(choices)}"
     for read in range(index):
-        more = [f"{_quoted(f', {later}')} reads{index}-{later}" for later in range(read + 1, index)]
-        yield f"reads{index}-{read} ::= {' | '.join([_quoted(']'), *more])}"
+        more = [f"{_quote(f', {later}')} reads{index}-{later}" for later in range(read + 1, index)]
+        yield f"reads{index}-{read} ::= {' | '.join([_quote(']'), *more])}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
@@ -230,7 +221,7 @@ def _document(
         "type": "object",
         "properties": {
             **(beside or {}),
-            "reasoning": {"type": "string", "description": "Why this plan; nobody executes it."},
+            "reasoning": {"type": "string", "description": "Why this plan; it is not executed."},
             STEPS: {
                 "type": "array",
                 "description": "In order; the last reply is the answer.",

@@ -11,9 +11,8 @@ transformers 5.22, same three layers and 40 tokens),
     this        0.1 s       96 MiB     6.2 ms,  6.9 ms           58 MB
     torch       3.3 s      473 MiB     8.9 ms, 10.0 ms          937 MB
 
-Routers use `Embedder.quick()`: three of the six layers, because the last ones unify what means the
-same, while difficulty depends on the wording; and both ends of a long text, so that a decision
-takes milliseconds. `podium models pull all-minilm-l6-v2` fetches the weights.
+Routers use `Embedder.quick()`: three of the six layers, as difficulty depends on the wording, and
+both ends of a long text. `podium models pull all-minilm-l6-v2` fetches the weights.
 """
 
 from __future__ import annotations
@@ -82,8 +81,7 @@ class _Norm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """A linear layer whose weight is cut into blocks; `strata` has the blocks of each stretch of
-    rows."""
+    """A linear layer; `strata` has the weight's blocks of each stretch of rows."""
 
     strata: tuple[Array, ...]
     bias: Array
@@ -171,7 +169,7 @@ class Embedder:
         """Load the weights at `path`, or those that were pulled; `layers` limits the layers."""
         if not 3 <= tokens <= MOST_TOKENS:
             raise ConfigError(f"expected between 3 and {MOST_TOKENS} tokens to read, not {tokens}")
-        return cls(_network(path or _pulled(), layers), _tokenizer(), tokens)
+        return cls(_network(path or _weights_path(), layers), _tokenizer(), tokens)
 
     @classmethod
     def quick(cls) -> Embedder:
@@ -209,7 +207,7 @@ class Embedder:
         return cls.load(tokens=tokens, layers=layers)
 
 
-def _pulled() -> Path:
+def _weights_path() -> Path:
     model = weights.find(MODEL)
     if not model.present:
         raise ConfigError(f"the weights of {MODEL} are not at {model.path}; {model.remedy}")
@@ -299,8 +297,7 @@ def _missing(package: str, error: ImportError) -> ConfigError:
 
 
 def _gelu(numbers: Array) -> Array:
-    """GELU; the error function is Abramowitz and Stegun's 7.1.26, off by at most 2e-7: numpy has
-    none."""
+    """Return GELU, with the error function of Abramowitz and Stegun 7.1.26, off by 2e-7."""
     scaled = np.abs(numbers)
     scaled *= 2**-0.5
     near = 1 / (1 + 0.3275911 * scaled)

@@ -156,12 +156,12 @@ def _outcomes(path: Path) -> Iterable[Outcome]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield _outcome(_parsed(line))
+                yield _outcome(_parse(line))
             except ValueError as error:
                 raise ConfigError(f"{path}, line {number}: {error}") from error
 
 
-def _parsed(line: str) -> object:
+def _parse(line: str) -> object:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:

@@ -39,9 +39,8 @@ HALVINGS: Final = 40
 class QualityBias:
     """The price of a dollar in rewards at each of `MARKS`, falling from first to last.
 
-    The last price is the one at which routing earned most on left-out questions. Each mark before
-    it spends that share of the way from the cheapest worker's cost: equal steps of the bias are
-    equal steps of money.
+    The last price earned most on left-out questions; equal steps of the bias towards it are equal
+    steps of money.
     """
 
     prices: tuple[float, ...]
@@ -80,11 +79,7 @@ class QualityBias:
 
     @classmethod
     def fit(cls, expected: Array, rewards: Array, costs: Array) -> QualityBias:
-        """Fit the prices to rewards expected on left-out questions (rows) of each worker (columns).
-
-        Every worker was asked each question. The last price can spend less than the head would:
-        where the head is wrong about the best worker, the money is lost.
-        """
+        """Fit the prices to left-out questions (rows) that every worker (column) was asked."""
         lowest = float(costs.min())
         budgets = np.linspace(lowest, _spent(expected, costs, 0.0), len(MARKS))
         prices = [price_within(expected, costs, float(budget)) for budget in budgets]
@@ -158,8 +153,7 @@ VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class KnownWorker:
-    """A worker of the training: its name, its model if the log says it, its mean cost of a
-    question."""
+    """A worker of the training: its name, its model if known, its mean cost of a question."""
 
     name: str
     model: str
@@ -200,8 +194,7 @@ class LearnedRouter:
 
     @classmethod
     def load(cls, path: Path) -> LearnedRouter:
-        """Load the router that `podium train router` wrote; `ConfigError` says what is wrong with
-        it."""
+        """Load the router that `podium train router` wrote."""
         document = read_json(path, "make it by `podium train router`")
         try:
             return cls.read(document)
@@ -216,11 +209,9 @@ class LearnedRouter:
     def decide(
         self, question: str, pool: Pool, quality_bias: float = 1.0, confidence: float = 0.0
     ) -> RoutingDecision:
-        """Choose a worker of the pool among those that the router knows.
+        """Choose a worker of the pool: at a quality bias of 0 the cheapest.
 
-        At a quality bias of 0 it is the cheapest. Above, it is among those with at least that
-        `confidence`, at 1 the one with the highest expected reward. Without any, it is the one with
-        the best chance.
+        Above, it is one of at least that `confidence`, or else the one with the best chance.
         """
         places = self._places(pool)
         expected = self.expected(self.encoder.encode([question]))[0]
@@ -329,8 +320,7 @@ class LearnedRouter:
 
     @classmethod
     def read(cls, document: object, inner: ReadEncoder | None = None) -> LearnedRouter:
-        """Read a router from JSON, also from what `podium eval fit` wrote; `inner` reads its
-        encoder."""
+        """Read a router from JSON, also from `podium eval fit`; `inner` reads its encoder."""
         if isinstance(document, Mapping) and document.get("strategy") == "router":
             document = document.get("learned")
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
@@ -365,11 +355,7 @@ class LearnedRouter:
 
 
 def expected_by(head: Array, vectors: Array) -> Array:
-    """Return the reward that a head expects of each worker (column) on each question (row).
-
-    It may leave the range 0 to 1, which still tells workers apart; the calibration maps it to a
-    chance.
-    """
+    """Return the expected reward of each worker (column) on each question (row), unclipped."""
     found: Array = vectors @ head[:-1] + head[-1]
     return found
 

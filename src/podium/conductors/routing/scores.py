@@ -5,11 +5,9 @@
     words = WordScores.fit(TokenCounts.of(questions), rewards)
     words.score(TokenCounts.of(["What is six times seven?"]))
 
-`NeighbourScores` clusters vectors (k-means) and fits a ridge regression over softmax nearness to
-the centres and over the vector itself: nearest neighbours without keeping them all. Several sets of
-centres are averaged, as their places are chance. `WordScores` is a ridge regression over TF-IDF of
-words and word pairs, solved by conjugate gradients over the questions, so that the number of
-buckets does not matter.
+`NeighbourScores` is a ridge regression over softmax nearness to k-means centres and over the
+vector, averaged over several sets of centres. `WordScores` is a ridge regression over TF-IDF of
+words and word pairs, solved by conjugate gradients over the questions.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ class NeighbourScores:
             sharpness: _regress(_features(vectors, sets[0], sharpness), apart)
             for sharpness in SHARPNESSES
         }
-        sharpness = min(tried, key=lambda each: tried[each].error)
+        sharpness = min(tried, key=lambda value: tried[value].error)
         others = [_regress(_features(vectors, item, sharpness), apart) for item in sets[1:]]
         tables = [tried[sharpness], *others]
         level = np.mean([table.level for table in tables], axis=0)

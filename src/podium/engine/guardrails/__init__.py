@@ -23,7 +23,7 @@ from podium.engine.guardrails.base import (
     Verify,
     as_guardrail,
 )
-from podium.engine.guardrails.chain import GuardrailChain, Metered
+from podium.engine.guardrails.chain import GuardrailChain
 from podium.engine.guardrails.grounding import Grounding, Ungrounded
 from podium.engine.guardrails.redaction import KINDS, USUAL_KINDS, Found, Kind, Redaction
 
@@ -39,7 +39,6 @@ __all__ = [
     "GuardrailInput",
     "Hook",
     "Kind",
-    "Metered",
     "Note",
     "OnError",
     "Pass",

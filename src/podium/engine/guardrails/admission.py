@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from podium.core.errors import GuardrailBlocked
 from podium.core.request import Part, ResponseOptions, Text, ToolCall, ToolResult
@@ -19,8 +20,8 @@ class Inspector:
     """Check the replies of one round.
 
     `answers` is False in nested runs, whose final replies are not the answer. `emit` gets every
-    check as it happens. Methods return the text as guardrails leave it, hand each check to `keep`,
-    and raise `GuardrailBlocked`.
+    check as it happens. `check` returns the text as guardrails leave it, hands each check to
+    `keep`, and raises `GuardrailBlocked`.
     """
 
     def __init__(
@@ -42,44 +43,34 @@ class Inspector:
         self._emit = emit
         self.answers = answers and chain.has_stage("answer")
 
-    async def reply(self, text: str, step: int, worker: str, keep: Keep) -> str:
-        """Check a worker's reply, or the arguments of its tool call."""
-        item = GuardrailInput(
-            stage="reply",
-            text=text,
-            run_id=self._run_id,
-            question=self._question,
-            step=step,
-            worker=worker,
-        )
-        return await self._chain.check(item, self._kept_and_emitted(keep), self._round)
-
-    async def answer(
+    async def check(
         self,
+        stage: Literal["reply", "answer"],
         text: str,
         step: int | None,
         worker: str,
-        others: Sequence[StepRecord],
         keep: Keep,
+        others: Sequence[StepRecord] = (),
     ) -> str:
-        """Check the answer; `others` are the steps that ended before it."""
+        """Check a reply, the arguments of a tool call, or the answer.
+
+        `others` are the steps that ended before the answer.
+        """
         item = GuardrailInput(
-            stage="answer",
+            stage=stage,
             text=text,
             run_id=self._run_id,
             question=self._question,
             step=step,
             worker=worker,
-            sources=self._sources(others),
+            sources=self._sources(others) if stage == "answer" else (),
         )
-        return await self._chain.check(item, self._kept_and_emitted(keep), self._round)
 
-    def _kept_and_emitted(self, keep: Keep) -> Keep:
-        def both(check: GuardrailCheck) -> None:
+        def keep_and_emit(check: GuardrailCheck) -> None:
             keep(check)
             self._emit(check)
 
-        return both
+        return await self._chain.check(item, keep_and_emit, self._round)
 
     def _sources(self, others: Sequence[StepRecord]) -> tuple[Source, ...]:
         """Return the replies that the answer may rest on: earlier rounds' and this one's."""
@@ -108,14 +99,17 @@ async def admit_question(
     run = replace(run, guardrails=chain.names)
     try:
         question, history = await chain.question(run.id, run.question, run.history, checks.append)
+        item = GuardrailInput(stage="question", text="", run_id=run.id, question=question)
+        trailing = await chain.messages(item, run.trailing, checks.append)
         if workflow is not None:
-            item = GuardrailInput(stage="question", text="", run_id=run.id, question=question)
             workflow = await chain.workflow(item, workflow, checks.append)
     except GuardrailBlocked as error:
         withheld = f"[withheld: blocked by {error.guardrail}]"
-        kept = replace(run, question=withheld, history=(), images=(), checks=tuple(checks))
+        kept = replace(
+            run, question=withheld, history=(), trailing=(), images=(), checks=tuple(checks)
+        )
         return kept, None, error
-    run = replace(run, question=question, history=history, checks=tuple(checks))
+    run = replace(run, question=question, history=history, trailing=trailing, checks=tuple(checks))
     return run, workflow, None
 
 
@@ -191,7 +185,7 @@ def _map_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
 def _texts(run: Run) -> Iterator[str]:
     """Yield every text of the run that may hold placeholders."""
     yield run.question
-    for message in run.history:
+    for message in (*run.history, *run.trailing):
         yield message.text
     for step in run.steps:
         yield step.prompt

@@ -11,7 +11,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from podium.core.errors import GuardrailBlocked, PodiumError, ReplanRequested, UnknownWorker
 from podium.core.request import (
@@ -26,7 +26,7 @@ from podium.core.request import (
     user,
 )
 from podium.core.run import Attempt, GuardrailAction, GuardrailCheck, GuardrailStage
-from podium.core.worker import Caller, Worker
+from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails.base import (
     Block,
@@ -42,6 +42,9 @@ from podium.engine.guardrails.base import (
     Restoring,
     Verify,
 )
+
+if TYPE_CHECKING:
+    from podium.engine.calls import Calls
 
 MAX_WAITING_RUNS: Final = 10_000
 
@@ -68,12 +71,6 @@ MAX_VERIFICATIONS: Final = 4
 """How often a guardrail may ask a verifier about one text."""
 
 
-class Metered(Caller, Protocol):
-    """A caller that records what it does."""
-
-    attempts: list[Attempt]
-
-
 FinalVerdict = Pass | Note | Block | Redact | Replan
 
 Keep = Callable[[GuardrailCheck], None]
@@ -83,7 +80,7 @@ Keep = Callable[[GuardrailCheck], None]
 class GuardrailChain:
     """The guardrails of one run, with their state.
 
-    `metered` makes a caller that draws on the run's budget. `remembered` are hooks that already saw
+    `new_calls` makes calls that draw on the run's budget. `remembered` are hooks that already saw
     this run, by guardrail name.
     """
 
@@ -91,11 +88,11 @@ class GuardrailChain:
         self,
         guardrails: Sequence[Guardrail],
         workers: Mapping[str, Worker],
-        metered: Callable[[], Metered],
+        new_calls: Callable[[], Calls],
         remembered: Mapping[str, Hook] = {},
     ) -> None:
         self._workers = workers
-        self._metered = metered
+        self._new_calls = new_calls
         self._hooks = [(item, _hook_of(item, remembered)) for item in guardrails]
         self._by_stage: dict[GuardrailStage, list[tuple[Guardrail, Hook]]] = {}
         for guardrail, hook in self._hooks:
@@ -105,7 +102,11 @@ class GuardrailChain:
     @property
     def hooks(self) -> dict[str, Hook]:
         """The hooks with state of this run, by guardrail name."""
-        return {each.name: hook for each, hook in self._hooks if isinstance(each.hook, PerRun)}
+        return {
+            guardrail.name: hook
+            for guardrail, hook in self._hooks
+            if isinstance(guardrail.hook, PerRun)
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -255,11 +256,11 @@ class GuardrailChain:
         worker = self._workers.get(verify.worker)
         if worker is None:
             raise UnknownWorker(verify.worker, tuple(self._workers))
-        call = self._metered()
+        calls = self._new_calls()
         try:
-            reply = await call(worker, Request((user(verify.prompt),)))
+            reply = await calls(worker, Request((user(verify.prompt),)))
         finally:
-            attempts.extend(call.attempts)
+            attempts.extend(calls.attempts)
         return reply.text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -14,30 +14,22 @@ from sqlalchemy import Row, func, insert, select, update
 from podium.core.errors import ConfigError, NotFound, StoreError
 from podium.store.keys import Key, KeyUsage, Rules
 from podium.store.sql.database import Transaction
-from podium.store.sql.quotas import SqlQuotaStore
+from podium.store.sql.quotas import QuotaStore
 from podium.store.sql.rows import plain
 from podium.store.sql.tables import KEY_USAGE, KEYS
 
 
-class SqlKeyStore:
-    """Stores keys in SQLite or Postgres."""
+class KeyStore:
+    """Stores keys and their usage; methods raise `StoreError`."""
 
     def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
         self._transaction = transaction
         self._clock = clock
-        self.quotas = SqlQuotaStore(transaction, clock)
+        self.quotas = QuotaStore(transaction, clock)
 
     async def add(self, key: Key) -> None:
         """Store a new key."""
-        row = {
-            "id": key.id,
-            "name": plain(key.name),
-            "digest": key.digest,
-            "created_at": key.created_at,
-            "expires_at": key.expires_at,
-            "revoked_at": key.revoked_at,
-            "rules": _dump_rules(key.rules),
-        }
+        row = {**asdict(key), "name": plain(key.name), "rules": _dump_rules(key.rules)}
         async with self._transaction() as connection:
             await connection.execute(insert(KEYS), row)
 
@@ -56,7 +48,7 @@ class SqlKeyStore:
         return [_read_key(row) for row in rows]
 
     async def revoke(self, key_id: str) -> None:
-        """Revoke a key for good; the first time counts."""
+        """Revoke a key for good; raises `NotFound`. The first time counts."""
         first = func.coalesce(KEYS.c.revoked_at, self._clock())
         statement = update(KEYS).where(KEYS.c.id == plain(key_id)).values(revoked_at=first)
         async with self._transaction() as connection:
@@ -64,7 +56,7 @@ class SqlKeyStore:
                 raise _key_not_found(key_id)
 
     async def allow_training(self, key_id: str, *, allowed: bool) -> None:
-        """Set whether runs of the key may become training data."""
+        """Set whether runs of the key may become training data; raises `NotFound`."""
         same = KEYS.c.id == plain(key_id)
         async with self._transaction() as connection:
             row = (await connection.execute(select(KEYS).where(same))).one_or_none()
@@ -76,7 +68,7 @@ class SqlKeyStore:
     async def usage(
         self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
     ) -> list[KeyUsage]:
-        """List usage by day, key and model."""
+        """List usage by day, key and model; `since` and `until` are days, both included."""
         query = select(KEY_USAGE).order_by(KEY_USAGE.c.day, KEY_USAGE.c.key_id, KEY_USAGE.c.model)
         if key_id is not None:
             query = query.where(KEY_USAGE.c.key_id == key_id)
@@ -104,15 +96,7 @@ def _read_key(row: Row[Any]) -> Key:
         raise StoreError(
             f"cannot read the rules of key {row.id}; revoke it and create another"
         ) from error
-    return Key(
-        id=row.id,
-        name=row.name,
-        digest=row.digest,
-        created_at=row.created_at,
-        rules=rules,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-    )
+    return Key(**{**row._mapping, "rules": rules})
 
 
 @cache

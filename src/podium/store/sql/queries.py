@@ -74,19 +74,10 @@ _PIECES: Final = union_all(
 _COUNT: Final = func.count()
 
 SUMMARIES: Final = select(
-    RUNS.c.id,
-    RUNS.c.created_at,
-    RUNS.c.updated_at,
-    RUNS.c.status,
+    *(RUNS.c[name] for name in ("id", "created_at", "updated_at", "status", "conductor", "tier")),
+    *(RUNS.c[name] for name in ("cost_usd", "total_tokens", "calls", "seconds", "owner")),
     func.substr(RUNS.c.question, 1, SUMMARY_CHARACTERS).label("question"),
     func.substr(RUNS.c.answer, 1, SUMMARY_CHARACTERS).label("answer"),
-    RUNS.c.conductor,
-    RUNS.c.tier,
-    RUNS.c.cost_usd,
-    RUNS.c.total_tokens,
-    RUNS.c.calls,
-    RUNS.c.seconds,
-    RUNS.c.owner,
     select(_COUNT).where(STEPS.c.run_id == RUNS.c.id).scalar_subquery().label("steps"),
     select(_COUNT).where(ROUNDS.c.run_id == RUNS.c.id).scalar_subquery().label("rounds"),
 ).order_by(*NEWEST_FIRST)
@@ -100,8 +91,8 @@ async def read_run(connection: AsyncConnection, run_id: str) -> Run:
     return assemble(Piece(row.round, row.step, row.document) for row in rows)
 
 
-class SqlRunStatistics:
-    """Reads many runs from SQLite or Postgres."""
+class RunStatistics:
+    """Reads many runs. An `owner` of None is everyone, an empty one runs without a key."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction

@@ -37,13 +37,13 @@ from sqlalchemy import (
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from podium._util.rate_limit import RateLimiter
 from podium.store.keys import Allowance, KeyUsage, Rules
 from podium.store.quotas import (
     ZERO,
     Amount,
     KeyCharges,
     OtherProcesses,
-    Rates,
     ReservationResult,
     ReservationRow,
     RunCharge,
@@ -90,6 +90,8 @@ _NOW: Final = {
 _AMOUNTS: Final = tuple(
     column.name for column in RUN_CHARGES.columns if column.name not in ("run_id", "key_id", "day")
 )
+
+_RESERVED: Final = ("used", "expected", "reserved")
 
 _LineKey = tuple[str, str, str]
 """Key, day and model."""
@@ -146,8 +148,8 @@ async def record_usage(
     lines: dict[_LineKey, dict[str, Any]] = {}
     for item in usage:
         _add_to_line(lines, item, {name: getattr(item, name) for name in ("requests", *_AMOUNTS)})
-    for each, increase in await _charge_runs(connection, charges):
-        _add_to_line(lines, each, increase)
+    for item, increase in await _charge_runs(connection, charges):
+        _add_to_line(lines, item, increase)
     if lines:
         # In one order everywhere, or two writers of two keys could wait for each other.
         rows = [line for _, line in sorted(lines.items())]
@@ -177,7 +179,7 @@ async def _charge_runs(
     connection: AsyncConnection, charges: Sequence[RunCharge]
 ) -> list[tuple[KeyUsage, dict[str, Any]]]:
     """Write the charge of each run; return what each increased by."""
-    latest = {charge.run_id: charge for charge in sorted(charges, key=lambda each: each.run_id)}
+    latest = {charge.run_id: charge for charge in sorted(charges, key=lambda charge: charge.run_id)}
     if not latest:
         return []
     dialect = connection.dialect.name
@@ -228,7 +230,7 @@ async def prune_charges(connection: AsyncConnection, today: str) -> None:
     await connection.execute(delete(RUN_CHARGES).where(days, ~stored.exists()))
 
 
-class SqlQuotaStore:
+class QuotaStore:
     """Stores quotas in SQLite or Postgres."""
 
     def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
@@ -265,13 +267,15 @@ class SqlQuotaStore:
     async def take(
         self, key_id: str, rules: Rules, tokens: Sequence[int], correction: int = 0
     ) -> list[float]:
-        """Take requests from the key's rate limits, in one transaction that locks them."""
+        """Take requests of so many tokens from the key's shared rate limits; return 0 for each
+        that may begin, or the seconds until it may. The correction of earlier requests is taken
+        first."""
         async with self._transaction() as connection:
             row = await _lock_bucket(connection, key_id, rules)
             now = max(row.now, row.filled_at)
             left = (row.requests, row.tokens)
             limits = (rules.requests_per_minute, rules.tokens_per_minute)
-            rates = Rates(*limits, row.filled_at, left)
+            rates = RateLimiter(*limits, row.filled_at, left)
             rates.wait(0, now)
             rates.correct(correction)
             waits = []
@@ -290,9 +294,9 @@ class SqlQuotaStore:
             await connection.execute(upsert(connection.dialect.name, RATE_BUCKETS), [kept])
         return waits
 
-    def reservations(self, process: str, lease_seconds: float) -> SqlReservationStore:
+    def reservations(self, process: str, lease_seconds: float) -> ReservationStore:
         """Return the reservations of a process, which expire with its lease."""
-        return SqlReservationStore(
+        return ReservationStore(
             self._transaction, self._clock, process=process, lease_seconds=lease_seconds
         )
 
@@ -321,8 +325,8 @@ async def _lock_file(connection: AsyncConnection) -> None:
     await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-class SqlReservationStore:
-    """The reservations of one process in SQLite or Postgres."""
+class ReservationStore:
+    """The reservations of one process among several; methods raise `StoreError`."""
 
     def __init__(
         self,
@@ -347,7 +351,12 @@ class SqlReservationStore:
         grown: Sequence[ReservationRow] = (),
         changed: Sequence[ReservationRow] = (),
     ) -> ReservationResult:
-        """Write reservations of one key as far as its caps have room."""
+        """Write reservations of one key as far as its caps have room.
+
+        An `opened` one is granted what it expects, or what is left if that is less and not zero. A
+        `grown` one is granted all that it needs, or nothing more; what it used counts either way.
+        A `changed` one needs no more than before. Renews the lease of this process if necessary.
+        """
         async with self._transaction() as connection:
             await self._lock_key(connection, key_id)
             for row in grown:
@@ -374,7 +383,8 @@ class SqlReservationStore:
             await self._renew_lease(connection)
 
     async def settle_expired(self) -> int:
-        """Charge and delete reservations of dead processes."""
+        """Charge and delete reservations of dead processes; return how many. Those of a stored run
+        are charged by the end of that run."""
         async with self._transaction() as connection:
             dialect = connection.dialect.name
             if dialect == "sqlite":
@@ -443,18 +453,11 @@ class SqlReservationStore:
             return
         values = [
             {
-                "id": row.id,
-                "key_id": row.key_id,
+                **{name: getattr(row, name) for name in ("id", "key_id", "run_id", "calls")},
+                **{f"{name}_usd": getattr(row, name).usd for name in _RESERVED},
+                **{f"{name}_tokens": getattr(row, name).tokens for name in _RESERVED},
                 "model": plain(row.model),
-                "run_id": row.run_id,
                 "process": self._process,
-                "used_usd": row.used.usd,
-                "used_tokens": row.used.tokens,
-                "expected_usd": row.expected.usd,
-                "expected_tokens": row.expected.tokens,
-                "reserved_usd": row.reserved.usd,
-                "reserved_tokens": row.reserved.tokens,
-                "calls": row.calls,
             }
             for row in sorted(rows, key=lambda row: row.id)
         ]

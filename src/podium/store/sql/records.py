@@ -46,15 +46,15 @@ IDEMPOTENCY_HOURS: Final = 24
 """How long an idempotency key names its run."""
 
 
-class SqlAuditLog:
-    """Stores the audit log in SQLite or Postgres, one entry after another across processes."""
+class AuditLog:
+    """Stores audit entries, one after another across processes."""
 
     def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
         self._transaction = transaction
         self._clock = clock
 
     async def add(self, event: AuditEvent) -> AuditEntry:
-        """Append an entry."""
+        """Append an entry; raises `StoreError`."""
         event = replace(
             event,
             actor=plain(event.actor),
@@ -80,7 +80,7 @@ class SqlAuditLog:
         before: int | None = None,
         limit: int = 100,
     ) -> list[AuditEntry]:
-        """List entries, newest first."""
+        """List entries, newest first. `actor` is an id or a name, with or without `user:`."""
         query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
         if since is not None:
             query = query.where(AUDIT.c.at >= since)
@@ -110,14 +110,15 @@ class SqlAuditLog:
                 return verify_entries(found)
 
 
-class SqlFeedbackStore:
-    """Stores feedback in SQLite or Postgres."""
+class FeedbackStore:
+    """Stores feedback beside the runs; deleting a run deletes its feedback."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
     async def save(self, feedback: Feedback) -> None:
-        """Replace the run's feedback, unless that is a person's and this a grader's."""
+        """Replace the run's feedback, unless that is a person's and this a grader's; raises
+        `NotFound`."""
         texts = {name: plain(getattr(feedback, name)) for name in ("comment", "grader", "task")}
         row = {**asdict(feedback), **texts}
         known = select(RUNS.c.id).where(RUNS.c.id == plain(feedback.run_id))
@@ -127,7 +128,7 @@ class SqlFeedbackStore:
             await connection.execute(_replace_feedback(connection.dialect.name), [row])
 
     async def delete(self, run_id: str) -> None:
-        """Delete the run's feedback."""
+        """Delete the run's feedback; raises `NotFound` if it has none."""
         statement = delete(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
         async with self._transaction() as connection:
             if (await connection.execute(statement)).rowcount == 0:
@@ -167,8 +168,8 @@ def _replace_feedback(dialect: str) -> Executable:
     )
 
 
-class SqlIdempotencyStore:
-    """Stores idempotent requests in SQLite or Postgres. `is_alive` is that of `ClaimTable`."""
+class IdempotencyStore:
+    """Stores idempotent requests for a day. `is_alive` is that of `ClaimTable`."""
 
     def __init__(
         self,

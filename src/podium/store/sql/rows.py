@@ -105,13 +105,13 @@ def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
 
 def round_row(run_id: str, round_: Round) -> Row:
     """Build the row of a round, without its steps."""
-    document = _round_adapter().dump_python(replace(round_, steps=()), mode="json")
+    document = _adapter(Round).dump_python(replace(round_, steps=()), mode="json")
     return {"run_id": run_id, "round": round_.index, "document": _encode(document)}
 
 
 def step_row(run_id: str, step: StepRecord) -> Row:
     """Build the row of a step, including its nested runs."""
-    document = _step_adapter().dump_python(step, mode="json")
+    document = _adapter(StepRecord).dump_python(step, mode="json")
     key_columns = {"run_id": run_id, "round": step.round, "step": step.index}
     return {**key_columns, "document": _encode(document)}
 
@@ -178,10 +178,5 @@ def _decode(document: str) -> Row:
 
 
 @cache
-def _round_adapter() -> TypeAdapter[Round]:
-    return TypeAdapter(Round)
-
-
-@cache
-def _step_adapter() -> TypeAdapter[StepRecord]:
-    return TypeAdapter(StepRecord)
+def _adapter(kind: type[Round | StepRecord]) -> TypeAdapter[Round | StepRecord]:
+    return TypeAdapter(kind)

@@ -37,16 +37,16 @@ from podium.store.sql.database import (
     open_read_only,
     store_errors,
 )
-from podium.store.sql.keys import SqlKeyStore
+from podium.store.sql.keys import KeyStore
 from podium.store.sql.queries import (
     SUMMARIES,
-    SqlRunStatistics,
+    RunStatistics,
     filter_runs,
     find_run_id,
     read_run,
 )
 from podium.store.sql.quotas import mark_deleted, prune_charges, record_usage
-from podium.store.sql.records import SqlAuditLog, SqlFeedbackStore, SqlIdempotencyStore
+from podium.store.sql.records import AuditLog, FeedbackStore, IdempotencyStore
 from podium.store.sql.rows import RunUpdate, plain, run_row, write_contents
 from podium.store.sql.tables import (
     CLAIM_COLUMNS,
@@ -80,11 +80,11 @@ class SqlRunStore:
         self._idle = asyncio.Event()
         self._idle.set()
         self._writer = RunWriter(self._transaction, self._claims)
-        self.keys = SqlKeyStore(self._transaction, clock)
-        self.feedback = SqlFeedbackStore(self._transaction)
-        self.statistics = SqlRunStatistics(self._transaction)
-        self.audit = SqlAuditLog(self._transaction, clock)
-        self.idempotency = SqlIdempotencyStore(self._transaction, clock, self._claims.is_alive)
+        self.keys = KeyStore(self._transaction, clock)
+        self.feedback = FeedbackStore(self._transaction)
+        self.statistics = RunStatistics(self._transaction)
+        self.audit = AuditLog(self._transaction, clock)
+        self.idempotency = IdempotencyStore(self._transaction, clock, self._claims.is_alive)
 
     @classmethod
     async def open(

@@ -32,6 +32,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.types import TypeEngine
 
 from podium.core.errors import StoreError
 
@@ -93,26 +94,26 @@ RUNNING: Final = text("status = 'running'")
 CLAIM_COLUMNS: Final = frozenset({"claim", "takeovers"})
 """Columns of a run that only claims change."""
 
+
+def _columns(kind: type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
+
+
 RUNS: Final = Table(
     "runs",
     METADATA,
     Column("id", Text, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("created_at", Text, nullable=False),
-    Column("updated_at", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("question", Text, nullable=False),
+    *_columns(Integer, "version"),
+    *_columns(Text, "created_at", "updated_at", "status", "question"),
     Column("answer", Text),
-    Column("conductor", Text, nullable=False),
-    Column("tier", Text, nullable=False),
+    *_columns(Text, "conductor", "tier"),
     Column("cost_usd", Double),
     Column("total_tokens", BigInteger),
     Column("calls", BigInteger),
     Column("seconds", Double),
-    Column("document", Text, nullable=False),
-    Column("owner", Text, nullable=False),
+    *_columns(Text, "document", "owner"),
     Column("expires_at", Text),
-    Column("process", Text, nullable=False),
+    *_columns(Text, "process"),
     Column("claim", Integer, nullable=False, server_default="0"),
     Column("takeovers", Integer, nullable=False, server_default="0"),
     Index("runs_by_age", "created_at", "id", "status", "tier", "cost_usd"),
@@ -156,12 +157,10 @@ KEYS: Final = Table(
     "keys",
     METADATA,
     Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("created_at", Text, nullable=False),
+    *_columns(Text, "name", "digest", "created_at"),
     Column("expires_at", Text),
     Column("revoked_at", Text),
-    Column("rules", Text, nullable=False),
+    *_columns(Text, "rules"),
 )
 
 
@@ -175,10 +174,7 @@ def _usage_columns() -> list[Column[Any]]:
         "unknown_cost",
         "assumed_tokens",
     )
-    return [
-        *(Column(name, BigInteger, nullable=False) for name in tokens),
-        *(Column(name, Double, nullable=False) for name in ("cost_usd", "assumed_usd")),
-    ]
+    return [*_columns(BigInteger, *tokens), *_columns(Double, "cost_usd", "assumed_usd")]
 
 
 KEY_USAGE: Final = Table(
@@ -205,17 +201,9 @@ RESERVATIONS: Final = Table(
     "reservations",
     METADATA,
     Column("id", Text, primary_key=True),
-    Column("key_id", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("run_id", Text, nullable=False),
-    Column("process", Text, nullable=False),
-    Column("used_usd", Double, nullable=False),
-    Column("used_tokens", BigInteger, nullable=False),
-    Column("expected_usd", Double, nullable=False),
-    Column("expected_tokens", BigInteger, nullable=False),
-    Column("reserved_usd", Double, nullable=False),
-    Column("reserved_tokens", BigInteger, nullable=False),
-    Column("calls", BigInteger, nullable=False),
+    *_columns(Text, "key_id", "model", "run_id", "process"),
+    *_columns(Double, "used_usd", "expected_usd", "reserved_usd"),
+    *_columns(BigInteger, "used_tokens", "expected_tokens", "reserved_tokens", "calls"),
     Index("reservations_by_key", "key_id"),
     Index("reservations_by_run", "run_id"),
 )
@@ -224,41 +212,30 @@ RATE_BUCKETS: Final = Table(
     "rate_buckets",
     METADATA,
     Column("key_id", Text, primary_key=True),
-    Column("requests", Double, nullable=False),
-    Column("tokens", Double, nullable=False),
-    Column("filled_at", Double, nullable=False),
+    *_columns(Double, "requests", "tokens", "filled_at"),
 )
 
 PROCESS_LEASES: Final = Table(
     "process_leases",
     METADATA,
     Column("process", Text, primary_key=True),
-    Column("expires_at", Double, nullable=False),
+    *_columns(Double, "expires_at"),
 )
 
 AUDIT: Final = Table(
     "audit",
     METADATA,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("actor_name", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("origin", Text, nullable=False),
-    Column("details", Text, nullable=False),
-    Column("digest", Text, nullable=False),
+    *_columns(Text, "at", "action", "actor", "actor_name"),
+    *_columns(Text, "subject", "origin", "details", "digest"),
 )
 
 FEEDBACK: Final = Table(
     "feedback",
     METADATA,
     Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("score", Double, nullable=False),
-    Column("comment", Text, nullable=False),
-    Column("given_at", Text, nullable=False),
-    Column("grader", Text, nullable=False),
-    Column("task", Text, nullable=False),
+    *_columns(Double, "score"),
+    *_columns(Text, "comment", "given_at", "grader", "task"),
 )
 
 IDEMPOTENT_REQUESTS: Final = Table(
@@ -266,10 +243,7 @@ IDEMPOTENT_REQUESTS: Final = Table(
     METADATA,
     Column("owner", Text, primary_key=True),
     Column("key", Text, primary_key=True),
-    Column("digest", Text, nullable=False),
-    Column("run_id", Text, nullable=False),
-    Column("process", Text, nullable=False),
-    Column("created_at", Text, nullable=False),
+    *_columns(Text, "digest", "run_id", "process", "created_at"),
     Index("idempotent_requests_by_age", "created_at"),
 )
 

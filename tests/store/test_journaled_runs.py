@@ -19,9 +19,9 @@ from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall,
 from podium.core.run import Round, Run
 from podium.core.usage import Usage
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass
-from podium.engine.sinks import journal_events
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import Heartbeat, NullStore
+from podium.store.journal import journal_events
 from podium.store.sql.run_store import SqlRunStore
 from support.stage import Actor
 
@@ -123,15 +123,15 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
             await asyncio.sleep(60)
         return Pass()
 
-    keeper = BufferedRunStore(await SqlRunStore.open(tmp_path / "podium.db"))
+    buffered = BufferedRunStore(await SqlRunStore.open(tmp_path / "podium.db"))
 
     def emit(event: Event) -> None:
         if isinstance(event, RunStarted) and not keeps:
-            keeper.do_not_store(event.run)
+            buffered.do_not_store(event.run)
 
     guardrail = Guardrail("slow", slow_at_results, stages=("question",))
     worker = Actor("solo", looking, can=("tools",))
-    async with AsyncPodium([worker], store=keeper, guardrails=[guardrail]) as podium:
+    async with AsyncPodium([worker], store=buffered, guardrails=[guardrail]) as podium:
         waiting = await podium.ask(
             "Why?", response_options=ResponseOptions(tools=(TOOL,)), emit=emit
         )
@@ -141,9 +141,9 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
         resuming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await resuming
-        assert (await keeper.load(waiting.id)).status == "waiting"
+        assert (await buffered.load(waiting.id)).status == "waiting"
         assert (await podium.resume(waiting, results=results)).answer == "done"
-    await keeper.close()
+    await buffered.close()
 
 
 async def test_the_pulse_beats_for_a_run_that_was_claimed_before_it_begins_again(

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.store.quotas import Bucket, Rates
+from podium._util.rate_limit import RateLimiter, TokenBucket
 
 
 def test_a_bucket_allows_a_minutes_worth_at_once_and_then_its_rate() -> None:
-    bucket = Bucket(60, now=0.0)
+    bucket = TokenBucket(60, now=0.0)
     for _ in range(60):
         assert bucket.wait(1, now=0.0) == 0.0
         bucket.take(1)
@@ -18,7 +18,7 @@ def test_a_bucket_allows_a_minutes_worth_at_once_and_then_its_rate() -> None:
 
 
 def test_a_bucket_never_holds_more_than_a_minutes_worth() -> None:
-    bucket = Bucket(60, now=0.0)
+    bucket = TokenBucket(60, now=0.0)
     assert bucket.wait(60, now=3600.0) == 0.0
     bucket.take(60)
     assert bucket.wait(60, now=3600.0) == pytest.approx(60.0)
@@ -28,21 +28,21 @@ def test_a_bucket_never_holds_more_than_a_minutes_worth() -> None:
 
 
 def test_more_than_a_bucket_can_hold_passes_when_it_is_full_and_leaves_a_debt() -> None:
-    bucket = Bucket(60, now=0.0)
+    bucket = TokenBucket(60, now=0.0)
     assert bucket.wait(600, now=0.0) == 0.0
     bucket.take(600)
     assert bucket.wait(1, now=0.0) == pytest.approx(541.0)
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
-    bucket = Bucket(60, now=100.0)
+    bucket = TokenBucket(60, now=100.0)
     bucket.take(60)
     assert bucket.wait(1, now=0.0) == pytest.approx(1.0)
     assert bucket.wait(1, now=1.0) == pytest.approx(0.0)
 
 
 def test_requests_and_tokens_are_both_held_to() -> None:
-    rates = Rates(requests_per_minute=2, tokens_per_minute=1000, now=0.0)
+    rates = RateLimiter(requests_per_minute=2, tokens_per_minute=1000, now=0.0)
     rates.take(900)
     assert rates.wait(100, now=0.0) == 0.0
     assert rates.wait(200, now=0.0) == pytest.approx(6.0)
@@ -51,7 +51,7 @@ def test_requests_and_tokens_are_both_held_to() -> None:
 
 
 def test_what_was_estimated_wrongly_is_put_right() -> None:
-    rates = Rates(requests_per_minute=None, tokens_per_minute=1000, now=0.0)
+    rates = RateLimiter(requests_per_minute=None, tokens_per_minute=1000, now=0.0)
     rates.take(1000)
     rates.correct(-900)
     assert rates.wait(900, now=0.0) == 0.0
@@ -60,7 +60,7 @@ def test_what_was_estimated_wrongly_is_put_right() -> None:
 
 
 def test_no_limit_is_no_wait() -> None:
-    rates = Rates(None, None, now=0.0)
+    rates = RateLimiter(None, None, now=0.0)
     for _ in range(1000):
         rates.take(10**9)
     assert rates.wait(10**9, now=0.0) == 0.0
@@ -73,7 +73,7 @@ def test_no_limit_is_no_wait() -> None:
 def test_no_span_of_time_sees_more_than_its_rate_and_one_bucketful(
     rate: int, pauses: list[float]
 ) -> None:
-    bucket, now, taken = Bucket(rate, now=0.0), 0.0, 0
+    bucket, now, taken = TokenBucket(rate, now=0.0), 0.0, 0
     for pause in pauses:
         now += pause
         while bucket.wait(1, now) == 0.0:
@@ -86,7 +86,7 @@ def test_no_span_of_time_sees_more_than_its_rate_and_one_bucketful(
 def test_the_wait_that_is_told_is_enough_and_half_of_it_is_not(
     rate: int, taken: int, wanted: int
 ) -> None:
-    bucket = Bucket(rate, now=0.0)
+    bucket = TokenBucket(rate, now=0.0)
     bucket.take(taken)
     wait = bucket.wait(wanted, now=0.0)
     if wait:

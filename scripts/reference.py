@@ -1,0 +1,148 @@
+"""Generate the tables of keys in the documentation, and of the variables that are read.
+
+    python scripts/reference.py
+
+The test suite checks that the pages are current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from podium._util.files import replace_parts
+from podium.config.problems import table_in
+from podium.config.schema import ConfigFile
+from podium.train.recipe import Recipe
+from podium.train.router import RouterRecipe
+from podium.workers.catalogue import Catalogue
+from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
+
+_MADE: Final = "made by scripts/reference.py, not by hand"
+DOCS: Final = Path(__file__).parents[1] / "docs"
+PAGES: Final = ("configuration.md", "training.md", "routing.md")
+
+_TYPES: Final = {
+    str: "text",
+    Path: "text",
+    int: "whole number",
+    float: "number",
+    bool: "`true` or `false`",
+}
+
+
+def reference(form: type[BaseModel] = ConfigFile) -> str:
+    """Return all tables of a file of that form, in Markdown."""
+    fields = form.model_fields.items()
+    return "\n".join(line for name, field in fields for line in _section(name, field))
+
+
+def variables() -> str:
+    """Return the environment variables that provide workers, in Markdown."""
+    rows = (_variable_row(known) for known in KNOWN_ENDPOINTS.values())
+    return "\n".join(
+        ["| variable | address | provider |", "|---|---|---|", *filter(None, rows), ""]
+    )
+
+
+PARTS: Final[Mapping[str, Callable[[], str]]] = {
+    "variables": variables,
+    "reference": reference,
+    "recipe": partial(reference, Recipe),
+    "router": partial(reference, RouterRecipe),
+}
+
+
+def update_page(page: str) -> str:
+    """Return the page with its generated parts up to date."""
+    parts = {name: make() for name, make in PARTS.items() if f"<!-- {name}: {_MADE}" in page}
+    return replace_parts(page, _MADE, parts or dict.fromkeys(PARTS, ""))
+
+
+def _variable_row(known: KnownEndpoint) -> str:
+    keys = (*known.key_variables, *known.token_variables)
+    names = keys or (known.address_variable,)
+    variable = " or ".join(f"`{name}`" for name in names if name)
+    gives = ""
+    if known.authorizer and not keys:
+        variable, keys = "a login of your account", names
+    if not keys:
+        gives = ": every model that is installed there"
+    elif not Catalogue.load().defaults(known.provider):
+        gives = ": none by itself; name its models with `[[worker]]`"
+    where = [known.address_variable] if keys and known.address_variable else []
+    places = [variables[0] for variables in known.places.values() if variables]
+    address = ", ".join(f"`{name}`" for name in (*where, *places))
+    return f"| {variable} | {address} | `{known.provider}`{gives} |" if variable else ""
+
+
+def _section(name: str, field: FieldInfo) -> Iterator[str]:
+    table = table_in(field.annotation)
+    assert table is not None, "a file consists of tables"
+    headings: dict[Any, str] = {tuple: f"[[{name}]]", dict: f"[{name}.NAME]"}
+    heading = headings.get(get_origin(field.annotation), f"[{name}]")
+    yield from (f"### `{heading}`", "", f"{table.__doc__}", "")
+    yield from ("| key | type | default | meaning |", "|---|---|---|---|")
+    yield from (_row(key, field) for key, field in _keys(table))
+    yield ""
+
+
+def _keys(table: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the keys of a table and of the tables in it."""
+    for name, field in table.model_fields.items():
+        yield prefix + name, field
+        inner = table_in(field.annotation)
+        if inner is not None:
+            yield from _keys(inner, f"{prefix}{name}.")
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    return f"| `{key}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    match field.get_default(call_default_factory=True):
+        case None | BaseModel():
+            return ""
+        case dict() | tuple() | frozenset() | "":
+            return ""
+        case bool() as flag:
+            return f"`{str(flag).lower()}`"
+        case str() as text:
+            return f'`"{text}"`'
+        case value:
+            return f"`{value}`"
+
+
+def _type(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(parts[0])
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in parts)
+    if origin is frozenset:
+        return f"list of {_type(parts[0])}"
+    if origin is tuple:
+        return f"list of {_type(parts[0])}" if table_in(annotation) is None else "tables"
+    if origin is dict or table_in(annotation) is not None:
+        return "table"
+    if len(parts) > 1 and type(None) in parts:
+        return _type(next(part for part in parts if part is not type(None)))
+    return _TYPES[annotation]
+
+
+def main() -> None:
+    """Update the pages."""
+    for page in (DOCS / name for name in PAGES):
+        page.write_text(update_page(page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
