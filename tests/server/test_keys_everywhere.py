@@ -27,7 +27,7 @@ def with_some_id(path: str) -> str:
     return re.sub(r"\{[^}]*\}", SOME_ID, path)
 
 
-OPEN: Final = {"/healthz", "/readyz"}
+OPEN: Final = {"/health", "/healthz", "/readyz"}
 SHOWN: Final = {"/session", *(with_some_id(path) for path in (*PAGES, FILES))}
 NOT_KEYS: Final = {
     "nothing": {},
