@@ -240,13 +240,10 @@ class Chat:
 
     def format_response(self, events: list[Any]) -> Any:
         """A stream, put together."""
-        calls = [
-            call
-            for event in events
-            for choice in event["choices"]
-            for call in choice["delta"].get("tool_calls", ())
-        ]
-        message = {"role": "assistant", "content": "…", "tool_calls": calls}
+        deltas = [choice["delta"] for event in events for choice in event["choices"]]
+        calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+        content = "".join(delta.get("content") or "" for delta in deltas)
+        message = {"role": "assistant", "content": content, "tool_calls": calls}
         return {"choices": [{"message": message}], "usage": events[-1]["usage"]}
 
     def told(self, document: Any) -> RunSink:
@@ -327,9 +324,11 @@ class Messages:
 
     def format_response(self, events: list[Any]) -> Any:
         blocks = [each["content_block"] for each in events if "content_block" in each]
+        for event in events:
+            if event["type"] == "content_block_delta" and "text" in event["delta"]:
+                blocks[event["index"]]["text"] += event["delta"]["text"]
         (delta,) = (each for each in events if each["type"] == "message_delta")
-        spoken = [{**block, "text": "…"} if block["type"] == "text" else block for block in blocks]
-        return {"content": spoken, "usage": delta["usage"]}
+        return {"content": blocks, "usage": delta["usage"]}
 
     def told(self, document: Any) -> RunSink:
         content, usage = document["content"], document["usage"]
