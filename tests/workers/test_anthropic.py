@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.pool import Limits
 from podium.core.request import (
+    ANY_OBJECT,
     Delta,
     Effort,
     Image,
@@ -455,6 +456,27 @@ async def test_an_older_model_gives_a_schemas_reply_through_a_tool(
     assert reply.text == '{"answer":42}'
     with pytest.raises(RequestRefused, match="both tools and a schema"):
         await worker.reply(replace(tooled, schema=ANSWER_SCHEMA))
+
+
+async def test_any_object_is_asked_for_by_an_open_tool(
+    vendor: Vendor, ada: Worker, tooled: Request
+) -> None:
+    call = {"type": "tool_use", "id": "t", "name": "reply", "input": {"answer": 42}}
+    vendor.says(message(call, stop="tool_use"))
+    reply = await ada.reply(replace(ASKED, schema=ANY_OBJECT))
+    assert json.loads(reply.text) == {"answer": 42}
+    assert vendor.body["tools"][0]["input_schema"] == {"type": "object"}
+    assert "output_config" not in vendor.body
+
+
+async def test_any_object_beside_tools_is_left_to_the_model(
+    vendor: Vendor, ada: Worker, tooled: Request
+) -> None:
+    vendor.says(message(text("{}")))
+    await ada.reply(tooled)
+    plain = vendor.body
+    await ada.reply(replace(tooled, schema=ANY_OBJECT))
+    assert vendor.body == plain
 
 
 async def test_options_are_added_to_the_body_and_settings_are_not(

@@ -9,6 +9,7 @@ import pytest
 
 from podium.core.errors import PromptTooLong, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.request import (
+    ANY_OBJECT,
     Delta,
     Image,
     Message,
@@ -65,7 +66,7 @@ async def test_every_setting_goes_out_under_its_name(vendor: Vendor, hire: Hire)
         seed=7,
         stop=("END",),
         effort="low",
-        schema={"type": "object"},
+        schema={"type": "object", "properties": {}},
     )
     await hire("openai-compatible").reply(request)
     assert vendor.body == {
@@ -79,9 +80,15 @@ async def test_every_setting_goes_out_under_its_name(vendor: Vendor, hire: Hire)
         "reasoning_effort": "low",
         "response_format": {
             "type": "json_schema",
-            "json_schema": {"name": "reply", "schema": {"type": "object"}, "strict": False},
+            "json_schema": {"name": "reply", "schema": request.schema, "strict": False},
         },
     }
+
+
+async def test_any_object_goes_out_as_json_mode(vendor: Vendor, hire: Hire) -> None:
+    vendor.says(answer({"content": "{}"}))
+    await hire("openai-compatible").reply(replace(ASKED, schema=ANY_OBJECT))
+    assert vendor.body["response_format"] == {"type": "json_object"}
 
 
 async def test_what_the_model_does_not_take_is_not_sent(vendor: Vendor, hire: Hire) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable
 from podium.core.request import (
+    ANY_OBJECT,
     Delta,
     Effort,
     Image,
@@ -74,7 +75,7 @@ async def test_a_request_is_in_googles_own_words(
         seed=7,
         stop=("END",),
         effort="low",
-        schema={"type": "object"},
+        schema={"type": "object", "properties": {}},
     )
     assert await ada.reply(request) == Reply("Yes.", COUNTED, model="gemini-3.5-flash")
     assert vendor.received[0].path == "/v1beta/models/some-model:generateContent"
@@ -93,10 +94,16 @@ async def test_a_request_is_in_googles_own_words(
             "maxOutputTokens": 9,
             "stopSequences": ["END"],
             "responseMimeType": "application/json",
-            "responseJsonSchema": {"type": "object"},
+            "responseJsonSchema": {"type": "object", "properties": {}},
             "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "low"},
         },
     }
+
+
+async def test_any_object_is_a_media_type_without_a_schema(vendor: Vendor, ada: Worker) -> None:
+    vendor.says(answer({"text": "{}"}))
+    await ada.reply(replace(ASKED, schema=ANY_OBJECT))
+    assert vendor.body["generationConfig"] == {"responseMimeType": "application/json"}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.request import (
+    ANY_OBJECT,
     Delta,
     Image,
     Message,
@@ -123,7 +124,7 @@ async def test_a_request_is_in_openais_own_words(
         temperature=0.2,
         top_p=0.9,
         effort="high",
-        schema={"type": "object"},
+        schema={"type": "object", "properties": {}},
     )
     assert await ada.reply(request) == Reply(
         "{}", Usage(100, 20, 64, 12, 30), model="gpt-5-2025-08-07"
@@ -153,12 +154,18 @@ async def test_a_request_is_in_openais_own_words(
             "format": {
                 "type": "json_schema",
                 "name": "reply",
-                "schema": {"type": "object"},
+                "schema": {"type": "object", "properties": {}},
                 "strict": False,
             }
         },
     }
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
+
+
+async def test_any_object_goes_out_as_json_mode(vendor: Vendor, ada: Worker) -> None:
+    vendor.says(response(message(words("{}"))))
+    await ada.reply(replace(ASKED, schema=ANY_OBJECT))
+    assert vendor.body["text"] == {"format": {"type": "json_object"}}
 
 
 async def test_a_model_that_does_not_reason_is_not_asked_to(vendor: Vendor, hire: Hire) -> None:

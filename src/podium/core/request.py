@@ -218,5 +218,8 @@ class ResponseOptions:
 
 DEFAULT_RESPONSE_OPTIONS: Final = ResponseOptions()
 
+ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
+"""The schema of OpenAI's JSON mode, `json_object`: any JSON object."""
+
 TOOL_CHOICES: Final = ("", "auto", "none", "required")
 """The values of `Request.tool_choice` that are not a tool's name."""

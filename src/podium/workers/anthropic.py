@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Final
 from podium.core.errors import RequestRefused
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
+    ANY_OBJECT,
     CacheTime,
     Delta,
     Effort,
@@ -334,7 +335,7 @@ class AnthropicWorker(HostedWorker):
             )
         body |= _tools(request)
         if request.schema is not None:
-            self._add_schema(body, request.schema)
+            self._add_schema(body, request.schema, as_tool=self._forces_schema(request))
         if request.cache_time and "cache_control" not in self.endpoint.options:
             _mark_cache_points(body, request.cache_time)
         if stream:
@@ -403,10 +404,17 @@ class AnthropicWorker(HostedWorker):
         return named or self._forces_schema(request)
 
     def _forces_schema(self, request: Request) -> bool:
+        """True if the schema becomes a forced tool: no format allows just any object."""
+        if request.schema == ANY_OBJECT:
+            return not request.tools and self.setting("thinking_style") != "always"
         return request.schema is not None and self.setting("schema_style") == "tool"
 
-    def _add_schema(self, body: dict[str, Any], schema: Mapping[str, Any]) -> None:
-        if self.setting("schema_style") == "format":
+    def _add_schema(
+        self, body: dict[str, Any], schema: Mapping[str, Any], *, as_tool: bool
+    ) -> None:
+        if schema == ANY_OBJECT and not as_tool:
+            return  # the reply is checked in any case
+        if not as_tool:
             output = {"format": {"type": "json_schema", "schema": close_schema(schema)}}
             body["output_config"] = body.get("output_config", {}) | output
             return

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
+    ANY_OBJECT,
     TOOL_CHOICES,
     Delta,
     Finish,
@@ -225,6 +226,8 @@ def _tool_choice(choice: str) -> str | dict[str, Any]:
 
 
 def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    if schema == ANY_OBJECT:
+        return {"type": "json_object"}
     return {
         "type": "json_schema",
         "json_schema": {"name": SCHEMA_NAME, "schema": schema, "strict": is_strict(schema)},

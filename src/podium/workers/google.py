@@ -20,6 +20,7 @@ from urllib.parse import quote
 from podium.core.errors import BadReply, RequestRefused
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
+    ANY_OBJECT,
     Delta,
     Effort,
     Finish,
@@ -218,7 +219,8 @@ class GoogleWorker(HostedWorker):
             generation["stopSequences"] = list(request.stop)
         if request.schema is not None:
             generation["responseMimeType"] = "application/json"
-            generation["responseJsonSchema"] = request.schema
+            if request.schema != ANY_OBJECT:
+                generation["responseJsonSchema"] = request.schema
         if request.effort is not None and "reasoning" in self.profile.capabilities:
             tokens = request.thinking_tokens
             generation["thinkingConfig"] = self._thinking(request.effort, tokens)

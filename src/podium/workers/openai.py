@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from podium.core.errors import RequestRefused
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
+    ANY_OBJECT,
     TOOL_CHOICES,
     Delta,
     Finish,
@@ -270,6 +271,8 @@ def _tool_choice(choice: str) -> str | dict[str, str]:
 
 
 def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    if schema == ANY_OBJECT:
+        return {"type": "json_object"}
     return {
         "type": "json_schema",
         "name": SCHEMA_NAME,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.core.request import Detail
+from podium.core.request import ANY_OBJECT, Detail
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError, Reason, invalid
 from podium.server.dialects.content import output_schema
@@ -89,7 +89,7 @@ def response_format(*, nested: bool) -> Reader[dict[str, Any] | None]:
         kind = fields.required("type", choice(("text", "json_object", "json_schema")))
         if kind != "json_schema":
             fields.only(("type",))
-            return {"type": "object"} if kind == "json_object" else None
+            return dict(ANY_OBJECT) if kind == "json_object" else None
         if nested:
             form = fields.only(("type", kind)).required(kind, read_object).only(_SCHEMA_FIELDS)
         else:
