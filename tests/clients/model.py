@@ -102,11 +102,11 @@ def answer(asked: Conversation) -> Answer:
         return _about_two(cities.groups(), seen, later)
     may_call = asked.tools and asked.tool_choice != "none"
     if may_call and (name := _tool_to_call(asked, question, seen, called)):
-        fact = _fact(question, seen)
+        fact = _fact(question, seen, called)
         return Answer(calls=(Call(name, _arguments(name, asked.tools[name], question, fact)),))
     if asked.schema is not None:
         return Answer(json.dumps(example(asked.schema) if asked.schema else PERSON))
-    return Answer(_formatted(asked, question, _fact(question, seen)))
+    return Answer(_formatted(asked, question, _fact(question, seen, called)))
 
 
 PERSON: Final = {"name": "Ada", "age": 36}
@@ -151,7 +151,7 @@ def _tool_to_call(
     elif question == "Please transfer me to Berta." and "Your name is Berta" not in asked.system:
         wanted = _first(asked.tools, lambda name: name.lower().startswith("transfer_to"))
         wanted = None if wanted in called else wanted
-    elif FILE.match(question) and not {*called} & {*SHELLS} and "has been written" not in seen:
+    elif FILE.match(question) and not {*called} & {*SHELLS}:
         wanted = next((name for name in SHELLS if name in asked.tools), None)
     if wanted is None and asked.tool_choice == "required":
         names = [*asked.tools][::-1]
@@ -164,12 +164,13 @@ def _first(names: Mapping[str, Any], fits: Any) -> str | None:
     return next((name for name in names if fits(name)), None)
 
 
-def _fact(question: str, seen: str) -> str:
+def _fact(question: str, seen: str, called: Sequence[str]) -> str:
     if city := WEATHER.match(question):
         known = f"sunny, 21 degrees in {city[1]}"
         return f"It is {known}." if known in seen else "I have no tool for that."
     if file := FILE.match(question):
-        return f"{file[1]}.txt has been written."
+        has_written = {*called} & {*SHELLS}
+        return f"{file[1]}.txt has been written." if has_written else "I have no tool for that."
     return ANSWERS.get(question, "I do not know.")
 
 

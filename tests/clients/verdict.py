@@ -46,8 +46,8 @@ def _differences(case: Case, control: Mapping[str, Any], found: Mapping[str, Any
     sent = _conversations(found)
     if not expected or case.scenario.partition("/")[2].startswith(UNPLANNED):
         return
-    if case.tier == "podium-ultra" and len(sent) < 2:
-        yield f"a plan of several steps called {len(sent)} workers"
+    if case.tier == "podium-ultra" and len(sent) < 2 * (plans := _count_plans(found)):
+        yield f"{plans} plans of several steps called {len(sent)} workers"
     if not case.client.is_repeatable:
         return
     if case.tier == "worker":
@@ -65,6 +65,12 @@ def _conversations(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         for request in result["sent"]
         if request["asked"] is not None and request["body"]["model"] != PLANNER
     ]
+
+
+def _count_plans(result: Mapping[str, Any]) -> int:
+    """Return how many plans were made, at least one; accepting an answer is none."""
+    prompts = (str(r["body"]) for r in result["sent"] if r["body"].get("model") == PLANNER)
+    return max(1, sum("Decide whether the user should get this answer" not in p for p in prompts))
 
 
 SETTLED: Final = frozenset(
