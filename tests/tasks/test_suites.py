@@ -103,11 +103,13 @@ def test_a_limit_draws_by_the_seed(data: Path) -> None:
 
 
 def test_a_suite_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(ConfigError, match="no suite 'trivia': expected one of etudes, every"):
+    with pytest.raises(ConfigError, match="no suite 'trivia': expected one of everyday-100,"):
         load_suite("trivia")
     benchmarks = {"math", "math500", "gsm8k", "mmlu", "rlpr", "aime24", "aime25", "gpqa-diamond"}
     programs = {"humaneval", "mbpp", "livecodebench", "bigcodebench"}
-    assert {"etudes", "everyday", "reasoning-gym"} | benchmarks | programs == set(NAMES)
+    assert {"everyday-100", "etudes", "everyday", "reasoning-gym"} | benchmarks | programs == set(
+        NAMES
+    )
 
 
 @pytest.mark.skipif(not REAL, reason="PODIUM_TEST_DATA names no directory of real benchmarks")

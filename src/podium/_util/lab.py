@@ -14,6 +14,9 @@ ETUDES: Final = "etudes"
 EVERYDAY: Final = "everyday"
 """The suite of everyday questions, and their kind."""
 
+EVERYDAY_100: Final = "everyday-100"
+"""The suite of a hundred everyday questions that programs grade."""
+
 UNSURE: Final = "I do not know."
 """The reply of a worker of the études to what is not its skill; votes do not count it."""
 

@@ -110,8 +110,8 @@ def run(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="etudes, everyday, a benchmark's name, a recorded suite, a .jsonl or .csv file of "
-            "tasks, or a .toml file with all options.",
+            help="everyday-100, etudes, everyday, a benchmark's name, a recorded suite, a .jsonl "
+            "or .csv file of tasks, or a .toml file with all options.",
         ),
     ],
     pool: options.WithoutExclude,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from podium.core.request import Message, user
 from podium.core.run import Run, StepRecord, total_cost, total_usage
 from podium.core.workflow import Workflow
 
@@ -90,6 +91,7 @@ class Task:
     """A question and its grader.
 
     Attributes:
+        history: The conversation before the question.
         kind: What tables group by: a subject, a shape.
         difficulty: As the data set states it, if it does.
         answer: The reference answer, if there is one.
@@ -101,12 +103,18 @@ class Task:
     id: str
     question: str
     grader: Grader
+    history: tuple[Message, ...] = ()
     kind: str = ""
     difficulty: str | None = None
     answer: str = ""
     judge: str | None = None
     milestones: tuple[Grader, ...] = ()
     plan_grader: Callable[[Workflow], bool] | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation with the question at its end."""
+        return (*self.history, user(self.question))
 
 
 Suite = Sequence[Task]

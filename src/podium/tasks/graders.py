@@ -6,6 +6,7 @@
     percent      the right percentage, with or without its sign, or as a share
     short        a few words, or a number within 1e-3 (the paper's grading of RLPR)
     contains     as `short`, or with these whole words in it
+    patterns     a text in which every pattern occurs, and no forbidden one
     math         the same mathematics, by math-verify
     json-schema  JSON that is valid for a schema
     code         a program that passes every test (`code_grader`)
@@ -300,6 +301,39 @@ class MathGrader:
         return bool(text) and await mathematics.is_equal(str(text), self.answer)
 
 
+@dataclass(frozen=True, slots=True)
+class PatternsGrader:
+    """A text in which every pattern occurs and none of the forbidden ones.
+
+    It has at most `words` words. Patterns are regular expressions that ignore case.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
+
+    patterns: tuple[str, ...]
+    forbidden: tuple[str, ...] = ()
+    words: int | None = None
+    tagged: bool = False
+
+    def __post_init__(self) -> None:
+        for pattern in (*self.patterns, *self.forbidden):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"the pattern {quote(pattern)} is not valid: {error}") from error
+
+    async def __call__(self, answer: str) -> bool:
+        """Grade a reply."""
+        text = extract_answer(answer, tagged=self.tagged)
+        if not text or len(text) > LONGEST_REPLY_TO_JUDGE:
+            return False
+        if self.words is not None and len(text.split()) > self.words:
+            return False
+        return all(re.search(one, text, re.IGNORECASE) for one in self.patterns) and not any(
+            re.search(one, text, re.IGNORECASE) for one in self.forbidden
+        )
+
+
 _FORMS: Final[Mapping[str, type[Any]]] = MappingProxyType(
     {
         "exact": ExactGrader,
@@ -308,6 +342,7 @@ _FORMS: Final[Mapping[str, type[Any]]] = MappingProxyType(
         "percent": PercentGrader,
         "short": ShortAnswerGrader,
         CONTAINS: ContainsGrader,
+        "patterns": PatternsGrader,
         "math": MathGrader,
         JSON_SCHEMA: JsonSchemaGrader,
         "code": CodeGrader,

@@ -22,16 +22,20 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from podium._util.files import write_atomically
 from podium.core.errors import ConfigError, PodiumError, StoreError
+from podium.core.request import assistant, user
 from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.tasks.graders import GRADERS, JUDGE, make_grader
 
-KEYS: Final = ("id", "kind", "difficulty", "question", "answer", "grader")
+KEYS: Final = ("id", "kind", "difficulty", "history", "question", "answer", "grader")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """A task as data; `parameters` are the grader's own."""
+    """A task as data; `parameters` are the grader's own.
+
+    `history` is the conversation before it: the user's and the assistant's turns in alternation.
+    """
 
     id: str
     question: str
@@ -40,6 +44,7 @@ class TaskRecord:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     kind: str = ""
     difficulty: str | None = None
+    history: tuple[str, ...] = ()
 
     def to_task(self, judge: Worker | None = None) -> Task:
         """Make the task; `judge` is the worker of a model grader."""
@@ -51,6 +56,9 @@ class TaskRecord:
             question=self.question,
             grader=make_grader(
                 self.grader, self.answer, self.parameters, question=self.question, judge=deciding
+            ),
+            history=tuple(
+                (assistant if turn % 2 else user)(text) for turn, text in enumerate(self.history)
             ),
             kind=self.kind,
             difficulty=self.difficulty,
@@ -64,6 +72,7 @@ class TaskRecord:
             "id": self.id,
             "kind": self.kind,
             **({"difficulty": self.difficulty} if self.difficulty is not None else {}),
+            **({"history": list(self.history)} if self.history else {}),
             "question": self.question,
             "answer": self.answer,
             "grader": {"name": self.grader, **self.parameters} if self.parameters else self.grader,
@@ -88,6 +97,7 @@ class TaskRecord:
             parameters=parameters,
             kind=_text(data, "kind"),
             difficulty=_text(data, "difficulty").strip() or None,
+            history=_history_in(data),
         )
 
 
@@ -103,6 +113,15 @@ def _grader_in(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         'the grader is missing: expected its name, or an object with its "name" and parameters; '
         f"there are {', '.join(GRADERS)}"
     )
+
+
+def _history_in(data: Mapping[str, Any]) -> tuple[str, ...]:
+    history = data.get("history") or []
+    if not isinstance(history, list) or not all(isinstance(turn, str) for turn in history):
+        raise ConfigError("history: expected a list of texts, the user's turn first")
+    if len(history) % 2:
+        raise ConfigError("history: expected an assistant's turn after each of the user's")
+    return tuple(history)
 
 
 def _object(text: str) -> object:

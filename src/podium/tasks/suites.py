@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from podium._util.lab import ETUDES, EVERYDAY, lab_extra
+from podium._util.lab import ETUDES, EVERYDAY, EVERYDAY_100, lab_extra
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.worker import Worker
@@ -116,7 +116,7 @@ def seeded_rank(task_id: str, seed: int) -> bytes:
 DEFAULT_ETUDES: Final = 1000
 """Tasks that are generated without a limit."""
 
-NAMES: Final = (ETUDES, EVERYDAY, *BENCHMARKS, GYM)
+NAMES: Final = (EVERYDAY_100, ETUDES, EVERYDAY, *BENCHMARKS, GYM)
 """Suites by name. Most have splits, as `mmlu:val`; reasoning-gym has generators."""
 
 
@@ -136,8 +136,9 @@ def load_suite(
     seed: int = 0,
     judge: Worker | None = None,
 ) -> list[Task]:
-    """The tasks of a suite: `etudes`, `everyday`, a benchmark, a generator of reasoning-gym, or
-    a user's own `.jsonl` or `.csv` file. A line of the file that is no task is an error.
+    """The tasks of a suite: `everyday-100`, `etudes`, `everyday`, a benchmark, a generator
+    of reasoning-gym, or a user's own `.jsonl` or `.csv` file. A line of the file that is no task
+    is an error.
 
     A benchmark comes from the file or directory `data` or, without one, from the hub. With a
     `limit` as many tasks are drawn by the seed; of what is generated the seed makes them.
@@ -175,7 +176,9 @@ def read_suite(
         return LoadedSuite(_drawn(everyday_suite(split or "test"), limit, seed))
     if kind == GYM:
         return LoadedSuite(tuple(gym_suite(split, limit or DEFAULT_ETUDES, seed)))
-    if Path(text).suffix in ENDINGS:
+    if text == EVERYDAY_100:
+        reading = read_task_file(Path(__file__).with_name(f"{EVERYDAY_100}.jsonl"))
+    elif Path(text).suffix in ENDINGS:
         reading = read_task_file(Path(text), judge)
     elif resolve_benchmark(kind) is not None:
         reading = read_benchmark(kind, split or None, None if data is None else Path(data))

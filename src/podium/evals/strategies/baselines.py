@@ -135,7 +135,7 @@ def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strate
             return [reply for reply in await asyncio.gather(*asked) if reply is not None]
 
         question = case.task.question
-        replies = await layer(sampled(Request((user(question),))), question)
+        replies = await layer(sampled(Request(case.task.messages)), question)
         earlier = tuple(range(len(workers)))
         for _ in range(layers - 2):
             shown = sampled(_with_responses("aggregate.txt", case, replies, form))
@@ -209,13 +209,13 @@ def _workers(case: Case) -> list[str]:
 
 async def _ask(transcript: Transcript, worker: str, case: Case) -> str | None:
     question = case.task.question
-    return await transcript.ask(worker, Request((user(question),)), question)
+    return await transcript.ask(worker, Request(case.task.messages), question)
 
 
 async def _draw(transcript: Transcript, worker: str, case: Case, seeds: Sequence[int]) -> list[str]:
     """Draw several replies to the bare question; failed draws are left out."""
     question = case.task.question
-    request = Request((user(question),), temperature=TEMPERATURE)
+    request = Request(case.task.messages, temperature=TEMPERATURE)
     asked = [transcript.ask(worker, replace(request, seed=seed), question) for seed in seeds]
     return [reply for reply in await asyncio.gather(*asked) if reply is not None]
 
@@ -238,8 +238,8 @@ def _with_responses(prompt: str, case: Case, responses: Sequence[str], form: For
     instruction = Template(_text(prompt)).substitute(responses=listed)
     question = case.task.question
     if form == "message":
-        return Request((user(f"{instruction}\n\n{question}"),))
-    return Request((system(instruction), user(question)))
+        return Request((*case.task.history, user(f"{instruction}\n\n{question}")))
+    return Request((system(instruction), *case.task.history, user(question)))
 
 
 @cache

@@ -65,6 +65,7 @@ class Transcript:
         return Run(
             id=new_run_id(),
             question=self._case.task.question,
+            history=self._case.task.history,
             status="failed" if answer is None else "answered",
             pool=self._case.pool,
             conductor=self._strategy,
@@ -125,7 +126,7 @@ def conductor_strategy(conductor: Conductor, *, rounds: int) -> Strategy:
         options = replace(context.options, rounds=rounds)
         if case.task.plan_grader is not None:
             return await _plan_only(runner, case, options)
-        return await runner.run(case.task.question, options=options)
+        return await runner.run(case.task.question, history=case.task.history, options=options)
 
     return answer
 
@@ -143,7 +144,8 @@ async def _plan_only(runner: Runner, case: Case, options: Options) -> Run:
         budget=options.budget,
     )
     try:
-        planned = replace(run, rounds=(await runner.plan(case.task.question, options=options),))
+        round_ = await runner.plan(case.task.question, history=case.task.history, options=options)
+        planned = replace(run, rounds=(round_,))
     except PodiumError as error:
         return replace(run, status="failed", error=str(error))
     return replace(planned, spent=recorded_spending(planned))
