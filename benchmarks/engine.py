@@ -280,13 +280,13 @@ def engine(*, watched: bool) -> Chains:
             workers=workers,
             call_policy=call_policy,
             ledger=Ledger(budget),
+            started=call_policy.clock(),
             emit=emit,
         )
         execution = Execution(
             context,
             run,
             Round(0, workflow),
-            started=call_policy.clock(),
             emit=emit,
             nest=_no_nesting,
         )

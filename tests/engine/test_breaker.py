@@ -25,7 +25,7 @@ from podium.core.request import Request, user
 from podium.core.usage import NO_USAGE
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Calls, RetryPolicy
-from podium.engine.limits import Breakers
+from podium.engine.breakers import Breakers
 from podium.engine.runner import Runner
 from support.stage import Actor
 

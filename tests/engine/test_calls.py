@@ -24,7 +24,7 @@ from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, Calls, RetryPolicy
 from podium.engine import calls as calls_module
-from podium.engine.limits import Gate
+from podium.engine.calls import Gate
 from podium.workers import Faults, FaultyWorker, ScriptedWorker
 
 ASK = Request((user("hello"),))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from podium.core.pool import Limits
-from podium.engine.limits import Gate
+from podium.engine.calls import Gate
 
 
 class Time:

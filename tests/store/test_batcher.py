@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.store.sql.claims import MAX_BATCH, Batcher
+from podium.store.sql.run_store import MAX_BATCH, Batcher
 
 
 class Desk:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Run
 from podium.core.usage import Usage
-from podium.store.sql.rows import OWN, Piece, assemble, plain, round_row, run_row, step_row
+from podium.store.sql.tables import OWN, Piece, assemble, plain, round_row, run_row, step_row
 
 NOW = "2026-01-02T03:04:06.000+00:00"
 
@@ -40,8 +40,8 @@ def test_any_run_can_be_cut_into_pieces_and_put_together_again(
 
 def test_a_document_holds_none_of_what_other_rows_hold(make_run: Callable[..., Run]) -> None:
     run = make_run()
-    assert json.loads(run_row(run, NOW)["document"])["rounds"] == []
-    assert json.loads(round_row(run.id, run.rounds[0])["document"])["steps"] == []
+    assert "rounds" not in json.loads(run_row(run, NOW)["document"])
+    assert "steps" not in json.loads(round_row(run.id, run.rounds[0])["document"])
 
 
 def test_two_halves_of_a_character_come_back_as_the_character(make_run: Callable[..., Run]) -> None:

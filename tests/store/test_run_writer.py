@@ -34,7 +34,7 @@ def as_planned(run: Run) -> Run:
 def commits_of(store: SqlRunStore) -> list[Connection]:
     """The commits that the store makes from now on."""
     made: list[Connection] = []
-    event.listen(store._database.sync_engine, "commit", made.append)
+    event.listen(store.database.engine.sync_engine, "commit", made.append)
     return made
 
 

@@ -63,7 +63,7 @@ async def test_tables_of_another_program_are_not_used(tmp_path: Path) -> None:
 async def test_an_empty_file_that_can_only_be_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.store.sql.run_store.is_read_only", lambda location: True)
+    monkeypatch.setattr("podium.store.sql.database.is_read_only", lambda location: True)
     file = tmp_path / "empty.db"
     file.touch()
     with pytest.raises(StoreError, match="has schema unknown"):
@@ -79,7 +79,7 @@ async def test_a_file_that_can_only_be_read_is_read_as_it_is(
     await store.finish(make_run())
     await store.close()
     before = dump(file)
-    monkeypatch.setattr("podium.store.sql.run_store.is_read_only", lambda location: True)
+    monkeypatch.setattr("podium.store.sql.database.is_read_only", lambda location: True)
     store = await SqlRunStore.open(file, to_read=True)
     (summary,) = await store.list()
     assert (summary.id, summary.workers) == (make_run().id, ("solo",))

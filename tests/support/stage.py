@@ -116,6 +116,7 @@ class Stage:
             workers=workers,
             call_policy=self.call_policy,
             ledger=self.ledger,
+            started=self.call_policy.clock(),
             emit=emit,
             toolbox=self.toolbox,
         )
@@ -123,7 +124,6 @@ class Stage:
             context,
             run,
             Round(round_, workflow, tuple(finished)),
-            started=self.call_policy.clock(),
             emit=emit,
             nest=_no_nesting,
             previous=previous,

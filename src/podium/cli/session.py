@@ -244,11 +244,12 @@ class Session:
         watched["emit"], watched["stream"] = restore_events(watcher.show), True
         try:
             with display:
-                return self.wait_for(watcher.wait_for(work(self.podium, watched)))
+                self.wait_for(watcher.wait_for(work(self.podium, watched)))
         except KeyboardInterrupt:
             if watcher.run is None:
                 raise
-            return watcher.run
+        assert watcher.run is not None, "the run has ended"
+        return watcher.run
 
     def resume_command(self, run: Run) -> str | None:
         """Return the command that resumes a run; None where runs are not stored."""
@@ -305,18 +306,20 @@ class _RunWatcher:
         self._error: Exception | None = None
         self._task: asyncio.Task[Any] | None = None
 
-    async def wait_for(self, work: Awaitable[Run]) -> Run:
-        """Wait for the run, and raise what went wrong in showing it."""
+    async def wait_for(self, work: Awaitable[Run]) -> None:
+        """Wait for the run, and raise what went wrong in showing it.
+
+        It is kept, not returned: asyncio's runner formats the result of its main task.
+        """
         self._task = asyncio.current_task()
         try:
-            run = await work
+            self.run = await work
         except asyncio.CancelledError:
             if self._error is None:
                 raise
             raise self._error from None
         if self._error is not None:
             raise self._error
-        return run
 
     def show(self, event: Event) -> None:
         """Show the event; where that fails (a closed pipe), stop the run, which stays stored."""

@@ -20,7 +20,7 @@ from podium.config.schema import (
     ServerSettings,
     StoreSettings,
 )
-from podium.core.budget import Budget
+from podium.core.budget import DEFAULT_BUDGET, Budget
 from podium.core.errors import ConfigError, UnknownWorker
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
@@ -151,7 +151,7 @@ class Settings:
     mask_names: bool = False
     conductor: ConductorSettings = ConductorSettings()
     mini: RouterSettings | None = None
-    budget: Budget = Budget()
+    budget: Budget = DEFAULT_BUDGET
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     store: StoreSettings = field(default_factory=StoreSettings)

@@ -72,6 +72,9 @@ class Budget:
         return replace(self, **lower) if lower else self  # type: ignore[arg-type]
 
 
+DEFAULT_BUDGET: Final = Budget()
+
+
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What a run has used, as its budget counts it."""
@@ -80,6 +83,9 @@ class Spent:
     tokens: int = 0
     usd: float = 0.0
     seconds: float = 0.0
+
+
+NOTHING_SPENT: Final = Spent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ class Ledger:
     def __init__(
         self,
         budget: Budget,
-        spent: Spent = Spent(),
+        spent: Spent = NOTHING_SPENT,
         clock: Callable[[], float] = time.monotonic,
         account: Account | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, final
 
 from pydantic import TypeAdapter, ValidationError
 
-from podium.core.budget import Budget, Spent
+from podium.core.budget import DEFAULT_BUDGET, NOTHING_SPENT, Budget, Spent
 from podium.core.errors import PlanError, UnreadableRun, UsageError
 from podium.core.frozen import fast_init
 from podium.core.pool import Pool
@@ -31,7 +31,7 @@ from podium.core.request import (
     ToolResult,
     unanswered_calls,
 )
-from podium.core.usage import NO_USAGE, Usage, add
+from podium.core.usage import NO_USAGE, Usage
 from podium.core.workflow import Access, Workflow
 
 
@@ -98,10 +98,9 @@ def total_usage(calls: Iterable[Attempt]) -> Usage:
 
 def total_cost(calls: Iterable[Attempt]) -> float | None:
     """Add the calls' costs; None if one is unknown."""
-    total: float | None = 0.0
-    for call in calls:
-        total = add(total, call.cost_usd)
-    return total
+    costs = [call.cost_usd for call in calls]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, 0.0) if len(known) == len(costs) else None
 
 
 GuardrailStage = Literal["question", "reply", "answer"]
@@ -249,7 +248,7 @@ class Round:
         """The last step, if it is done and its reply is an answer."""
         if self.workflow is None or not self.answers:
             return None
-        last = len(self.workflow) - 1
+        last = len(self.workflow.steps) - 1
         for step in reversed(self.steps):  # mostly the first one
             if step.index == last and step.status == "done":
                 return step
@@ -259,7 +258,7 @@ class Round:
     def unfinished(self) -> bool:
         """True if a step of the workflow is not done."""
         done = sum(step.status == "done" for step in self.steps)
-        return self.workflow is not None and done < len(self.workflow)
+        return self.workflow is not None and done < len(self.workflow.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,8 +310,8 @@ class Run:
     tier: Tier = "ultra"
     max_steps: int = 5
     max_rounds: int = 1
-    budget: Budget = Budget()
-    spent: Spent = Spent()
+    budget: Budget = DEFAULT_BUDGET
+    spent: Spent = NOTHING_SPENT
     history: tuple[Message, ...] = ()
     trailing: tuple[Message, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -494,9 +493,11 @@ def timestamp(moment: datetime | None = None) -> str:
     return now.isoformat(timespec="milliseconds")
 
 
-def dump(run: Run) -> dict[str, Any]:
-    """Return the run as plain JSON values, without loss."""
-    document: dict[str, Any] = _adapter().dump_python(run, mode="json")
+def dump(value: Run | Round | StepRecord, without: str = "") -> dict[str, Any]:
+    """Return a run or a part of one as plain JSON values, without loss but for a named field."""
+    excluded = {without} if without else None
+    kind: Any = type(value)
+    document: dict[str, Any] = _adapter(kind).dump_python(value, mode="json", exclude=excluded)
     return document
 
 
@@ -506,7 +507,8 @@ def load(document: Mapping[str, Any]) -> Run:
     if version != RUN_VERSION:
         raise UnreadableRun(f"this run has version {version!r}, expected {RUN_VERSION}")
     try:
-        return _adapter().validate_python(dict(document))
+        run: Run = _adapter(Run).validate_python(dict(document))
+        return run
     except ValidationError as error:
         raise UnreadableRun(f"this run cannot be read: {error.errors()[0]['msg']}") from error
     except (PlanError, UsageError) as error:
@@ -514,5 +516,5 @@ def load(document: Mapping[str, Any]) -> Run:
 
 
 @cache
-def _adapter() -> TypeAdapter[Run]:
-    return TypeAdapter(Run)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

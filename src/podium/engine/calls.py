@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+from podium._util.rate_limit import RateLimiter
 from podium.core.budget import CallReservation, Ledger, cap_output, estimate_input_tokens
 from podium.core.errors import (
     BadReply,
@@ -24,13 +25,14 @@ from podium.core.errors import (
     WorkerCrashed,
     WorkerError,
 )
+from podium.core.pool import Limits
 from podium.core.request import Delta, Reply, Request
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.run import Attempt
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage, plausible_usage
 from podium.core.worker import Worker
+from podium.engine.breakers import Breakers, Clock
 from podium.engine.hedging import Hedges
-from podium.engine.limits import Breakers, Clock, Deadlines, Gate, Sleep
 
 MAX_REPLY_CHARS: Final = 2_000_000
 """Several times the longest output of any model; a longer reply is a fault."""
@@ -47,6 +49,99 @@ OnRetry = Callable[[str, WorkerError, float], Request]
 """Called with worker, error and wait before a retry; returns the request to send."""
 CanFallBack = Callable[[], bool]
 """True if a fallback would take over from this worker."""
+
+
+AnyTask = asyncio.Task[Any]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Deadlines:
+    """The deadlines of the calls in flight on one event loop, with one timer for all.
+
+    A task makes one call at a time. A timer per call costs more than the rest of the call.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._deadlines: dict[AnyTask, float] = {}
+        self._expired: set[AnyTask] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> AnyTask:
+        """Cancel the current task after that time, unless `stop` is called for it."""
+        task = asyncio.current_task(self._loop)
+        assert task is not None, "a call is always made inside a task"
+        deadline = self._loop.time() + seconds
+        self._deadlines[task] = deadline
+        if self._timer is None or self._timer.when() > deadline:
+            self._arm(deadline)
+        return task
+
+    def stop(self, task: AnyTask) -> bool:
+        """Remove the deadline. True if it, and nothing else, cancelled the task.
+
+        The cancellation is undone then, and the caller raises its own error.
+        """
+        del self._deadlines[task]
+        if task not in self._expired:
+            return False
+        self._expired.remove(task)
+        return task.uncancel() <= 0
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._wake)
+
+    def _wake(self) -> None:
+        """Cancel overdue tasks and set the timer for the next deadline."""
+        self._timer = None
+        now = self._loop.time()
+        for task, deadline in self._deadlines.items():
+            if deadline <= now and task not in self._expired:
+                self._expired.add(task)
+                task.cancel()
+        waiting = [at for task, at in self._deadlines.items() if task not in self._expired]
+        if waiting:
+            self._arm(min(waiting))
+
+
+class Gate:
+    """A worker's limits on concurrency, requests and tokens a minute; it waits, never refuses."""
+
+    def __init__(self, limits: Limits, clock: Clock, sleep: Sleep) -> None:
+        self._slots = asyncio.Semaphore(limits.concurrency) if limits.concurrency else None
+        self._max_tokens = limits.tokens_per_minute or 0
+        self._rates = RateLimiter(
+            limits.requests_per_minute or None, limits.tokens_per_minute or None, clock()
+        )
+        self._clock = clock
+        self._sleep = sleep
+        self.is_open = not (self._slots or limits.requests_per_minute or limits.tokens_per_minute)
+
+    @asynccontextmanager
+    async def enter(self, estimated_tokens: int) -> AsyncIterator[None]:
+        """Wait for a slot and for the rate limits; the slot is held during the call."""
+        async with self._slots or nullcontext():
+            await self._wait_for_rate(min(estimated_tokens, self._max_tokens))
+            yield
+
+    async def _wait_for_rate(self, tokens: int) -> None:
+        """Wait for the rate limits; a cancelled wait returns what it took."""
+        wait = self._rates.wait(tokens, self._clock())
+        self._rates.take(tokens)
+        if wait <= 0:
+            return
+        try:
+            await self._sleep(wait)
+        except BaseException:
+            self._rates.take(-tokens, requests=-1)
+            raise
+
+    def correct(self, estimated_tokens: int, used: int | None) -> None:
+        """Correct an estimate once the call's real tokens are known."""
+        if used is not None:
+            self._rates.correct(used - min(estimated_tokens, self._max_tokens))
 
 
 class CallPolicy:

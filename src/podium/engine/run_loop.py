@@ -1,30 +1,30 @@
 """One run: plan, execute, and plan again until the answer stands.
 
 Planning and execution meet here: a conductor never executes, and an execution never plans.
-Whatever a conductor does wrong ends the run as `failed`, with the reason in `error`.
+Whatever a conductor does wrong ends the run as `failed`, with the reason in `error`. Of a workflow,
+every step starts as soon as the steps it may read are done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from podium.core.budget import Budget
+from podium.core.budget import Budget, Ledger
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
-    AuthenticationFailed,
     BudgetExhausted,
     GuardrailBlocked,
     PlanError,
     PodiumError,
-    PromptTooLong,
     ReplanRequested,
-    RequestRefused,
     UnknownWorker,
     WorkerError,
 )
 from podium.core.events import (
+    Emit,
     Event,
     GuardrailActed,
     RoundDone,
@@ -45,15 +45,50 @@ from podium.core.run import (
     RunStatus,
     StepRecord,
     new_run_id,
+    step_label,
     timestamp,
-    visible_answer_step,
 )
-from podium.engine.calls import Calls
-from podium.engine.execution import Execution, RunContext
+from podium.core.worker import Toolbox, Worker
+from podium.engine.calls import CallPolicy, Calls
 from podium.engine.guardrails.admission import Inspector, restorer
+from podium.engine.guardrails.chain import GuardrailChain
+from podium.engine.outcome import (
+    answer_step,
+    blocking_error,
+    is_final,
+    outcome_of,
+    waiting_answer,
+)
+from podium.engine.requests import Pair
+from podium.engine.step import StepRunner
 
-PLANNING_SHARE = 2
+PLANNING_SHARE: Final = 2
 """A plan may cost one part in so many of what is left: the rest is for its execution."""
+
+Nest = Callable[..., Awaitable[None]]
+"""`RunLoop._nest`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run shares with its nested runs.
+
+    `conductor` plans the nested ones. `started` is the run's start on the call policy's clock.
+    `call_ids` are the ids of all tool calls so far: ids must be
+    unique. `guardrails` is None without guardrails. `persist`, where set, waits until events are
+    persisted: at the start and after each plan.
+    """
+
+    conductor: Conductor
+    workers: Mapping[str, Worker]
+    call_policy: CallPolicy
+    ledger: Ledger
+    started: float
+    emit: Emit | None
+    toolbox: Toolbox | None = None
+    call_ids: set[str] = field(default_factory=set)
+    guardrails: GuardrailChain | None = None
+    persist: Callable[[], Awaitable[None]] | None = None
 
 
 async def plan_round(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
@@ -90,7 +125,7 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
 
 def pool_at_depth(pool: Pool, depth: int, budget: Budget) -> Pool:
     """Return the pool, without conductors where runs may not nest deeper."""
-    names = [worker.name for worker in pool if worker.provider == CONDUCTOR_PROVIDER]
+    names = [worker.name for worker in pool.workers if worker.provider == CONDUCTOR_PROVIDER]
     return pool.without(names) if names and depth >= budget.depth else pool
 
 
@@ -117,14 +152,12 @@ class RunLoop:
         self._stream = stream
         self._was_waiting = was_waiting
         self._waits = False
-        self._started = context.call_policy.clock() - context.ledger.spent.seconds
         self._rounds = list(run.rounds)
         self._interrupted_planning: tuple[Attempt, ...] = ()
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
             self._interrupted_planning = self._rounds.pop().planning
-        self._too_long = False
-        self._refused = False
-        self._failure: WorkerError | None = None
+        self._failures: Sequence[WorkerError] = ()
+        """The workers' errors in the last round; the one that counts comes first."""
         self.stopped_by: PodiumError | None = blocked
         self._objection: ReplanRequested | None = None
         self._checks = list(run.checks)
@@ -177,9 +210,7 @@ class RunLoop:
             self.stopped_by = BudgetExhausted("seconds", self._run.budget.seconds or 0.0)
         except PodiumError as error:
             self.stopped_by = error
-            self._failure = error if isinstance(error, WorkerError) else None
-            self._too_long = isinstance(error, PromptTooLong)
-            self._refused = isinstance(error, AuthenticationFailed | RequestRefused)
+            self._failures = (error,) if isinstance(error, WorkerError) else ()
 
     def _may_plan(self) -> bool:
         return (
@@ -192,7 +223,7 @@ class RunLoop:
     async def _plan(self) -> bool:
         """Plan the next round; False if the conductor accepted the last answer instead."""
         context, run = self._context, self._run
-        calls = Calls(context.call_policy, context.ledger, self._started, run.exclude)
+        calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
         calls.share = PLANNING_SHARE
         calls.attempts.extend(self._interrupted_planning)
         self._interrupted_planning = ()
@@ -238,7 +269,6 @@ class RunLoop:
             context,
             run,
             round_,
-            started=self._started,
             emit=emit,
             nest=self._nest,
             previous=self._readable_rounds(round_.index),
@@ -252,18 +282,18 @@ class RunLoop:
             self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
             self._execution = None
         self.stopped_by = execution.exhausted
-        if self._rounds[-1].final is not None:
+        if self._objection is not None and self._rounds[-1].final is not None:
             self._objection = None
         if isinstance(execution.blocked, ReplanRequested):
             self._objection = execution.blocked
         elif execution.blocked is not None:
             self.stopped_by = execution.blocked
-        self._too_long = execution.too_long
-        self._refused = execution.refused
         failures = execution.failures
-        self._failure = failures.get(execution.last) or (
-            failures[min(failures)] if failures else None
-        )
+        if failures:
+            order = sorted(failures, key=lambda index: (index != execution.last, index))
+            self._failures = [failures[index] for index in order]
+        else:
+            self._failures = ()
         self._was_waiting = False
         self._waits = execution.waits and self.stopped_by is None
         if not execution.waits:
@@ -357,43 +387,24 @@ class RunLoop:
 
     def _ended(self, status: RunStatus | None = None) -> Run:
         """Return the run at its end, or while it waits; without a status, decide it."""
-        rounds, checks, spent = tuple(self._rounds), tuple(self._checks), self._context.ledger.spent
-        best, blocked = answer_step(rounds, self._run.response_options), self.blocked
-        if status is None:
-            if self._waits:
-                return replace(
-                    self._run,
-                    status="waiting",
-                    answer=waiting_answer(rounds),
-                    checks=checks,
-                    rounds=rounds,
-                    spent=spent,
-                )
-            if blocked is not None:
-                status, best = "failed", None
-            else:
-                status = end_status(rounds, best, self.stopped_by)
-        answer = best.reply if best is not None else None
-        if best is not None and self._checks_answers and not is_final(best, rounds):
-            answer = self._checked_answer
-        stopped_by, failure = self.stopped_by, self._failure
-        if status not in ("failed", "partial"):
-            failure = None
-        return replace(
-            self._run,
+        run, rounds, checks = self._run, tuple(self._rounds), tuple(self._checks)
+        spent = self._context.ledger.spent
+        if status is None and self._waits:
+            answer = waiting_answer(rounds)
+            return replace(
+                run, status="waiting", answer=answer, checks=checks, rounds=rounds, spent=spent
+            )
+        outcome = outcome_of(
+            rounds,
+            run.response_options,
             status=status,
-            answer=answer,
-            error=str(blocked) if blocked is not None else first_error(rounds, stopped_by),
-            too_long=self._too_long and status == "failed",
-            refused=self._refused,
-            error_status=failure.status if failure is not None else None,
-            retry_after=failure.retry_after if failure is not None else None,
-            spent_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
-            blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
-            checks=checks,
-            rounds=rounds,
-            spent=spent,
+            stopped_by=self.stopped_by,
+            objection=self._objection,
+            failures=self._failures,
+            checks_answers=self._checks_answers,
+            checked_answer=self._checked_answer,
         )
+        return replace(run, **outcome._asdict(), checks=checks, rounds=rounds, spent=spent)
 
     def _emit(self, event: Event) -> None:
         if self._context.emit is None:
@@ -410,77 +421,172 @@ class RunLoop:
         return replace(self._run, rounds=tuple(rounds), checks=tuple(self._checks))
 
 
-# The outcome of a run, read from its rounds
+class Execution:
+    """Execute the workflow of one round.
 
+    The task that finishes a step continues with the first step this made ready, and starts new
+    tasks only for the others: a chain runs in one task, a join costs one task a branch. A failing
+    step ends as a record, never as an exception; only cancellation passes through.
 
-def is_answered(rounds: Sequence[Round]) -> bool:
-    """True if the final step of some round is done."""
-    return any(round_.final is not None for round_ in rounds)
+    `emit` is None without listeners, `inspector` without guardrails on replies. `nest` runs a step
+    whose worker is a conductor, as `RunLoop` does. `previous` are earlier rounds, readable with
+    access to `all`. Steps of the round from before an interruption are kept; failed ones are
+    retried unless `keeps_failures`. Steps missing in `records` at the end wait for tool results.
+    """
 
-
-def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
-    """True if the step is the final one of its round, and done."""
-    return any(step is round_.final for round_ in rounds)
-
-
-def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
-    """Return the step whose reply is the answer; with a schema, only a final step can be."""
-    best = visible_answer_step(rounds)
-    if best is None or options.schema is None or is_final(best, rounds):
-        return best
-    return None
-
-
-def waiting_answer(rounds: Sequence[Round]) -> str | None:
-    """Return the text that came with the final step's tool calls while a run waits."""
-    round_, last = rounds[-1], rounds[-1].steps[-1]
-    is_last = round_.workflow is not None and last.index == len(round_.workflow) - 1
-    return (last.reply or None) if is_last and round_.answers else None
-
-
-def end_status(
-    rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
-) -> RunStatus:
-    """Return the status of an ended run that no guardrail blocked."""
-    if is_answered(rounds):
-        return "answered"
-    if best is not None:
-        return "partial"
-    return "exhausted" if isinstance(stopped_by, BudgetExhausted) else "failed"
-
-
-def blocking_error(
-    rounds: Sequence[Round], stopped_by: PodiumError | None, unmet: ReplanRequested | None
-) -> GuardrailBlocked | None:
-    """Return the guardrail's error that ends the run: a block, or a replan it did not get."""
-    if isinstance(stopped_by, GuardrailBlocked):
-        return stopped_by
-    if unmet is None or is_answered(rounds):
-        return None
-    why = str(stopped_by) if stopped_by is not None else "no round is left to plan"
-    return GuardrailBlocked(unmet.guardrail, unmet.stage, f"{unmet.reason}; {why}")
-
-
-def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str | None:
-    """Return what went wrong in the last executed round: in its final step, else first."""
-    if stopped_by is not None:
-        return str(stopped_by)
-    executed = [round_ for round_ in rounds if round_.workflow is not None]
-    if not executed:
-        return None
-    unfinished = [step for step in executed[-1].steps if step.status != "done"]
-    if unfinished:
-        last = unfinished[-1]
-        is_final = executed[-1].workflow is not None and last.index + 1 == len(
-            executed[-1].workflow
+    def __init__(
+        self,
+        context: RunContext,
+        run: Run,
+        round_: Round,
+        *,
+        emit: Emit | None,
+        nest: Nest,
+        previous: tuple[Round, ...] = (),
+        inspector: Inspector | None = None,
+        keeps_failures: bool = False,
+        stream: bool = False,
+    ) -> None:
+        assert round_.workflow is not None, "only a planned round is executed"
+        self.records: dict[int, StepRecord] = {}
+        self.exhausted: BudgetExhausted | None = None
+        self.blocked: GuardrailBlocked | None = None
+        """Set by a guardrail; steps that have not started are skipped then."""
+        self.failures: dict[int, WorkerError] = {}
+        """The errors of workers, by the index of the step that failed of it."""
+        self.waits = False
+        """True if a step waits for results of the client's tools."""
+        self.context = context
+        self.run = run
+        self.round = round_.index
+        self.workflow = workflow = round_.workflow
+        self.started = context.started
+        self.emit = emit
+        self.nest = nest
+        self.inspector = inspector
+        self.hedges = context.call_policy.hedges.policies
+        self.stream = stream
+        self.last = len(workflow.steps) - 1
+        self.final = self.last if round_.answers else None
+        options = run.response_options
+        self.is_plain = (
+            (options is DEFAULT_RESPONSE_OPTIONS or options == DEFAULT_RESPONSE_OPTIONS)
+            and context.toolbox is None
+            and not run.history
+            and not run.trailing
+            and not run.images
         )
-        step = last if is_final and last.status == "failed" else unfinished[0]
-        return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
-    final = executed[-1].final
-    if final is None:
-        return None
-    if final.nested and final.nested[-1].error is not None:
-        return final.nested[-1].error
-    if final.finish == "length":
-        return f"{final.answered_by} reached its output limit, so the answer is cut off"
-    return None
+        """True if a request holds the prompt alone."""
+        self.cut_off: dict[int, StepRecord] = {}
+        for record in round_.steps:
+            is_kept = record.status == "done" or bool(record.waiting_for)
+            is_kept = is_kept or (keeps_failures and record.status in ("failed", "skipped"))
+            (self.records if is_kept else self.cut_off)[record.index] = record
+            self.waits = self.waits or bool(record.waiting_for)
+        self._previous = previous
+        self._progress: dict[int, StepRecord] = {}
+        self._reads = [workflow.reads(index) for index in range(self.last + 1)]
+        self._readers: list[list[int]] = [[] for _ in self._reads]
+        self._missing = [0 for _ in self._reads]
+        for index, reads in enumerate(self._reads):
+            if index in self.records:
+                continue
+            for read in reads:
+                if read not in self.records or self.records[read].status == "waiting":
+                    self._readers[read].append(index)
+                    self._missing[index] += 1
+
+    async def execute(self) -> None:
+        """Run every step that is not finished and does not wait."""
+        ready = [
+            index
+            for index, missing in enumerate(self._missing)
+            if not missing and index not in self.records
+        ]
+        if ready:
+            async with asyncio.TaskGroup() as group:
+                await self._run_from(ready, group)
+
+    async def _run_from(self, ready: list[int], group: asyncio.TaskGroup) -> None:
+        """Run the first ready step here and the others in tasks, then what became ready."""
+        while ready:
+            for other in ready[1:]:
+                group.create_task(self._run_from([other], group))
+            index = ready[0]
+            await self._run_step(index)
+            ready = []
+            if self.waits and self.records[index].status == "waiting":
+                return
+            for reader in self._readers[index]:
+                self._missing[reader] -= 1
+                if not self._missing[reader]:
+                    ready.append(reader)
+
+    async def _run_step(self, index: int) -> None:
+        """Run the step and keep its record, however it ends."""
+        step = StepRunner(self, index)
+        try:
+            obstacle = self._obstacle(index)
+            if obstacle is None:
+                record = await step.run(self._pairs(index))
+            else:
+                record = step.record("skipped", error=obstacle)
+        except BudgetExhausted as error:
+            self.exhausted = self.exhausted or error
+            record = step.broken_off("skipped", str(error))
+        except GuardrailBlocked as error:
+            self.blocked = self.blocked or error
+            record = step.record("failed", error=str(error))
+        except PodiumError as error:
+            if isinstance(error, WorkerError):
+                self.failures[index] = error
+            record = step.broken_off("failed", str(error))
+        except asyncio.CancelledError:
+            self._keep(step.broken_off("cancelled", "stopped before it was done"))
+            raise
+        self._keep(record)
+
+    def _keep(self, record: StepRecord) -> None:
+        self.records[record.index] = record
+        if record.status == "waiting":
+            self.waits = True
+        if self.emit is not None:
+            self.emit(StepDone(self.run.id, record))
+
+    def save_progress(self, record: StepRecord) -> None:
+        """Save the progress of a step that is still running."""
+        self._progress[record.index] = record
+        if self.emit is not None:
+            self.emit(StepProgress(self.run.id, record))
+
+    def steps_so_far(self) -> tuple[StepRecord, ...]:
+        """Return what a resumed run would continue from."""
+        known = {**self.cut_off, **self._progress, **self.records}
+        return tuple(step for _, step in sorted(known.items()))
+
+    def _obstacle(self, index: int) -> str | None:
+        """Return why the step cannot run, if it cannot."""
+        reads = self._reads[index]
+        for read in reads:  # not `any`: a generator costs more than the look at one record
+            if self.records[read].status == "done":
+                break
+        else:
+            if reads:
+                return "every step that this one may read has failed"
+        return None if self.blocked is None else "a guardrail ended the round"
+
+    def _pairs(self, index: int) -> list[Pair]:
+        """Return what the step may read: steps of this round and, with `all`, of earlier ones."""
+        pairs = []
+        if self._previous and self.workflow.steps[index].access == "all":
+            pairs = [
+                Pair(step_label(step, round_), step.subtask, step.reply)
+                for round_ in self._previous
+                for step in round_.steps
+                if step.status == "done"
+            ]
+        for read in self._reads[index]:
+            record = self.records[read]
+            if record.status == "done":
+                pairs.append(Pair(str(read), record.subtask, record.reply))
+        return pairs

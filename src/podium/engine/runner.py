@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from podium._util.process import this_process
-from podium.core.budget import Account, Budget, Ledger
+from podium.core.budget import DEFAULT_BUDGET, Account, Budget, Ledger
 from podium.core.conductor import Conductor, PlanningContext, SuppliedWorkflow
 from podium.core.errors import (
     BudgetExhausted,
@@ -39,12 +39,11 @@ from podium.core.run import Exchange, Round, Run, Tier, new_run_id, recorded_spe
 from podium.core.worker import Toolbox, Worker, exclude_servers
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.engine.calls import CallPolicy, Calls
-from podium.engine.execution import RunContext
 from podium.engine.guardrails.admission import admit_question, admit_results, restore_run
 from podium.engine.guardrails.base import Guardrail, Hook
 from podium.engine.guardrails.chain import GuardrailChain, HookMemory
 from podium.engine.requests import prompt_hash
-from podium.engine.run_loop import RunLoop, plan_round, pool_at_depth
+from podium.engine.run_loop import RunContext, RunLoop, plan_round, pool_at_depth
 from podium.engine.tool_calls import apply_results, tool_call_ids
 
 
@@ -71,7 +70,7 @@ class Options:
 
     max_steps: int = DEFAULT_MAX_STEPS
     rounds: int = 1
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = DEFAULT_BUDGET
     tier: Tier = "ultra"
     exclude: frozenset[str] = frozenset()
     response_options: ResponseOptions = DEFAULT_RESPONSE_OPTIONS
@@ -154,7 +153,8 @@ class Runner:
     ) -> None:
         self.conductor = conductor
         self.nested_conductor = nested_conductor or conductor
-        self.pool = pool or Pool(tuple(worker.profile for worker in workers))
+        profiles = tuple(worker.profile for worker in workers)
+        self.pool = Pool(profiles) if pool is None else pool
         self.workers = {worker.profile.name: worker for worker in workers}
         self.call_policy = call_policy or CallPolicy()
         self.toolbox = toolbox
@@ -181,16 +181,24 @@ class Runner:
         """
         run = self._new_run(question, history, images, trailing, options)
         ledger = Ledger(options.budget, account=options.account)
+        started = self.call_policy.clock()
         if not self.guardrails:
-            return await self._perform(run, ledger, emit, stream=stream)
-        chain = self._chain(ledger, options.exclude)
+            return await self._perform(run, ledger, started, emit, stream=stream)
+        chain = self._chain(ledger, started, options.exclude)
         conductor = self.conductor
         supplied = conductor.workflow if isinstance(conductor, SuppliedWorkflow) else None
         run, workflow, blocked = await admit_question(run, chain, supplied)
         if isinstance(conductor, SuppliedWorkflow) and workflow is not None:
             conductor = conductor.with_workflow(workflow)
         return await self._perform(
-            run, ledger, emit, stream=stream, conductor=conductor, chain=chain, blocked=blocked
+            run,
+            ledger,
+            started,
+            emit,
+            stream=stream,
+            conductor=conductor,
+            chain=chain,
+            blocked=blocked,
         )
 
     async def resume(
@@ -214,11 +222,13 @@ class Runner:
         self._check_demands(run.pool, run.response_options, run.images)
         budget = budget or run.budget
         self._check_budget(budget, run.pool)
-        ledger = Ledger(budget, recorded_spending(run), account=account)
+        spent = recorded_spending(run)
+        ledger = Ledger(budget, spent, account=account)
+        started = self.call_policy.clock() - spent.seconds
         chain, blocked = None, None
         apply_results(run, results)  # reject what does not fit before guardrails see it
         if self.guardrails:
-            chain = self._chain(ledger, run.exclude, self.memory.take(run.id))
+            chain = self._chain(ledger, started, run.exclude, self.memory.take(run.id))
             run, results, blocked = await admit_results(run, results, chain)
         exchanges = run.exchanges
         if was_waiting:
@@ -242,6 +252,7 @@ class Runner:
         return await self._perform(
             resumed,
             ledger,
+            started,
             emit,
             stream=stream,
             was_waiting=was_waiting,
@@ -266,9 +277,9 @@ class Runner:
             process=this_process(),
         )
         self._check_workers(pool)
-        return await self._perform(
-            run, Ledger(run.budget, recorded_spending(run)), None, stream=False
-        )
+        spent = recorded_spending(run)
+        started = self.call_policy.clock() - spent.seconds
+        return await self._perform(run, Ledger(run.budget, spent), started, None, stream=False)
 
     async def plan(
         self,
@@ -360,6 +371,7 @@ class Runner:
         self,
         run: Run,
         ledger: Ledger,
+        started: float,
         emit: Emit | None,
         *,
         stream: bool,
@@ -375,9 +387,10 @@ class Runner:
             workers=self.workers,
             call_policy=self.call_policy,
             ledger=ledger,
+            started=started,
             emit=emit,
             toolbox=exclude_servers(toolbox, run.exclude) if toolbox is not None else None,
-            call_ids=tool_call_ids(run) if run.rounds or run.conversation else set(),
+            call_ids=tool_call_ids(run) if run.rounds or run.history or run.trailing else set(),
             guardrails=chain,
             persist=self.persist,
         )
@@ -397,11 +410,14 @@ class Runner:
         return restore_run(ended, chain)
 
     def _chain(
-        self, ledger: Ledger, excluded: Collection[str], remembered: Mapping[str, Hook] = {}
+        self,
+        ledger: Ledger,
+        started: float,
+        excluded: Collection[str],
+        remembered: Mapping[str, Hook] = {},
     ) -> GuardrailChain:
         """Return the guardrails of one run, whose verifiers draw on its budget."""
         self.call_policy.bind()
-        started = self.call_policy.clock() - ledger.spent.seconds
 
         def verifier_calls() -> Calls:
             calls = Calls(self.call_policy, ledger, started, excluded)
@@ -449,9 +465,9 @@ class Runner:
         budget.check(pool if planner is None else (*pool, planner.profile))
 
     def _check_workers(self, pool: Pool) -> None:
-        for name in pool.names:
-            if name not in self.workers:
-                raise UnknownWorker(name, tuple(self.workers))
+        for worker in pool.workers:
+            if worker.name not in self.workers:
+                raise UnknownWorker(worker.name, tuple(self.workers))
 
     @property
     def _prompt_hash(self) -> str:

@@ -54,7 +54,7 @@ from podium.engine.requests import (
 from podium.engine.tool_calls import answer_calls, assistant_turn, with_answers
 
 if TYPE_CHECKING:
-    from podium.engine.execution import Execution
+    from podium.engine.run_loop import Execution
 
 UNFINISHED: Final = "its process ended before it was done"
 """Error of a step that is saved while it runs; visible only after a crash."""

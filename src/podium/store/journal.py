@@ -30,7 +30,6 @@ from podium.core.events import (
     RunStarted,
     StepDone,
     StepProgress,
-    fan_out,
 )
 from podium.core.run import Run
 from podium.store.base import LEASE_SECONDS, RunStore
@@ -88,9 +87,10 @@ class Journal:
         """Queue an event. Call it on the event loop."""
         if self._closed or not isinstance(event, StoredEvent):
             return
+        run_id = event.run.id if isinstance(event, RunStarted | RunDone) else event.run_id
         if isinstance(event, RunStarted) and event.parent is None:
-            self._follow(event.run_id)
-        if event.run_id != self.run_id:
+            self._follow(run_id)
+        if run_id != self.run_id:
             return
         if isinstance(event, RunDone):
             self._backlog.clear()  # the end includes everything still waiting
@@ -242,14 +242,18 @@ async def journal_events(
 
     is_over = has_begun = False
     journal = Journal(store, on_lost=stop, run_id=claimed.id if claimed is not None else None)
-    listener = fan_out(emit)
     writes_first = getattr(store, "writes_first", False)  # a store may be anyone's
 
     def emit_both(event: Event) -> None:
-        nonlocal has_begun
+        nonlocal emit, has_begun
         has_begun = has_begun or isinstance(event, RunStarted)
         journal.emit(_as_running(event) if hands_back and performing.cancelling() else event)
-        listener(event)
+        if emit is not None:
+            try:
+                emit(event)
+            except Exception as error:  # noqa: BLE001 - a listener may be anyone's
+                log.warning("a listener of this run failed: %r", error)
+                emit = None
 
     async def persist() -> None:
         await journal.drain()

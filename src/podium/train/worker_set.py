@@ -24,7 +24,7 @@ from podium.core.usage import FREE
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy
-from podium.engine.limits import Gate
+from podium.engine.calls import Gate
 from podium.train.exercises import place_names, pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
 from podium.train.score import Scorer

@@ -38,7 +38,7 @@ class Replica:
             store.keys, Pool((WORKER,)), shared=True, lease_seconds=LEASE_SECONDS
         )
         self._is_dead = False
-        event.listen(store._database.sync_engine, "commit", self._commit)
+        event.listen(store.database.engine.sync_engine, "commit", self._commit)
 
     @property
     def process(self) -> str:
@@ -50,7 +50,7 @@ class Replica:
     def die(self) -> None:
         """Begin no transaction any more, and end none: a dead process commits nothing, however
         long ago it asked for a lock."""
-        self._is_dead = self.store._closed = True
+        self._is_dead = self.store.database.is_closed = True
 
     def _commit(self, _: Connection) -> None:
         if self._is_dead:
@@ -58,7 +58,7 @@ class Replica:
 
     async def has_stopped(self) -> None:
         """Wait for what it was writing as it died: that was committed, or never is."""
-        pool = self.store._database.pool
+        pool = self.store.database.engine.pool
         assert isinstance(pool, AsyncAdaptedQueuePool)
         while pool.checkedout():
             await asyncio.sleep(0.001)

@@ -86,11 +86,11 @@ async def test_a_key_with_a_rate_is_refused_while_the_store_cannot_be_asked(plac
     async with replicas_of(place, Rules(requests_per_minute=60), 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.access.authenticate(replicas.made.token)
-        replica.store._closed = True
+        replica.store.database.is_closed = True
         with pytest.raises(ApiError, match="cannot be looked up") as caught:
             await replica.access.reserve(principal, model="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
-        replica.store._closed = False
+        replica.store.database.is_closed = False
 
 
 @pytest.mark.parametrize("seed", range(3))

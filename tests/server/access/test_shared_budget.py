@@ -198,7 +198,7 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
         one, cut_off = replicas.all
         first = await cut_off.begin(replicas.made)
         second = await cut_off.access.authenticate(replicas.made.token)
-        cut_off.store._closed = True
+        cut_off.store.database.is_closed = True
         with pytest.raises(ApiError, match="cannot be looked up") as caught:
             await cut_off.access.reserve(second, model="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)

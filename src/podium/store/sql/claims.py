@@ -10,12 +10,11 @@ loses its runs.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import case, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,10 +23,16 @@ from podium._util.process import is_gone
 from podium.core.errors import Conflict, RunTakenOver
 from podium.core.run import Run, timestamp
 from podium.store.base import RECENT_HOURS, AbandonedRun
-from podium.store.sql.database import Transaction
 from podium.store.sql.queries import run_not_found
-from podium.store.sql.rows import RunUpdate, plain, run_row, write_contents
-from podium.store.sql.tables import CLAIM_COLUMNS, RUNNING, RUNS, insert_missing, upsert
+from podium.store.sql.tables import (
+    CLAIM_COLUMNS,
+    RUNNING,
+    RUNS,
+    insert_missing,
+    plain,
+    run_row,
+    upsert,
+)
 
 SCANNED_RUNS: Final = 1000
 """The most running runs that one search for abandoned ones looks at."""
@@ -37,8 +42,6 @@ MAX_LOST: Final = 1000
 
 UNCLAIMED: Final = 0
 """The claim of a run that was begun and never claimed again."""
-
-MAX_BATCH: Final = 64
 
 
 class ClaimState(NamedTuple):
@@ -277,118 +280,3 @@ class ClaimTable:
 def run_claimed(run_id: str, process: str) -> Conflict:
     """Build the error of a run that another process holds."""
     return Conflict(f"{run_id} is still running in process {process}; wait for it or stop it")
-
-
-Item = TypeVar("Item")
-
-_Waiting = tuple[Item, asyncio.Future[None]]
-
-
-class Batcher(Generic[Item]):
-    """Writes items of concurrent callers together. It belongs to one event loop.
-
-    `write_all` writes several items or none: where it raises, `write_one` writes each by itself, so
-    that a failing item costs no other.
-    """
-
-    def __init__(
-        self,
-        *,
-        write_one: Callable[[Item], Awaitable[None]],
-        write_all: Callable[[Sequence[Item]], Awaitable[None]],
-    ) -> None:
-        self._write_one = write_one
-        self._write_all = write_all
-        self._waiting: list[_Waiting[Item]] = []
-        self._writer: asyncio.Task[None] | None = None
-
-    async def add(self, item: Item) -> None:
-        """Write the item, and wait until it is written."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((item, done))
-        if self._writer is None or self._writer.done():
-            self._writer = loop.create_task(self._write())
-        await done
-
-    async def close(self) -> None:
-        """Wait for pending writes."""
-        if self._writer is not None:
-            await asyncio.wait({self._writer})
-
-    async def _write(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            batch = [item for item in batch if not item[1].cancelled()]
-            try:
-                await self._write_batch(batch)
-            finally:  # no caller may wait for ever
-                for _, done in batch:
-                    done.cancel()
-
-    async def _write_batch(self, batch: Sequence[_Waiting[Item]]) -> None:
-        if len(batch) > 1 and await self._is_written([item for item, _ in batch]):
-            for _, done in batch:
-                _resolve(done, None)
-        else:
-            await asyncio.gather(*(self._write_alone(*entry) for entry in batch))
-
-    async def _is_written(self, items: Sequence[Item]) -> bool:
-        try:
-            await self._write_all(items)
-        except Exception:  # noqa: BLE001 - each item by itself shows which one failed
-            return False
-        return True
-
-    async def _write_alone(self, item: Item, done: asyncio.Future[None]) -> None:
-        try:
-            await self._write_one(item)
-        except Exception as error:  # noqa: BLE001 - raised to the caller of `add`
-            _resolve(done, error)
-        else:
-            _resolve(done, None)
-
-
-def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
-    if done.done():  # the caller was cancelled
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
-
-
-class RunWriter:
-    """Writes updates of running runs, those of several runs in one transaction."""
-
-    def __init__(self, transaction: Transaction, claims: ClaimTable) -> None:
-        self._transaction = transaction
-        self._claims = claims
-        self._batcher = Batcher[RunUpdate](write_one=self._write_one, write_all=self._write_all)
-        self.close = self._batcher.close
-
-    async def write(self, update: RunUpdate) -> None:
-        """Write the update. The round of a step must have been written before."""
-        if isinstance(update.content, Run) and self._claims.is_known(update.run_id):
-            await self._write_one(update)  # a resumed run replaces its row
-        else:
-            await self._batcher.add(update)
-
-    async def _write_one(self, update: RunUpdate) -> None:
-        async with self._transaction() as connection:
-            if isinstance(update.content, Run):
-                await self._claims.begin(connection, update.content)
-            else:
-                await self._claims.touch(connection, update.run_id, progress=update.is_progress)
-            await write_contents(connection, [update])
-
-    async def _write_all(self, updates: Sequence[RunUpdate]) -> None:
-        begun = [update.content for update in updates if isinstance(update.content, Run)]
-        running = {update.run_id for update in updates if not isinstance(update.content, Run)}
-        progress = {update.run_id for update in updates if update.is_progress}
-        async with self._transaction() as connection:
-            await self._claims.touch_all(connection, running, progress)
-            await self._claims.begin_new(connection, begun)
-            await write_contents(connection, updates)
-        for run in begun:
-            self._claims.add(run.id, UNCLAIMED)

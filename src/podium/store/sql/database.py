@@ -11,13 +11,18 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sqlalchemy import URL, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, IntegrityError, InvalidatePoolError, SQLAlchemyError
@@ -25,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from podium.core.errors import ConfigError, StoreError, install_command
 from podium.core.run import timestamp
+from podium.store.sql.tables import prepare_schema
 
 _FULL: Final = "the disk is full; free some space"
 _READ_ONLY: Final = "it cannot be written; make the file and its directory writable"
@@ -128,6 +134,7 @@ class DatabaseClock:
 
 
 Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+Clock = Callable[[], str]
 
 BUSY_SECONDS: Final = 5
 """How long a write waits for another process's write."""
@@ -335,3 +342,100 @@ def _use_wal(connection: Any, cursor: Any) -> None:
 
 def _lower(text: str | None) -> str | None:
     return None if text is None else text.lower()
+
+
+class Database:
+    """An open database: its transactions, and its clock.
+
+    Without a `clock` the time is the database's own on Postgres, and this machine's on SQLite.
+    """
+
+    def __init__(
+        self, location: DatabaseLocation, engine: AsyncEngine, clock: Clock | None = None
+    ) -> None:
+        self.location = location
+        self.engine = engine
+        self.clock = clock or (timestamp if location.file else DatabaseClock())
+        self.is_closed = False
+        self._in_use = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @classmethod
+    async def open(
+        cls, where: str | Path, *, to_read: bool, clock: Clock | None, lease_seconds: float
+    ) -> Self:
+        """Open the database and create its tables if it is new."""
+        location = locate(where)
+        if to_read and is_read_only(location):
+            location = open_read_only(location)
+        with store_errors(location.name):
+            database = cls(location, connect(location, lease_seconds=lease_seconds), clock)
+        try:
+            async with database._long_transaction() as connection:
+                await connection.run_sync(
+                    prepare_schema, location.name, read_only=location.read_only
+                )
+                await database.sync_clock(connection)
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction, and commit it at the end; raises `StoreError`."""
+        if self.is_closed:  # SQLAlchemy would connect again, and leak that connection
+            raise StoreError(f"the store {self.location.name} is closed; open it again to use it")
+        with self._using():
+            async with self.engine.begin() as connection:
+                yield connection
+
+    async def sync_clock(self, connection: AsyncConnection) -> None:
+        """Read the time of the database again: this machine may have slept since."""
+        if isinstance(self.clock, DatabaseClock):
+            await self.clock.sync(connection)
+
+    async def truncate_log(self) -> None:
+        """Erase deleted content from SQLite's write-ahead log too. Postgres vacuums by itself."""
+        if self.location.file is None:
+            return
+        with self._using():
+            async with self.engine.connect() as connection:
+                whole = await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await whole.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    async def close(self) -> None:
+        """Close every connection, after transactions in progress."""
+        self.is_closed = True
+        with suppress(TimeoutError):  # a connection in use would not be closed
+            await asyncio.wait_for(self._idle.wait(), BUSY_SECONDS)
+        with store_errors(self.location.name):
+            await self.engine.dispose()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        self._in_use += 1
+        self._idle.clear()
+        try:
+            with store_errors(self.location.name):
+                yield
+        finally:
+            self._in_use -= 1
+            if not self._in_use:
+                self._idle.set()
+
+    @asynccontextmanager
+    async def _long_transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction without the timeouts of a lease."""
+        if self.location.file is not None:
+            async with self.transaction() as connection:
+                yield connection
+            return
+        with store_errors(self.location.name):
+            engine = connect(self.location)
+            try:
+                async with engine.begin() as connection:
+                    yield connection
+            finally:
+                await engine.dispose()

@@ -15,8 +15,7 @@ from podium.core.errors import ConfigError, NotFound, StoreError
 from podium.store.keys import Key, KeyUsage, Rules
 from podium.store.sql.database import Transaction
 from podium.store.sql.quotas import QuotaStore
-from podium.store.sql.rows import plain
-from podium.store.sql.tables import KEY_USAGE, KEYS
+from podium.store.sql.tables import KEY_USAGE, KEYS, plain
 
 
 class KeyStore:

@@ -33,8 +33,7 @@ from podium.core.errors import NotFound, StoreError, UsageError
 from podium.core.run import Run, RunStatus, Tier, timestamp
 from podium.store.base import LAST, SUMMARY_CHARACTERS, DailyTotals, RunFilter, RunRevision
 from podium.store.sql.database import Transaction
-from podium.store.sql.rows import OWN, Piece, assemble, plain
-from podium.store.sql.tables import ROUNDS, RUN_WORKERS, RUNS, STEPS
+from podium.store.sql.tables import OWN, ROUNDS, RUN_WORKERS, RUNS, STEPS, Piece, assemble, plain
 
 ID_PREFIX: Final = "run_"
 

@@ -51,7 +51,6 @@ from podium.store.quotas import (
     larger_of,
 )
 from podium.store.sql.database import Transaction
-from podium.store.sql.rows import plain
 from podium.store.sql.tables import (
     KEY_USAGE,
     KEYS,
@@ -63,6 +62,7 @@ from podium.store.sql.tables import (
     add_amounts,
     dialect_insert,
     insert_missing,
+    plain,
     upsert,
 )
 

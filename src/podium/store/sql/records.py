@@ -23,7 +23,6 @@ from podium.store.audit import (
 )
 from podium.store.base import Feedback, IdempotentRequest
 from podium.store.sql.database import Transaction
-from podium.store.sql.rows import plain
 from podium.store.sql.tables import (
     AUDIT,
     FEEDBACK,
@@ -31,6 +30,7 @@ from podium.store.sql.tables import (
     RUNS,
     dialect_insert,
     insert_missing,
+    plain,
 )
 
 _APPEND_LOCKS: Final = {

@@ -7,16 +7,16 @@ the same database, as attributes of the store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Generic, Self, TypeVar
 
 from sqlalchemy import ColumnElement, delete, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.core.errors import NotFound, StoreError, UsageError
-from podium.core.run import Round, Run, StepRecord, timestamp
+from podium.core.run import Round, Run, StepRecord
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
@@ -26,65 +26,118 @@ from podium.store.base import (
     RunSummary,
 )
 from podium.store.quotas import charge_of
-from podium.store.sql.claims import ClaimTable, RunWriter, run_claimed
-from podium.store.sql.database import (
-    BUSY_SECONDS,
-    DatabaseClock,
-    DatabaseLocation,
-    connect,
-    is_read_only,
-    locate,
-    open_read_only,
-    store_errors,
-)
+from podium.store.sql.claims import UNCLAIMED, ClaimTable, run_claimed
+from podium.store.sql.database import Clock, Database
 from podium.store.sql.keys import KeyStore
-from podium.store.sql.queries import (
-    SUMMARIES,
-    RunStatistics,
-    filter_runs,
-    find_run_id,
-    read_run,
-)
+from podium.store.sql.queries import SUMMARIES, RunStatistics, filter_runs, find_run_id, read_run
 from podium.store.sql.quotas import mark_deleted, prune_charges, record_usage
 from podium.store.sql.records import AuditLog, FeedbackStore, IdempotencyStore
-from podium.store.sql.rows import RunUpdate, plain, run_row, write_contents
 from podium.store.sql.tables import (
-    CLAIM_COLUMNS,
-    ROUNDS,
     RUN_WORKERS,
     RUNS,
-    prepare_schema,
-    upsert,
+    Content,
+    plain,
+    write_contents,
+    write_whole,
 )
 
 DELETE_BATCH: Final = 200
 """Runs deleted per transaction, so that no writer waits for long."""
 
+MAX_BATCH: Final = 64
+
+_Update = tuple[str, Content]
+"""A run's id, and its new content."""
+
+
+Item = TypeVar("Item")
+
+_Waiting = tuple[Item, asyncio.Future[None]]
+
+
+class Batcher(Generic[Item]):
+    """Writes items of concurrent callers together. It belongs to one event loop.
+
+    `write_all` writes several items or none: where it raises, `write_one` writes each by itself, so
+    that a failing item costs no other.
+    """
+
+    def __init__(
+        self,
+        *,
+        write_one: Callable[[Item], Awaitable[None]],
+        write_all: Callable[[Sequence[Item]], Awaitable[None]],
+    ) -> None:
+        self._write_one = write_one
+        self._write_all = write_all
+        self._waiting: list[_Waiting[Item]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def add(self, item: Item) -> None:
+        """Write the item, and wait until it is written."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((item, done))
+        if self._writer is None or self._writer.done():
+            self._writer = loop.create_task(self._write())
+        await done
+
+    async def close(self) -> None:
+        """Wait for pending writes."""
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            batch = [item for item in batch if not item[1].cancelled()]
+            try:
+                await self._write_batch(batch)
+            finally:  # no caller may wait for ever
+                for _, done in batch:
+                    done.cancel()
+
+    async def _write_batch(self, batch: Sequence[_Waiting[Item]]) -> None:
+        if len(batch) > 1 and await self._is_written([item for item, _ in batch]):
+            for _, done in batch:
+                _resolve(done, None)
+        else:
+            await asyncio.gather(*(self._write_alone(*entry) for entry in batch))
+
+    async def _is_written(self, items: Sequence[Item]) -> bool:
+        try:
+            await self._write_all(items)
+        except Exception:  # noqa: BLE001 - each item by itself shows which one failed
+            return False
+        return True
+
+    async def _write_alone(self, item: Item, done: asyncio.Future[None]) -> None:
+        try:
+            await self._write_one(item)
+        except Exception as error:  # noqa: BLE001 - raised to the caller of `add`
+            _resolve(done, error)
+        else:
+            _resolve(done, None)
+
+
+def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():  # the caller was cancelled
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
 
 class SqlRunStore:
     """Keeps runs in SQLite or Postgres. Create it with `open`."""
 
-    def __init__(
-        self,
-        location: DatabaseLocation,
-        database: AsyncEngine,
-        clock: Callable[[], str],
-        lease_seconds: float = LEASE_SECONDS,
-    ) -> None:
-        self._location = location
-        self._database = database
-        self._clock = clock
-        self._claims = ClaimTable(clock, lease_seconds)
-        self._closed = False
-        self._in_use = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._writer = RunWriter(self._transaction, self._claims)
-        self.keys = KeyStore(self._transaction, clock)
-        self.feedback = FeedbackStore(self._transaction)
-        self.statistics = RunStatistics(self._transaction)
-        self.audit = AuditLog(self._transaction, clock)
-        self.idempotency = IdempotencyStore(self._transaction, clock, self._claims.is_alive)
+    def __init__(self, database: Database, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.database = database
+        self._transaction = database.transaction
+        self._clock = database.clock
+        self._claims = ClaimTable(database.clock, lease_seconds)
+        self._batcher = Batcher[_Update](write_one=self._write_one, write_all=self._write_all)
 
     @classmethod
     async def open(
@@ -92,43 +145,77 @@ class SqlRunStore:
         where: str | Path,
         *,
         to_read: bool = False,
-        clock: Callable[[], str] | None = None,
+        clock: Clock | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Self:
         """Open the database and create its tables if it is new.
 
-        With `to_read` a read-only file is opened as it is. Without a `clock` the time is the
-        database's own on Postgres, and this machine's on SQLite.
+        With `to_read` a read-only file is opened as it is.
         """
-        location = locate(where)
-        database_clock = DatabaseClock() if clock is None and location.file is None else None
-        if to_read and is_read_only(location):
-            location = open_read_only(location)
-        with store_errors(location.name):
-            database = connect(location, lease_seconds=lease_seconds)
-            store = cls(location, database, database_clock or clock or timestamp, lease_seconds)
-        try:
-            async with store._long_transaction() as connection:
-                await connection.run_sync(
-                    prepare_schema, location.name, read_only=location.read_only
-                )
-                await store._sync_clock(connection)
-        except BaseException:
-            await store.close()
-            raise
-        return store
+        database = await Database.open(
+            where, to_read=to_read, clock=clock, lease_seconds=lease_seconds
+        )
+        return cls(database, lease_seconds)
+
+    @cached_property
+    def keys(self) -> KeyStore:
+        """The API keys."""
+        return KeyStore(self._transaction, self._clock)
+
+    @cached_property
+    def feedback(self) -> FeedbackStore:
+        """The feedback on runs."""
+        return FeedbackStore(self._transaction)
+
+    @cached_property
+    def statistics(self) -> RunStatistics:
+        """Statistics of runs."""
+        return RunStatistics(self._transaction)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """The audit log."""
+        return AuditLog(self._transaction, self._clock)
+
+    @cached_property
+    def idempotency(self) -> IdempotencyStore:
+        """The idempotent requests."""
+        return IdempotencyStore(self._transaction, self._clock, self._claims.is_alive)
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
-        await self._writer.write(RunUpdate(run.id, run))
+        if self._claims.is_known(run.id):
+            await self._write_one((run.id, run))  # a resumed run replaces its row
+        else:
+            await self._batcher.add((run.id, run))
 
     async def save_round(self, run_id: str, round_: Round) -> None:
         """Write a planned round, without its steps."""
-        await self._writer.write(RunUpdate(run_id, round_))
+        await self._batcher.add((run_id, round_))
 
     async def save_step(self, run_id: str, step: StepRecord) -> None:
-        """Write a finished step."""
-        await self._writer.write(RunUpdate(run_id, step))
+        """Write a finished step. Its round must have been written before."""
+        await self._batcher.add((run_id, step))
+
+    async def _write_one(self, update: _Update) -> None:
+        run_id, content = update
+        async with self._transaction() as connection:
+            if isinstance(content, Run):
+                await self._claims.begin(connection, content)
+            else:
+                await self._claims.touch(connection, run_id, progress=_is_progress(content))
+            await write_contents(connection, [update])
+
+    async def _write_all(self, updates: Sequence[_Update]) -> None:
+        begun = [content for _, content in updates if isinstance(content, Run)]
+        running = {run_id for run_id, content in updates if not isinstance(content, Run)}
+        progress = {run_id for run_id, content in updates if _is_progress(content)}
+        async with self._transaction() as connection:
+            await self._claims.touch_all(connection, running, progress)
+            await self._claims.begin_new(connection, begun)
+            await write_contents(connection, updates)
+        for run in begun:
+            self._claims.add(run.id, UNCLAIMED)
 
     async def finish(self, *runs: Run) -> None:
         """Write ended runs, replacing all that was written of them, and charge their keys."""
@@ -143,15 +230,9 @@ class SqlRunStore:
         try:
             async with self._transaction() as connection:
                 await self._claims.fence(connection, ids)
-                await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id.in_(ids)))
-                if runs:
-                    now = self._clock()
-                    rows = [run_row(run, now, expires_at) for run in runs]
-                    replace_runs = upsert(connection.dialect.name, RUNS, CLAIM_COLUMNS)
-                    await connection.execute(replace_runs, rows)
-                    await write_contents(connection, [RunUpdate(run.id, run) for run in runs])
-                today = self._clock()[:10]
-                charges = [charge_of(run, today) for run in runs if run.owner]
+                now = self._clock()
+                await write_whole(connection, runs, now, expires_at)
+                charges = [charge_of(run, now[:10]) for run in runs if run.owner]
                 await record_usage(connection, charges)
         except StoreError:
             if len(runs) == 1:  # several are written one by one after a failure
@@ -185,13 +266,13 @@ class SqlRunStore:
     async def heartbeat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Renew the leases of these runs; return those that another process has claimed."""
         async with self._transaction() as connection:
-            await self._sync_clock(connection)
+            await self.database.sync_clock(connection)
             return await self._claims.heartbeat(connection, run_ids)
 
     async def list_abandoned(self, limit: int) -> Sequence[AbandonedRun]:
         """List running runs whose process died."""
         async with self._transaction() as connection:
-            await self._sync_clock(connection)
+            await self.database.sync_clock(connection)
             return await self._claims.list_abandoned(connection, limit)
 
     async def is_claimed(self, run_id: str) -> bool:
@@ -211,7 +292,7 @@ class SqlRunStore:
         """List the newest runs that match the filter."""
         if limit < 1:
             raise UsageError(f"limit is {limit}; expected at least 1")
-        query = filter_runs(SUMMARIES, wanted, self._database.dialect.name).limit(limit)
+        query = filter_runs(SUMMARIES, wanted, self.database.engine.dialect.name).limit(limit)
         async with self._transaction() as connection:
             if before is not None:
                 pivot = select(RUNS.c.created_at, RUNS.c.id).where(
@@ -229,7 +310,7 @@ class SqlRunStore:
             if deleted.rowcount == 0:
                 raise NotFound(f"run not found: {run_id!r}; deleting takes the full id")
             await mark_deleted(connection, [run_id], self._clock()[:10])
-        await self._truncate_log()
+        await self.database.truncate_log()
 
     async def delete_before(self, moment: str) -> int:
         """Delete runs created before the moment, except those still running; return how many."""
@@ -257,65 +338,19 @@ class SqlRunStore:
             if len(deleted) < DELETE_BATCH:
                 break
         if count:
-            await self._truncate_log()
+            await self.database.truncate_log()
         return count
 
     async def close(self) -> None:
-        """Close every connection, after transactions in progress."""
-        self._closed = True
-        await self._writer.close()
-        with suppress(TimeoutError):  # a connection in use would not be closed
-            await asyncio.wait_for(self._idle.wait(), BUSY_SECONDS)
-        with store_errors(self._location.name):
-            await self._database.dispose()
+        """Close every connection, after pending writes and transactions in progress."""
+        self.database.is_closed = True  # no more transactions begin
+        await self._batcher.close()
+        await self.database.close()
 
-    @contextmanager
-    def _using_database(self) -> Iterator[None]:
-        self._in_use += 1
-        self._idle.clear()
-        try:
-            with store_errors(self._location.name):
-                yield
-        finally:
-            self._in_use -= 1
-            if not self._in_use:
-                self._idle.set()
 
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        if self._closed:  # SQLAlchemy would connect again, and leak that connection
-            raise StoreError(f"the store {self._location.name} is closed; open it again to use it")
-        with self._using_database():
-            async with self._database.begin() as connection:
-                yield connection
-
-    @asynccontextmanager
-    async def _long_transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction without the timeouts of a lease."""
-        if self._location.file is not None:
-            async with self._transaction() as connection:
-                yield connection
-            return
-        with store_errors(self._location.name):
-            database = connect(self._location)
-            try:
-                async with database.begin() as connection:
-                    yield connection
-            finally:
-                await database.dispose()
-
-    async def _sync_clock(self, connection: AsyncConnection) -> None:
-        if isinstance(self._clock, DatabaseClock):  # this machine may have slept since
-            await self._clock.sync(connection)
-
-    async def _truncate_log(self) -> None:
-        """Erase deleted content from SQLite's write-ahead log too. Postgres vacuums by itself."""
-        if self._location.file is None:
-            return
-        with self._using_database():
-            async with self._database.connect() as connection:
-                whole = await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await whole.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+def _is_progress(content: Content) -> bool:
+    """True if a step is done, so that a resumed run need not repeat it."""
+    return isinstance(content, StepRecord) and content.status == "done"
 
 
 async def _workers_of(

@@ -1,17 +1,22 @@
-"""The tables of the store, and the version of their schema.
+"""The tables of the store, the version of their schema, and runs as rows.
 
 A run is a row of `runs`; each round and step is a row of its own, written as soon as it is known.
 `run_workers` and the indexes serve the filters of lists. `claim` counts how often a run was
 claimed, `takeovers` how often since its last finished step. `run_charges` remembers what each run
 was charged and outlives the run. `reservations` holds what each request in flight takes of a key's
 caps while its process renews its lease, `rate_buckets` what is left of a key's rates.
+
+A run is split into one JSON document for itself, one per round and one per step. Documents are
+pure ASCII, so that a NUL or a lone surrogate in a reply survives as an escape. The question and the
+answer are stored a second time as plain columns for search; those hold U+FFFD in such places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -26,15 +31,18 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    delete,
     insert,
     inspect,
     select,
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
-from podium.core.errors import StoreError
+from podium.core.errors import StoreError, UnreadableRun
+from podium.core.run import Round, Run, StepRecord, dump, load
 
 SCHEMA_VERSION: Final = 1
 
@@ -300,3 +308,164 @@ def _version(connection: Connection) -> int | None:
         version: int = connection.execute(select(VERSIONS.c.version)).scalar_one()
         return version
     return 0 if tables & set(METADATA.tables) else None
+
+
+Row = dict[str, Any]
+
+MAX_INTEGER: Final = 2**63 - 1
+"""The most that a column can hold; a larger token count stays in the document only."""
+
+OWN: Final = -1
+"""The round of a run's own document, and the step of a round's own."""
+
+
+class Piece(NamedTuple):
+    """A stored document and its place in the run."""
+
+    round: int
+    step: int
+    document: str
+
+
+Content = Run | Round | StepRecord
+"""New content of a run: the run as it begins, a planned round, or a finished step."""
+
+
+async def write_contents(
+    connection: AsyncConnection, updates: Sequence[tuple[str, Content]]
+) -> None:
+    """Write the rounds, steps and workers of runs, named by their ids.
+
+    The steps of a planned round are written as they end.
+    """
+    dialect = connection.dialect.name
+    rounds: list[Row] = []
+    steps: list[Row] = []
+    workers: list[Row] = []
+    for run_id, content in updates:
+        ended: tuple[StepRecord, ...] = ()
+        if isinstance(content, Run):
+            rounds += [round_row(run_id, round_) for round_ in content.rounds]
+            ended = content.steps
+        elif isinstance(content, Round):
+            rounds.append(round_row(run_id, content))
+        else:
+            ended = (content,)
+        steps += [step_row(run_id, step) for step in ended]
+        workers += worker_rows(run_id, ended)
+    for statement, rows in (
+        (upsert(dialect, ROUNDS), rounds),
+        (upsert(dialect, STEPS), steps),
+        (insert_missing(dialect, RUN_WORKERS), workers),
+    ):
+        if rows:
+            await connection.execute(statement, rows)
+
+
+async def write_whole(
+    connection: AsyncConnection, runs: Sequence[Run], now: str, expires_at: str | None
+) -> None:
+    """Write runs, replacing all that was written of them but their claims."""
+    ids = [run.id for run in runs]
+    await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id.in_(ids)))
+    if runs:
+        rows = [run_row(run, now, expires_at) for run in runs]
+        await connection.execute(upsert(connection.dialect.name, RUNS, CLAIM_COLUMNS), rows)
+        await write_contents(connection, [(run.id, run) for run in runs])
+
+
+def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
+    """Build the row of the run itself. Totals stay unknown while it is running."""
+    ended = run.status != "running"
+    return {
+        "id": run.id,
+        "version": run.version,
+        "created_at": run.created_at,
+        "updated_at": now,
+        "status": run.status,
+        "question": plain(run.question),
+        "answer": None if run.answer is None else plain(run.answer),
+        "conductor": plain(run.conductor),
+        "tier": plain(run.tier),
+        "cost_usd": run.cost_usd if ended else None,
+        "total_tokens": _storable(run.usage.total_tokens) if ended else None,
+        "calls": _storable(run.spent.calls) if ended else None,
+        "seconds": run.spent.seconds if ended else None,
+        "document": _encode(dump(run, without="rounds")),
+        "owner": plain(run.owner),
+        "expires_at": expires_at,
+        "process": plain(run.process),
+    }
+
+
+def round_row(run_id: str, round_: Round) -> Row:
+    """Build the row of a round, without its steps."""
+    document = _encode(dump(round_, without="steps"))
+    return {"run_id": run_id, "round": round_.index, "document": document}
+
+
+def step_row(run_id: str, step: StepRecord) -> Row:
+    """Build the row of a step, including its nested runs."""
+    key_columns = {"run_id": run_id, "round": step.round, "step": step.index}
+    return {**key_columns, "document": _encode(dump(step))}
+
+
+def worker_rows(run_id: str, steps: Iterable[StepRecord]) -> list[Row]:
+    """Build a row for each worker that the steps used, sorted and without duplicates."""
+    used = {(step.round, plain(worker)) for step in steps for worker in _workers_of(step)}
+    return [
+        {"run_id": run_id, "round": round_, "worker": worker} for round_, worker in sorted(used)
+    ]
+
+
+def _workers_of(step: StepRecord) -> Iterator[str]:
+    if step.status == "skipped":
+        return
+    yield step.worker
+    yield from (attempt.worker for attempt in step.attempts)
+    for nested in step.nested:
+        for item in nested.steps:
+            yield from _workers_of(item)
+
+
+def assemble(pieces: Iterable[Piece]) -> Run:
+    """Build a run from its pieces, sorted by round and step."""
+    run: Row = {}
+    rounds: dict[int, Row] = {}
+    for piece in pieces:
+        document = _decode(piece.document)
+        if piece.round == OWN:
+            run = document
+        elif piece.step == OWN:
+            rounds[piece.round] = document | {"steps": []}
+        elif piece.round not in rounds:
+            raise UnreadableRun(
+                f"cannot read this run: round {piece.round} of its steps is missing"
+            )
+        else:
+            rounds[piece.round]["steps"].append(document)
+    return load(run | {"rounds": list(rounds.values())})
+
+
+def plain(text: str) -> str:
+    """Replace what a text column cannot hold: NUL and lone surrogates."""
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.replace("\0", "\ufffd")
+
+
+def _storable(number: int | None) -> int | None:
+    return None if number is None or number > MAX_INTEGER else number
+
+
+def _encode(document: Row) -> str:
+    return json.dumps(document, ensure_ascii=True, separators=(",", ":"))
+
+
+def _decode(document: str) -> Row:
+    try:
+        decoded = json.loads(document)
+    except ValueError as error:
+        raise UnreadableRun(f"cannot read this run: its document is damaged ({error})") from error
+    if not isinstance(decoded, dict):
+        raise UnreadableRun("cannot read this run: its document is damaged (not an object)")
+    return decoded

@@ -1,79 +1,20 @@
-"""Limits of calls to a worker: deadlines, circuit breakers, concurrency and rate limits.
+"""Circuit breakers: a worker that keeps failing is not called for a while.
 
-They belong to a worker and are shared by every run of the process.
+They are shared by every run of the process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
-from typing import Any, Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal
 
-from podium._util.rate_limit import RateLimiter
 from podium.core.errors import CircuitOpen, RequestRefused, WorkerError
-from podium.core.pool import Limits
 from podium.core.retry import BreakerPolicy
-
-AnyTask = asyncio.Task[Any]
-
-
-class Deadlines:
-    """The deadlines of the calls in flight on one event loop, with one timer for all.
-
-    A task makes one call at a time. A timer per call costs more than the rest of the call.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._deadlines: dict[AnyTask, float] = {}
-        self._expired: set[AnyTask] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, seconds: float) -> AnyTask:
-        """Cancel the current task after that time, unless `stop` is called for it."""
-        task = asyncio.current_task(self._loop)
-        assert task is not None, "a call is always made inside a task"
-        deadline = self._loop.time() + seconds
-        self._deadlines[task] = deadline
-        if self._timer is None or self._timer.when() > deadline:
-            self._arm(deadline)
-        return task
-
-    def stop(self, task: AnyTask) -> bool:
-        """Remove the deadline. True if it, and nothing else, cancelled the task.
-
-        The cancellation is undone then, and the caller raises its own error.
-        """
-        del self._deadlines[task]
-        if task not in self._expired:
-            return False
-        self._expired.remove(task)
-        return task.uncancel() <= 0
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._wake)
-
-    def _wake(self) -> None:
-        """Cancel overdue tasks and set the timer for the next deadline."""
-        self._timer = None
-        now = self._loop.time()
-        for task, deadline in self._deadlines.items():
-            if deadline <= now and task not in self._expired:
-                self._expired.add(task)
-                task.cancel()
-        waiting = [at for task, at in self._deadlines.items() if task not in self._expired]
-        if waiting:
-            self._arm(min(waiting))
-
 
 Clock = Callable[[], float]
 State = Literal["closed", "open", "half-open"]
-Sleep = Callable[[float], Awaitable[None]]
 
 PROBE_SECONDS: Final = 1.0
 """While a probe is in flight, `retry_after` is at most this."""
@@ -233,41 +174,3 @@ class Breakers:
                 self.openings[worker] += 1
                 if self.on_opening is not None:
                     self.on_opening(worker, error)
-
-
-class Gate:
-    """A worker's limits on concurrency, requests and tokens a minute; it waits, never refuses."""
-
-    def __init__(self, limits: Limits, clock: Clock, sleep: Sleep) -> None:
-        self._slots = asyncio.Semaphore(limits.concurrency) if limits.concurrency else None
-        self._max_tokens = limits.tokens_per_minute or 0
-        self._rates = RateLimiter(
-            limits.requests_per_minute or None, limits.tokens_per_minute or None, clock()
-        )
-        self._clock = clock
-        self._sleep = sleep
-        self.is_open = not (self._slots or limits.requests_per_minute or limits.tokens_per_minute)
-
-    @asynccontextmanager
-    async def enter(self, estimated_tokens: int) -> AsyncIterator[None]:
-        """Wait for a slot and for the rate limits; the slot is held during the call."""
-        async with self._slots or nullcontext():
-            await self._wait_for_rate(min(estimated_tokens, self._max_tokens))
-            yield
-
-    async def _wait_for_rate(self, tokens: int) -> None:
-        """Wait for the rate limits; a cancelled wait returns what it took."""
-        wait = self._rates.wait(tokens, self._clock())
-        self._rates.take(tokens)
-        if wait <= 0:
-            return
-        try:
-            await self._sleep(wait)
-        except BaseException:
-            self._rates.take(-tokens, requests=-1)
-            raise
-
-    def correct(self, estimated_tokens: int, used: int | None) -> None:
-        """Correct an estimate once the call's real tokens are known."""
-        if used is not None:
-            self._rates.correct(used - min(estimated_tokens, self._max_tokens))

@@ -1,0 +1,145 @@
+"""The outcome of a run, read from its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from podium.core.errors import (
+    AuthenticationFailed,
+    BudgetExhausted,
+    GuardrailBlocked,
+    PodiumError,
+    PromptTooLong,
+    ReplanRequested,
+    RequestRefused,
+    WorkerError,
+)
+from podium.core.request import ResponseOptions
+from podium.core.run import Round, RunStatus, StepRecord, visible_answer_step
+
+
+class Outcome(NamedTuple):
+    """The fields of a run that say how it ended."""
+
+    status: RunStatus
+    answer: str | None
+    error: str | None
+    too_long: bool
+    refused: bool
+    error_status: int | None
+    retry_after: float | None
+    spent_cap: str
+    blocked_by: str
+
+
+def outcome_of(
+    rounds: Sequence[Round],
+    options: ResponseOptions,
+    *,
+    status: RunStatus | None,
+    stopped_by: PodiumError | None,
+    objection: ReplanRequested | None,
+    failures: Sequence[WorkerError],
+    checks_answers: bool,
+    checked_answer: str | None,
+) -> Outcome:
+    """Return how a run ended; without a status, decide it.
+
+    `failures` are the workers' errors, the one that counts first. If answers are checked, one that
+    is not a final step's reply is the `checked_answer`.
+    """
+    best, blocked = answer_step(rounds, options), blocking_error(rounds, stopped_by, objection)
+    if status is None:
+        if blocked is not None:
+            status, best = "failed", None
+        else:
+            status = end_status(rounds, best, stopped_by)
+    answer = best.reply if best is not None else None
+    if best is not None and checks_answers and not is_final(best, rounds):
+        answer = checked_answer
+    failure = failures[0] if failures and status in ("failed", "partial") else None
+    return Outcome(
+        status=status,
+        answer=answer,
+        error=str(blocked) if blocked is not None else first_error(rounds, stopped_by),
+        too_long=status == "failed" and any(isinstance(one, PromptTooLong) for one in failures),
+        refused=any(isinstance(one, AuthenticationFailed | RequestRefused) for one in failures),
+        error_status=failure.status if failure is not None else None,
+        retry_after=failure.retry_after if failure is not None else None,
+        spent_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
+        blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
+    )
+
+
+def is_answered(rounds: Sequence[Round]) -> bool:
+    """True if the final step of some round is done."""
+    return any(round_.final is not None for round_ in rounds)
+
+
+def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
+    """True if the step is the final one of its round, and done."""
+    return any(step is round_.final for round_ in rounds)
+
+
+def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
+    """Return the step whose reply is the answer; with a schema, only a final step can be."""
+    best = visible_answer_step(rounds)
+    if best is None or options.schema is None or is_final(best, rounds):
+        return best
+    return None
+
+
+def waiting_answer(rounds: Sequence[Round]) -> str | None:
+    """Return the text that came with the final step's tool calls while a run waits."""
+    round_, last = rounds[-1], rounds[-1].steps[-1]
+    is_last = round_.workflow is not None and last.index == len(round_.workflow) - 1
+    return (last.reply or None) if is_last and round_.answers else None
+
+
+def end_status(
+    rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
+) -> RunStatus:
+    """Return the status of an ended run that no guardrail blocked."""
+    if is_answered(rounds):
+        return "answered"
+    if best is not None:
+        return "partial"
+    return "exhausted" if isinstance(stopped_by, BudgetExhausted) else "failed"
+
+
+def blocking_error(
+    rounds: Sequence[Round], stopped_by: PodiumError | None, unmet: ReplanRequested | None
+) -> GuardrailBlocked | None:
+    """Return the guardrail's error that ends the run: a block, or a replan it did not get."""
+    if isinstance(stopped_by, GuardrailBlocked):
+        return stopped_by
+    if unmet is None or is_answered(rounds):
+        return None
+    why = str(stopped_by) if stopped_by is not None else "no round is left to plan"
+    return GuardrailBlocked(unmet.guardrail, unmet.stage, f"{unmet.reason}; {why}")
+
+
+def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str | None:
+    """Return what went wrong in the last executed round: in its final step, else first."""
+    if stopped_by is not None:
+        return str(stopped_by)
+    executed = [round_ for round_ in rounds if round_.workflow is not None]
+    if not executed:
+        return None
+    unfinished = [step for step in executed[-1].steps if step.status != "done"]
+    if unfinished:
+        last = unfinished[-1]
+        is_final = executed[-1].workflow is not None and last.index + 1 == len(
+            executed[-1].workflow
+        )
+        step = last if is_final and last.status == "failed" else unfinished[0]
+        return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
+    final = executed[-1].final
+    if final is None:
+        return None
+    if final.nested and final.nested[-1].error is not None:
+        return final.nested[-1].error
+    if final.finish == "length":
+        return f"{final.answered_by} reached its output limit, so the answer is cut off"
+    return None
