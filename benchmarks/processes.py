@@ -10,10 +10,11 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from podium.core.errors import ConfigError
@@ -38,6 +39,18 @@ LONGEST_STOP_SECONDS: Final = 10.0
 BETWEEN_TRIES_SECONDS: Final = 0.005
 LOG: Final = "log"
 UPSTREAM: Final = "benchmarks.upstream"
+
+CONFIGURATION: Final = "podium.toml"
+WORKER: Final = """
+[[worker]]
+name = "{name}"
+provider = "openai-compatible"
+model = "{name}"
+base_url = "http://127.0.0.1:{port}/v1"
+description = "answers at once"
+{more}
+"""
+"""A worker of a configuration: an upstream on that port of this machine."""
 
 LEFT_OUT: Final = "PYTHONDONTWRITEBYTECODE"
 """This variable would make every start compile all modules again."""
@@ -133,6 +146,29 @@ async def server_process(
         yield Started(process, port, perf_counter() - started)
     finally:
         await _end(process)
+
+
+def podium_process(
+    home: Path,
+    *options: str,
+    text: str = "",
+    port: int | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AbstractAsyncContextManager[Started]:
+    """Start `podium serve` with the configuration in that home directory, or with `text`."""
+    home.mkdir(parents=True, exist_ok=True)
+    if text:
+        (home / CONFIGURATION).write_text(text, "utf-8")
+    port = port or free_port()
+    where = ("--config", CONFIGURATION, "--host", "127.0.0.1", "--port", str(port))
+    return server_process(
+        "podium serve",
+        (sys.executable, "-P", "-m", "podium", "serve", *where, *options),
+        port=port,
+        ready="/readyz",
+        directory=home,
+        environment={"PODIUM_HOME": str(home), **environment},
+    )
 
 
 async def _until_ready(process: asyncio.subprocess.Process, port: int, path: str) -> None:

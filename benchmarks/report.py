@@ -6,10 +6,12 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+NONE_YET: Final = "Nothing was measured yet."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ def make_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def markdown_row(cells: Iterable[object]) -> str:
+    """Return one row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def machine() -> dict[str, Any]:

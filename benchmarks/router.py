@@ -173,7 +173,7 @@ async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -
         calls = {"upstream": Call(upstream, MODEL)}
         for name, table in (("unrouted", ""), ("routed", _mini(directory / "router.json"))):
             home = directory / name
-            _share_weights(home / "podium")
+            _share_weights(home)
             started = await stack.enter_async_context(podium_server(upstream, home, table))
             calls[name] = Call(started.port, TIER)
         asked = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -20,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from benchmarks.environment import LITELLM, InstallCommands, Say, install_commands, prepare
 from benchmarks.load_client import Call, first_tokens, flood
-from benchmarks.processes import Started, free_port, server_process, upstream_process
+from benchmarks.processes import (
+    WORKER,
+    Started,
+    free_port,
+    podium_process,
+    server_process,
+    upstream_process,
+)
 from benchmarks.report import Bar, machine, make_table
 from benchmarks.upstream import MODEL
 from podium.core.errors import ConfigError
@@ -179,45 +185,11 @@ SAY_VERSION: Final = "from importlib.metadata import version; print(version('lit
 
 
 def podium_server(
-    upstream: int, directory: Path, more: str = ""
+    upstream: int, home: Path, more: str = ""
 ) -> AbstractAsyncContextManager[Started]:
     """Start `podium serve` with the upstream as its only worker, and `more` configuration."""
-    configuration = f"""{more}
-        [conductor]
-        kind = "router"
-
-        [[worker]]
-        name = "{MODEL}"
-        provider = "openai-compatible"
-        model = "{MODEL}"
-        base_url = "http://127.0.0.1:{upstream}/v1"
-        description = "answers at once"
-        """
-    return podium_process(configuration, directory)
-
-
-def podium_process(text: str, directory: Path) -> AbstractAsyncContextManager[Started]:
-    """Start `podium serve` with that configuration."""
-    port, home = free_port(), directory / "podium"
-    home.mkdir(exist_ok=True)
-    configuration = home / "bench.toml"
-    configuration.write_text(text, "utf-8")
-    options = ("--config", str(configuration), "--host", "127.0.0.1", "--port", str(port))
-    return server_process(
-        "podium serve",
-        (sys.executable, "-P", "-m", "podium", "serve", *options),
-        port=port,
-        ready="/readyz",
-        directory=home,
-        environment={"PODIUM_HOME": str(home)},
-    )
-
-
-def litellm_server(
-    python: Path, upstream: int, directory: Path
-) -> AbstractAsyncContextManager[Started]:
-    """Start the LiteLLM proxy with one model, by the Python of its own environment."""
-    return litellm_process(python, {"model_list": [litellm_model(MODEL, upstream)]}, directory)
+    worker = WORKER.format(name=MODEL, port=upstream, more="")
+    return podium_process(home, text=f'{more}\n[conductor]\nkind = "router"\n{worker}')
 
 
 def litellm_model(name: str, upstream: int) -> dict[str, Any]:
@@ -231,10 +203,10 @@ def litellm_model(name: str, upstream: int) -> dict[str, Any]:
 
 
 def litellm_process(
-    python: Path, document: Mapping[str, Any], directory: Path
+    python: Path, document: Mapping[str, Any], home: Path
 ) -> AbstractAsyncContextManager[Started]:
-    """Start the LiteLLM proxy with that configuration and without keys."""
-    port, home = free_port(), directory / "litellm"
+    """Start the LiteLLM proxy with that configuration and without keys, by its own Python."""
+    port = free_port()
     home.mkdir()
     configuration = home / "config.yaml"
     general = {"dangerously_permit_weak_or_unset_master_key": True}
@@ -341,8 +313,11 @@ async def measure_server(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
         say(f"starting podium serve {1 + extent.starts} times …")
-        starts = [await _start(upstream, directory) for _ in range(extent.starts)]
-        ours = await stack.enter_async_context(podium_server(upstream, directory))
+        home, starts = directory / "podium", []
+        for _ in range(extent.starts):
+            async with podium_server(upstream, home) as server:
+                starts.append(_start_of(server))
+        ours = await stack.enter_async_context(podium_server(upstream, home))
         starts.append(_start_of(ours))
         their_start = None
         contestants = {
@@ -351,7 +326,9 @@ async def measure_server(
         }
         if python is not None:
             say("starting the LiteLLM proxy …")
-            theirs = await stack.enter_async_context(litellm_server(python, upstream, directory))
+            models = {"model_list": [litellm_model(MODEL, upstream)]}
+            proxy = litellm_process(python, models, directory / "litellm")
+            theirs = await stack.enter_async_context(proxy)
             their_start = _start_of(theirs)
             contestants["litellm"] = ServerContestant(theirs, Call(theirs.port, MODEL))
         say(f"measuring {extent.rounds} rounds, {extent.seconds:g} s of each in turn …")
@@ -367,11 +344,6 @@ async def measure_server(
         litellm_version=version,
         load_average=load_before,
     )
-
-
-async def _start(upstream: int, directory: Path) -> Start:
-    async with podium_server(upstream, directory) as server:
-        return _start_of(server)
 
 
 def _start_of(server: Started) -> Start:

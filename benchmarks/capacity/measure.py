@@ -6,34 +6,32 @@ import asyncio
 import json
 import os
 import platform
-import sys
+import resource
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.capacity import database
-from benchmarks.capacity.database import (
-    allow_many_connections,
-    family_cpu_seconds,
-    family_memory_bytes,
-)
-from benchmarks.capacity.report import Capacity, Database, Memory, Row
+from benchmarks.capacity.report import ONE_REPLICA, Capacity, Database, Memory, Row
 from benchmarks.environment import Say
 from benchmarks.load_client import Call, Flood, connect, flood
 from benchmarks.postgres import programs, running_postgres
 from benchmarks.processes import (
+    WORKER,
     Started,
-    free_port,
+    cpu_seconds,
+    podium_process,
     run_on_fast_loop,
-    server_process,
     upstream_process,
 )
 from benchmarks.server import once_idle
-from benchmarks.upstream import MODEL, WHOLE
+from benchmarks.upstream import MODEL, WHOLE, Upstream
 from podium.core.errors import ConfigError
+
+PROC: Final = Path("/proc")
 
 MOST_IN_FLIGHT: Final = 5000
 """More than any measurement uses, so that no request waits."""
@@ -56,15 +54,49 @@ workflow = "three-steps.json"
 
 [server]
 in_flight = {in_flight}
-
-[[worker]]
-name = "{model}"
-provider = "openai-compatible"
-model = "{model}"
-base_url = "http://127.0.0.1:{upstream}/v1"
-price = {{ input = 1.0, output = 1.0 }}
-limits = {{ concurrency = {in_flight} }}
 """
+_OPTIONS: Final = f"""\
+price = {{ input = 1.0, output = 1.0 }}
+limits = {{ concurrency = {MOST_IN_FLIGHT} }}"""
+
+
+def family(process: int) -> Iterator[int]:
+    """Return the process and its living descendants."""
+    yield process
+    for thread in (PROC / str(process) / "task").glob("*/children"):
+        try:
+            children = thread.read_text("ascii").split()
+        except OSError:
+            continue  # the thread has ended meanwhile
+        for child in children:
+            yield from family(int(child))
+
+
+def family_cpu_seconds(process: int) -> float:
+    """Return their CPU seconds."""
+    return sum(map(_cpu_seconds, family(process)))
+
+
+def _cpu_seconds(process: int) -> float:
+    try:
+        return cpu_seconds(process)
+    except ConfigError:
+        return 0.0  # it has ended meanwhile
+
+
+def family_memory_bytes(process: int) -> int:
+    """Return their memory; shared pages count once."""
+    return sum(map(_memory_bytes, family(process)))
+
+
+def _memory_bytes(process: int) -> int:
+    try:
+        lines = (PROC / str(process) / "smaps_rollup").read_text("ascii").splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"the memory of process {process} cannot be read: {error.strerror}; measure on Linux"
+        ) from error
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 class Load(NamedTuple):
@@ -97,16 +129,20 @@ class Station:
         return self.replicas * self.workers
 
 
+def stations(workers: int, replicas: int, url: str | None) -> list[Station]:
+    """Return the stations in order."""
+    found = [Station("one process"), Station("one machine", workers=workers)]
+    if url is not None:
+        found.append(Station(ONE_REPLICA, url=url))
+        found.append(Station("replicas over Postgres", replicas=replicas, url=url))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """The servers of a station, ready."""
 
     servers: Sequence[Started]
-
-    @property
-    def ports(self) -> list[int]:
-        """Their ports."""
-        return [server.port for server in self.servers]
 
     @property
     def cpu_seconds(self) -> float:
@@ -118,38 +154,33 @@ class Running:
         """Memory of all their processes."""
         return sum(family_memory_bytes(server.process.pid) for server in self.servers)
 
+    async def flood(self, load: Load, station: Station, seconds: float) -> Flood:
+        """Keep every process busy, all servers at once."""
+        clients = IN_FLIGHT * station.workers
+        floods = await asyncio.gather(
+            *(
+                flood(Call(server.port, load.model), in_flight=clients, seconds=seconds)
+                for server in self.servers
+            )
+        )
+        return Flood(sum(one.requests for one in floods), max(one.seconds for one in floods))
+
 
 @asynccontextmanager
 async def running(station: Station, upstream: int, directory: Path) -> AsyncIterator[Running]:
     """Start the servers of the station over that upstream, and stop them."""
+    store = 'path = "runs.db"' if station.url is None else f"url = {json.dumps(station.url)}"
+    text = CONFIGURATION.format(store=store, in_flight=MOST_IN_FLIGHT)
+    text += WORKER.format(name=MODEL, port=upstream, more=_OPTIONS)
     async with AsyncExitStack() as stack:
         servers = []
         for number in range(station.replicas):
             home = directory / f"replica-{number}"
             home.mkdir(parents=True, exist_ok=True)
-            _configure(home, station, upstream)
-            port = free_port()
-            said = ("--host", "127.0.0.1", "--port", str(port), "--workers", str(station.workers))
-            command = (sys.executable, "-P", "-m", "podium", "serve", "--config", "bench.toml")
-            process = server_process(
-                "podium serve",
-                (*command, *said),
-                port=port,
-                ready="/readyz",
-                directory=home,
-                environment={"PODIUM_HOME": str(home)},
-            )
+            (home / "three-steps.json").write_text(json.dumps(THREE_STEPS), "utf-8")
+            process = podium_process(home, "--workers", str(station.workers), text=text)
             servers.append(await stack.enter_async_context(process))
         yield Running(servers)
-
-
-def _configure(home: Path, station: Station, upstream: int) -> None:
-    store = 'path = "runs.db"' if station.url is None else f"url = {json.dumps(station.url)}"
-    text = CONFIGURATION.format(
-        store=store, in_flight=MOST_IN_FLIGHT, model=MODEL, upstream=upstream
-    )
-    (home / "bench.toml").write_text(text, "utf-8")
-    (home / "three-steps.json").write_text(json.dumps(THREE_STEPS), "utf-8")
 
 
 LONGEST_WAIT_SECONDS: Final = 60.0
@@ -163,31 +194,36 @@ class HoldingUpstream:
     def __init__(self) -> None:
         self.asked = 0
         self.may_answer = asyncio.Event()
-        self._changed = asyncio.Condition()
+        self.may_answer.set()
+        self._waiting: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                lines = head.lower().split(b"\r\n")
-                length = next(line for line in lines if line.startswith(b"content-length:"))
-                await reader.readexactly(int(length.partition(b":")[2]))
-                async with self._changed:
-                    self.asked += 1
-                    self._changed.notify_all()
-                await self.may_answer.wait()
-                writer.write(WHOLE)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # whoever asked is gone
-        finally:
-            writer.close()
+    def connect(self) -> Upstream:
+        """Return the protocol of a new connection."""
+        return _HoldingConnection(self)
+
+    def take(self, answer: Callable[[], None]) -> None:
+        """Count a request and answer it now or later."""
+        self.asked += 1
+        self._changed.set()
+        if self.may_answer.is_set():
+            answer()
+        else:
+            self._waiting.append(answer)
+
+    def release(self) -> None:
+        """Answer all requests from now on."""
+        self.may_answer.set()
+        for answer in self._waiting:
+            answer()
 
     async def until_asked(self, count: int) -> None:
         """Wait until it was asked that often."""
         try:
-            async with asyncio.timeout(LONGEST_WAIT_SECONDS), self._changed:
-                await self._changed.wait_for(lambda: self.asked >= count)
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+                while self.asked < count:
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError as error:
             raise ConfigError(
                 f"{self.asked} of {count} requests reached the worker within "
@@ -195,26 +231,26 @@ class HoldingUpstream:
             ) from error
 
 
-@asynccontextmanager
-async def _listening(upstream: HoldingUpstream) -> AsyncIterator[int]:
-    server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, backlog=4096)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        upstream.may_answer.set()
-        server.close()
+class _HoldingConnection(Upstream):
+    def __init__(self, upstream: HoldingUpstream) -> None:
+        super().__init__()
+        self._upstream = upstream
+
+    def answer(self, body: bytes) -> None:
+        self._upstream.take(lambda: self.send((WHOLE,), 0))
 
 
 async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
     """Return a process's memory before, and with that many requests in flight."""
-    allow_many_connections()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two connections for each run
     upstream = HoldingUpstream()
-    upstream.may_answer.set()
+    loop = asyncio.get_running_loop()
     async with (
-        _listening(upstream) as port,
-        running(Station("one process"), port, directory) as servers,
+        await loop.create_server(upstream.connect, "127.0.0.1", 0, backlog=4096) as listening,
+        running(Station("one process"), _port(listening), directory) as servers,
     ):
-        call = Call(servers.ports[0], load.model)
+        call = Call(servers.servers[0].port, load.model)
         await asyncio.gather(*(_ask(call) for _ in range(FIRST)))
         before, asked = servers.memory_bytes, upstream.asked
         upstream.may_answer.clear()
@@ -222,12 +258,17 @@ async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
         try:
             await upstream.until_asked(asked + count)
             held = servers.memory_bytes
-            upstream.may_answer.set()
+            upstream.release()
             await asyncio.gather(*asking)
         finally:
             for task in asking:
                 task.cancel()
     return Memory(idle_bytes=before, in_flight=count, held_bytes=held)
+
+
+def _port(server: asyncio.Server) -> int:
+    port: int = server.sockets[0].getsockname()[1]
+    return port
 
 
 async def _ask(call: Call) -> None:
@@ -266,11 +307,11 @@ async def measure_capacity(
             say("this machine has no Postgres, so replicas over one are not measured")
         else:
             url = stack.enter_context(running_postgres(durable=True)).address()
-        measuring = _measured(stations(workers, replicas, url), loads, url, extent, say)
+        measuring = _measure(stations(workers, replicas, url), loads, url, extent, say)
         return await asyncio.to_thread(run_on_fast_loop, measuring)
 
 
-async def _measured(
+async def _measure(
     places: Sequence[Station],
     loads: Sequence[Load],
     url: str | None,
@@ -304,41 +345,29 @@ async def _measured(
     )
 
 
-def stations(workers: int, replicas: int, url: str | None) -> list[Station]:
-    """Return the stations in order."""
-    found = [Station("one process"), Station("one machine", workers=workers)]
-    if url is not None:
-        found.append(Station("one replica over Postgres", url=url))
-        found.append(Station("replicas over Postgres", replicas=replicas, url=url))
-    return found
-
-
 async def _row(
     station: Station, load: Load, upstream: int, home: Path, extent: CapacityExtent
 ) -> Row:
-    before = None if station.url is None else await database.read_counters(station.url)
-    spent_by_database = open_connections = 0.0
+    url, made = station.url, None
+    before = None if url is None else await database.read_counters(url)
     async with running(station, upstream, home) as servers:
-        first = await _flooded(servers, load, station, extent.first_seconds)
+        first = await servers.flood(load, station, extent.first_seconds)
         await once_idle(servers)
-        cpu = servers.cpu_seconds
-        theirs = await _database_cpu(station)
-        flooded = await _flooded(servers, load, station, extent.seconds)
-        if station.url is not None:
-            open_connections = await database.connections(station.url)
+        cpu, theirs = servers.cpu_seconds, await _database_cpu(url)
+        flooded = await servers.flood(load, station, extent.seconds)
+        open_connections = 0 if url is None else await database.connections(url)
         cpu = await once_idle(servers) - cpu
-        spent_by_database = await _database_cpu(station) - theirs
-    made = None
-    if station.url is not None and before is not None:
-        await database.left_alone(station.url)
-        done = (await database.read_counters(station.url)).since(before)
-        requests = first.requests + flooded.requests
+        theirs = await _database_cpu(url) - theirs
+    if url is not None and before is not None:
+        await database.left_alone(url)
+        after, requests = await database.read_counters(url), first.requests + flooded.requests
+        commits, rows, wal = ((a - b) / requests for a, b in zip(after, before, strict=True))
         made = Database(
-            commits=round(done.commits / requests, 2),
-            rows=round(done.rows / requests, 2),
-            wal_bytes=round(done.wal_bytes / requests),
-            cpu_ms=round(spent_by_database / flooded.requests * 1000, 3),
-            connections=int(open_connections),
+            commits=round(commits, 2),
+            rows=round(rows, 2),
+            wal_bytes=round(wal),
+            cpu_ms=round(theirs / flooded.requests * 1000, 3),
+            connections=open_connections,
         )
     return Row(
         station=station.name,
@@ -353,18 +382,5 @@ async def _row(
     )
 
 
-async def _database_cpu(station: Station) -> float:
-    if station.url is None:
-        return 0.0
-    return family_cpu_seconds(await database.postmaster(station.url))
-
-
-async def _flooded(servers: Running, load: Load, station: Station, seconds: float) -> Flood:
-    """Keep every process busy, all servers at once."""
-    floods = await asyncio.gather(
-        *(
-            flood(Call(port, load.model), in_flight=IN_FLIGHT * station.workers, seconds=seconds)
-            for port in servers.ports
-        )
-    )
-    return Flood(sum(one.requests for one in floods), max(one.seconds for one in floods))
+async def _database_cpu(url: str | None) -> float:
+    return 0.0 if url is None else family_cpu_seconds(await database.postmaster(url))

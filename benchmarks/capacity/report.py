@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.report import make_table
+from benchmarks.report import NONE_YET, make_table, markdown_row
 from podium._util.files import replace_parts
 from podium.store.sql.database import CONNECTIONS
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _MADE: Final = "made by python -m benchmarks.capacity.report, not by hand"
-NONE_YET: Final = "Nothing was measured yet."
 
 CORES: Final = 8
 """Cores of the assumed machine, one process for each."""
@@ -28,115 +27,13 @@ CORES: Final = 8
 MACHINES: Final = 100
 ONE_REPLICA: Final = "one replica over Postgres"
 
-_MEASURED: Final = """\
-| | load | processes | requests/s | CPU ms | commits | rows | WAL KiB | its CPU ms | connections |
-|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"""
-_DERIVED: Final = f"""\
-| | one process | one machine of {CORES} cores | {MACHINES} of them |
-|---|--:|--:|--:|"""
+HEADINGS: Final = (
+    *("", "load", "processes", "requests/s", "CPU ms"),
+    *("commits", "rows", "WAL KiB", "its CPU ms", "connections"),
+)
+DERIVED: Final = ("", "one process", f"one machine of {CORES} cores", f"{MACHINES} of them")
 
 Document = Mapping[str, Any]
-
-
-def updated(page: str, results: Path) -> str:
-    """Return the page with the figures of that file between its marks."""
-    document = json.loads(results.read_text("utf-8")) if results.is_file() else None
-    parts = {
-        "measured": NONE_YET if document is None else "\n".join(_measured(document)),
-        "derived": NONE_YET if document is None else "\n".join(_derived(document)),
-    }
-    return replace_parts(page, _MADE, {name: f"{text}\n" for name, text in parts.items()})
-
-
-def _measured(document: Document) -> Iterator[str]:
-    yield _MEASURED
-    for row in document["rows"]:
-        base = row["database"]
-        cells = (
-            *(row["station"], row["load"], row["processes"]),
-            *(f"{row['per_second']:,.0f}", f"{row['cpu_ms']:.2f}"),
-            *(_database_cells(base) if base is not None else [""] * 5),
-        )
-        yield f"| {' | '.join(map(str, cells))} |"
-    memory = document["memory"]
-    yield ""
-    yield (
-        f"A process holds {memory['idle_bytes'] / 2**20:.0f} MiB with nothing to do, and "
-        f"{memory['per_run_bytes'] / 1024:.0f} KiB more for each run in flight "
-        f"({memory['in_flight']:,} of them were)."
-    )
-    commits = document["commits_per_second"]
-    if commits is not None:
-        yield (
-            f"The same Postgres by itself, asked by `pgbench`, takes {commits:,.0f} rows of 4 KiB "
-            f"a second, each committed and on the disk."
-        )
-    of = "A short look" if document["quick"] else "Measured"
-    yield (
-        f"{of} on {document['cpus']} cores, Python {document['python']}, at a load average of "
-        f"{document['load_average']:.1f}; clients, upstream and Postgres shared them."
-    )
-
-
-def _database_cells(base: Document) -> list[str]:
-    return [
-        f"{base['commits']:.1f}",
-        f"{base['rows']:.1f}",
-        f"{base['wal_bytes'] / 1024:.1f}",
-        f"{base['cpu_ms']:.2f}",
-        str(base["connections"]),
-    ]
-
-
-def _derived(document: Document) -> Iterator[str]:
-    rows = [row for row in document["rows"] if row["station"] == ONE_REPLICA]
-    if not rows:
-        yield "Without Postgres, several machines were not measured."
-        return
-    processes = (1, CORES, CORES * MACHINES)
-    yield _DERIVED
-    for row in rows:
-        yield _line(f"{row['load']}, a second", [_rate(row) * count for count in processes])
-    per_run = document["memory"]["per_run_bytes"]
-    yield _line(
-        "runs in flight in 1 GiB for each process", [2**30 / per_run * n for n in processes]
-    )
-    yield _line("connections to the database", [CONNECTIONS * count for count in processes])
-    for row in rows:
-        needed = [_rate(row) * row["database"]["commits"] * count for count in processes]
-        yield _line(f"commits a second, for {row['load']}", needed)
-    yield ""
-    yield from _bottleneck(rows, document["commits_per_second"])
-
-
-def _rate(row: Document) -> float:
-    """Return what a process with a core of its own carries."""
-    return 1000 / float(row["cpu_ms"])
-
-
-def _line(name: str, values: Sequence[float]) -> str:
-    return f"| {name} | {' | '.join(_rounded(value) for value in values)} |"
-
-
-def _rounded(value: float) -> str:
-    """Round to two significant digits."""
-    if value < 10:
-        return f"{value:.1f}"
-    digits = len(str(int(value))) - 2
-    return f"{round(value, -digits):,.0f}"
-
-
-def _bottleneck(rows: Sequence[Document], commits: float) -> Iterator[str]:
-    for row in rows:
-        base = row["database"]
-        if not row["steps"] or not base["commits"]:
-            continue
-        carried = commits / base["commits"]
-        yield (
-            f"- {row['load'].capitalize()}: one Postgres like this takes the commits of "
-            f"{_rounded(carried)} a second, which is what {_rounded(carried / _rate(row))} "
-            f"processes carry."
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +70,6 @@ class Memory:
     in_flight: int
     held_bytes: int
 
-    @property
-    def per_run_bytes(self) -> float:
-        """Memory of one run."""
-        return (self.held_bytes - self.idle_bytes) / self.in_flight
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
@@ -193,8 +85,9 @@ class Capacity:
 
     def document(self) -> dict[str, Any]:
         """Return the results as JSON values."""
-        memory = {**asdict(self.memory), "per_run_bytes": round(self.memory.per_run_bytes)}
-        return {**asdict(self), "memory": memory}
+        memory = self.memory
+        per_run = round((memory.held_bytes - memory.idle_bytes) / memory.in_flight)
+        return {**asdict(self), "memory": {**asdict(memory), "per_run_bytes": per_run}}
 
     def as_json(self) -> str:
         """Return one line of JSON."""
@@ -202,29 +95,108 @@ class Capacity:
 
     def as_table(self) -> Table:
         """Return a table."""
-        rows = []
-        for row in self.rows:
-            base = row.database
-            figures = (f"{row.per_second:,.0f}", f"{row.cpu_ms:.2f}")
-            database = ("", "", "")
-            if base is not None:
-                database = (f"{base.commits:.1f}", f"{base.cpu_ms:.2f}", str(base.connections))
-            rows.append((f"{row.station}: {row.load}", *figures, *database))
-        headings = ("load", "requests/s", "CPU ms", "commits", "database CPU ms", "connections")
-        title = f"{self.cpus} cores, at a load average of {self.load_average:.1f}"
-        table = make_table(title, headings, rows)
-        table.caption = self._caption()
+        document = self.document()
+        table = make_table("", HEADINGS, map(_cells, document["rows"]))
+        table.caption = "\n".join(_sentences(document))
         return table
 
-    def _caption(self) -> str:
-        memory = self.memory
-        text = (
-            f"a process holds {memory.idle_bytes / 2**20:.0f} MiB, and "
-            f"{memory.per_run_bytes / 1024:.0f} KiB for each run in flight"
+
+def _cells(row: Document) -> list[str]:
+    cells = [
+        *(row["station"], row["load"], str(row["processes"])),
+        *(f"{row['per_second']:,.0f}", f"{row['cpu_ms']:.2f}"),
+    ]
+    base = row["database"]
+    if base is None:
+        return cells + [""] * 5
+    counts = (base["commits"], base["rows"], base["wal_bytes"] / 1024)
+    return [
+        *cells,
+        *(f"{count:.1f}" for count in counts),
+        f"{base['cpu_ms']:.2f}",
+        str(base["connections"]),
+    ]
+
+
+def _sentences(document: Document) -> Iterator[str]:
+    memory, commits = document["memory"], document["commits_per_second"]
+    yield (
+        f"A process holds {memory['idle_bytes'] / 2**20:.0f} MiB with nothing to do, and "
+        f"{memory['per_run_bytes'] / 1024:.0f} KiB more for each run in flight "
+        f"({memory['in_flight']:,} of them were)."
+    )
+    if commits is not None:
+        yield (
+            f"The same Postgres by itself, asked by `pgbench`, takes {commits:,.0f} rows of 4 KiB "
+            f"a second, each committed and on the disk."
         )
-        if self.commits_per_second is None:
-            return text
-        return f"{text}; Postgres alone: {self.commits_per_second:,.0f} commits a second"
+    yield (
+        f"{'A short look' if document['quick'] else 'Measured'} on {document['cpus']} cores, "
+        f"Python {document['python']}, at a load average of {document['load_average']:.1f}; "
+        f"clients, upstream and Postgres shared them."
+    )
+
+
+def updated(page: str, results: Path) -> str:
+    """Return the page with the figures of that file between its marks."""
+    parts = dict.fromkeys(("measured", "derived"), NONE_YET)
+    if results.is_file():
+        document = json.loads(results.read_text("utf-8"))
+        measured = _markdown(HEADINGS, map(_cells, document["rows"]), texts=2)
+        parts["measured"] = "\n".join((*measured, "", *_sentences(document)))
+        parts["derived"] = "\n".join(_derived(document))
+    return replace_parts(page, _MADE, {name: f"{text}\n" for name, text in parts.items()})
+
+
+def _markdown(
+    headings: Sequence[str], rows: Iterator[Sequence[str]], texts: int = 1
+) -> Iterator[str]:
+    """Yield a Markdown table whose first columns are texts and all others numbers."""
+    yield markdown_row(headings).replace("|  |", "| |")
+    yield f"|{'---|' * texts}{'--:|' * (len(headings) - texts)}"
+    yield from map(markdown_row, rows)
+
+
+def _derived(document: Document) -> Iterator[str]:
+    rows = [row for row in document["rows"] if row["station"] == ONE_REPLICA]
+    if not rows:
+        yield "Without Postgres, several machines were not measured."
+        return
+    of_one = {f"{row['load']}, a second": _rate(row) for row in rows}
+    per_run = document["memory"]["per_run_bytes"]
+    of_one["runs in flight in 1 GiB for each process"] = 2**30 / per_run
+    of_one["connections to the database"] = CONNECTIONS
+    for row in rows:
+        needed = _rate(row) * row["database"]["commits"]
+        of_one[f"commits a second, for {row['load']}"] = needed
+    processes = (1, CORES, CORES * MACHINES)
+    yield from _markdown(
+        DERIVED,
+        ((name, *(_rounded(value * n) for n in processes)) for name, value in of_one.items()),
+    )
+    yield ""
+    for row in rows:
+        commits = row["database"]["commits"]
+        if row["steps"] and commits:
+            carried = document["commits_per_second"] / commits
+            yield (
+                f"- {row['load'].capitalize()}: one Postgres like this takes the commits of "
+                f"{_rounded(carried)} a second, which is what {_rounded(carried / _rate(row))} "
+                f"processes carry."
+            )
+
+
+def _rate(row: Document) -> float:
+    """Return what a process with a core of its own carries."""
+    return 1000 / float(row["cpu_ms"])
+
+
+def _rounded(value: float) -> str:
+    """Round to two significant digits."""
+    if value < 10:
+        return f"{value:.1f}"
+    digits = len(str(int(value))) - 2
+    return f"{round(value, -digits):,.0f}"
 
 
 if __name__ == "__main__":

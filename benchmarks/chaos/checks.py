@@ -5,39 +5,19 @@ They break nothing and call nothing, so that tests can apply each check to a run
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Final, NamedTuple
 
 from podium.core.run import Run, dump
 from podium.core.usage import NO_USAGE, Usage, add
-from podium.store import RunStore, RunSummary
 
-PAGE: Final = 500
+EXACT_USD: Final = 1e-9
+"""Tolerance for money: sums of fractions depend on their order."""
 
-
-async def in_turns(count: int, in_flight: int, perform: Callable[[int], Awaitable[None]]) -> None:
-    """Run `perform` for `count` numbers, `in_flight` at a time."""
-    numbers = iter(range(count))
-
-    async def go_on() -> None:
-        for number in numbers:
-            await perform(number)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(in_flight, count)):
-            group.create_task(go_on())
-
-
-async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
-    """Yield all runs of a store, newest first."""
-    before = None
-    while page := await store.list(limit=PAGE, before=before):
-        for summary in page:
-            yield summary
-        before = page[-1].id
+ENDED: Final = frozenset({"answered", "partial", "failed", "exhausted"})
 
 
 def middle_and_tail(name: str, seconds: Sequence[float]) -> dict[str, int | float | str | None]:
@@ -46,12 +26,6 @@ def middle_and_tail(name: str, seconds: Sequence[float]) -> dict[str, int | floa
         return {}
     cuts = quantiles(seconds, n=20)
     return {f"{name}_p50_ms": round(cuts[9] * 1000, 1), f"{name}_p95_ms": round(cuts[18] * 1000, 1)}
-
-
-EXACT_USD: Final = 1e-9
-"""Tolerance for money: sums of fractions depend on their order."""
-
-ENDED: Final = frozenset({"answered", "partial", "failed", "exhausted"})
 
 
 class Billed(NamedTuple):
@@ -83,37 +57,26 @@ def is_lost(run: Run, kept: Run | None, told: str | None = None) -> bool:
     return told is not None and run.status == "answered" and told != run.answer
 
 
-def misreports(run: Run, calls: Sequence[Billed]) -> bool:
+def misreports(run: Run, calls: Iterable[Billed]) -> bool:
     """True if the run records other calls, usage or costs than the workers observed."""
-    recorded = [Billed(call.worker, call.usage, call.cost_usd) for call in run.calls]
-    if Counter(call[:2] for call in recorded) != Counter(call[:2] for call in calls):
+    recorded = (Billed(call.worker, call.usage, call.cost_usd) for call in run.calls)
+    ours, theirs = (
+        sorted(bills, key=lambda bill: (bill.worker, repr(bill.usage)))
+        for bills in (recorded, calls)
+    )
+    if [bill[:2] for bill in ours] != [bill[:2] for bill in theirs]:
         return True
-    if not all(_same_cost(*pair) for pair in zip(_costs(recorded), _costs(calls), strict=True)):
-        return True
-    usage, cost = NO_USAGE, _Sum()
-    for call in calls:
-        usage += call.usage
-        cost.add(call.cost_usd)
-    return run.usage != usage or not _same_cost(run.cost_usd, cost.total)
+    usage = NO_USAGE
+    total: float | None = 0.0
+    for bill in theirs:
+        usage, total = usage + bill.usage, add(total, bill.cost_usd)
+    pairs = [(one.cost_usd, other.cost_usd) for one, other in zip(ours, theirs, strict=True)]
+    return run.usage != usage or not all(
+        _is_same(*pair) for pair in (*pairs, (run.cost_usd, total))
+    )
 
 
-class _Sum:
-    """A sum that is unknown as soon as one part is."""
-
-    def __init__(self) -> None:
-        self.total: float | None = 0.0
-
-    def add(self, part: float | None) -> None:
-        self.total = add(self.total, part)
-
-
-def _costs(calls: Iterable[Billed]) -> list[float | None]:
-    """Return the costs of the calls in an order independent of time."""
-    ordered = sorted(calls, key=lambda call: (call.worker, repr(call.usage)))
-    return [call.cost_usd for call in ordered]
-
-
-def _same_cost(one: float | None, other: float | None) -> bool:
+def _is_same(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return one is other
     return abs(one - other) <= EXACT_USD
@@ -142,6 +105,21 @@ class Journal:
     def repeated(self, asked: Mapping[StepName, int]) -> list[StepName]:
         """Return the steps that were called again after they were recorded."""
         return [step for step, count in self._asked.items() if asked.get(step, 0) > count]
+
+
+@dataclass(slots=True)
+class Kills:
+    """What was found at the kills.
+
+    `hit` counts how often each run was in progress in the killed process, `takeovers` are the
+    seconds until another process resumed such a run, `abandoned` counts those that none resumed.
+    """
+
+    journal: Journal = field(default_factory=Journal)
+    hit: Counter[str] = field(default_factory=Counter)
+    takeovers: list[float] = field(default_factory=list)
+    abandoned: int = 0
+    count: int = 0
 
 
 class Spending(NamedTuple):

@@ -11,23 +11,16 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.checks import (
-    Billed,
-    every_run,
-    has_ended,
-    in_turns,
-    is_lost,
-    misreports,
-    overruns,
-)
+from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
 from benchmarks.chaos.report import ChaosRow
+from benchmarks.chaos.workload import connected, every_run, in_turns, repeatable
 from podium.client.client import AsyncPodium
 from podium.core.budget import Budget
 from podium.core.conductor import Conductor, Plan, PlanningContext
@@ -38,7 +31,7 @@ from podium.core.request import Delta, Reply, Request, user
 from podium.core.run import Run
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, plausible_usage
 from podium.core.worker import Caller, Worker
-from podium.core.workflow import Access, Step, Workflow
+from podium.core.workflow import Workflow
 from podium.engine import RetryPolicy
 from podium.engine.runner import ConductorWorker
 from podium.store import RunStore, open_store
@@ -68,20 +61,19 @@ class Witness:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Stream the worker's reply."""
-        noted = False
-        usage = UNKNOWN_USAGE
+        usage, is_noted = UNKNOWN_USAGE, False
         try:
             async with aclosing(self._worker.stream(request)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Reply):
                         self._note(piece.usage)
-                        noted = True
+                        is_noted = True
                     yield piece
         except BaseException as error:
             usage = _hidden_by(error)
             raise
         finally:
-            if not noted:
+            if not is_noted:
                 self._note(usage)
 
     def _note(self, said: Usage) -> None:
@@ -129,7 +121,7 @@ class PlannedRun:
 
 def planned_run(index: int, seed: int) -> PlannedRun:
     """Return the run with that number; every second one streams."""
-    random_ = _random(seed, index)
+    random_ = repeatable(seed, index)
     words = [f"chaos-{index:06d}", "what", "holds", "when", "things", "break?"]
     if random_.random() < SHARE_ALONE:
         words.append(ALONE)
@@ -153,7 +145,7 @@ class RandomConductor(Conductor):
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
         """Return a workflow; after the first round, sometimes accept."""
-        random_ = _random(self._seed, context.question, len(context.rounds))
+        random_ = repeatable(self._seed, context.question, len(context.rounds))
         if context.answer is not None and random_.random() < 0.5:
             return Plan(None)
         if random_.random() < SHARE_PLANNED_BY_CALL:
@@ -172,33 +164,7 @@ def _workflow(context: PlanningContext, random_: random.Random) -> Workflow:
         workers[random_.randrange(count - 1)] = random_.choice(conductors)
     if ALONE in context.question.split():
         workers[random_.randrange(count)] = LONE
-    return Workflow(
-        tuple(
-            Step(
-                worker,
-                f"{context.question} part {index}",
-                _access(index, index == count - 1, shape, random_),
-            )
-            for index, worker in enumerate(workers)
-        )
-    )
-
-
-def _access(index: int, is_last: bool, shape: str, random_: random.Random) -> Access:
-    before = tuple(range(index))
-    match shape:
-        case "chain":
-            return before[-1:]
-        case "join":
-            return before if is_last else ()
-        case "all":
-            return "all"
-        case _:
-            return tuple(step for step in before if random_.random() < 0.5)
-
-
-def _random(*of: object) -> random.Random:
-    return random.Random(":".join(map(str, of)))  # noqa: S311 -- repeatable, not unguessable
+    return connected(workers, f"{context.question} part", shape, random_)
 
 
 SHARE: Final = 0.2
@@ -246,29 +212,34 @@ async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> Ch
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as directory:
         path = Path(directory) / "runs.db"
-        async with AsyncPodium(
-            [
-                *(Witness(worker) for name, worker in workers.items() if name != "planner"),
-                ConductorWorker(WorkerProfile(name="deeper", fallback="anna")),
-            ],
-            RandomConductor(planner, seed),
-            retry=RETRY,
-            store=path,
-        ) as podium:
-            reader = await open_store(path)
-            try:
-                trial = FaultTrial(podium, reader, found)
-                await in_turns(runs, in_flight, lambda n: trial.perform(planned_run(n, seed)))
-            finally:
-                await reader.close()
-        store = await open_store(path)
-        try:
+        async with (
+            AsyncPodium(
+                [
+                    *(Witness(worker) for name, worker in workers.items() if name != "planner"),
+                    ConductorWorker(WorkerProfile(name="deeper", fallback="anna")),
+                ],
+                RandomConductor(planner, seed),
+                retry=RETRY,
+                store=path,
+            ) as podium,
+            _opened(path) as reader,
+        ):
+            trial = FaultTrial(podium, reader, found)
+            await in_turns(runs, in_flight, lambda n: trial.perform(planned_run(n, seed)))
+        async with _opened(path) as store:
             kept = {summary.id async for summary in every_run(store)}
-        finally:
-            await store.close()
         found.lost += len(found.ids - kept)
     injected = sum((worker.injected for worker in workers.values()), Counter[str]())
     return _row(found, injected, time.perf_counter() - started)
+
+
+@asynccontextmanager
+async def _opened(path: Path) -> AsyncIterator[RunStore]:
+    store = await open_store(path)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def _faulty(name: str, seed: int) -> FaultyWorker:
@@ -286,23 +257,6 @@ def _reply_to(request: Request) -> str:
     return f"As to {words[0]}: " + " ".join(words[-(len(request.text) % 40 + 3) :])
 
 
-class StreamCollector:
-    """Collects the streamed text by run and round."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[tuple[str, int], list[str]] = {}
-
-    def __call__(self, event: Event) -> None:
-        """Receive an event."""
-        if isinstance(event, StepDelta) and not event.thinking:
-            self._pieces.setdefault((event.run_id, event.round), []).append(event.text)
-
-    def answer_of(self, run: Run) -> str:
-        """Return the streamed text of the round that answers the run."""
-        finals = [round_ for round_ in run.rounds if round_.final is not None]
-        return "".join(self._pieces.get((run.id, finals[-1].index), ())) if finals else ""
-
-
 class FaultTrial:
     """Starts runs and checks each when it has ended."""
 
@@ -313,7 +267,7 @@ class FaultTrial:
 
     async def perform(self, planned: PlannedRun) -> None:
         """Ask, wait for the end, and check it."""
-        found, collector = self._found, StreamCollector()
+        found, events = self._found, list[Event]()
         calls: list[Billed] = []
         CALLS.set(calls)
         found.runs += 1
@@ -324,7 +278,7 @@ class FaultTrial:
                     planned.question,
                     rounds=planned.rounds,
                     budget=planned.budget,
-                    emit=collector,
+                    emit=events.append,
                     stream=planned.streams,
                 )
         except TimeoutError:
@@ -335,7 +289,7 @@ class FaultTrial:
             found.broken[f"a run raised {type(error).__name__}: {error}"] += 1
             return
         found.answered += planned.must_be_answered and run.status == "answered"
-        await self._judge(run, calls, collector.answer_of(run) if planned.streams else None)
+        await self._judge(run, calls, _streamed(events, run) if planned.streams else None)
 
     async def _judge(self, run: Run, calls: list[Billed], streamed: str | None) -> None:
         found = self._found
@@ -352,6 +306,15 @@ class FaultTrial:
         found.lost += is_lost(run, kept, streamed)
         found.misreported += misreports(run, calls)
         found.overran += overruns(run, len(calls))
+
+
+def _streamed(events: list[Event], run: Run) -> str:
+    """Return the streamed text of the round that answers the run."""
+    finals = [round_.index for round_ in run.rounds if round_.final is not None]
+    deltas = [event for event in events if isinstance(event, StepDelta) and not event.thinking]
+    return "".join(
+        delta.text for delta in deltas if (delta.run_id, delta.round) == (run.id, *finals[-1:])
+    )
 
 
 def _row(found: Findings, injected: Counter[str], seconds: float) -> ChaosRow:

@@ -12,21 +12,12 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.checks import (
-    ENDED,
-    EXACT_USD,
-    Journal,
-    every_run,
-    has_ended,
-    in_turns,
-    overruns,
-)
+from benchmarks.chaos.checks import ENDED, EXACT_USD, Kills, has_ended, overruns
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import (
     CallCounts,
@@ -37,12 +28,15 @@ from benchmarks.chaos.upstream import (
 )
 from benchmarks.chaos.workload import (
     CONFIGURATION,
-    PRICE,
     STEPS,
     STORE,
     budget_of,
+    cost_of,
+    every_run,
+    in_turns,
     mark_of,
     question_of,
+    runs_by_mark,
     steps_done,
     workflow_of,
     write_configuration,
@@ -71,11 +65,10 @@ MOST_KILLS_A_RUN: Final = 1
 LONGEST_REST_SECONDS: Final = 120.0
 """A run that is not done by then, without a kill, is stuck."""
 
-
 READY: Final = "ready"
 
 
-async def drive(directory: Path, runs: int, seed: int, in_flight: int) -> None:
+async def drive(directory: Path, runs: int, seed: int) -> None:
     """Resume the stored runs and start the others; this is the process that is killed."""
     settings = await discover_settings(os.environ, config=directory / CONFIGURATION)
     async with AsyncPodium(settings=settings, store=directory / STORE) as podium:
@@ -92,73 +85,74 @@ async def drive(directory: Path, runs: int, seed: int, in_flight: int) -> None:
 
         sys.stdout.write(f"{READY}\n")
         sys.stdout.flush()
-        await in_turns(runs, in_flight, perform)
-
-
-@dataclass(slots=True)
-class Kills:
-    """What was found after each kill. `hit` counts how often each run was in progress."""
-
-    journal: Journal = field(default_factory=Journal)
-    hit: Counter[str] = field(default_factory=Counter)
-    count: int = 0
+        await in_turns(runs, IN_FLIGHT, perform)
 
 
 async def measure_kills(runs: int, seed: int) -> ChaosRow:
     """Run `runs` questions to their end, however often the process is killed."""
     chance = random.Random(seed)  # noqa: S311 -- repeatable, not unguessable
-    kills = Kills()
+    kills, is_done = Kills(), False
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
         async with chaos_upstream(UpstreamOptions(latency_seconds=LATENCY_SECONDS)) as port:
             write_configuration(directory, port)
-            is_done = False
             while not is_done and kills.count < MOST_KILLS_A_RUN * runs:
-                is_done = await _live(directory, port, runs, seed, chance)
+                async with _driving(directory, runs, seed) as process:
+                    is_done = await _live(process, port, chance)
                 if not is_done:
                     await _look(directory, port, kills)
             if not is_done:
-                await _rest(directory, runs, seed)
-            kept = await _kept(directory)
-            counts = await read_counts(port)
+                async with _driving(directory, runs, seed) as process:
+                    await _ends(process, LONGEST_REST_SECONDS)
+            kept, counts = await _kept(directory), await read_counts(port)
     return judged(runs, kept, counts, kills, time.perf_counter() - started)
 
 
-async def _started(directory: Path, runs: int, seed: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "benchmarks.chaos.kills"),
-        *(str(directory), str(runs), str(seed), str(IN_FLIGHT)),
+@asynccontextmanager
+async def _driving(
+    directory: Path, runs: int, seed: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start the process of the runs, and kill it in the end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "benchmarks.chaos.kills", str(directory)),
+        *(str(runs), str(seed)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         env={**inherited(), "PODIUM_HOME": str(directory)},
     )
-
-
-async def _live(directory: Path, port: int, runs: int, seed: int, chance: random.Random) -> bool:
-    """Run the process until it is killed; return whether it finished before."""
-    process = await _started(directory, runs, seed)
-    assert process.stdout is not None, "the process was started with a pipe"
-    calls = chance.randint(0, MOST_CALLS_A_LIFE)
     try:
-        if chance.random() >= SHARE_KILLED_AT_START:
-            async with asyncio.timeout(LONGEST_START_SECONDS):
-                line = await process.stdout.readline()
-            if line.decode().strip() != READY:
-                raise ConfigError("the process to be killed did not start; what it said is above")
-            await _until_asked(port, calls, process)
-        try:
-            async with asyncio.timeout(chance.uniform(0, LONGEST_WHILE_SECONDS)):
-                await process.wait()
-        except TimeoutError:
-            return False
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
         await process.communicate()
-    if process.returncode != 0:
-        raise ConfigError("the process to be killed ended by itself; what it said is above")
+
+
+async def _ends(process: asyncio.subprocess.Process, seconds: float) -> bool:
+    """Return whether the process ends within the seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await process.wait()
+    except TimeoutError:
+        return False
     return True
+
+
+async def _live(process: asyncio.subprocess.Process, port: int, chance: random.Random) -> bool:
+    """Let the process run until it is to be killed; return whether it finished before."""
+    assert process.stdout is not None, "the process was started with a pipe"
+    calls = chance.randint(0, MOST_CALLS_A_LIFE)
+    if chance.random() >= SHARE_KILLED_AT_START:
+        async with asyncio.timeout(LONGEST_START_SECONDS):
+            line = await process.stdout.readline()
+        if line.decode().strip() != READY:
+            raise ConfigError("the process to be killed did not start; what it said is above")
+        await _until_asked(port, calls, process)
+    is_done = await _ends(process, chance.uniform(0, LONGEST_WHILE_SECONDS))
+    if is_done and process.returncode != 0:
+        raise ConfigError("the process to be killed ended by itself; what it said is above")
+    return is_done
 
 
 async def _until_asked(port: int, calls: int, process: asyncio.subprocess.Process) -> None:
@@ -171,22 +165,10 @@ async def _until_asked(port: int, calls: int, process: asyncio.subprocess.Proces
         await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
 
 
-async def _rest(directory: Path, runs: int, seed: int) -> None:
-    """Let the process run to its end, or to a timeout."""
-    process = await _started(directory, runs, seed)
-    try:
-        async with asyncio.timeout(LONGEST_REST_SECONDS):
-            await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.communicate()
-
-
 async def _look(directory: Path, port: int, kills: Kills) -> None:
     """Record what is stored after a kill, and how often each step was called."""
     kills.count += 1
-    kept = await _kept(directory)
-    counts = await read_counts(port)
+    kept, counts = await _kept(directory), await read_counts(port)
     for mark, of_mark in kept.items():
         for run in of_mark:
             kills.journal.note(steps_done(run, mark), counts.steps)
@@ -194,15 +176,11 @@ async def _look(directory: Path, port: int, kills: Kills) -> None:
 
 
 async def _kept(directory: Path) -> dict[str, list[Run]]:
-    """Return every stored run by the mark of its question."""
     store = await open_store(directory / STORE)
-    found: dict[str, list[Run]] = {}
     try:
-        async for summary in every_run(store):
-            found.setdefault(mark_of(summary.question), []).append(await store.load(summary.id))
+        return await runs_by_mark(store)
     finally:
         await store.close()
-    return found
 
 
 def judged(
@@ -210,23 +188,19 @@ def judged(
 ) -> ChaosRow:
     """Compare the stored runs with what the upstream observed."""
     marks = [mark_of(question_of(index)) for index in range(runs)]
-    performed = {mark: kept.get(mark, []) for mark in marks}
-    all_runs = [run for of_mark in performed.values() for run in of_mark]
-    repeated = kills.journal.repeated(counts.steps)
-    recorded = sum(len(list(run.calls)) for run in all_runs)
-    twice = sum(len(of_mark) > 1 for of_mark in performed.values())
+    performed = [(mark, run) for mark in marks for run in kept.get(mark, ())]
+    recorded = sum(len(list(run.calls)) for _, run in performed)
+    twice = sum(len(kept.get(mark, ())) > 1 for mark in marks)
     return ChaosRow(
         name="kills",
         runs=runs,
-        lost=sum(not of_mark for of_mark in performed.values()),
-        stuck=sum(not has_ended(run) for run in all_runs),
-        answered_share=sum(run.status == "answered" for run in all_runs) / runs,
-        usage_mismatch=sum(misbilled(run, mark_of(run.question)) for run in all_runs),
-        repeated_steps=len(repeated),
+        lost=sum(not kept.get(mark) for mark in marks),
+        stuck=sum(not has_ended(run) for _, run in performed),
+        answered_share=sum(run.status == "answered" for _, run in performed) / runs,
+        usage_mismatch=sum(misbilled(run, mark) for mark, run in performed),
+        repeated_steps=len(kills.journal.repeated(counts.steps)),
         budget_overruns=sum(
-            overspent(run, counts.calls(mark), kills.hit[mark])
-            for mark, of_mark in performed.items()
-            for run in of_mark
+            overspent(run, counts.calls(mark), kills.hit[mark]) for mark, run in performed
         ),
         seconds=seconds,
         note=f"killed {kills.count} times with {len(kills.journal):,} steps on record",
@@ -242,14 +216,12 @@ def judged(
 
 def misbilled(run: Run, mark: str) -> bool:
     """True if a recorded call has another usage or cost than the upstream reported."""
-    read, written = tokens_of(mark)
-    cost = (read * PRICE.input + written * PRICE.output) / 1_000_000
     return any(
         call.error is None
         and (
-            (call.usage.input_tokens, call.usage.output_tokens) != (read, written)
+            (call.usage.input_tokens, call.usage.output_tokens) != tokens_of(mark)
             or call.cost_usd is None
-            or abs(call.cost_usd - cost) > EXACT_USD
+            or abs(call.cost_usd - cost_of(mark)) > EXACT_USD
         )
         for call in run.calls
     )

@@ -10,36 +10,29 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.checks import (
-    EXACT_USD,
-    Journal,
-    Spending,
-    every_run,
-    has_ended,
-    middle_and_tail,
-)
-from benchmarks.chaos.client import Response, post
+from benchmarks.chaos.checks import EXACT_USD, Kills, Spending, has_ended, middle_and_tail
+from benchmarks.chaos.client import post
 from benchmarks.chaos.report import ChaosRow
-from benchmarks.chaos.upstream import (
-    CallCounts,
-    UpstreamOptions,
-    chaos_upstream,
-    read_counts,
-    tokens_of,
+from benchmarks.chaos.upstream import CallCounts, UpstreamOptions, chaos_upstream, read_counts
+from benchmarks.chaos.workload import (
+    INNER,
+    cost_of,
+    mark_of,
+    repeatable,
+    runs_by_mark,
+    steps_done,
+    write_configuration,
 )
-from benchmarks.chaos.workload import INNER, PRICE, mark_of, steps_done, write_configuration
 from benchmarks.postgres import running_postgres
-from benchmarks.processes import Started, free_port, server_process
+from benchmarks.processes import Started, free_port, podium_process
 from podium._util.process import REPLICA_VARIABLE
 from podium.core.errors import NotFound
 from podium.core.run import Run
@@ -47,55 +40,13 @@ from podium.server.access.tokens import make_key
 from podium.store import RunFilter, RunStore, keys_in, open_store
 from podium.store.keys import Allowance, Rules
 
-
-class Replica:
-    """A server that is restarted whenever it was killed."""
-
-    def __init__(self, name: str, configuration: Path, directory: Path) -> None:
-        self.port = free_port()
-        self._name = name
-        self._configuration = configuration
-        self._directory = directory
-        self._stack = AsyncExitStack()
-        self._started: Started | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process id, if it runs."""
-        return None if self._started is None else self._started.process.pid
-
-    async def start(self) -> None:
-        """Start it and wait until it is ready."""
-        self._directory.mkdir(exist_ok=True)
-        options = ("--config", str(self._configuration), "--host", "127.0.0.1")
-        self._started = await self._stack.enter_async_context(
-            server_process(
-                self._name,
-                (sys.executable, "-P", "-m", "podium", "serve", *options, "--port", str(self.port)),
-                port=self.port,
-                ready="/readyz",
-                directory=self._directory,
-                environment={"PODIUM_HOME": str(self._directory), REPLICA_VARIABLE: self._name},
-            )
-        )
-
-    def freeze(self) -> None:
-        """Stop it with SIGSTOP, so that its state can be read before the kill."""
-        assert self._started is not None, "only what was started is frozen"
-        self._started.process.send_signal(signal.SIGSTOP)
-
-    async def kill(self) -> None:
-        """Kill it and wait until it is gone."""
-        assert self._started is not None, "only what was started is killed"
-        self._started.process.kill()
-        self._started = None
-        await self._stack.aclose()
-
-    async def stop(self) -> None:
-        """Terminate it if it runs."""
-        self._started = None
-        await self._stack.aclose()
-
+REPLICAS: Final = 3
+LATENCY_SECONDS: Final = 0.1
+LEASE_SECONDS: Final = 3
+BETWEEN_KILLS_SECONDS: Final = 4.0
+CLIENTS_A_KEY: Final = 4
+LONGEST_TAKEOVER_SECONDS: Final = 45.0
+BETWEEN_LOOKS_SECONDS: Final = 0.1
 
 LONGEST_ANSWER_SECONDS: Final = 60.0
 """A question without an answer by then is stuck."""
@@ -107,6 +58,50 @@ POOR_SECONDS: Final = 0.5
 
 OUT_OF_BUDGET: Final = 402
 
+CAPS_USD: Final = {"ample": 100.0, "modest": 0.02, "small": 0.005, "tiny": 0.0008}
+"""The cap of each key. All but the first are spent before the end."""
+
+SETTINGS: Final = """
+[store]
+url = "{url}"
+lease_seconds = {lease}
+
+[server]
+keys = true
+"""
+
+
+class Replica:
+    """A server that is restarted whenever it was killed."""
+
+    def __init__(self, home: Path) -> None:
+        self.port = free_port()
+        self._home = home
+        self._stack = AsyncExitStack()
+        self._started: Started | None = None
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        """The process; only while it runs."""
+        assert self._started is not None, "only what was started is frozen or killed"
+        return self._started.process
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready."""
+        name = {REPLICA_VARIABLE: self._home.name}
+        server = podium_process(self._home, port=self.port, environment=name)
+        self._started = await self._stack.enter_async_context(server)
+
+    async def kill(self) -> None:
+        """Kill it and wait until it is gone."""
+        self.process.kill()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Terminate it if it runs."""
+        self._started = None
+        await self._stack.aclose()
+
 
 @dataclass(frozen=True, slots=True)
 class CappedKey:
@@ -116,6 +111,10 @@ class CappedKey:
     key_id: str
     token: str
     cap_usd: float
+
+    def asked(self, mark: str) -> bool:
+        """True if a question with that mark was asked with this key."""
+        return mark.startswith(f"chaos-{self.name}-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +146,7 @@ class Load:
 
     async def keep_asking(self, client: int, key: CappedKey) -> None:
         """Ask with that key until the load is over."""
-        chance = random.Random(f"{self.seed}:{client}")  # noqa: S311 -- repeatable
-        number = 0
+        chance, number = repeatable(self.seed, client), 0
         while not self.is_over:
             ended = await self._ask(f"chaos-{key.name}-{client:02d}-{number:05d}", key, chance)
             self.ended.append(ended)
@@ -163,65 +161,23 @@ class Load:
             "stream": chance.random() < 0.5,
         }
         headers = {"authorization": f"Bearer {key.token}", "idempotency-key": mark}
-        began = time.monotonic()
-        tries, error = 0, ""
+        began, tries, error = time.monotonic(), 0, ""
+        answer, is_refused = None, False
         while (left := began + LONGEST_ANSWER_SECONDS - time.monotonic()) > 0:
             tries += 1
             try:
-                port = chance.choice(self.replicas).port
-                response = await post(port, document, headers, left)
+                response = await post(chance.choice(self.replicas).port, document, headers, left)
             except (OSError, EOFError, TimeoutError) as broken:
                 error = f"{type(broken).__name__}: {broken}"
             else:
                 error = response.error
-                seconds = time.monotonic() - began
-                if response.is_answer:
-                    return EndedQuestion(mark, key, response.text, False, seconds, tries)
-                if _is_poor(response):
-                    return EndedQuestion(mark, key, None, True, seconds, tries, error)
+                answer = response.text if response.is_answer else None
+                is_refused = response.status == OUT_OF_BUDGET or "budget" in error
+                if answer is not None or is_refused:
+                    break
             await asyncio.sleep(BETWEEN_TRIES_SECONDS)
-        return EndedQuestion(mark, key, None, False, time.monotonic() - began, tries, error)
-
-
-def _is_poor(response: Response) -> bool:
-    return response.status == OUT_OF_BUDGET or "budget" in response.error
-
-
-REPLICAS: Final = 3
-LATENCY_SECONDS: Final = 0.1
-LEASE_SECONDS: Final = 3
-BETWEEN_KILLS_SECONDS: Final = 4.0
-CLIENTS_A_KEY: Final = 4
-LONGEST_TAKEOVER_SECONDS: Final = 45.0
-BETWEEN_LOOKS_SECONDS: Final = 0.1
-
-CAPS_USD: Final = {"ample": 100.0, "modest": 0.02, "small": 0.005, "tiny": 0.0008}
-"""The cap of each key. All but the first are spent before the end."""
-
-SETTINGS: Final = """
-[store]
-url = "{url}"
-lease_seconds = {lease}
-
-[server]
-keys = true
-"""
-
-
-@dataclass(slots=True)
-class ReplicaKills:
-    """What was found at the kills.
-
-    `hit` counts how often each run was in progress on the killed server, `takeovers` are the
-    seconds
-    until another server resumed such a run.
-    """
-
-    journal: Journal = field(default_factory=Journal)
-    hit: Counter[str] = field(default_factory=Counter)
-    takeovers: list[float] = field(default_factory=list)
-    abandoned: int = 0
-    count: int = 0
+        seconds = time.monotonic() - began
+        return EndedQuestion(mark, key, answer, is_refused, seconds, tries, error)
 
 
 async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
@@ -230,26 +186,27 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-chaos-")))
         url = stack.enter_context(running_postgres()).address()
-        port = await stack.enter_async_context(
-            chaos_upstream(UpstreamOptions(latency_seconds=LATENCY_SECONDS))
-        )
-        configuration = write_configuration(
-            directory, port, SETTINGS.format(url=url, lease=LEASE_SECONDS)
-        )
+        options = UpstreamOptions(latency_seconds=LATENCY_SECONDS)
+        port = await stack.enter_async_context(chaos_upstream(options))
         store = await open_store(url)
         stack.push_async_callback(store.close)
         keys = [await _create_key(store, name, cap) for name, cap in CAPS_USD.items()]
-        replicas = [
-            Replica(f"replica-{number}", configuration, directory / str(number))
-            for number in range(REPLICAS)
-        ]
-        for replica in replicas:
-            stack.push_async_callback(replica.stop)
+        replicas = []
+        for number in range(REPLICAS):
+            home = directory / f"replica-{number}"
+            home.mkdir()
+            write_configuration(home, port, SETTINGS.format(url=url, lease=LEASE_SECONDS))
+            replicas.append(Replica(home))
+            stack.push_async_callback(replicas[-1].stop)
         await asyncio.gather(*(replica.start() for replica in replicas))
-        load, kills = Load(replicas, seed), ReplicaKills()
-        await _under_load(load, keys, Killer(replicas, store, port, kills, seed), seconds)
+        load, kills = Load(replicas, seed), Kills()
+        async with asyncio.TaskGroup() as group:
+            for client, key in enumerate([key for key in keys for _ in range(CLIENTS_A_KEY)]):
+                group.create_task(load.keep_asking(client, key))
+            await Killer(replicas, store, port, kills, seed).kill_for(seconds)
+            load.is_over = True
         await _until_none_runs(store)
-        kept = await _kept(store)
+        kept = await runs_by_mark(store)
         charged = {key.key_id: await _charged(store, key) for key in keys}
         asked = await read_counts(port)
     judge = Judge(load.ended, kept, asked, kills, charged)
@@ -267,16 +224,6 @@ async def _charged(store: RunStore, key: CappedKey) -> float:
     return sum(item.cost_usd for item in used)
 
 
-async def _under_load(
-    load: Load, keys: Sequence[CappedKey], killer: Killer, seconds: float
-) -> None:
-    async with asyncio.TaskGroup() as group:
-        for client, key in enumerate([key for key in keys for _ in range(CLIENTS_A_KEY)]):
-            group.create_task(load.keep_asking(client, key))
-        await killer.kill_for(seconds)
-        load.is_over = True
-
-
 class Killer:
     """Kills servers and records the state of runs at each kill."""
 
@@ -285,7 +232,7 @@ class Killer:
         replicas: Sequence[Replica],
         store: RunStore,
         port: int,
-        kills: ReplicaKills,
+        kills: Kills,
         seed: int,
     ) -> None:
         self._replicas = replicas
@@ -302,8 +249,8 @@ class Killer:
                 pause = BETWEEN_KILLS_SECONDS * self._chance.uniform(0.5, 1.5)
                 await asyncio.sleep(min(pause, left))
                 replica = self._chance.choice(self._replicas)
-                replica.freeze()
-                left_behind = await self._look(f":{replica.pid}")
+                replica.process.send_signal(signal.SIGSTOP)  # so that its state can be read
+                left_behind = await self._look(f":{replica.process.pid}")
                 await replica.kill()
                 died = time.monotonic()
                 for run in left_behind:
@@ -327,8 +274,7 @@ class Killer:
 
     async def _watch(self, run: Run, died: float) -> None:
         """Measure the time until another server resumes or ends the run."""
-        until = died + LONGEST_TAKEOVER_SECONDS
-        while time.monotonic() < until:
+        while time.monotonic() < died + LONGEST_TAKEOVER_SECONDS:
             try:
                 now = await self._store.load(run.id)
             except NotFound:
@@ -348,19 +294,6 @@ async def _until_none_runs(store: RunStore) -> None:
         await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
 
 
-async def _kept(store: RunStore) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {}
-    async for summary in every_run(store):
-        found.setdefault(mark_of(summary.question), []).append(await store.load(summary.id))
-    return found
-
-
-def cost_of(mark: str) -> float:
-    """Return the cost of a call for that question."""
-    read, written = tokens_of(mark)
-    return (read * PRICE.input + written * PRICE.output) / 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class Judge:
     """Compares the clients' answers, the store, the upstream's counts and the keys' charges."""
@@ -368,7 +301,7 @@ class Judge:
     ended: Sequence[EndedQuestion]
     kept: Mapping[str, Sequence[Run]]
     asked: CallCounts
-    kills: ReplicaKills
+    kills: Kills
     charged: Mapping[str, float]
 
     def is_lost(self, end: EndedQuestion) -> bool:
@@ -388,56 +321,48 @@ class Judge:
         return len(again)
 
     def spending(self, key: CappedKey) -> Spending:
-        """What was spent with a key, as the upstream has it. What is on no record is unsettled as
-        far as kills can have hidden it, and otherwise spent as all else is."""
-        marks = {step.mark for step in self.asked.steps if _is_of(key, step.mark)}
-        asked = {mark: self.asked.calls(mark) * cost_of(mark) for mark in marks}
-        recorded = {
-            mark: sum(run.cost_usd or 0.0 for run in self.kept.get(mark, ())) for mark in marks
-        }
-        dearest = max(map(cost_of, marks), default=0.0)
-        return Spending(
-            cap=key.cap_usd,
-            spent=sum(asked.values()),
-            unsettled=sum(
-                min(max(0.0, asked[mark] - recorded[mark]), self._hidden_at_most(mark))
-                for mark in marks
-            ),
-            most_in_flight=CLIENTS_A_KEY * dearest,
-        )
+        """Return what was spent with a key, by the upstream's count.
 
-    def _hidden_at_most(self, mark: str) -> float:
-        """What those calls cost of which kills can have left no record: whoever performs the
-        question asks for each of its steps once, and is killed before any of them is kept."""
-        return self.kills.hit[mark] * len(INNER) * cost_of(mark)
+        Unrecorded calls are unsettled as far as kills can have hidden them: a killed server has
+        called each step of a question at most once without recording it.
+        """
+        marks = {step.mark for step in self.asked.steps if key.asked(step.mark)}
+        spent = unsettled = 0.0
+        for mark in marks:
+            cost, asked = cost_of(mark), self.asked.calls(mark) * cost_of(mark)
+            recorded = sum(run.cost_usd or 0.0 for run in self.kept.get(mark, ()))
+            hidden_at_most = self.kills.hit[mark] * len(INNER) * cost
+            unsettled += min(max(0.0, asked - recorded), hidden_at_most)
+            spent += asked
+        most = CLIENTS_A_KEY * max(map(cost_of, marks), default=0.0)
+        return Spending(key.cap_usd, spent, unsettled, most)
 
     def is_mischarged(self, key: CappedKey) -> bool:
-        """Whether the key was charged something else than its runs came to, each of them once."""
-        runs = [run for mark, of_mark in self.kept.items() if _is_of(key, mark) for run in of_mark]
+        """True if the key was not charged the cost of its runs, each of them once."""
+        runs = [run for mark, of_mark in self.kept.items() if key.asked(mark) for run in of_mark]
         cost = sum(run.cost_usd or 0.0 for run in runs)
         return abs(cost - self.charged[key.key_id]) > EXACT_USD * max(1, len(runs))
 
     def row(self, keys: Sequence[CappedKey], seconds: float) -> ChaosRow:
-        """All of it as a row."""
+        """Return the result of the part."""
         kills, ended = self.kills, self.ended
         spendings = [self.spending(key) for key in keys]
         twice = sum(len(runs) > 1 for runs in self.kept.values())
         left = sum(not has_ended(run) for runs in self.kept.values() for run in runs)
         rich = [end for end in ended if not end.is_refused]
-        broken = [f"{twice} questions have more than one run"] if twice else []
-        if left:
-            broken.append(f"{left} runs of the store did not end")
-        if kills.abandoned:
-            broken.append(f"{kills.abandoned} runs were not taken up in time")
-        refused = sum(end.is_refused for end in ended)
+        answered = sum(end.answer is not None for end in rich)
+        refused = len(ended) - len(rich)
+        broken = (
+            (twice, "questions have more than one run"),
+            (left, "runs of the store did not end"),
+            (kills.abandoned, "runs were not taken up in time"),
+        )
         return ChaosRow(
             name="replicas",
             runs=len(ended),
             lost=sum(map(self.is_lost, ended)),
             stuck=sum(end.is_stuck for end in ended),
-            answered_share=sum(end.answer is not None for end in rich) / len(rich)
-            if rich
-            else None,
+            answered_share=answered / len(rich) if rich else None,
             usage_mismatch=sum(map(self.is_mischarged, keys)),
             repeated_steps=self.asked_again(),
             budget_overruns=sum(spending.overran for spending in spendings),
@@ -446,7 +371,7 @@ class Judge:
                 f"killed {kills.count} times, {len(kills.takeovers)} runs taken over; "
                 f"{refused} questions refused for their budget"
             ),
-            broken=tuple(broken),
+            broken=tuple(f"{count} {words}" for count, words in broken if count),
             figures={
                 "kills": kills.count,
                 "takeovers": len(kills.takeovers),
@@ -459,7 +384,3 @@ class Judge:
                 "errors": "; ".join(sorted({end.error for end in ended if end.is_stuck})[:3]),
             },
         )
-
-
-def _is_of(key: CappedKey, mark: str) -> bool:
-    return mark.startswith(f"chaos-{key.name}-")

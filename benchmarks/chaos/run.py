@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, get_args
 
 from benchmarks.chaos.report import ChaosFigures, ChaosRow
 from benchmarks.environment import Say
@@ -86,50 +86,43 @@ class Order:
     quick: bool = False
 
 
-class Rows(NamedTuple):
-    """The rows of a part, and those of peers beside it."""
-
-    own: Sequence[ChaosRow]
-    peers: Sequence[ChaosRow] = ()
-
-
-async def _measure(part: Part, order: Order) -> Rows:
+async def _measure(part: Part, order: Order) -> Sequence[ChaosRow]:
+    """Return the part's row, and after it those of peers."""
     extent, seed = order.extent, order.seed
     match part:
         case "faults":
             from benchmarks.chaos.faults import measure_faults
 
-            return Rows((await measure_faults(extent.faults, seed),))
+            return [await measure_faults(extent.faults, seed)]
         case "kills":
             from benchmarks.chaos.kills import measure_kills
 
-            return Rows((await measure_kills(extent.kills, seed),))
+            return [await measure_kills(extent.kills, seed)]
         case "replicas":
             from benchmarks.chaos.replicas import measure_replicas
 
-            return Rows((await measure_replicas(extent.replica_seconds, seed),))
+            return [await measure_replicas(extent.replica_seconds, seed)]
         case "soak":
             from benchmarks.chaos.soak import measure_soak
 
-            return Rows((await measure_soak(extent.soak),))
+            return [await measure_soak(extent.soak)]
         case "fuzz":
             counts = (extent.plans, extent.bodies, seed, extent.processes)
-            return Rows((await asyncio.to_thread(measure_fuzz, *counts),))
+            return [await asyncio.to_thread(measure_fuzz, *counts)]
         case "peer":
             from benchmarks.chaos.wire import measure_wire
 
-            ours, theirs = await measure_wire(
+            return await measure_wire(
                 extent.requests, seed, order.litellm, _say, is_quick=order.quick
             )
-            return Rows((ours,), theirs)
 
 
-def run_part(part: Part, order: Order) -> Rows:
+def run_part(part: Part, order: Order) -> Sequence[ChaosRow]:
     """Run a part in this process; an error becomes a row that says it."""
     try:
         return run_on_fast_loop(_measure(part, order))
     except PodiumError as error:
-        return Rows((ChaosRow(name=part, runs=0, broken=(str(error),)),))
+        return [ChaosRow(name=part, runs=0, broken=(str(error),))]
 
 
 def missing_for(part: Part) -> str:
@@ -144,17 +137,17 @@ def missing_for(part: Part) -> str:
     return f"needs {' and '.join(lacks)}" if lacks else ""
 
 
-async def run_in_process(part: Part, order: Order) -> Rows:
+async def run_in_process(part: Part, order: Order) -> Sequence[ChaosRow]:
     """Run a part in its own process. A part that fails or cannot run gives a row that says why."""
     if missing := missing_for(part):
-        return Rows((ChaosRow(name=part, runs=0, not_tried=missing),))
+        return [ChaosRow(name=part, runs=0, not_tried=missing)]
     loop, spawn = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as executor:
         try:
             return await loop.run_in_executor(executor, run_part, part, order)
         except BrokenProcessPool:
             error = "the part's process died; its error is above"
-            return Rows((ChaosRow(name=part, runs=0, broken=(error,)),))
+            return [ChaosRow(name=part, runs=0, broken=(error,))]
 
 
 def _say(line: str) -> None:
@@ -171,7 +164,8 @@ USUAL: Final = ChaosExtent(
     requests=5_000,
     processes=os.cpu_count() or 1,
 )
-QUICK: Final = ChaosExtent(
+QUICK: Final = replace(
+    USUAL,
     faults=500,
     kills=20,
     replica_seconds=12.0,
@@ -179,9 +173,7 @@ QUICK: Final = ChaosExtent(
     plans=200_000,
     bodies=10_000,
     requests=500,
-    processes=USUAL.processes,
 )
-
 
 LONGEST_FIRST: Final[tuple[Part, ...]] = ("fuzz", "soak", "replicas", "peer", "kills", "faults")
 
@@ -204,7 +196,7 @@ async def measure_chaos(
     """Run the parts, `at_once` at a time, the longest first; rows keep the parts' order."""
     slots = asyncio.Semaphore(at_once)
 
-    async def perform(part: Part) -> Rows:
+    async def perform(part: Part) -> Sequence[ChaosRow]:
         async with slots:
             say(f"{part} …")
             return await run_in_process(part, order)
@@ -214,8 +206,8 @@ async def measure_chaos(
         begun = {part: group.create_task(perform(part)) for part in wanted}
     found = [begun[part].result() for part in parts]
     return ChaosFigures(
-        parts=tuple(row for rows in found for row in rows.own),
-        peers=tuple(row for rows in found for row in rows.peers),
+        parts=tuple(rows[0] for rows in found),
+        peers=tuple(row for rows in found for row in rows[1:]),
         seed=order.seed,
         quick=order.quick,
     )

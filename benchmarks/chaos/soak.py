@@ -16,7 +16,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import combinations
@@ -26,8 +26,9 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
-from benchmarks.chaos.checks import in_turns
+from benchmarks.asgi import post
 from benchmarks.chaos.report import ChaosRow
+from benchmarks.chaos.workload import in_turns
 from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
@@ -280,47 +281,14 @@ def _worker() -> ScriptedWorker:
     return ScriptedWorker("solo", ANSWER, price=Price(input=1, output=2), keep_requests=0)
 
 
+_HEADERS: Final = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json"))
+
+
 async def answered(app: FastAPI, model: str, *, stream: bool) -> str:
     """Return the application's answer to a plain question, asked without a network."""
     document = {"model": model, "messages": [{"role": "user", "content": "What holds?"}]}
     body = json.dumps({**document, "stream": stream}).encode()
-    sent: list[bytes] = []
-    incoming = iter(({"type": "http.request", "body": body, "more_body": False},))
-    is_over = asyncio.Event()
-
-    async def receive() -> MutableMapping[str, Any]:
-        for message in incoming:
-            return message
-        await is_over.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message.get("body", b""))
-
-    headers = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json"))
-    try:
-        await app({**_SCOPE, "headers": headers}, receive, send)
-    finally:
-        is_over.set()
-    return _text_of(b"".join(sent), stream=stream)
-
-
-_SCOPE: Final = {
-    "type": "http",
-    "asgi": {"version": "3.0"},
-    "http_version": "1.1",
-    "method": "POST",
-    "scheme": "http",
-    "path": PATH,
-    "raw_path": PATH.encode(),
-    "query_string": b"",
-    "root_path": "",
-    "client": ("127.0.0.1", 1),
-    "server": ("127.0.0.1", 7755),
-}
-
-
-def _text_of(content: bytes, *, stream: bool) -> str:
+    content = (await post(app, PATH, (body,), _HEADERS)).body
     if not stream:
         return str(json.loads(content)["choices"][0]["message"]["content"])
     events = [line[6:] for line in content.split(b"\n") if line.startswith(b"data: {")]
@@ -354,7 +322,7 @@ def _row(soak: Soak, gauges: list[Gauge], seconds: float) -> ChaosRow:
             "objects_per_10000_runs": round(slope(warm, "objects"), 1),
             **{
                 f"{name}_{when}": getattr(gauge, name)
-                for name in ("files", "tasks", "threads", "connections", "locks", "wal_bytes")
+                for name in STEADY
                 for when, gauge in (("warm", first), ("end", last))
             },
         },

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.checks import in_turns, middle_and_tail
+from benchmarks.chaos.checks import middle_and_tail
 from benchmarks.chaos.client import Response, post
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import (
@@ -27,15 +27,10 @@ from benchmarks.chaos.upstream import (
     read_counts,
     tokens_of,
 )
+from benchmarks.chaos.workload import in_turns
 from benchmarks.environment import InstallCommands, Say, install_commands
-from benchmarks.processes import Started
-from benchmarks.server import (
-    litellm_model,
-    litellm_process,
-    litellm_python,
-    litellm_version,
-    podium_process,
-)
+from benchmarks.processes import WORKER, Started, podium_process
+from benchmarks.server import litellm_model, litellm_process, litellm_python, litellm_version
 
 SHARE: Final = 0.2
 IN_FLIGHT: Final = 64
@@ -75,10 +70,10 @@ async def measure_wire(
     install: InstallCommands = install_commands,
     *,
     is_quick: bool = False,
-) -> tuple[ChaosRow, Sequence[ChaosRow]]:
+) -> Sequence[ChaosRow]:
     """Send `requests` through Podium and, where there is one, through the proxy.
 
-    With `is_quick`, no environment is made for the proxy. The proxy's row says why it was not
+    With `is_quick`, no environment is made for the proxy. Its row, the second, says why it was not
     tried.
     """
     python = litellm if is_quick else await litellm_python(litellm, say, install)
@@ -87,42 +82,27 @@ async def measure_wire(
         directory = Path(name)
         ours = await _through("peer", podium, "podium-mini", requests, seed, directory)
         if python is None:
-            return ours, (ChaosRow(name=PEER, runs=0, not_tried=QUICK if is_quick else NO_PROXY),)
+            return ours, ChaosRow(name=PEER, runs=0, not_tried=QUICK if is_quick else NO_PROXY)
 
         def proxy(upstream: int, home: Path) -> AbstractAsyncContextManager[Started]:
-            return litellm_process(python, litellm_document(upstream), home)
+            return litellm_process(python, litellm_document(upstream), home / "litellm")
 
         theirs = await _through(f"{PEER} {version}", proxy, WORKERS[0], requests, seed, directory)
-    return ours, (theirs,)
+    return ours, theirs
 
 
 def podium(upstream: int, directory: Path) -> AbstractAsyncContextManager[Started]:
-    """Podium's server over two workers that stand in for each other; the router asks the first."""
+    """Start Podium's server over two workers that are each other's fallback."""
     workers = [
-        f"""
-        [[worker]]
-        name = "{name}"
-        provider = "openai-compatible"
-        model = "{name}"
-        base_url = "http://127.0.0.1:{upstream}/v1"
-        description = "fails now and then"
-        fallback = "{fallback}"
-        """
+        WORKER.format(name=name, port=upstream, more=f'fallback = "{fallback}"')
         for name, fallback in (WORKERS, WORKERS[::-1])
     ]
-    settings = f"""
-        [conductor]
-        kind = "router"
-
-        [retry]
-        attempts = {1 + RETRIES}
-        """
-    return podium_process(settings + "".join(workers), directory)
+    settings = f'[conductor]\nkind = "router"\n\n[retry]\nattempts = {1 + RETRIES}\n'
+    return podium_process(directory / "podium", text=settings + "".join(workers))
 
 
 def litellm_document(upstream: int) -> dict[str, object]:
-    """The proxy's configuration, as its documentation has retries and fallbacks: one model group
-    each, and the second for whatever of the first fails after its retries."""
+    """Return the proxy's configuration: the second model is the fallback of the first."""
     return {
         "model_list": [litellm_model(name, upstream) for name in WORKERS],
         "router_settings": {
@@ -170,7 +150,7 @@ async def _ask(port: int, model: str, number: int, counts: ClientCounts) -> None
 
 
 def judge(response: Response, mark: str, counts: ClientCounts) -> None:
-    """Hold what a client was told against what the upstream says to that question."""
+    """Compare a client's response with the upstream's answer to that question."""
     if not response.is_answer:
         counts.errors[response.error or f"{response.status}, broken off"] += 1
         return

@@ -1,24 +1,30 @@
-"""The pool file and the workflows that killed processes run.
+"""The questions of the chaos parts, the pool file, and the workflows that killed processes run.
 
-The upstream identifies a step by its worker, so no worker is used twice in a run: steps use
-`step-0` to `step-4`, nested runs `inner-0` and `inner-1`.
+A question begins with its mark, such as `chaos-000001`. The upstream identifies a step by its
+worker, so no worker is used twice in a run: steps use `step-0` to `step-4`, nested runs `inner-0`
+and `inner-1`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from benchmarks.chaos.checks import StepName
-from benchmarks.chaos.upstream import MARK
+from benchmarks.chaos.upstream import MARK, tokens_of
+from benchmarks.processes import WORKER
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError
 from podium.core.run import Run
 from podium.core.usage import Price
 from podium.core.workflow import Access, Step, Workflow
+from podium.store import RunStore, RunSummary
 
+PAGE: Final = 500
 CONFIGURATION: Final = "podium.toml"
 STORE: Final = "runs.db"
 DEEPER: Final = "deeper"
@@ -28,41 +34,64 @@ PRICE: Final = Price(input=1.0, output=4.0)
 SPARE_CALLS: Final = 2
 """Calls that a run may make beyond those it needs."""
 
-_WORKER: Final = """
-[[worker]]
-name = "{name}"
-provider = "openai-compatible"
-model = "{name}"
-base_url = "http://127.0.0.1:{port}/v1"
-description = "counts what it is asked"
-price = {{ input = {price.input}, output = {price.output} }}
-"""
-
-_CONFIGURATION: Final = """
+_CONFIGURATION: Final = f"""
 [conductor]
 kind = "fixed"
-workflow = "{workflow}"
+workflow = "inner.json"
 
 [[worker]]
-name = "{deeper}"
+name = "{DEEPER}"
 provider = "podium"
 description = "a run of its own"
 """
 
 
+async def in_turns(count: int, in_flight: int, perform: Callable[[int], Awaitable[None]]) -> None:
+    """Run `perform` for `count` numbers, `in_flight` at a time."""
+    numbers = iter(range(count))
+
+    async def go_on() -> None:
+        for number in numbers:
+            await perform(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(in_flight, count)):
+            group.create_task(go_on())
+
+
+async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
+    """Yield all runs of a store, newest first."""
+    before = None
+    while page := await store.list(limit=PAGE, before=before):
+        for summary in page:
+            yield summary
+        before = page[-1].id
+
+
+async def runs_by_mark(store: RunStore) -> dict[str, list[Run]]:
+    """Return every stored run by the mark of its question."""
+    found: dict[str, list[Run]] = {}
+    async for summary in every_run(store):
+        found.setdefault(mark_of(summary.question), []).append(await store.load(summary.id))
+    return found
+
+
+def repeatable(*of: object) -> random.Random:
+    """Return a random generator that these values determine."""
+    return random.Random(":".join(map(str, of)))  # noqa: S311 -- repeatable, not unguessable
+
+
 def write_configuration(directory: Path, port: int, more: str = "") -> Path:
     """Write the file of a pool whose workers are the upstream on that port, plus `more`."""
-    inner = {
-        "steps": [
-            {"worker": INNER[0], "subtask": "begin", "access": []},
-            {"worker": INNER[1], "subtask": "end", "access": [0]},
-        ]
-    }
-    (directory / "inner.json").write_text(json.dumps(inner), "utf-8")
-    workers = [_WORKER.format(name=name, port=port, price=PRICE) for name in (*STEPS, *INNER)]
-    settings = _CONFIGURATION.format(workflow="inner.json", deeper=DEEPER)
+    steps = [
+        {"worker": INNER[0], "subtask": "begin", "access": []},
+        {"worker": INNER[1], "subtask": "end", "access": [0]},
+    ]
+    (directory / "inner.json").write_text(json.dumps({"steps": steps}), "utf-8")
+    price = f"price = {{ input = {PRICE.input}, output = {PRICE.output} }}"
+    workers = [WORKER.format(name=name, port=port, more=price) for name in (*STEPS, *INNER)]
     configuration = directory / CONFIGURATION
-    configuration.write_text(settings + "".join(workers) + more, "utf-8")
+    configuration.write_text(_CONFIGURATION + "".join(workers) + more, "utf-8")
     return configuration
 
 
@@ -79,31 +108,39 @@ def mark_of(question: str) -> str:
     return found[0]
 
 
+def cost_of(mark: str) -> float:
+    """Return the cost of a call for that question."""
+    read, written = tokens_of(mark)
+    return (read * PRICE.input + written * PRICE.output) / 1_000_000
+
+
 def workflow_of(index: int, seed: int) -> Workflow:
     """Return the workflow of the question with that number, always the same."""
-    chance = random.Random(f"{seed}:{index}")  # noqa: S311 -- repeatable, not unguessable
+    chance = repeatable(seed, index)
     count = chance.randint(2, len(STEPS))
     shape = chance.choice(("chain", "join", "all"))
     nests = chance.randrange(count - 1) if chance.random() < 0.3 else None
-    subtask = f"{question_of(index)} part"
-    return Workflow(
-        tuple(
-            Step(
-                DEEPER if step == nests else STEPS[step],
-                f"{subtask} {step}",
-                _access(step, count, shape),
-            )
-            for step in range(count)
-        )
-    )
+    workers = [DEEPER if step == nests else STEPS[step] for step in range(count)]
+    return connected(workers, f"{question_of(index)} part", shape, chance)
 
 
-def _access(step: int, count: int, shape: str) -> Access:
-    if shape == "chain":
-        return (step - 1,) if step else ()
-    if shape == "join":
-        return tuple(range(step)) if step == count - 1 else ()
-    return "all"
+def connected(workers: list[str], subtask: str, shape: str, chance: random.Random) -> Workflow:
+    """Return a workflow of these workers; the shape says which earlier steps each of them reads."""
+
+    def access(index: int) -> Access:
+        before = tuple(range(index))
+        match shape:
+            case "chain":
+                return before[-1:]
+            case "join":
+                return before if index == len(workers) - 1 else ()
+            case "all":
+                return "all"
+            case _:
+                return tuple(step for step in before if chance.random() < 0.5)
+
+    steps = [Step(name, f"{subtask} {n}", access(n)) for n, name in enumerate(workers)]
+    return Workflow(tuple(steps))
 
 
 def calls_needed(workflow: Workflow) -> int:

@@ -4,29 +4,62 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from benchmarks.fuzz.report import Finding, FuzzRow, gathered
 from benchmarks.processes import run_on_fast_loop
 
-__all__ = ["Finding", "FuzzRow", "fuzz_bodies", "fuzz_plans"]
+MOST_FINDINGS: Final = 20
+"""A campaign stops after so many findings."""
 
+LONGEST_SHOWN: Final = 2000
 _SEEDS_APART: Final = 1_000_003
+
+
+class Finding(NamedTuple):
+    """A broken promise and the input that shows it."""
+
+    broken: str
+    input: str
+
+    def __str__(self) -> str:
+        return f"{self.broken}: {self.input[:LONGEST_SHOWN]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzRow:
+    """One campaign.
+
+    `corpus` counts inputs that took new paths, `covered` the edges. `slowest_growth` is the largest
+    cost of doubling the length.
+    """
+
+    inputs: int
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+    corpus: int = 0
+    covered: int = 0
+    slowest_growth: float | None = None
+
+    @property
+    def per_second(self) -> float:
+        """Inputs a second."""
+        return self.inputs / self.seconds if self.seconds else 0.0
 
 
 def fuzz_plans(count: int, seconds: float, seed: int, processes: int = 1) -> FuzzRow:
     """Parse that many mutated plans, or as many as the seconds allow."""
     from benchmarks.fuzz.plans import campaign
 
-    return _share("plans", partial(campaign, seconds=seconds), count, seed, processes)
+    return _share(partial(campaign, seconds=seconds), count, seed, processes)
 
 
 def fuzz_bodies(count: int, seed: int, processes: int = 1) -> FuzzRow:
     """Send that many mutated requests in each of the three dialects."""
-    return _share("bodies", _bodies, count, seed, processes)
+    return _share(_bodies, count, seed, processes)
 
 
 def _bodies(count: int, seed: int) -> FuzzRow:
@@ -35,9 +68,7 @@ def _bodies(count: int, seed: int) -> FuzzRow:
     return run_on_fast_loop(campaign(count, seed))
 
 
-def _share(
-    name: str, campaign: Callable[..., FuzzRow], count: int, seed: int, processes: int
-) -> FuzzRow:
+def _share(campaign: Callable[..., FuzzRow], count: int, seed: int, processes: int) -> FuzzRow:
     """Run a campaign, in so many processes with a share of the inputs each."""
     if processes == 1:
         return campaign(count, seed=seed)
@@ -49,4 +80,17 @@ def _share(
             for index in range(processes)
         ]
         rows = [future.result() for future in futures]
-    return gathered(name, rows, time.perf_counter() - began)
+    return combine(rows, time.perf_counter() - began)
+
+
+def combine(rows: Sequence[FuzzRow], seconds: float) -> FuzzRow:
+    """Combine the rows of several processes; of coverage, the largest counts."""
+    growths = [row.slowest_growth for row in rows if row.slowest_growth is not None]
+    return FuzzRow(
+        inputs=sum(row.inputs for row in rows),
+        seconds=seconds,
+        findings=tuple(finding for row in rows for finding in row.findings)[:MOST_FINDINGS],
+        corpus=max(row.corpus for row in rows),
+        covered=max(row.covered for row in rows),
+        slowest_growth=max(growths, default=None),
+    )

@@ -2,33 +2,33 @@
 
 Whatever the text: `parse` raises only `MalformedPlan`; a returned workflow is valid for the pool
 and survives writing and parsing again; time is linear in the text. Texts that take a new path join
-the corpus.
+the corpus. `plans.json` holds the texts and tokens that mutations begin from.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from random import Random
-from typing import Final
+from types import CodeType, FrameType
+from typing import Any, Final
 
 import podium.conductors.plan
-from benchmarks.fuzz.report import MOST_FINDINGS, Coverage, Finding, FuzzRow
+from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
 from podium.conductors.plan import parse, write, write_acceptance
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.workflow import DEFAULT_MAX_STEPS, Step, Workflow
 
-POOL: Final = Pool(
-    tuple(
-        WorkerProfile(name=name)
-        for name in ("gemini-2.5-pro", "claude-sonnet-4", "gpt-5", "qwen3-32b")
-    )
-)
+NAMES: Final = ("gemini-2.5-pro", "claude-sonnet-4", "gpt-5", "qwen3-32b")
+POOL: Final = Pool(tuple(WorkerProfile(name=name) for name in NAMES))
 
 _WORKFLOWS: Final = (
     Workflow((Step("gpt-5", "Answer."),)),
@@ -42,170 +42,85 @@ _WORKFLOWS: Final = (
         )
     ),
 )
-
-_QUIRKS: Final = (
-    '<think>A draft: model_id = [1] subtasks = ["x"] access_list = [[]]</think>\n'
-    'model_id = [2, 0]\nsubtasks = ["a", "b"]\naccess_list = [[], ["all"]]',
-    '```python\nmodel_id = [2]\nsubtasks = ["""a"""]\naccess_list = [[]]\n```\n',
-    "**model_id**: [2, 0]\n**subtasks:** [“a”, ‘b’]\n**access_list = [[], [“all”]]**",
-    "Model IDs: ['2', `0`]\nSub-Task: ['a', 'b',]\nACCESS-LIST：[None, [ALL]]",
-    'model_id = [\n 2, # the planner\n 0,\n]\nsubtasks = ["a",\n"b"]\naccess = [[], "all"]\nDone.',
-    r"model\_ids = [2]" + "\n" + r'subtasks = ["\u00e9\ud83d\ude00\x41\q"]' + "\naccess=[null]",
-    '{"model_id": [2], "subtasks": ["a"], "access_list": [[]]}',
-    "{'steps': [{'worker': 'gpt-5', 'subtask': 'a', 'access': None}, "
-    "{'access': ['all', 0], 'worker': '0', 'subtask': 'b', 'id': {'x': [1]}}]}",
-    '{"reasoning": "\\"steps\\": [two]", "plan": {"steps": '
-    '[{"worker": 2, "subtask": "a", "access": []}]}}',
-    'subtasks = ["a"]\nmodel_id = [0]\nsubtasks = ["b]\naccess_list = [[]]',
-    "I would ask the second model.",
-    "",
+_TEXTS: Final[dict[str, Any]] = json.loads(
+    resources.files(__package__).joinpath("plans.json").read_text("utf-8")
 )
-
 SEEDS: Final = (
     *(write(workflow, POOL) for workflow in _WORKFLOWS),
     *(write(workflow, POOL, order="step-by-step") for workflow in _WORKFLOWS),
     write_acceptance(),
     write_acceptance("step-by-step"),
-    *_QUIRKS,
+    *_TEXTS["quirks"],
 )
-
-UNITS: Final = (
-    *("[", "{", '"', "`", "\\", " ", "<think>", "access list ", "access" + " " * 50, "}\n"),
-    *("model_id = [", "model_id = [[[[[[[", 'subtasks = ["', "subtasks = ['\"", "subtasks = [“"),
-    *("subtasks = ['''\"\"\"", "model_id=[\"a\", \"model_id=['b', '", '"model_id=[" # "\n,'),
-    *('"steps": [{"steps": [{', '"steps":[{"a":1,', 'subtasks = ["\\'),
-    *('subtasks = ["x"]\nmodel_id = [0]\n', 'model_id=[0] subtasks=["x"] access=[[]]\n'),
-)
-"""Repeated to see how time grows, beside what the fuzzer finds."""
-
+TOKENS: Final = (*_TEXTS["tokens"], "9" * 5000, "-" + "9" * 400)
+QUOTES: Final = ('"', "'", "“", "”", "‘", '"""', "`", '\\"')
 
 LONGEST: Final = 3000
 """Longer texts take a new path rarely; growth is measured separately."""
 
-TOKENS: Final = (
-    *("model_id = [", "subtasks = [", "access_list = [", "model_id", "subtasks", "access_list"),
-    *("Model IDs: ", "access: ", "sub-task: [", "model\\_id=[", '"steps": [', "{'steps': ["),
-    *('"worker": ', '"subtask": ', '"access": ', '{"', '"}', "[]", "[[]]", "[0]", '["all"]', "all"),
-    *("<think>", "</think>", "<thinking>", "</thinking>", "```json\n", "```", "~~~", "**", "`"),
-    *('"', "'", '"""', "'''", "“", "”", "‘", "’", "„", "\\", "\\u", "\\ud83d", "\\U0011ffff"),
-    *("\\x", "\\x41", "\\\n", "\n", "\r\n", "\t", ",", ":", "=", "：", "[", "]", "{", "}", "# "),
-    *("None", "null", "true", "nan", "none", "ALL", "-1", "0", "1", "2", "3", "4", "5", "0x1"),
-)
-ODD_CHARACTERS: Final = (
-    *("\x00", "\x1b", "\x7f", "\x85", "\xa0", "\xad", "\u0130", "\u0131", "\u017f", "\u212a"),
-    *("\u0660", "\u06f3", "\u0967", "\uff10", "\uff3b", "\uff02", "\u2028", "\u2029", "\u202e"),
-    *("\u200b", "\u200d", "\ufeff", "\ufffd", "\ufffe", "\ud800", "\udfff", "\U0001f600", "é"),
-    *("e\u0301", "ß", "ﬀ", "\U000e0041", "\U0010ffff", "\u3000", "\x1c", "\x0c"),
-)
-NUMBERS: Final = (
-    *("-1", "00", "999999999", "1000000000", "9" * 30, "9" * 5000, "-" + "9" * 400, "1e9", "1.0"),
-    *("+1", "0b1", "1_0", "²", "٣", "９", "inf", "-0", "2147483648", "18446744073709551616"),
-)
-OPENERS: Final = ("[", "{", '["', '{"a":', "[[", "<think>", "(", "```", "“")
-CLOSERS: Final = ("]", "}", '"]', "}", "]]", "</think>", ")", "```", "”")
-
-_NUMBER: Final = re.compile(r"[0-9]+")
-_WORD: Final = re.compile(r"\w+|[^\w\s]")
-
-Mutator = Callable[[str, Random], str]
-
-
-def _between(text: str, chance: Random) -> tuple[int, int]:
-    start = int(chance.random() * (len(text) + 1))
-    length = int(chance.random() ** 3 * 80)
-    return start, min(len(text), start + length)
-
-
-def changed(text: str, chance: Random) -> str:
-    start, _ = _between(text, chance)
-    letter = text[start - 1 : start] if chance.random() < 0.5 else chr(chance.randrange(0x250))
-    return text[:start] + letter + text[start + int(chance.random() * 2) :]
-
-
-def cut(text: str, chance: Random) -> str:
-    start, end = _between(text, chance)
-    return text[:start] + text[end:]
-
-
-def truncated(text: str, chance: Random) -> str:
-    middle = int(chance.random() * (len(text) + 1))
-    return text[:middle] if chance.random() < 0.8 else text[middle:]
-
-
-def with_token(text: str, chance: Random) -> str:
-    start, end = _between(text, chance)
-    kept = start if chance.random() < 0.6 else end
-    return text[:start] + chance.choice(TOKENS) + text[kept:]
-
-
-def with_odd_character(text: str, chance: Random) -> str:
-    start, _ = _between(text, chance)
-    return text[:start] + chance.choice(ODD_CHARACTERS) + text[start:]
-
-
-def with_number(text: str, chance: Random) -> str:
-    found = list(_NUMBER.finditer(text))
-    if not found:
-        return text + chance.choice(NUMBERS)
-    here = chance.choice(found)
-    return text[: here.start()] + chance.choice(NUMBERS) + text[here.end() :]
-
-
-def repeated(text: str, chance: Random) -> str:
-    start, end = _between(text, chance)
-    times = chance.choice((2, 3, 8, 40))
-    return text[:start] + text[start:end] * times + text[end:]
-
-
-def nested(text: str, chance: Random) -> str:
-    start, end = _between(text, chance)
-    which, depth = chance.randrange(len(OPENERS)), chance.choice((1, 1, 2, 5, 7, 30))
-    closing = CLOSERS[which] * depth if chance.random() < 0.7 else ""
-    return f"{text[:start]}{OPENERS[which] * depth}{text[start:end]}{closing}{text[end:]}"
-
-
-def words_exchanged(text: str, chance: Random) -> str:
-    words = list(_WORD.finditer(text))
-    if len(words) < 2:
-        return text
-    first, second = sorted(chance.sample(words, 2), key=lambda word: word.start())
-    return (
-        f"{text[: first.start()]}{second.group()}{text[first.end() : second.start()]}"
-        f"{first.group()}{text[second.end() :]}"
-    )
-
-
-def quoted_otherwise(text: str, chance: Random) -> str:
-    quotes = ('"', "'", "“", "”", "‘", '"""', "`", '\\"')
-    old, new = chance.choice(quotes), chance.choice(quotes)
-    return text.replace(old, new, chance.choice((1, 2, -1)))
-
-
-MUTATORS: Final[Sequence[Mutator]] = (
-    changed,
-    changed,
-    cut,
-    truncated,
-    with_token,
-    with_token,
-    with_odd_character,
-    with_number,
-    repeated,
-    nested,
-    words_exchanged,
-    quoted_otherwise,
-)
-
 
 def mutated(text: str, other: str, chance: Random) -> str:
-    """Apply one to four mutations, sometimes joined with a piece of another text."""
-    if chance.random() < 0.15:
-        start, end = _between(other, chance)
-        middle = int(chance.random() * (len(text) + 1))
-        text = text[:middle] + (other[start:] if chance.random() < 0.5 else other[start:end])
+    """Replace one to four spans of the text: by nothing, tokens, the other text, or by themselves
+    repeated or nested."""
     for _ in range(1 + int(chance.random() ** 2 * 4)):
-        text = MUTATORS[int(chance.random() * len(MUTATORS))](text, chance)
+        start = int(chance.random() * (len(text) + 1))
+        end = min(len(text), start + int(chance.random() ** 3 * 80))
+        span = text[start:end]
+        match int(chance.random() * 12):
+            case 0:
+                piece = ""
+            case 1:
+                piece = span * chance.choice((2, 3, 8, 40))
+            case 2:
+                (opening, closing), depth = chance.choice(_TEXTS["brackets"]), chance.choice((1, 7))
+                piece = opening * depth + span + closing * chance.choice((depth, depth, 0))
+            case 3:
+                piece, end = other[int(chance.random() * (len(other) + 1)) :], len(text)
+            case 4:
+                piece = other[start:end]
+            case 5:
+                text = text.replace(chance.choice(QUOTES), chance.choice(QUOTES))
+                continue
+            case 6 | 7:
+                piece, end = chr(chance.randrange(0x250)), start + 1
+            case _:
+                piece = chance.choice(TOKENS) + (span if chance.random() < 0.6 else "")
+        text = text[:start] + piece + text[end:]
     return text[:LONGEST]
+
+
+class Coverage:
+    """The edges seen so far in the modules of a directory, from line to line."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._edges: set[tuple[CodeType, int, int]] = set()
+
+    def __len__(self) -> int:
+        return len(self._edges)
+
+    def is_new(self, call: Callable[[], object]) -> bool:
+        """Call, and return whether it took a new edge. Exceptions of the call pass through."""
+        count, before = len(self._edges), sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+        return len(self._edges) > count
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        code, last = frame.f_code, 0
+        if not code.co_filename.startswith(self._directory):
+            return None
+
+        def trace_line(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+            nonlocal last
+            self._edges.add((code, last, frame.f_lineno))
+            last = frame.f_lineno
+            return trace_line
+
+        return trace_line
 
 
 TRACED_SHARE: Final = 1 / 50
@@ -238,36 +153,26 @@ class Reading:
         try:
             parsed = parse(text, POOL, strict=self.strict, may_accept=self.may_accept)
         except MalformedPlan as problem:
-            _check_problem(problem)
-            return f"{problem.where}:{_DETAIL.sub('', problem.reason)[:60]}"
-        if parsed.workflow is None:
-            if not self.may_accept:
-                raise AssertionError("a plan without steps was accepted") from None
+            where, reason = problem.where, problem.reason
+            assert where in WHERES, f"{where!r} is no part of a plan"
+            assert 0 < len(reason) < LONGEST_REASON, "the reason is empty or too long"
+            str(problem).encode()
+            return f"{where}:{_DETAIL.sub('', reason)[:60]}"
+        workflow = parsed.workflow
+        if workflow is None:
+            assert self.may_accept, "a plan without steps was accepted"
             return "accepted"
-        _check_workflow(parsed.workflow)
-        return f"{len(parsed.workflow)} steps, {parsed.workflow.shape}, {len(parsed.warnings)}"
+        workflow.check(POOL.names, DEFAULT_MAX_STEPS)
+        for step in workflow.steps:
+            step.subtask.encode()
+        again = parse(write(workflow, POOL), POOL, may_accept=True).workflow
+        assert again == workflow, "written and read again, the workflow is another"
+        return f"{len(workflow)} steps, {workflow.shape}, {len(parsed.warnings)}"
 
 
 READINGS: Final = tuple(
     Reading(strict, may_accept) for strict in (False, True) for may_accept in (False, True)
 )
-
-
-def _check_problem(problem: MalformedPlan) -> None:
-    if problem.where not in WHERES:
-        raise AssertionError(f"the error is in {problem.where!r}, which is no part of a plan")
-    if not 0 < len(problem.reason) < LONGEST_REASON:
-        raise AssertionError(f"the error's reason has {len(problem.reason)} characters")
-    str(problem).encode()
-
-
-def _check_workflow(workflow: Workflow) -> None:
-    workflow.check(POOL.names, DEFAULT_MAX_STEPS)
-    for step in workflow.steps:
-        step.subtask.encode()
-    again = parse(write(workflow, POOL), POOL, may_accept=True).workflow
-    if again != workflow:
-        raise AssertionError("written and read again, the workflow is another")
 
 
 @dataclass(slots=True)
@@ -299,30 +204,27 @@ class PlanCampaign:
 
     def _read(self, text: str, reading: Reading, *, traced: bool) -> None:
         self.texts += 1
+        allowed = SECONDS_ALLOWED + len(text) * SECONDS_A_CHARACTER
         began = time.perf_counter()
         try:
             ending = reading(text)
         except Exception as error:  # noqa: BLE001 - what must not be raised is what is looked for
             self.findings.append(Finding(f"{reading} raised {error!r}", repr(text)))
             return
-        if time.perf_counter() - began > _allowed(text):
-            self._check_time(text, reading)
+        if time.perf_counter() - began > allowed:  # or did another program have the processor?
+            seconds = _cpu_seconds(text, reading)
+            if seconds > allowed:
+                broken = f"{len(text)} characters took {seconds * 1000:.1f} ms"
+                self.findings.append(Finding(broken, repr(text)))
         if ending not in self.endings or traced:
             self.endings.add(ending)
             if self.coverage.is_new(lambda: reading(text)):
                 self.corpus.append(text)
 
-    def _check_time(self, text: str, reading: Reading) -> None:
-        """Repeat a slow reading, for another program may have had the processor."""
-        seconds = _cpu_seconds(text, reading)
-        if seconds > _allowed(text):
-            broken = f"{len(text)} characters took {seconds * 1000:.1f} ms"
-            self.findings.append(Finding(broken, repr(text)))
-
     def slowest_growth(self, families: int, ends_at: float) -> float:
         """Return the largest cost of doubling a repetitive text."""
         slowest = 0.0
-        fixed = (("", unit, "") for unit in UNITS)
+        fixed = (("", unit, "") for unit in _TEXTS["growing"])
         for family in chain(fixed, (self._family() for _ in range(families))):
             if time.perf_counter() > ends_at:
                 break
@@ -349,12 +251,10 @@ class PlanCampaign:
 def campaign(count: int, seconds: float, seed: int) -> FuzzRow:
     """Run one process's share."""
     began = time.perf_counter()
-    ends_at = began + seconds
     one = PlanCampaign(Random(seed))  # noqa: S311 - chance that can be repeated, and no secret
     one.run(count, began + seconds * 0.8)
-    slowest = one.slowest_growth(10 + count // 2000, ends_at)
+    slowest = one.slowest_growth(10 + count // 2000, began + seconds)
     return FuzzRow(
-        name="plans",
         inputs=one.texts,
         seconds=time.perf_counter() - began,
         findings=tuple(one.findings),
@@ -362,10 +262,6 @@ def campaign(count: int, seconds: float, seed: int) -> FuzzRow:
         covered=len(one.coverage),
         slowest_growth=slowest,
     )
-
-
-def _allowed(text: str) -> float:
-    return SECONDS_ALLOWED + len(text) * SECONDS_A_CHARACTER
 
 
 def _cpu_seconds(text: str, reading: Reading, times: int = 3) -> float:

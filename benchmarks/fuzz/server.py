@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from fastapi import FastAPI
-from starlette.types import Message
 
-from benchmarks.fuzz.report import MOST_FINDINGS, Finding, FuzzRow
-from benchmarks.fuzz.requests import BODIES, Body, Sent, damaged, is_deep, sent
+from benchmarks.asgi import Said, Unfit, post
+from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
+from benchmarks.fuzz.requests import BODIES, Body, Sent, damaged, depth_of, sent
 from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
 from podium.conductors import ModelConductor
@@ -45,58 +45,52 @@ from podium.store.keys import Rules
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker
 
-SPOILED: Final = "twice for JSON"
+CHAT: Final = "/v1/chat/completions"
+RESPONSES: Final = "/v1/responses"
+MESSAGES: Final = "/v1/messages"
+PATHS: Final = (CHAT, RESPONSES, MESSAGES)
+
+WHOLE: Final = {
+    CHAT: ("object", "chat.completion"),
+    RESPONSES: ("object", "response"),
+    MESSAGES: ("type", "message"),
+}
+"""The field that says what an answer is, and what it says."""
+
+ENDINGS: Final = {
+    RESPONSES: ("response.completed", "response.incomplete", "response.failed", "error"),
+    MESSAGES: ("message_stop", "error"),
+}
+"""The types of the last event of a stream."""
+
+SPOILED: Final = b"twice for JSON"
 """In the answer where a worker wrote no JSON that fits the schema: not the server's fault."""
 
-
-class Unfit(Exception):
-    """What is wrong with an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An answer as it was sent."""
-
-    status: int
-    media_type: str
-    body: bytes
-
-    @property
-    def is_spoiled(self) -> bool:
-        """True if a worker could not satisfy the schema."""
-        return SPOILED.encode() in self.body
+LONGEST_MESSAGE: Final = 4000
 
 
 def judge(said: Said, path: str) -> None:
     """Raise `Unfit` for an answer that a client cannot read."""
-    if said.status >= 500 and not (said.status == 502 and said.is_spoiled):
-        raise Unfit(f"answered {said.status}: {said.body[:300]!r}")
+    shown = f"{said.status}: {said.body[:300]!r}"
+    if said.status >= 500 and not (said.status == 502 and SPOILED in said.body):
+        raise Unfit(f"answered {shown}")
     if b"internal server error" in said.body:
-        raise Unfit(f"failed within: {said.body[:300]!r}")
+        raise Unfit(f"failed within: {shown}")
     if said.media_type.startswith("text/event-stream"):
-        _judge_stream(said.body, path)
+        _judge_stream(said.body.decode(), path)
         return
     if said.media_type != "application/json":
         raise Unfit(f"the answer is {said.media_type!r}")
     document = _object(said.body.decode())
-    if said.status == 200:
-        if document.get("object" if path != MESSAGES else "type") != WHOLE[path]:
-            raise Unfit(f"no answer of this dialect: {said.body[:300]!r}")
-    elif said.status >= 400:
-        ERRORS[path](document)
-    else:
-        raise Unfit(f"answered {said.status}")
-
-
-CHAT: Final = "/v1/chat/completions"
-RESPONSES: Final = "/v1/responses"
-MESSAGES: Final = "/v1/messages"
-WHOLE: Final = {CHAT: "chat.completion", RESPONSES: "response", MESSAGES: "message"}
+    if said.status >= 400:
+        _judge_error(document, path)
+    elif said.status != 200 or document.get(WHOLE[path][0]) != WHOLE[path][1]:
+        raise Unfit(f"no answer of this dialect: {shown}")
 
 
 def _object(text: str) -> Mapping[str, Any]:
     try:
-        document = json.loads(text, parse_constant=_no_constant)
+        document = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise Unfit(f"not JSON ({error}): {text[:300]!r}") from None
     if not isinstance(document, Mapping):
@@ -104,58 +98,30 @@ def _object(text: str) -> Mapping[str, Any]:
     return document
 
 
-def _no_constant(name: str) -> None:
-    raise Unfit(f"{name} is not JSON")
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
-def _openai_error(document: Mapping[str, Any]) -> None:
+def _judge_error(document: Mapping[str, Any], path: str) -> None:
+    """Check an error: Anthropic's form for Messages, else OpenAI's."""
     error = document.get("error")
-    if document.keys() != {"error"} or not isinstance(error, Mapping):
-        raise Unfit(f"no error of OpenAI's form: {document!r:.300}")
-    if not {"message", "type", "param", "code"} <= error.keys():
+    has_form = document.get("type") == "error" if path == MESSAGES else len(document) == 1
+    if not has_form or not isinstance(error, Mapping):
+        raise Unfit(f"no error of this dialect: {document!r:.300}")
+    if path != MESSAGES and not {"message", "type", "param", "code"} <= error.keys():
         raise Unfit(f"an error without its fields: {error!r:.300}")
-    _words(error)
+    texts = (error.get("message"), error.get("type"))
+    if not all(isinstance(text, str) and 0 < len(text) <= LONGEST_MESSAGE for text in texts):
+        raise Unfit(f"an error without words, or with too many: {error!r:.300}")
 
 
-def _anthropic_error(document: Mapping[str, Any]) -> None:
-    error = document.get("error")
-    if document.get("type") != "error" or not isinstance(error, Mapping):
-        raise Unfit(f"no error of Anthropic's form: {document!r:.300}")
-    _words(error)
-
-
-def _words(error: Mapping[str, Any]) -> None:
-    message, kind = error.get("message"), error.get("type")
-    if not (isinstance(message, str) and message and isinstance(kind, str) and kind):
-        raise Unfit(f"an error without words: {error!r:.300}")
-    if len(message) > 4000:
-        raise Unfit(f"an error of {len(message)} characters")
-
-
-ERRORS: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
-    CHAT: _openai_error,
-    RESPONSES: _openai_error,
-    MESSAGES: _anthropic_error,
-}
-
-
-def _judge_stream(body: bytes, path: str) -> None:
-    *documents, last = _data(body.decode())
-    for text in documents:
-        _object(text)
-    if path == CHAT:
-        if last != "[DONE]":
-            raise Unfit(f"a stream that ends with {last[:300]!r}")
-        return
-    kind = _object(last).get("type")
-    if kind not in ENDINGS[path]:
-        raise Unfit(f"a stream that ends with {kind!r}")
-
-
-ENDINGS: Final = {
-    RESPONSES: ("response.completed", "response.incomplete", "response.failed", "error"),
-    MESSAGES: ("message_stop", "error"),
-}
+def _judge_stream(text: str, path: str) -> None:
+    *documents, last = _data(text)
+    for document in documents:
+        _object(document)
+    is_end = last == "[DONE]" if path == CHAT else _object(last).get("type") in ENDINGS[path]
+    if not is_end:
+        raise Unfit(f"a stream that ends with {last[:300]!r}")
 
 
 def _data(text: str) -> Iterator[str]:
@@ -172,8 +138,6 @@ def _data(text: str) -> Iterator[str]:
         yield from data
 
 
-PATHS: Final = (CHAT, RESPONSES, MESSAGES)
-
 SECONDS_ALLOWED: Final = 20.0
 """Timeout of an answer, on a busy machine."""
 
@@ -184,6 +148,8 @@ MOST_BODIES: Final = 300
 """Size of the corpus; the oldest leave first."""
 
 LEARNED_SHARE: Final = 0.2
+DEEPEST_LEARNED: Final = 60
+LOGGERS: Final = ("podium", "asyncio", "uvicorn")
 
 
 class _Errors(logging.Handler):
@@ -208,91 +174,46 @@ class BodyCampaign:
     errors: _Errors
     corpus: deque[Body] = field(default_factory=lambda: deque(maxlen=MOST_BODIES))
     findings: list[Finding] = field(default_factory=list)
-    spoiled: int = 0
 
     async def run(self, count: int) -> None:
         """Send that many requests, one after the other."""
-        bodies = list(BODIES[self.path])
+        bodies, chance = BODIES[self.path], self.chance
         others = [body for path in PATHS for body in BODIES[path]]
         for _ in range(count):
             if len(self.findings) >= MOST_FINDINGS:
                 return
-            known = self.corpus if self.corpus and self.chance.random() < 0.5 else bodies
-            body = damaged(known[int(self.chance.random() * len(known))], others, self.chance)
-            await self._send(body, sent(body, self.token, self.chance))
+            known = self.corpus if self.corpus and chance.random() < 0.5 else bodies
+            body = damaged(known[int(chance.random() * len(known))], others, chance)
+            request = sent(body, self.token, chance)
+            if broken := await self._send(body, request):
+                self.findings.append(Finding(f"{self.path}: {broken}", str(request)))
 
-    async def _send(self, body: Body, request: Sent) -> None:
+    async def _send(self, body: Body, request: Sent) -> str:
+        """Send one request; return what is wrong with the answer, or nothing."""
         began = time.process_time()
         try:
             async with asyncio.timeout(SECONDS_ALLOWED):
-                said = await asked(self.app, self.path, request)
+                said = await post(self.app, self.path, request.pieces, request.headers)
             judge(said, self.path)
         except TimeoutError:
-            self._found(f"no answer after {SECONDS_ALLOWED:g} s", request)
-            return
+            return f"no answer after {SECONDS_ALLOWED:g} s"
+        except Unfit as error:
+            return str(error)
         except Exception as error:  # noqa: BLE001 - what must not be raised is what is looked for
-            self._found(str(error) if isinstance(error, Unfit) else repr(error), request)
-            return
+            return repr(error)
         taken = time.process_time() - began
         if taken > CPU_SECONDS_ALLOWED:
-            self._found(f"took {taken:.1f} s of CPU time", request)
+            return f"took {taken:.1f} s of CPU time"
         if self.errors.said:
-            self._found(f"logged {self.errors.said[0][:500]}", request)
-            self.errors.said.clear()
-        self.spoiled += said.is_spoiled
-        self._learn(body, said)
-
-    def _found(self, broken: str, request: Sent) -> None:
-        self.findings.append(Finding(f"{self.path}: {broken}", str(request)))
-
-    def _learn(self, body: Body, said: Said) -> None:
-        """Add a body that was answered to the corpus."""
-        if said.status == 200 and self.chance.random() < LEARNED_SHARE and not is_deep(body):
+            logged, self.errors.said = self.errors.said[0], []
+            return f"logged {logged[:500]}"
+        learned = said.status == 200 and self.chance.random() < LEARNED_SHARE
+        if learned and depth_of(body) < DEEPEST_LEARNED:
             self.corpus.append(body)
+        return ""
 
 
-async def asked(app: FastAPI, path: str, request: Sent) -> Said:
-    """Send one request to the application, as uvicorn would, and return the answer."""
-    waiting: deque[Message] = deque(
-        {"type": "http.request", "body": piece, "more_body": index + 1 < len(request.pieces)}
-        for index, piece in enumerate(request.pieces)
-    )
-    heard: list[Message] = []
-    never = asyncio.Event()
-
-    async def receive() -> Message:
-        if not waiting:
-            await never.wait()
-        return waiting.popleft()
-
-    async def send(message: Message) -> None:
-        heard.append(message)
-
-    scope: dict[str, Any] = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": list(request.headers),
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 80),
-        "state": {},
-    }
-    await app(scope, receive, send)
-    if not heard or heard[0]["type"] != "http.response.start":
-        raise Unfit("no answer")
-    if heard[-1].get("more_body"):
-        raise Unfit("an answer without an end")
-    headers = {name.decode().lower(): value.decode() for name, value in heard[0]["headers"]}
-    body = b"".join(message.get("body", b"") for message in heard[1:])
-    if int(headers.get("content-length", len(body))) != len(body):
-        raise Unfit("a length that is not the body's")
-    return Said(heard[0]["status"], headers.get("content-type", ""), body)
+_PLAIN: Final = {"array": [], "string": "x", "boolean": True, "null": None}
 
 
 def _fitting(schema: Any, depth: int = 0) -> Any:
@@ -301,24 +222,14 @@ def _fitting(schema: Any, depth: int = 0) -> Any:
         return 0
     if isinstance(schema.get("enum"), list) and schema["enum"]:
         return schema["enum"][0]
-    match schema.get("type"):
-        case "object":
-            properties = schema.get("properties")
-            inner = properties if isinstance(properties, Mapping) else {}
-            return {name: _fitting(each, depth + 1) for name, each in inner.items()}
-        case "array":
-            return []
-        case "string":
-            return "x"
-        case "boolean":
-            return True
-        case "null":
-            return None
-        case _:
-            return 0
+    kind, properties = schema.get("type"), schema.get("properties")
+    if kind == "object":
+        inner = properties if isinstance(properties, Mapping) else {}
+        return {name: _fitting(each, depth + 1) for name, each in inner.items()}
+    return _PLAIN.get(kind, 0) if isinstance(kind, str) else 0
 
 
-def _line(request: Request) -> Reply | str:
+def _reply(request: Request) -> Reply | str:
     """Return a worker's reply: a tool call, JSON or text, as requested."""
     if request.tools and request.tool_choice not in ("", "auto", "none"):
         named = [tool for tool in request.tools if tool.name == request.tool_choice]
@@ -335,43 +246,33 @@ _PRICE: Final = Price(input=1.0, output=2.0)
 _EVERY: Final = frozenset(("tools", "json", "sampling", "reasoning", "vision"))
 
 
-def _workers() -> list[ScriptedWorker]:
-    return [
-        ScriptedWorker(
-            WorkerProfile(
-                name=name,
-                provider=f"{name}-works",
-                model=f"{name}-1",
-                price=_PRICE,
-                capabilities=_EVERY if name != "plain" else frozenset(),  # type: ignore[arg-type]
-            ),
-            _line,
-            usage=_USED,
-            keep_requests=1,
-        )
-        for name in ("solver", "seer", "plain")
-    ]
+def _worker(name: str) -> ScriptedWorker:
+    profile = WorkerProfile(
+        name=name,
+        provider=f"{name}-works",
+        model=f"{name}-1",
+        price=_PRICE,
+        capabilities=_EVERY if name != "plain" else frozenset(),  # type: ignore[arg-type]
+    )
+    return ScriptedWorker(profile, _reply, usage=_USED, keep_requests=1)
 
 
 @asynccontextmanager
 async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
     """Run the application with a key for it."""
-    token = ""
+    made = make_key("a fuzzer", Rules())
 
     async def opening(stack: AsyncExitStack) -> Service:
-        nonlocal token
         store = await SqlRunStore.open(directory / "podium.db")
         buffered = BufferedRunStore(store)
         stack.push_async_callback(buffered.close)
-        workers = _workers()
+        workers = [_worker(name) for name in ("solver", "seer", "plain")]
         pool = Pool(tuple(worker.profile for worker in workers))
         plan = write(Workflow((Step("plain", "Think."), Step("seer", "Answer.", (0,)))), pool)
         planner = ScriptedWorker("planner", plan, price=_PRICE, usage=_USED, keep_requests=1)
         access = KeyAuthenticator(store.keys, pool)
         stack.push_async_callback(access.close)
-        made = make_key("a fuzzer", Rules())
         await store.keys.add(made.key)
-        token = made.token
         podium = AsyncPodium(
             workers,
             ModelConductor(planner, structured="lists"),
@@ -383,36 +284,31 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
 
     app = create_app(opening, DIALECTS)
     async with app.router.lifespan_context(app):
-        yield app, token
+        yield app, made.token
 
 
 async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> FuzzRow:
     """Send that many requests in each dialect."""
-    errors = _Errors()
-    heard = [logging.getLogger(name) for name in ("podium", "asyncio", "uvicorn")]
-    for logger in heard:
-        logger.addHandler(errors)
+    errors, campaigns = _Errors(), []
+    for name in LOGGERS:
+        logging.getLogger(name).addHandler(errors)
     began = time.perf_counter()
     try:
         with TemporaryDirectory(prefix="podium-fuzz-") as directory:
             async with application(Path(directory)) as (app, token):
-                campaigns = [
-                    BodyCampaign(app, path, token, Random(f"{seed} {path}"), errors)  # noqa: S311
-                    for path in paths
-                ]
                 with settled_heap():
-                    for campaign in campaigns:
-                        await campaign.run(count)
+                    for path in paths:
+                        chance = Random(f"{seed} {path}")  # noqa: S311 -- repeatable
+                        campaigns.append(BodyCampaign(app, path, token, chance, errors))
+                        await campaigns[-1].run(count)
     finally:
-        for logger in heard:
-            logger.removeHandler(errors)
-    findings = [finding for campaign in campaigns for finding in campaign.findings]
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(errors)
+    findings = [finding for one in campaigns for finding in one.findings]
     findings += [Finding(f"logged at the end: {said}", "") for said in errors.said]
     return FuzzRow(
-        name="bodies",
         inputs=count * len(paths),
         seconds=time.perf_counter() - began,
         findings=tuple(findings[:MOST_FINDINGS]),
-        corpus=sum(len(campaign.corpus) for campaign in campaigns),
-        spoiled=sum(campaign.spoiled for campaign in campaigns),
+        corpus=sum(len(one.corpus) for one in campaigns),
     )

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks import server
-from benchmarks.capacity import measure as holding
 from benchmarks.capacity import measure as module
-from benchmarks.capacity.database import family, family_cpu_seconds, family_memory_bytes
-from benchmarks.capacity.measure import LOADS, CapacityExtent, Station, measure_capacity, stations
+from benchmarks.capacity.measure import (
+    LOADS,
+    CapacityExtent,
+    Station,
+    family,
+    family_cpu_seconds,
+    family_memory_bytes,
+    measure_capacity,
+    stations,
+)
 from benchmarks.postgres import programs
 from podium.core.errors import ConfigError
 from support.postgres import MISSING
@@ -58,9 +65,9 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
 async def test_requests_that_never_reach_the_worker_are_told_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(holding, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.01)
     with pytest.raises(ConfigError, match="0 of 3 requests reached the worker"):
-        await holding.HoldingUpstream().until_asked(3)
+        await module.HoldingUpstream().until_asked(3)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells")

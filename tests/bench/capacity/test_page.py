@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capacity.report import NONE_YET, updated
+from benchmarks.capacity.report import updated
+from benchmarks.report import NONE_YET
 from podium.store.sql.database import CONNECTIONS
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,8 @@ from benchmarks.fuzz import Finding, FuzzRow
 
 
 def test_what_a_fuzzer_found_breaks_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = FuzzRow(name="bodies", inputs=3, seconds=1.0, findings=(Finding("a 500", "{}"),))
-    monkeypatch.setattr(fuzzing, "fuzz_plans", lambda *_: FuzzRow(name="", inputs=20, seconds=1))
+    found = FuzzRow(inputs=3, seconds=1.0, findings=(Finding("a 500", "{}"),))
+    monkeypatch.setattr(fuzzing, "fuzz_plans", lambda *_: FuzzRow(inputs=20, seconds=1))
     monkeypatch.setattr(fuzzing, "fuzz_bodies", lambda *_: found)
     row = measure_fuzz(20, 1, seed=1)
     assert row.broken == ("a 500: {}",)
@@ -18,7 +18,7 @@ def test_what_a_fuzzer_found_breaks_the_promise(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_campaign_that_was_cut_short_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    half = FuzzRow(name="plans", inputs=10, seconds=1.0)
+    half = FuzzRow(inputs=10, seconds=1.0)
     monkeypatch.setattr(fuzzing, "fuzz_plans", lambda *_: half)
     monkeypatch.setattr(fuzzing, "fuzz_bodies", lambda *_: half)
     assert measure_fuzz(20, 1, seed=1).broken == ("only 10 of 20 plans were read in 1 s",)

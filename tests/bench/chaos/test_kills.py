@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import kills
-from benchmarks.chaos.checks import StepName
+from benchmarks.chaos.checks import Kills, StepName
 from benchmarks.chaos.client import post
-from benchmarks.chaos.kills import Kills, judged, measure_kills, misbilled, overspent
+from benchmarks.chaos.kills import judged, measure_kills, misbilled, overspent
 from benchmarks.chaos.upstream import (
     ANSWER,
     CallCounts,

@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.chaos.report import NONE_YET, ChaosFigures, ChaosRow, figures_of, updated
+from benchmarks.chaos.report import ChaosFigures, ChaosRow, figures_of, updated
+from benchmarks.report import NONE_YET
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "chaos.md"

@@ -9,20 +9,18 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.chaos import replicas
-from benchmarks.chaos.checks import StepName
+from benchmarks.chaos.checks import Kills, StepName
 from benchmarks.chaos.client import Response
 from benchmarks.chaos.replicas import (
     CappedKey,
     EndedQuestion,
     Judge,
     Load,
-    ReplicaKills,
-    cost_of,
     measure_replicas,
 )
 from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import CallCounts
-from benchmarks.chaos.workload import INNER
+from benchmarks.chaos.workload import INNER, cost_of
 from benchmarks.postgres import programs
 from podium.core.run import Attempt, Run, RunStatus
 from podium.core.usage import Usage
@@ -48,14 +46,14 @@ def judged(
     kept: Sequence[Run] = (a_run(),),
     asked: Mapping[StepName, int] | None = None,
     cut_off: Mapping[StepName, int] | None = None,
-    kills: ReplicaKills | None = None,
+    kills: Kills | None = None,
     charged: float | None = None,
     key: CappedKey = KEY,
 ) -> ChaosRow:
     """All is well, but for what is given."""
     counts = CallCounts({FIRST: 1} if asked is None else asked, cut_off or {}, {})
     charges = {KEY.key_id: cost_of(MARK) if charged is None else charged}
-    judge = Judge(ended, {MARK: kept} if kept else {}, counts, kills or ReplicaKills(), charges)
+    judge = Judge(ended, {MARK: kept} if kept else {}, counts, kills or Kills(), charges)
     return judge.row([key], 1.0)
 
 
@@ -80,18 +78,18 @@ def test_a_question_that_was_run_twice_is_told() -> None:
 
 
 def test_a_run_that_nobody_ended_or_took_up_is_told() -> None:
-    left = judged(kept=[a_run("running", None)], kills=ReplicaKills(abandoned=1))
+    left = judged(kept=[a_run("running", None)], kills=Kills(abandoned=1))
     assert left.broken == ("1 runs of the store did not end", "1 runs were not taken up in time")
 
 
 def test_a_call_too_many_is_found_unless_it_was_in_flight_at_a_kill() -> None:
     assert judged(asked={FIRST: 2}).repeated_steps == 1
     assert judged(asked={FIRST: 2}, cut_off={FIRST: 1}).repeated_steps == 0
-    assert judged(asked={FIRST: 2}, kills=ReplicaKills(hit=Counter({MARK: 1}))).repeated_steps == 0
+    assert judged(asked={FIRST: 2}, kills=Kills(hit=Counter({MARK: 1}))).repeated_steps == 0
 
 
 def test_a_step_on_record_that_is_asked_again_is_found_although_its_server_was_killed() -> None:
-    kills = ReplicaKills(hit=Counter({MARK: 1}))
+    kills = Kills(hit=Counter({MARK: 1}))
     kills.journal.note([FIRST], {FIRST: 1})
     assert judged(asked={FIRST: 1, SECOND: 2}, kills=kills).repeated_steps == 0
     assert judged(asked={FIRST: 2}, kills=kills).repeated_steps == 1
@@ -106,7 +104,7 @@ def test_a_key_may_pass_its_cap_by_calls_in_flight_and_no_more() -> None:
     poor = replace(KEY, cap_usd=0.0)
     explained = replicas.CLIENTS_A_KEY
     runs = [a_run()] * explained
-    hit = ReplicaKills(hit=Counter({MARK: 1}))
+    hit = Kills(hit=Counter({MARK: 1}))
     assert judged(kept=runs, asked={FIRST: explained}, key=poor).budget_overruns == 0
     runs.append(a_run())
     assert judged(kept=runs, asked={FIRST: explained + 1}, key=poor).budget_overruns == 1
@@ -116,9 +114,7 @@ def test_a_key_may_pass_its_cap_by_calls_in_flight_and_no_more() -> None:
 
 def unrecorded(calls: int, hits: int) -> Judge:
     """So many calls without a record of any, of a question that was hit so often by kills."""
-    return Judge(
-        [], {}, CallCounts({FIRST: calls}, {}, {}), ReplicaKills(hit=Counter({MARK: hits})), {}
-    )
+    return Judge([], {}, CallCounts({FIRST: calls}, {}, {}), Kills(hit=Counter({MARK: hits})), {})
 
 
 def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -> None:
@@ -134,7 +130,7 @@ def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -
 
 def test_a_kill_hides_calls_of_the_question_that_it_hit_and_of_no_other() -> None:
     poor = replace(KEY, cap_usd=0.0)
-    elsewhere = ReplicaKills(hit=Counter({"chaos-small-00-00001": 9}))
+    elsewhere = Kills(hit=Counter({"chaos-small-00-00001": 9}))
     asked = CallCounts({FIRST: replicas.CLIENTS_A_KEY + 1}, {}, {})
     assert Judge([], {}, asked, elsewhere, {}).spending(poor).overran
 

@@ -35,10 +35,9 @@ async def test_podium_answers_every_request_although_a_fifth_of_its_calls_fail(
 
     monkeypatch.setattr(wire, "litellm_python", no_litellm)
     monkeypatch.setattr(wire, "SHARE", 0.3)
-    ours, theirs = await measure_wire(24, seed=2, litellm=None, say=pytest.fail)
+    ours, proxy = await measure_wire(24, seed=2, litellm=None, say=pytest.fail)
     assert ours.holds, ours
     assert ours.figures["faults_upstream"] != 0
-    (proxy,) = theirs
     assert (proxy.name, proxy.runs) == ("LiteLLM", 0)
     assert proxy.not_tried.startswith("an environment for it could not be made; --litellm")
 
@@ -50,8 +49,8 @@ async def test_a_quick_look_says_that_the_proxy_was_not_tried(
         return ChaosRow(name=name, runs=1)
 
     monkeypatch.setattr(wire, "_through", no_requests)
-    figures = await measure_wire(1, seed=1, litellm=None, say=pytest.fail, is_quick=True)
-    text = ChaosFigures(parts=[figures[0]], peers=figures[1]).as_text()
+    ours, proxy = await measure_wire(1, seed=1, litellm=None, say=pytest.fail, is_quick=True)
+    text = ChaosFigures(parts=[ours], peers=[proxy]).as_text()
     assert "LiteLLM         not tried: --quick makes no environment for it; --litellm" in text
 
 
