@@ -88,13 +88,13 @@ async def test_while_a_shared_store_is_away_no_run_begins_and_clients_are_told_t
     async with serving(app) as server:
         headers = {"Idempotency-Key": "a name"} if named else {}
         body = {**BODIES[path], "stream": stream}
-        monkeypatch.setattr(store, "_closed", True)
+        monkeypatch.setattr(store.database, "is_closed", True)
         refused = await server.client.post(path, json=body, headers=headers)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
         assert "the run store is unavailable" in refused.json()["error"]["message"]
         assert worker.calls == 0
         assert "X-Podium-Run" not in refused.headers, "there is none"
-        monkeypatch.setattr(store, "_closed", False)
+        monkeypatch.setattr(store.database, "is_closed", False)
         assert await store.list() == []
         answered = await server.client.post(path, json=body, headers=headers)
         assert (answered.status_code, worker.calls) == (200, 1)
@@ -107,7 +107,7 @@ async def test_a_run_that_ends_while_the_store_is_away_is_on_record_when_that_is
     store = await SqlRunStore.open(tmp_path / "podium.db")
 
     async def goes_away() -> None:
-        monkeypatch.setattr(store, "_closed", True)
+        monkeypatch.setattr(store.database, "is_closed", True)
 
     worker = Worker(goes_away)
     app = application([worker], store=store, shared=shared, dialects=REAL)
@@ -116,7 +116,7 @@ async def test_a_run_that_ends_while_the_store_is_away_is_on_record_when_that_is
         assert response.status_code == 200
         run_id = response.headers["X-Podium-Run"]
         assert (await server.client.get(f"/v1/runs/{run_id}")).json()["status"] == "answered"
-        monkeypatch.setattr(store, "_closed", False)
+        monkeypatch.setattr(store.database, "is_closed", False)
         await is_answered(store, run_id)
     assert worker.calls == 1
 

@@ -387,10 +387,10 @@ async def test_a_store_that_fails_for_a_while_is_asked_again(
 ) -> None:
     await left_behind(place, cut_off())
     async with a_server(place) as server:
-        monkeypatch.setattr(server.store, "_closed", True)
+        monkeypatch.setattr(server.store.database, "is_closed", True)
         with caplog.at_level(logging.WARNING):
             server.recovery.start()
             await asyncio.sleep(0.03)
         assert "cannot search for abandoned runs" in caplog.text
-        monkeypatch.setattr(server.store, "_closed", False)
+        monkeypatch.setattr(server.store.database, "is_closed", False)
         assert (await server.until(has_ended)).status == "answered"
