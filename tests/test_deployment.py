@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from podium.config import load
-from podium.config.sources import read
+from podium.config.schema import read_file
 from podium.server.app import health_router as router
 from podium.store.sql.database import CONNECTIONS
 
@@ -98,7 +98,7 @@ def test_the_image_is_healthy_where_the_server_says_so_and_asks_for_keys() -> No
 def test_the_configuration_that_compose_mounts_is_valid_and_its_database_is_there() -> None:
     assert "./deploy/podium.toml:/etc/podium/podium.toml:ro" in COMPOSE
     assert "PODIUM_CONFIG: /etc/podium/podium.toml" in COMPOSE
-    tables = read(ROOT / "deploy" / "podium.toml")
+    tables = read_file(ROOT / "deploy" / "podium.toml")
     assert tables.server.keys
     assert tables.store.url == "postgresql://podium@postgres/podium"
     assert "\n  postgres:\n    image: postgres:" in COMPOSE
@@ -206,5 +206,5 @@ def test_the_manifest_runs_the_image_as_the_image_is_meant_to_be_run(tmp_path: P
     assert container["envFrom"] == [{"secretRef": {"name": "podium"}}], "no secret is written down"
     file = tmp_path / "podium.toml"
     file.write_text(objects()["ConfigMap"]["data"]["podium.toml"], "utf-8")
-    tables = read(file)
+    tables = read_file(file)
     assert (tables.store.url, tables.server.keys) == ("postgresql://podium@postgres/podium", True)

@@ -16,7 +16,7 @@ from podium.config.local_servers import (
     LocalServer,
     find_local_servers,
 )
-from podium.config.resolve import resolve_worker
+from podium.config.settings import resolve_worker
 from podium.config.sources import discover_workers
 from podium.core.usage import FREE
 from podium.workers.catalogue import Catalogue

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.config import McpSettings, Settings, load
-from podium.config.sources import read
+from podium.config.schema import read_file
 from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
@@ -71,8 +71,8 @@ def test_a_program_with_a_slash_is_counted_from_the_file(write: Write, tmp_path:
 
 
 def test_servers_come_along_where_the_pool_is_another_files(write: Write) -> None:
-    ours = read(write('[mcp.a]\ncommand = "a"', "podium.toml"))
-    pool = read(write('[mcp.b]\ncommand = "b"' + WORKER, "pool.toml"))
+    ours = read_file(write('[mcp.a]\ncommand = "a"', "podium.toml"))
+    pool = read_file(write('[mcp.b]\ncommand = "b"' + WORKER, "pool.toml"))
     assert set(ours.complete_from(pool).mcp) == {"a", "b"}
     assert set(ours.overlay(pool).mcp) == {"b"}
 

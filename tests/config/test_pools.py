@@ -9,7 +9,8 @@ import pytest
 
 from podium.conductors.builtin import PROOF_OF_CONCEPT
 from podium.config import Settings, WorkerSettings, load
-from podium.config.sources import EMBEDDED_POOL, read
+from podium.config.schema import read_file
+from podium.config.sources import EMBEDDED_POOL
 from podium.config.workers import PROVIDERS
 from podium.core.errors import ConfigError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
@@ -133,7 +134,7 @@ def test_the_frontier_is_three_vendors_and_a_planner_of_its_own() -> None:
 
 def test_the_trained_etudes_are_the_embedded_pool_over_what_training_wrote() -> None:
     trained = loaded("etudes-transformers")
-    embedded = read(EMBEDDED_POOL)
+    embedded = read_file(EMBEDDED_POOL)
     directory = POOLS.parent / "trained"
     assert trained.conductor.worker is not None
     assert trained.conductor.worker.profile.provider == "transformers"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.config.resolve import resolve, resolve_worker
 from podium.config.schema import ConfigFile, ServerSettings
+from podium.config.settings import resolve, resolve_worker
 from podium.config.workers import WorkerTable
 from podium.workers import Endpoint, Http, connect
 from podium.workers.catalogue import Catalogue, CatalogueEntry

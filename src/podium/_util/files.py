@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -185,3 +186,16 @@ def replace_parts(page: str, made: str, parts: Mapping[str, str]) -> str:
             raise ValueError(f"the page needs the marks {begin!r} and {end!r}")
         page = f"{before}{begin}\n\n{text}\n{end}{after}"
     return page
+
+
+def read_toml(path: Path, kind: str = "file") -> dict[str, Any]:
+    """Read a TOML file; `kind` is what messages call it."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such {kind}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error

@@ -13,7 +13,6 @@ from podium.cli.keys import key_state
 from podium.cli.models import fetch_weights
 from podium.cli.output import ExitCode, echo_error
 from podium.cli.session import NO_API_KEY
-from podium.cli.settings import find_config_file
 from podium.config import Settings
 from podium.core.errors import UsageError
 from podium.store import keys_in, open_store
@@ -54,7 +53,6 @@ def serve(
     from podium.server.operation.listener import bind_socket
     from podium.server.operation.startup import ServeOptions, serve
 
-    find_config_file(os.environ, config)
     given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _log_format(log)}
     server: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     serve_options = ServeOptions(

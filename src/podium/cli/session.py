@@ -35,15 +35,15 @@ from podium.cli.output import (
     is_terminal,
     to_one_line,
 )
-from podium.cli.settings import find_config_file, load_settings
+from podium.cli.settings import load_settings
 from podium.client.assembly import default_options
 from podium.client.client import AsyncPodium
 from podium.client.documents import run_document
 from podium.client.runtime import RunOptions
 from podium.config import Settings
-from podium.config.resolve import EVOLVED_PREFIX
-from podium.config.schema import ConfigFile
-from podium.config.sources import read
+from podium.config.schema import read_files
+from podium.config.settings import EVOLVED_PREFIX
+from podium.config.sources import find
 from podium.core.errors import StoreError
 from podium.core.events import (
     Event,
@@ -81,10 +81,7 @@ def run_with_store(
     to_read: bool = False,
 ) -> Result:
     """Open the configured store, do the work, and close the store."""
-    tables = ConfigFile()
-    for file in (find_config_file(os.environ, config), pool):
-        if file is not None:
-            tables = tables.overlay(read(file))
+    tables, _ = read_files(file for file in (find(os.environ, config=config), pool) if file)
 
     async def work_with_store() -> Result:
         store = await open_store(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from podium._util.addresses import is_loopback
@@ -29,8 +28,7 @@ from podium.config import (
     discover_settings,
 )
 from podium.config.problems import suggest
-from podium.config.resolve import EVOLVED_PREFIX, default_planner
-from podium.config.sources import CONFIG_VARIABLE, find
+from podium.config.settings import EVOLVED_PREFIX, default_planner
 from podium.config.workers import PROVIDERS
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, MCP_PREFIX, excludable_names
@@ -45,7 +43,6 @@ ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
 
 async def load_settings(options: PoolOptions, environment: Mapping[str, str]) -> Settings:
     """Load the settings and apply the options."""
-    find_config_file(environment, options.config)
     searched = _without_providers(environment) if options.offline else environment
     settings = await discover_settings(searched, config=options.config, pool=options.pool)
     wanted = options.conductor
@@ -59,18 +56,6 @@ async def load_settings(options: PoolOptions, environment: Mapping[str, str]) ->
         settings = choose_conductor(settings, wanted)
     _check_planner(settings.conductor.worker, options, environment)
     return settings
-
-
-def find_config_file(environment: Mapping[str, str], config: Path | None) -> Path | None:
-    """Return the configuration file, if there is one; raise `ConfigError` if the environment names
-    a missing file."""
-    file = find(environment, config=config)
-    named = config is None and environment.get(CONFIG_VARIABLE, "").strip()
-    if named and file is not None and not file.exists():
-        raise ConfigError(
-            f"{CONFIG_VARIABLE} names {file}, which does not exist; correct it or unset it"
-        )
-    return file
 
 
 def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:

@@ -19,7 +19,7 @@ from podium.conductors import Conductor, ModelConductor, TierRouter, conductor_f
 from podium.conductors.evolved.description import read_description
 from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.config.problems import suggest
-from podium.config.resolve import EVOLVED_PREFIX
+from podium.config.settings import EVOLVED_PREFIX
 from podium.core.errors import ConfigError, MalformedPlan, UsageError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
@@ -67,7 +67,6 @@ class Assembly:
 
 def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> Assembly:
     """Connect the workers and build the conductor of the settings."""
-    settings.check()
     workers = {
         worker.profile.name: _connect(worker, environment, http) for worker in settings.workers
     }

@@ -303,7 +303,8 @@ class AsyncPodium:
         if self._router is not None:
             router = self._router.fit_to(assembly.pool)
             assembly = replace(assembly, router=lambda: router)
-        check_hedges(hedges, assembly.pool)
+        if hedges:
+            check_hedges(hedges, assembly.pool)
         lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS
         store = await self._open_store(settings, lease)
         self._to_close.push_async_callback(assembly.close)

@@ -7,15 +7,16 @@ documentation: `scripts/reference.py` prints them into `docs/configuration.md`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from podium._util.files import read_toml
 from podium.config.guardrails import GuardrailSettings
-from podium.config.problems import find_secret, secret_problem
+from podium.config.problems import find_secret, secret_problem, validation_problem
 from podium.config.workers import (
     BATCHING_PROVIDER,
     WEIGHTS_PROVIDER,
@@ -497,3 +498,21 @@ class ConfigFile(Table):
         }
         written = {name: table for name, table in changed.items() if name in self.model_fields_set}
         return self.model_copy(update=written)
+
+
+def read_file(path: Path) -> ConfigFile:
+    """Read and validate a file's tables."""
+    try:
+        file = ConfigFile.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise validation_problem(path, error, ConfigFile) from None
+    return file.with_absolute_paths(path.absolute().parent)
+
+
+def read_files(paths: Iterable[Path]) -> tuple[ConfigFile, WorkerTable | None]:
+    """Read a configuration and a pool file laid over it; return the planner that they name too."""
+    tables, planner = ConfigFile(), None
+    for path in paths:
+        tables = tables.overlay(read_file(path))
+        planner = tables.planner or planner
+    return tables, planner

@@ -1,34 +1,62 @@
 """Settings: a configuration resolved into values, with no secret in them.
 
-API keys are read from the environment only when an endpoint is asked for, so settings can be
-shown, compared and tested without any.
+The catalogue fills in what a file's tables leave out; what a file says always wins. API keys are
+read from the environment only when an endpoint is asked for, so settings can be shown, compared and
+tested without any. Nothing else here reads the environment or the network, nor any file but the
+description of a trained coordinator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from pydantic import ValidationError
+
+from podium.conductors import KINDS
+from podium.conductors.evolved.description import read_description
 from podium.config.guardrails import GuardrailSettings
+from podium.config.problems import suggest, validation_problem
 from podium.config.schema import (
     SHIPPED,
     ConductorKind,
+    ConductorTable,
+    ConfigFile,
     PoolChanged,
     PromptLength,
     ServerSettings,
     StoreSettings,
 )
+from podium.config.workers import BATCHING_PROVIDER, PROVIDERS, WEIGHTS_PROVIDER, WorkerTable
 from podium.core.budget import DEFAULT_BUDGET, Budget
-from podium.core.errors import ConfigError, UnknownWorker
-from podium.core.pool import Pool, WorkerProfile
-from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
+from podium.core.errors import ConfigError, UnknownWorker, UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
+from podium.core.usage import FREE, Price
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.workers.balanced import Balance
+from podium.workers.catalogue import Catalogue, CatalogueEntry
 from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, missing_address
 from podium.workers.faulty import Faults
+from podium.workers.local.sources import shipped_adapter
 from podium.workers.mcp import McpSettings
+
+EVOLVED_PREFIX: Final = "evolved:"
+"""Prefix of a conductor's name that is followed by the directory of a trained coordinator."""
+
+FREE_PROVIDERS: Final = (
+    "ollama",
+    "lmstudio",
+    "vllm",
+    WEIGHTS_PROVIDER,
+    BATCHING_PROVIDER,
+    "scripted",
+    CONDUCTOR_PROVIDER,  # its calls are billed one by one where they are made
+)
+"""Providers that do not bill tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,15 +188,13 @@ class Settings:
     guardrails: tuple[GuardrailSettings, ...] = ()
     is_embedded: bool = False
     warnings: tuple[str, ...] = ()
+    pool: Pool = field(init=False, repr=False, compare=False)
+    """The workers' profiles, as conductors and the engine take them."""
 
-    @property
-    def pool(self) -> Pool:
-        """The workers' profiles, as conductors and the engine take them."""
-        return Pool(
-            tuple(worker.profile for worker in self.workers),
-            share_question=self.share_question,
-            mask_names=self.mask_names,
-        )
+    def __post_init__(self) -> None:
+        profiles = tuple(worker.profile for worker in self.workers)
+        pool = Pool(profiles, share_question=self.share_question, mask_names=self.mask_names)
+        object.__setattr__(self, "pool", pool)
 
     @property
     def hedges(self) -> dict[str, Hedge]:
@@ -186,8 +212,329 @@ class Settings:
 
     def check(self) -> None:
         """Refuse an impossible pool, or a cap on money over a model of unknown price."""
-        workers = [*self.workers]
-        if self.conductor.worker is not None and self.conductor.worker not in workers:
-            workers.append(self.conductor.worker)
-        pool = self.pool
-        self.budget.check(replace(pool, workers=tuple(worker.profile for worker in workers)))
+        pool, planner = self.pool, self.conductor.worker
+        if planner is not None and planner not in self.workers:
+            pool = replace(pool, workers=(*pool.workers, planner.profile))
+        self.budget.check(pool.workers)
+
+
+def resolve(
+    tables: ConfigFile,
+    source: str,
+    *,
+    planner: WorkerTable | None = None,
+    today: datetime.date | None = None,
+) -> Settings:
+    """Resolve the tables to complete and checked settings.
+
+    `source` is where they were read, for messages. `planner` is a worker that may plan without
+    being in the pool. Models that are retired by `today` are warned of.
+    """
+    today = today or datetime.datetime.now(datetime.UTC).date()
+    try:
+        return _settings(tables, source, planner, today)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+def _settings(
+    config: ConfigFile, source: str, planner: WorkerTable | None, today: datetime.date
+) -> Settings:
+    catalogue = Catalogue.load()
+    workers = tuple(resolve_worker(table, catalogue) for table in config.worker)
+    settings = Settings(
+        source=source,
+        workers=workers,
+        share_question=config.pool.share_question,
+        mask_names=config.pool.mask_names,
+        budget=Budget(**config.budget.model_dump()),
+        retry=RetryPolicy(**config.retry.model_dump()),
+        breaker=BreakerPolicy(**config.breaker.model_dump()),
+        store=config.store,
+        server=config.server,
+        mcp=tuple(
+            McpSettings(name=name, **table.model_dump(exclude_none=True))
+            for name, table in config.mcp.items()
+        ),
+        mini=RouterSettings(**config.mini.model_dump()) if config.mini.router else None,
+        guardrails=config.guardrail,
+        warnings=tuple(_warnings(workers, catalogue, today)),
+    )
+    if hedges := settings.hedges:
+        check_hedges(hedges, settings.pool)
+    able = [one.name for one in settings.pool.workers if one.provider != CONDUCTOR_PROVIDER]
+    conductor = _conductor(config.conductor, settings, able, planner)
+    _check_guardrails(config.guardrail, able, conductor.rounds)
+    notice = (conductor.notice,) if conductor.notice else ()
+    settings = replace(settings, conductor=conductor, warnings=settings.warnings + notice)
+    settings.check()
+    return settings
+
+
+def _conductor(
+    table: ConductorTable, settings: Settings, able: Sequence[str], extra: WorkerTable | None
+) -> ConductorSettings:
+    """Resolve the conductor; `able` are the workers that answer by themselves."""
+    if table.fallback is not None and table.fallback not in able:
+        raise ConfigError(
+            f"conductor.fallback: {table.fallback!r} is no worker of this pool that answers by "
+            f"itself; {suggest(table.fallback, able)}"
+        )
+    resolved = {"model", "options", "workflow", "coordinator", "pool_changed"}
+    conductor = ConductorSettings(
+        worker=_planner(table, settings, extra) if table.kind == "model" else None,
+        workflow=Path(table.workflow) if table.workflow else None,
+        **table.model_dump(exclude=resolved),
+    )
+    return _evolved(conductor, table, settings.pool) if table.kind == "evolved" else conductor
+
+
+def _planner(
+    table: ConductorTable, settings: Settings, extra: WorkerTable | None
+) -> WorkerSettings:
+    catalogue, pool = Catalogue.load(), settings.pool
+    model = table.model
+    if model is None:
+        planner = default_planner(settings.workers, catalogue)
+    elif model in pool.names:
+        planner = settings[model]
+    elif extra is not None and model == extra.name:
+        planner = resolve_worker(extra, catalogue)
+    elif model.startswith(SHIPPED):
+        planner = resolve_worker(_shipped_conductor(model), catalogue)
+    else:
+        provider, slash, name = model.partition("/")
+        if not slash or provider not in PROVIDERS or provider == CONDUCTOR_PROVIDER:
+            raise ConfigError(
+                f"conductor.model: {model!r} is neither a worker of this pool nor "
+                f"provider/model; {suggest(model, pool.names)}"
+            )
+        try:
+            planner_table = WorkerTable(
+                name=model, provider=provider, model=name, options=table.options
+            )
+        except ValidationError as error:
+            raise validation_problem("conductor.model", error, WorkerTable) from None
+        return resolve_worker(planner_table, catalogue)
+    if table.options:
+        raise ConfigError(
+            f"conductor.options has no effect on {planner.profile.name!r}, which has its own; "
+            f"drop it, or name the model as provider/model"
+        )
+    return planner
+
+
+def _warnings(
+    workers: Sequence[WorkerSettings], catalogue: Catalogue, today: datetime.date
+) -> Iterator[str]:
+    """Warn of retired models, and then of workers whose calls fail on purpose."""
+    for profile in (worker.profile for worker in workers):
+        entry = catalogue.lookup(profile.provider, profile.model)
+        if entry is not None and entry.retires is not None and entry.retires <= today:
+            retired = f"{profile.provider} retired {entry.id} on {entry.retires}"
+            yield f"worker {profile.name!r}: {retired}"
+    for worker in workers:
+        if worker.faults is not None:
+            name = worker.profile.name
+            yield f"worker {name!r}: some of its calls fail on purpose, as its faults say"
+
+
+def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
+    """Resolve one worker; the catalogue fills in what the table leaves out."""
+    model = table.model or table.name
+    entry = catalogue.lookup(table.provider, model)
+    capabilities = entry.capabilities if entry else catalogue.assumed(table.provider)
+    described = entry.description if entry else ""
+    profile = WorkerProfile(
+        name=table.name,
+        provider=table.provider,
+        model=entry.id if entry and model in entry.aliases else model,
+        description=described if table.description is None else table.description,
+        price=_price(table, entry),
+        limits=_limits(table, entry),
+        capabilities=capabilities if table.capabilities is None else table.capabilities,
+        fallback=table.fallback,
+    )
+    options = {**(entry.options if entry else {}), **table.options}
+    return WorkerSettings(
+        profile=profile,
+        base_url=table.base_url or "",
+        key_env=table.key_env or "",
+        options=options,
+        deployments=_deployments(table, profile, options),
+        balance=table.balance,
+        hedge=table.hedge.hedge() if table.hedge else None,
+        faults=table.faults.faults() if table.faults else None,
+        faults_seed=table.faults.seed if table.faults else 0,
+    )
+
+
+def _deployments(
+    table: WorkerTable, profile: WorkerProfile, options: Mapping[str, Any]
+) -> tuple[DeploymentSettings, ...]:
+    """Resolve each deployment to a worker of its own, named after both."""
+    found = []
+    for number, one in enumerate(table.deployments, start=1):
+        name = one.name or str(number)
+        named = replace(profile, name=f"{profile.name}@{name}", model=one.model or profile.model)
+        worker = WorkerSettings(
+            profile=named,
+            base_url=one.base_url or table.base_url or "",
+            key_env=one.key_env or table.key_env or "",
+            options=options,
+        )
+        found.append(DeploymentSettings(name, worker, one.weight))
+    return tuple(found)
+
+
+def default_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> WorkerSettings:
+    """Return the worker that plans by default: the catalogue's choice, else the pool's best."""
+    ranked = [
+        (entry.conductor, position)
+        for position, worker in enumerate(workers)
+        if (entry := catalogue.lookup(worker.profile.provider, worker.profile.model))
+        and entry.conductor is not None
+    ]
+    if ranked:
+        return workers[min(ranked)[1]]
+    profiles = tuple(worker.profile for worker in workers)
+    return workers[profiles.index(Pool(profiles).best)]
+
+
+def choose_conductor(settings: Settings, name: str) -> Settings:
+    """Return the settings with another conductor: a kind, a worker of the pool, `provider/model`,
+    or `evolved:DIRECTORY`.
+
+    Raises `UsageError` if there is no such conductor or it lacks what it needs, and `ConfigError`
+    if the coordinator was trained with other workers.
+    """
+    conductor = settings.conductor
+    if name.startswith(EVOLVED_PREFIX):
+        directory = Path(name.removeprefix(EVOLVED_PREFIX)).expanduser()
+        description = read_description(directory)
+        description.check(
+            settings.pool,
+            otherwise='name it in the configuration\'s [conductor] instead (kind = "evolved", '
+            'coordinator, pool_changed = "narrow") to have it choose among the workers that both '
+            "have",
+        )
+        conductor = replace(
+            conductor,
+            kind="evolved",
+            worker=None,
+            coordinator=directory,
+            notice="",
+            rounds=description.turns,
+        )
+    elif name in KINDS and name not in settings.pool.names:
+        conductor = _change_kind(settings, name)
+    else:
+        conductor = replace(conductor, kind="model", worker=_choose_planner(settings, name))
+    settings = replace(settings, conductor=conductor)
+    settings.check()
+    return settings
+
+
+def _change_kind(settings: Settings, kind: str) -> ConductorSettings:
+    conductor = settings.conductor
+    match kind:
+        case "model":
+            planner = conductor.worker or default_planner(settings.workers, Catalogue.load())
+            return replace(conductor, kind="model", worker=planner)
+        case "fixed" if conductor.workflow is None:
+            raise UsageError(
+                'the fixed conductor needs a workflow; set kind = "fixed" and workflow in the '
+                "configuration's [conductor], or carry one out with: podium run WORKFLOW.json"
+            )
+        case "fixed":
+            return replace(conductor, kind="fixed", worker=None)
+        case "evolved" if conductor.coordinator is None:
+            raise UsageError(
+                "the evolved conductor needs a coordinator; name the directory that `podium train "
+                f'evolve` wrote as {EVOLVED_PREFIX}DIR, or set kind = "evolved" and coordinator in '
+                "the configuration's [conductor]"
+            )
+        case "evolved":
+            return conductor
+        case "rules":
+            return replace(conductor, kind="rules", worker=None)
+        case _:
+            return replace(conductor, kind="router", worker=None)
+
+
+def _choose_planner(settings: Settings, name: str) -> WorkerSettings:
+    if name in settings.pool.names:
+        return settings[name]
+    provider, slash, model = name.partition("/")
+    if slash and model and provider in PROVIDERS and provider != CONDUCTOR_PROVIDER:
+        table = WorkerTable(name=name, provider=provider, model=model)
+        return resolve_worker(table, Catalogue.load())
+    raise UsageError(
+        f"unknown conductor {name!r}: neither a kind, nor a worker of this pool, nor "
+        f"provider/model; {suggest(name, (*KINDS, *settings.pool.names))}"
+    )
+
+
+def _evolved(settings: ConductorSettings, table: ConductorTable, pool: Pool) -> ConductorSettings:
+    """Add the coordinator; `ConfigError` where it was trained with other workers."""
+    assert table.coordinator is not None, "the table was checked"
+    description = read_description(Path(table.coordinator))
+    notice = description.narrowed_to(pool) if table.pool_changed == "narrow" else ""
+    if table.pool_changed == "refuse":
+        description.check(
+            pool,
+            otherwise='set conductor.pool_changed = "narrow" to have it choose among the workers '
+            "that both have",
+        )
+    rounds = table.rounds if "rounds" in table.model_fields_set else description.turns
+    return replace(settings, coordinator=Path(table.coordinator), rounds=rounds, notice=notice)
+
+
+def _shipped_conductor(name: str) -> WorkerTable:
+    """Describe a conductor that comes with Podium: an adapter over its base weights."""
+    adapter = shipped_adapter(name)
+    return WorkerTable(
+        name=name,
+        provider=WEIGHTS_PROVIDER,
+        model=adapter.base,
+        options={"adapter": name, "template": adapter.template},
+    )
+
+
+def _check_guardrails(
+    guardrails: Sequence[GuardrailSettings], able: Sequence[str], rounds: int
+) -> None:
+    names: set[str] = set()
+    for index, guardrail in enumerate(guardrails):
+        where = f"guardrail[{index}]"
+        if guardrail.name in names:
+            raise ConfigError(
+                f"{where}.name: there are two guardrails named {guardrail.name!r}; give one "
+                f'another name, with name = "…"'
+            )
+        names.add(guardrail.name)
+        if guardrail.action == "replan" and rounds < 2:
+            raise ConfigError(
+                f'{where}.action is "replan", but the conductor plans once; raise conductor.rounds'
+            )
+        if guardrail.kind == "grounding" and guardrail.verifier not in able:
+            raise ConfigError(
+                f"{where}.verifier: {guardrail.verifier!r} is no worker of this pool that answers "
+                f"by itself; there is {', '.join(able) or 'none'}"
+            )
+
+
+def _price(table: WorkerTable, entry: CatalogueEntry | None) -> Price | None:
+    if table.price is not None:
+        return table.price.price()
+    if entry is not None and entry.price is not None:
+        return entry.price.price()
+    return FREE if table.provider in FREE_PROVIDERS else None
+
+
+def _limits(table: WorkerTable, entry: CatalogueEntry | None) -> Limits:
+    known = {
+        "context_window": entry.context_window if entry else None,
+        "max_output_tokens": entry.max_output_tokens if entry else None,
+    }
+    return Limits(**{**known, **table.limits.model_dump(exclude_none=True)})

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, ValidationError
 
 from podium._util import files as paths
 from podium.config.local_servers import MOST_MODELS, LocalServer, find_local_servers
-from podium.config.problems import validation_problem
-from podium.config.resolve import resolve
-from podium.config.schema import ConfigFile
-from podium.config.settings import Settings
+from podium.config.schema import read_file, read_files
+from podium.config.settings import Settings, resolve
 from podium.config.workers import WorkerTable
 from podium.core.errors import ConfigError
 from podium.workers.catalogue import Catalogue
@@ -228,10 +225,7 @@ async def discover_settings(
     without one from the embedded pool. Models that are retired by `today` are warned of.
     """
     files = [path for path in (find(environment, config=config, directory=directory), pool) if path]
-    tables, planner = ConfigFile(), None
-    for path in files:
-        tables = tables.overlay(read(path))
-        planner = tables.planner or planner
+    tables, planner = read_files(files)
     router_named = tables.mini.router is not None and pool != EMBEDDED_POOL
     sources = [str(path) for path in files]
     warnings: tuple[str, ...] = ()
@@ -242,7 +236,7 @@ async def discover_settings(
             tables = tables.model_copy(update={"worker": found.workers})
             sources.append(f"the environment ({', '.join(found.variables)})")
         else:
-            tables = tables.complete_from(read(EMBEDDED_POOL))
+            tables = tables.complete_from(read_file(EMBEDDED_POOL))
             sources.append("the embedded pool")
             is_embedded = True
         warnings = found.warnings
@@ -257,37 +251,24 @@ async def discover_settings(
 def load(path: Path | str, *, today: datetime.date | None = None) -> Settings:
     """Load the settings of one configuration or pool file; raises `ConfigError`."""
     path = Path(path)
-    return resolve(read(path), str(path), today=today)
+    return resolve(read_file(path), str(path), today=today)
 
 
 def find(
     environment: Mapping[str, str], *, config: Path | None = None, directory: Path = Path()
 ) -> Path | None:
-    """Return the configuration file in force, if there is one."""
-    named = config or environment.get(CONFIG_VARIABLE, "").strip()
-    if named:
-        return Path(named).expanduser()
+    """Return the configuration file in force, if there is one.
+
+    Raises `ConfigError` if the environment names a missing file.
+    """
+    if config is not None:
+        return config.expanduser()
+    if named := environment.get(CONFIG_VARIABLE, "").strip():
+        file = Path(named).expanduser()
+        if not file.exists():
+            raise ConfigError(
+                f"{CONFIG_VARIABLE} names {file}, which does not exist; correct it or unset it"
+            )
+        return file
     candidates = (directory / FILE_NAME, paths.config_file())
     return next((path for path in candidates if path.is_file()), None)
-
-
-def read(path: Path) -> ConfigFile:
-    """Read and validate a file's tables."""
-    try:
-        file = ConfigFile.model_validate(read_toml(path))
-    except ValidationError as error:
-        raise validation_problem(path, error, ConfigFile) from None
-    return file.with_absolute_paths(path.absolute().parent)
-
-
-def read_toml(path: Path, kind: str = "file") -> dict[str, Any]:
-    """Read a TOML file; `kind` is what messages call it."""
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such {kind}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error

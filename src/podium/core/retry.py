@@ -78,7 +78,7 @@ class Hedge:
 
 def check_hedges(hedges: Mapping[str, Hedge], pool: Pool) -> None:
     """Raise `ConfigError` for hedges of or to unknown workers."""
-    able = [worker.name for worker in pool if worker.provider != CONDUCTOR_PROVIDER]
+    able = [worker.name for worker in pool.workers if worker.provider != CONDUCTOR_PROVIDER]
     for name, hedge in hedges.items():
         for named in (name, hedge.to or name):
             if named not in able:

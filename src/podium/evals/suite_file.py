@@ -16,8 +16,8 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
+from podium._util.files import read_toml
 from podium.config.problems import validation_problem
-from podium.config.sources import read_toml
 from podium.config.workers import Count, Name
 from podium.evals.strategies.learned import EVOLVED, LEARNED
 from podium.tasks.records import ENDINGS

@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from podium._util.files import read_toml
 from podium._util.lab import lab_extra
 from podium.config.problems import suggest, validation_problem
-from podium.config.sources import read_toml
 from podium.core.errors import ConfigError
 from podium.train.rewards import PAPER
 from podium.train.schema import (

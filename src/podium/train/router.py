@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from podium._util.files import read_toml
 from podium.conductors.routing.embedding import Embedder
 from podium.conductors.routing.encoders import Encoder, HashedEncoder
 from podium.conductors.routing.evidence import RewardTable, read_log
@@ -21,7 +22,6 @@ from podium.conductors.routing.learning import (
     fit_router,
 )
 from podium.config.problems import validation_problem
-from podium.config.sources import read_toml
 from podium.config.workers import Name
 from podium.train.recipe import override_in
 from podium.train.schema import Positive, Spread, Weight
