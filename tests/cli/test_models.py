@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,9 @@ from cli.support import Podium
 from podium._util.files import Progress, no_progress
 from podium.cli.session import NO_API_KEY
 from podium.workers.local import weights
-from podium.workers.local.sources import packaged_models
+from podium.workers.local.sources import known_models
 
-MODEL = packaged_models()[0]
+(MODEL,) = (model for model in known_models() if model.name == "smollm2-135m-instruct")
 
 
 def place_weights(home: Path) -> Path:
@@ -19,6 +20,8 @@ def place_weights(home: Path) -> Path:
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
         file.truncate(MODEL.bytes)
+    record = {"name": MODEL.name, "sha256": MODEL.sha256, "source": "a test"}
+    path.with_name(f"{path.name}.json").write_text(json.dumps(record), "utf-8")
     return path
 
 
@@ -26,9 +29,9 @@ def test_models_are_listed_with_whether_they_are_here(podium: Podium, home: Path
     assert "not downloaded" in podium("models", "list").out
     path = place_weights(home)
     assert f"downloaded, {path}" in podium("models", "list").out
-    listed = podium("models", "list", "--json").json
-    assert (listed[0]["name"], listed[0]["present"]) == (MODEL.name, True)
-    assert listed[0]["path"] == str(path)
+    listed = {one["name"]: one for one in podium("models", "list", "--json").json}
+    assert listed[MODEL.name]["present"]
+    assert listed[MODEL.name]["path"] == str(path)
 
 
 def test_pulling_what_is_here_says_where_and_fetches_nothing(podium: Podium, home: Path) -> None:
@@ -46,7 +49,10 @@ def test_pulling_tells_in_one_line_that_it_fetches(
     monkeypatch.setattr(weights, "pull", pull)
     ended = podium("models", "pull", MODEL.name)
     assert ended.code == 0
-    assert ended.complaint == f"downloading {MODEL.name} (98 MB), once"
+    assert ended.err.splitlines() == [
+        f"podium: downloading {MODEL.name} (98 MB), once",
+        f"podium: {MODEL.name}: Apache-2.0; verified by its sha256; from a test",
+    ]
 
 
 def test_on_a_terminal_fetching_is_seen_as_a_bar(

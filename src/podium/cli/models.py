@@ -25,7 +25,7 @@ from podium.conductors.evolved.description import read_description
 from podium.config import Settings, WorkerSettings
 from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file
-from podium.workers.local.weights import list_models
+from podium.workers.local.weights import LocalModel, list_models
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -90,6 +90,14 @@ async def fetch(model: str, *, offline: bool = False) -> Path:
     found = weights.find(model)
     if found.present or offline or not is_obtainable(model):
         return await weights.locate(model, offline=offline)
+    path = await _pull(model, found)
+    pulled = weights.find(model)
+    licence = f"{pulled.licence}; " if pulled.licence else ""
+    echo_error(f"{model}: {licence}verified by its sha256; from {pulled.source}")
+    return path
+
+
+async def _pull(model: str, found: LocalModel) -> Path:
     if not is_terminal(sys.stderr):
         echo_error(f"downloading {model} ({format_megabytes(found.bytes)}), once")
         return await weights.pull(model)

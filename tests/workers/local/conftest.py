@@ -6,7 +6,7 @@ from zipfile import ZipFile
 import pytest
 
 from podium.workers.local import sources, weights
-from podium.workers.local.sources import PackagedModel
+from podium.workers.local.sources import KnownModel, PackageParts
 
 
 @pytest.fixture
@@ -37,28 +37,30 @@ def wheel(tmp_path: Path, content: bytes) -> Path:
 
 
 @pytest.fixture
-def know(monkeypatch: pytest.MonkeyPatch) -> Callable[[PackagedModel], None]:
+def know(monkeypatch: pytest.MonkeyPatch) -> Callable[[KnownModel], None]:
     """Make a model the only one that Podium knows."""
 
-    def know(model: PackagedModel) -> None:
+    def know(model: KnownModel) -> None:
         for module in (sources, weights):
-            monkeypatch.setattr(module, "packaged_models", lambda: (model,))
+            monkeypatch.setattr(module, "known_models", lambda: (model,))
 
     return know
 
 
 @pytest.fixture
-def tiny(wheel: Path, content: bytes, know: Callable[[PackagedModel], None]) -> PackagedModel:
+def tiny(wheel: Path, content: bytes, know: Callable[[KnownModel], None]) -> KnownModel:
     """The model in that package, the only one that Podium knows."""
-    model = PackagedModel(
+    model = KnownModel(
         name="tiny",
         file="tiny.gguf",
-        package="tiny-model",
-        version="1.0",
-        member="tiny_model/tiny.gguf",
+        packages=PackageParts(
+            package="tiny-model",
+            version="1.0",
+            member="tiny_model/tiny.gguf",
+            download_bytes=wheel.stat().st_size,
+        ),
         sha256=hashlib.sha256(content).hexdigest(),
         bytes=len(content),
-        download_bytes=wheel.stat().st_size,
         licence="CC0-1.0",
         description="made for a test",
     )

