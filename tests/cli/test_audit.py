@@ -26,7 +26,7 @@ def test_keys_that_are_made_and_revoked_are_on_record_without_their_tokens(podiu
     revoked, created = ended.json
     assert (created["action"], revoked["action"]) == ("key created", "key revoked")
     assert created["details"]["name"] == "Ada"
-    assert "$5" in created["details"]["rules"]
+    assert created["details"]["rules"] == 'per_day={"usd": 5.0, "tokens": null}'
     assert created["actor"].startswith("user:")
     assert created["subject"] == revoked["subject"]
     assert token not in ended.out

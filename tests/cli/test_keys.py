@@ -64,9 +64,13 @@ def test_a_key_has_the_rules_that_were_asked_for(podium: Podium) -> None:
         *("--tokens-per-month", "300", "--tokens-in-total", "400"),
         *("--requests-per-minute", "60", "--tokens-per-minute", "9000", "--no-training"),
     ).json
-    token, key_id, created = made.pop("token"), made.pop("id"), made.pop("created_at")
-    assert token.startswith("pk_")
+    assert made.pop("token").startswith("pk_")
+    assert podium("keys", "list", "--json").json == [made]
+    key_id = made.pop("id")
+    del made["created_at"], made["usage"]
     assert made == {
+        "object": "key",
+        "last_used_at": None,
         "name": "Ada",
         "state": "active",
         "expires_at": None,
@@ -83,7 +87,6 @@ def test_a_key_has_the_rules_that_were_asked_for(podium: Podium) -> None:
         "requests_per_minute": 60,
         "tokens_per_minute": 9000,
     }
-    assert podium("keys", "list", "--json").json == [{"id": key_id, "created_at": created, **made}]
     line = podium("keys", "list").out
     assert line.startswith(key_id)
     for words in ("active", "Ada: ask runs:read, tiers mini", "without anthropic openai"):
@@ -161,6 +164,14 @@ def test_a_key_is_revoked_by_its_id_or_its_name(podium: Podium, named: str) -> N
     assert states == {"Ada": "revoked", "Bob": "active"}
 
 
+def test_the_last_administrator_is_revoked_only_on_purpose(podium: Podium) -> None:
+    podium("keys", "create", "root", "--scope", "admin")
+    ended = podium("keys", "revoke", "root")
+    assert ended.code == 2
+    assert "last active key with the scope admin" in ended.complaint
+    assert podium("keys", "revoke", "root", "--force").code == 0
+
+
 @pytest.mark.parametrize("named", ["Eve", "", "key_zzz"])
 def test_a_key_that_is_not_there_cannot_be_revoked(podium: Podium, named: str) -> None:
     podium("keys", "create", "Ada")
@@ -232,15 +243,12 @@ def test_a_key_is_kept_out_of_training_later_and_let_in_again(podium: Podium) ->
     podium("keys", "revoke", "Ada")
     assert podium("keys", "training", key_id, "on").out == f"{key_id} (Ada): training allowed\n"
     assert stored()[0].rules == before
-    acts = [
-        (entry["action"], entry["subject"], entry["details"].get("training"))
+    changes = [
+        (entry["subject"], entry["details"]["changed"])
         for entry in podium("audit", "list", "--json").json
-        if "training" in entry["action"]
+        if entry["action"] == "key changed"
     ]
-    assert acts == [
-        ("key training changed", key_id, True),
-        ("key training changed", key_id, False),
-    ]
+    assert changes == [(key_id, "training=true"), (key_id, "training=false")]
     assert podium("keys", "training", "Ada", "maybe").code == 2
     assert podium("keys", "training", "Eve", "off").code == 2
 

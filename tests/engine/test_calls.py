@@ -333,7 +333,7 @@ class Shared:
         self.problem = problem
         self.held = 0
 
-    def exhausted(self, cap: str) -> BudgetExhausted:
+    def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted:
         return BudgetExhausted(cap, 1.0)
 
     def hold(self, hold: CallReservation) -> None:

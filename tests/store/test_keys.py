@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,21 +84,30 @@ async def test_a_key_is_revoked_once_and_for_good(keys: KeyStore) -> None:
     assert await keys.key("key_2") == OTHER
 
 
-async def test_only_a_key_that_is_there_is_revoked_or_kept_out(keys: KeyStore) -> None:
+async def test_only_a_key_that_is_there_is_revoked_or_changed(keys: KeyStore) -> None:
     with pytest.raises(NotFound, match="key not found: 'key_3'.*podium keys list"):
         await keys.revoke("key_3")
     with pytest.raises(NotFound, match="key not found: 'key_3'.*podium keys list"):
-        await keys.allow_training("key_3", allowed=False)
+        await keys.change(replace(KEY, id="key_3"))
 
 
-async def test_a_key_is_kept_out_of_training_by_itself_and_by_nothing_else(
+async def test_a_key_is_changed_by_itself_but_for_its_token_and_its_beginning(
     keys: KeyStore,
 ) -> None:
-    await keys.allow_training("key_1", allowed=False)
-    assert await keys.key("key_1") == replace(KEY, rules=replace(KEY.rules, training=False))
+    rules = replace(KEY.rules, training=False)
+    changed = replace(KEY, name="Eve", rules=rules, expires_at="2027-01-01T00:00:00.000+00:00")
+    await keys.change(replace(changed, digest="another", created_at="2027"))
+    assert await keys.key("key_1") == changed
     assert await keys.key("key_2") == OTHER
-    await keys.allow_training("key_1", allowed=True)
-    assert await keys.key("key_1") == replace(KEY, rules=replace(KEY.rules, training=True))
+
+
+async def test_charges_of_all_keys_have_the_time_of_the_last_use(keys: KeyStore) -> None:
+    await keys.quotas.record([used("2026-01-02"), used("2026-01-03")])
+    charges = await keys.quotas.all_charges("2026-01-03")
+    assert charges == {"key_1": await keys.quotas.charges("key_1", "2026-01-03")}
+    assert charges["key_1"].day + charges["key_1"].day == charges["key_1"].month
+    assert abs((charges["key_1"].used_at or 0) - time.time()) < 60
+    assert (await keys.quotas.charges("key_2", "2026-01-03")).used_at is None
 
 
 async def test_what_was_used_adds_up_by_key_day_and_model(keys: KeyStore) -> None:

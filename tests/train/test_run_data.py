@@ -92,7 +92,7 @@ async def test_what_a_key_says_today_holds_for_the_runs_before(store: RunStore) 
     await keys_in(store).add(key)
     await judge(store, kept_run(owner=key.id))
     for allowed in (False, True):
-        await keys_in(store).allow_training(key.id, allowed=allowed)
+        await keys_in(store).change(replace(key, rules=Rules(training=allowed)))
         found, left_out = await found_in(store)
         assert (len(found), left_out[use.KEPT_OUT]) == (int(allowed), int(not allowed))
 

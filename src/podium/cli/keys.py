@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import typer
 
@@ -31,16 +31,11 @@ from podium.cli.settings import load_settings, names_to_exclude
 from podium.config.problems import suggest
 from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
-from podium.core.run import Tier, timestamp
-from podium.server.access.tokens import KEY_ID_PREFIX, make_key
+from podium.core.run import Tier
+from podium.server.access.keys import KeyInfo, KeyManager, NewKeyInfo, to_document, with_token
 from podium.store import RunStore, audit_in, keys_in
-from podium.store.audit import AuditDetails, local_event
+from podium.store.audit import AuditAction, AuditDetails, local_event
 from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
-
-if TYPE_CHECKING:
-    from podium.store.sql.keys import KeyStore
-
-KeyState = Literal["active", "revoked", "expired"]
 
 PERIODS: Final = (
     ("per_request", "per request"),
@@ -138,42 +133,52 @@ def create(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
     )
-    made = make_key(name, rules, expires_at=None if expires is None else _parse_expiry(expires))
-    run_with_store(config, lambda store: _add(made.key, store))
+    expiry = None if expires is None else _parse_expiry(expires)
+
+    async def create_key(manager: KeyManager) -> NewKeyInfo:
+        made = await manager.create(name, rules, expiry)
+        (info,) = await manager.describe([made.key])
+        return with_token(info, made.token)
+
+    made = _with_manager(config, create_key)
     if json:
-        echo_json({"token": made.token, **key_document(made.key)})
+        echo_json(to_document(made))
         return
     echo(made.token)
-    echo_error(f"created {made.key.id} ({made.key.name!r}); the token is not shown again, save it")
+    echo_error(f"created {made.id} ({made.name!r}); the token is not shown again, save it")
 
 
 @app.command("list")
 def list_(json: options.JsonList = False, config: options.Config = None) -> None:
     """List the keys, newest first, with their rules; revoked ones are included."""
-    keys = _with_keys(config, lambda store: store.keys(), to_read=True)
+    keys = _with_manager(config, lambda manager: manager.describe_all(), to_read=True)
     if json:
-        echo_json([key_document(key) for key in keys])
+        echo_json([to_document(key) for key in keys])
         return
     for key in keys:
         created = format_local_time(key.created_at)
-        line = f"{key.id}  {created}  {key_state(key):<7}  {key.name}: {_rules_line(key)}"
+        line = f"{key.id}  {created}  {key.state:<7}  {key.name}: {_rules_line(key)}"
         echo(to_one_line(line))
     if not keys:
         echo_error("no keys; create one with: podium keys create NAME")
 
 
 @app.command()
-def revoke(key: KeyName, config: options.Config = None) -> None:
+def revoke(
+    key: KeyName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also the last active key with the scope admin.")
+    ] = False,
+    config: options.Config = None,
+) -> None:
     """Revoke a key for good. Running servers reject it within seconds."""
 
-    async def revoke_key(store: RunStore) -> Key:
-        keys = keys_in(store)
-        found = _find(key, await keys.keys())
-        await audit_in(store).add(local_event("key revoked", found.id, {"name": found.name}))
-        await keys.revoke(found.id)
+    async def revoke_key(manager: KeyManager) -> Key:
+        found = await manager.find(key)
+        await manager.revoke(found, force=force)
         return found
 
-    found = run_with_store(config, revoke_key)
+    found = _with_manager(config, revoke_key)
     echo(f"revoked {found.id} ({to_one_line(found.name)})")
 
 
@@ -192,15 +197,13 @@ def training(
     revoked key can be changed as well.
     """
 
-    async def set_training(store: RunStore) -> Key:
-        keys = keys_in(store)
-        found = _find(key, await keys.keys())
-        details: AuditDetails = {"name": found.name, "training": switch == "on"}
-        await audit_in(store).add(local_event("key training changed", found.id, details))
-        await keys.allow_training(found.id, allowed=switch == "on")
+    async def set_training(manager: KeyManager) -> Key:
+        found = await manager.find(key)
+        rules = replace(found.rules, training=switch == "on")
+        await manager.change(found, replace(found, rules=rules))
         return found
 
-    found = run_with_store(config, set_training)
+    found = _with_manager(config, set_training)
     state = "training allowed" if switch == "on" else "not for training"
     echo(f"{found.id} ({to_one_line(found.name)}): {state}")
 
@@ -229,12 +232,12 @@ def usage(
     """
     days = {"since": _parse_day(since), "until": _parse_day(until)}
 
-    async def read_usage(keys: KeyStore) -> tuple[dict[str, str], list[KeyUsage]]:
-        known = await keys.keys()
-        key_id = None if key is None else _find(key, known).id
-        return {item.id: item.name for item in known}, await keys.usage(key_id=key_id, **days)
+    async def read_usage(manager: KeyManager) -> tuple[dict[str, str], list[KeyUsage]]:
+        key_id = None if key is None else (await manager.find(key)).id
+        names = {item.id: item.name for item in await manager.store.keys()}
+        return names, await manager.store.usage(key_id=key_id, **days)
 
-    names, rows = _with_keys(config, read_usage, to_read=True)
+    names, rows = _with_manager(config, read_usage, to_read=True)
     if json:
         echo_json([{"name": names[row.key_id], **asdict(row)} for row in rows])
         return
@@ -245,37 +248,7 @@ def usage(
         echo_error("no usage; a server writes the usage of keys about a second later")
 
 
-def key_state(key: Key) -> KeyState:
-    """Return whether the key is active, revoked or expired."""
-    if key.revoked_at is not None:
-        return "revoked"
-    # Both are UTC in one format, so they compare as text.
-    return "expired" if key.expires_at is not None and key.expires_at <= timestamp() else "active"
-
-
-def key_document(key: Key) -> dict[str, Any]:
-    """Return a key as JSON, without the digest of its token."""
-    rules = key.rules
-    return {
-        "id": key.id,
-        "name": key.name,
-        "state": key_state(key),
-        "created_at": key.created_at,
-        "expires_at": key.expires_at,
-        "revoked_at": key.revoked_at,
-        "scopes": [scope for scope in SCOPES if scope in rules.scopes],
-        "tiers": None if rules.tiers is None else sorted(rules.tiers),
-        "workers": None if rules.workers is None else sorted(rules.workers),
-        "exclude": sorted(rules.exclude),
-        "training": rules.training,
-        **{name: asdict(getattr(rules, name)) for name, _ in PERIODS},
-        "requests_per_minute": rules.requests_per_minute,
-        "tokens_per_minute": rules.tokens_per_minute,
-    }
-
-
-def _rules_line(key: Key) -> str:
-    rules = key.rules
+def _rules_line(rules: KeyInfo) -> str:
     parts = [" ".join(scope for scope in SCOPES if scope in rules.scopes)]
     if rules.tiers is not None:
         parts.append(f"tiers {' '.join(sorted(rules.tiers))}")
@@ -295,8 +268,8 @@ def _rules_line(key: Key) -> str:
         parts.append(f"{pluralize(rules.requests_per_minute, 'request')} per minute")
     if rules.tokens_per_minute is not None:
         parts.append(f"{format_tokens(rules.tokens_per_minute)} per minute")
-    if key.expires_at is not None:
-        parts.append(f"until {format_local_time(key.expires_at)}")
+    if rules.expires_at is not None:
+        parts.append(f"until {format_local_time(rules.expires_at)}")
     return ", ".join(parts)
 
 
@@ -313,21 +286,18 @@ def _usage_line(row: KeyUsage) -> str:
     return f"{pluralize(row.requests, 'request')}, {used}, {cost}"
 
 
-async def _add(key: Key, store: RunStore) -> None:
-    keys = keys_in(store)
-    if any(other.name == key.name and key_state(other) == "active" for other in await keys.keys()):
-        raise UsageError(
-            f"there is already a key named {key.name!r}; choose another name, or revoke that one"
-        )
-    details = {"name": key.name, "rules": _rules_line(key)}
-    await audit_in(store).add(local_event("key created", key.id, details))
-    await keys.add(key)
-
-
-def _with_keys(
-    config: Path | None, work: Callable[[KeyStore], Awaitable[Result]], *, to_read: bool = False
+def _with_manager(
+    config: Path | None, work: Callable[[KeyManager], Awaitable[Result]], *, to_read: bool = False
 ) -> Result:
-    return run_with_store(config, lambda store: work(keys_in(store)), to_read=to_read)
+    """Work with the keys of the configured store; actions are those of this machine's user."""
+
+    async def manage(store: RunStore) -> Result:
+        async def record(action: AuditAction, key_id: str, details: AuditDetails) -> None:
+            await audit_in(store).add(local_event(action, key_id, details))
+
+        return await work(KeyManager(keys_in(store), record))
+
+    return run_with_store(config, manage, to_read=to_read)
 
 
 def _check_excluded(excluded: frozenset[str], config: Path | None) -> frozenset[str]:
@@ -343,23 +313,6 @@ def _check_excluded(excluded: frozenset[str], config: Path | None) -> frozenset[
             f"FILE if it is another"
         )
     return excluded
-
-
-def _find(wanted: str, keys: Sequence[Key]) -> Key:
-    """Find one key by its id, its name, or a unique prefix of its id."""
-    starts = (wanted, f"{KEY_ID_PREFIX}{wanted}")
-    named = [key for key in keys if key.name == wanted]
-    for found in (
-        [key for key in keys if key.id in starts],
-        [key for key in named if key_state(key) == "active"] or named,
-        [key for key in keys if wanted and key.id.startswith(starts)],
-    ):
-        if len(found) == 1:
-            return found[0]
-        if found:
-            ids = ", ".join(key.id for key in found)
-            raise UsageError(f"{wanted!r} matches several keys: {ids}; give the whole id of one")
-    raise UsageError(f"key not found: {wanted!r}; list the keys with: podium keys list")
 
 
 def _parse_expiry(text: str) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from podium.cli import options
-from podium.cli.keys import key_state
 from podium.cli.models import fetch_weights
 from podium.cli.output import ExitCode, echo_error
 from podium.cli.session import NO_API_KEY
@@ -111,6 +110,6 @@ async def _has_keys(settings: Settings) -> bool:
     """True if there is a key that is neither revoked nor expired."""
     store = await open_store(settings.store.url or settings.store.path)
     try:
-        return any(key_state(key) == "active" for key in await keys_in(store).keys())
+        return any(key.state == "active" for key in await keys_in(store).keys())
     finally:
         await store.close()

@@ -120,8 +120,12 @@ class Account(Protocol):
         """True if calls in flight, of any run, may free part of their reservation."""
         ...
 
-    def exhausted(self, cap: str) -> BudgetExhausted:
-        """Return the error that names the budget whose `tokens` or `usd` are spent."""
+    def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
+        """Return the error that names the budget whose `tokens` or `usd` are spent.
+
+        `run_limit` is that of the run's own budget, if that is spent; None if it is not the
+        account's.
+        """
         ...
 
     def hold(self, hold: CallReservation) -> None:
@@ -290,13 +294,14 @@ class Ledger:
         if missing:
             if self._reservations:
                 return None
-            raise BudgetExhausted(missing, getattr(budget, missing))
+            limit = getattr(budget, missing)
+            raise (account and account.exhausted(missing, limit)) or BudgetExhausted(missing, limit)
         if account is not None:
             outputs, missing = _affordable_output(account.left, price, inputs, outputs, share)
             if missing:
                 if account.may_get_back:
                     return None
-                raise account.exhausted(missing)
+                raise account.exhausted(missing) or BudgetExhausted(missing, 0)
         return CallReservation(inputs + outputs, self._usd_at_most(price, inputs, outputs), outputs)
 
     @property

@@ -179,9 +179,9 @@ class WorkerCrashed(WorkerError):
 class BudgetExhausted(PodiumError):
     """A cap was reached. `cap` is calls, tokens, usd, seconds or depth."""
 
-    def __init__(self, cap: str, limit: float, whose: str = "the run's budget") -> None:
+    def __init__(self, cap: str, limit: float, message: str = "") -> None:
         shown = format_usd(limit) if cap == "usd" else f"{limit:g}"
-        super().__init__(f"{whose} is spent: {cap} is capped at {shown}")
+        super().__init__(message or f"the run's budget is spent: {cap} is capped at {shown}")
         self.cap = cap
         self.limit = limit
 

@@ -25,7 +25,7 @@ from podium.server import pages
 from podium.server.api_error import ApiError, Reason, api_error_boundary, to_api_error
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
-from podium.server.endpoints import accounting, learning, models, plan, pool, runs
+from podium.server.endpoints import accounting, keys, learning, models, plan, pool, runs
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep, is_anthropic_client
 from podium.server.endpoints.http import (
     CLIENT_CLOSED_REQUEST,
@@ -192,6 +192,7 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
         runs.responses_router,
         pool.router,
         accounting.router,
+        keys.router,
         learning.router,
         health_router,
         pages.router,

@@ -19,7 +19,7 @@ from typing import Final, Literal
 AuditAction = Literal[
     "key created",
     "key revoked",
-    "key training changed",
+    "key changed",
     "run read",
     "run deleted",
     "run exported",

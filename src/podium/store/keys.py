@@ -8,12 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, get_args
+from typing import Annotated, ClassVar, Final, Literal, get_args
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field, PlainSerializer
 
 from podium.core.errors import ConfigError
-from podium.core.run import Tier
+from podium.core.run import Tier, timestamp
+
+Period = Literal["day", "month", "total"]
+
+KeyState = Literal["active", "revoked", "expired"]
 
 Scope = Literal[
     "ask", "plan", "workflow", "runs:read", "runs:delete", "gateway", "metrics", "admin"
@@ -30,6 +34,16 @@ USUAL_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"metrics", "admin"}
 _STRICT: Final = ConfigDict(extra="forbid")
 """An unknown rule must not be read as no rule."""
 
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=0)]
+PerMinute = Annotated[int, Field(ge=1)]
+Names = Annotated[frozenset[str], PlainSerializer(sorted, list[str])]
+Tiers = Annotated[frozenset[Tier], PlainSerializer(sorted, list[Tier])]
+Scopes = Annotated[
+    frozenset[Scope],
+    PlainSerializer(lambda scopes: sorted(scopes, key=SCOPES.index), list[Scope]),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
@@ -37,8 +51,8 @@ class Allowance:
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
-    usd: float | None = None
-    tokens: int | None = None
+    usd: Dollars | None = None
+    tokens: Tokens | None = None
 
     def __post_init__(self) -> None:
         for name in ("usd", "tokens"):
@@ -62,17 +76,17 @@ class Rules:
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
-    scopes: frozenset[Scope] = USUAL_SCOPES
-    tiers: frozenset[Tier] | None = None
-    workers: frozenset[str] | None = None
-    exclude: frozenset[str] = frozenset()
+    scopes: Scopes = USUAL_SCOPES
+    tiers: Tiers | None = None
+    workers: Names | None = None
+    exclude: Names = frozenset()
     training: bool = True
     per_request: Allowance = NO_CAP
     per_day: Allowance = NO_CAP
     per_month: Allowance = NO_CAP
     in_total: Allowance = NO_CAP
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
 
     def __post_init__(self) -> None:
         for name in ("requests_per_minute", "tokens_per_minute"):
@@ -99,6 +113,14 @@ class Key:
     rules: Rules = field(default_factory=Rules)
     expires_at: str | None = None
     revoked_at: str | None = None
+
+    @property
+    def state(self) -> KeyState:
+        """Whether the key works. Times are UTC in one format, so they compare as text."""
+        if self.revoked_at is not None:
+            return "revoked"
+        is_over = self.expires_at is not None and self.expires_at <= timestamp()
+        return "expired" if is_over else "active"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

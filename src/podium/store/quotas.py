@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, final
 
@@ -53,11 +53,13 @@ def larger_of(one: Amount, other: Amount) -> Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCharges:
-    """What a key was charged today, this month, and in total."""
+    """What a key was charged today, this month and in total, and the time of its last use, in
+    seconds since 1970."""
 
     day: Amount = ZERO
     month: Amount = ZERO
     total: Amount = ZERO
+    used_at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

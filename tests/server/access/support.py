@@ -67,9 +67,8 @@ class MemoryKeys(KeyStore, QuotaStore):
             raise NotFound(key_id)
         self.rows[key_id] = replace(self.rows[key_id], revoked_at="2026-01-02T00:00:00+00:00")
 
-    async def allow_training(self, key_id: str, *, allowed: bool) -> None:
-        key = self.rows[key_id]
-        self.rows[key_id] = replace(key, rules=replace(key.rules, training=allowed))
+    async def change(self, key: Key) -> None:
+        self.rows[key.id] = key
 
     async def take(
         self, key_id: str, rules: Rules, tokens: Sequence[int], correction: int = 0

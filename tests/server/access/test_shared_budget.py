@@ -78,7 +78,7 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str
         spender = await one.begin(replicas.made)
         await one.settle(spender, usd=0.999)
         await one.access.close()
-        with pytest.raises(BudgetExhausted, match=r"total budget of key 'Ada' .* usd is capped at"):
+        with pytest.raises(BudgetExhausted, match=r"total budget of key 'Ada' is spent: \$"):
             await hold_of(late, 500)
         await other.settle(late, usd=0.001)
         await other.access.close()
@@ -218,7 +218,8 @@ async def test_a_key_without_a_cap_never_asks_the_store(
     async with replicas_of(place, Rules(per_request=Allowance(usd=1.0)), 1) as replicas:
         (replica,) = replicas.all
         principal = await replica.begin(replicas.made)
-        assert principal.quota.account is None
+        assert principal.quota.account is not None
+        assert not principal.quota.account.is_shared
         await replica.settle(principal, usd=0.5)
 
 

@@ -46,7 +46,7 @@ from podium.server.access.usage import (
 )
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
-from podium.store.keys import Allowance, Key, Rules, Scope
+from podium.store.keys import NO_CAP, Allowance, Key, Scope
 from podium.store.quotas import ZERO, Amount, charge_of
 
 if TYPE_CHECKING:
@@ -142,18 +142,26 @@ class KeyAccount:
     """A key as this process knows it."""
 
     key: Key
-    expires: float
     budget: KeyBudget
     rates: RateLimiter | SharedRates
-    shared: SharedBudget | None
-    read_at: float
-    day: str
+    read_at: float = 0.0
+    day: str = ""
+
+    @property
+    def shared(self) -> SharedBudget | None:
+        """The key's reservations in the store, if the key has a cap and processes share it."""
+        return self.budget.shared if self.budget.is_capped else None
+
+    def is_expired(self, now: float) -> bool:
+        """True if the key's time is over."""
+        expires = self.key.expires_at
+        return expires is not None and now >= datetime.fromisoformat(expires).timestamp()
 
 
 class KeyQuota(RequestQuota):
     """The quota of one request with a key."""
 
-    __slots__ = ("estimate", "is_settled", "key_account", "model", "reservation")
+    __slots__ = ("estimate", "is_capped", "is_settled", "key_account", "model", "reservation")
 
     def __init__(
         self, key_account: KeyAccount, model: str, estimate: Amount, reservation: Reservation
@@ -162,12 +170,14 @@ class KeyQuota(RequestQuota):
         self.model = model
         self.estimate = estimate
         self.reservation = reservation
+        per_request = key_account.key.rules.per_request
+        self.is_capped = key_account.budget.is_capped or per_request != NO_CAP
         self.is_settled = False
 
     @property
     def account(self) -> Account | None:
-        """The request's reservation, if the key has a cap."""
-        return self.reservation if self.key_account.budget.is_capped else None
+        """The request's reservation, if the key had a cap as the request began."""
+        return self.reservation if self.is_capped else None
 
     def narrow(self, budget: Budget) -> Budget:
         """Lower the budget to the key's cap per request and to what other requests leave."""
@@ -178,9 +188,9 @@ class KeyQuota(RequestQuota):
 
     def attach_run(self, run: Run) -> None:
         """Have other processes charge the reservation as this run."""
-        if self.key_account.shared is not None:
+        if self.reservation.id and self.key_account.budget.shared is not None:
             self.reservation.run_id = run.id
-            self.key_account.shared.write_soon(self.reservation)
+            self.key_account.budget.shared.write_soon(self.reservation)
 
 
 class KeyAuthenticator(AccessPolicy):
@@ -310,8 +320,8 @@ class KeyAuthenticator(AccessPolicy):
             missing = uncharged(seen, charge.amount)
             if missing != ZERO:
                 self._usage.add_assumed(principal.key_id, today, charge.usage.model, missing)
-        if account.shared is not None:
-            account.shared.close_reservation(reservation.id)
+        if reservation.id and account.budget.shared is not None:
+            account.budget.shared.close_reservation(reservation.id)
 
     @asynccontextmanager
     async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
@@ -337,11 +347,19 @@ class KeyAuthenticator(AccessPolicy):
             yield reservation
         finally:
             account.budget.settle(reservation, reservation.used)
-            if account.shared is not None:
-                account.shared.close_reservation(reservation.id)
+            if account.budget.shared is not None:
+                account.budget.shared.close_reservation(reservation.id)
+
+    def refresh(self, key_id: str) -> None:
+        """Read the key again before its next request."""
+        self._accounts.refresh(key_id)
+
+    async def flush(self) -> None:
+        """Write all pending usage."""
+        await self._usage.write()
 
     async def close(self) -> None:
-        """Write all pending usage."""
+        """Write all pending usage, and stop."""
         await self._accounts.close()
         await self._usage.close()
 
@@ -370,7 +388,7 @@ class KeyAuthenticator(AccessPolicy):
         key = account.key
         if key.revoked_at is not None:
             raise unauthenticated(f"API key {key.name!r} was revoked; use another")
-        if self._clock() >= account.expires:
+        if account.is_expired(self._clock()):
             raise unauthenticated(f"API key {key.name!r} has expired; use another")
         return key
 
@@ -451,8 +469,8 @@ class KeyAccounts:
             self._renewing.cancel()
             await asyncio.wait({self._renewing})
         for account in self._accounts.values():
-            if account.shared is not None:
-                await account.shared.close()
+            if account.budget.shared is not None:
+                await account.budget.shared.close()
             if isinstance(account.rates, SharedRates):
                 await account.rates.close()
 
@@ -466,52 +484,60 @@ class KeyAccounts:
             except StoreError as error:
                 log.warning("cannot renew the reservations of requests: %s", error)
 
+    def refresh(self, key_id: str) -> None:
+        """Read the key again before its next request."""
+        if key_id in self._accounts:
+            self._accounts[key_id].day = ""
+
     async def _read(self, key_id: str) -> KeyAccount | None:
         key = await self._keys.key(key_id)
         if key is None:
             return None
-        account = self._accounts.get(key_id) or self._new_account(key)
+        account = self._accounts.get(key_id)
+        if account is None:
+            account = KeyAccount(key, KeyBudget(key.rules), RateLimiter(None, None, 0.0))
+            await self._set_rates(account, key)
+            self._accounts[key_id] = account
+        elif _rates_of(account.key) != _rates_of(key):
+            await self._set_rates(account, key)
+        account.budget.set_rules(key.rules)
+        account.budget.key_name = key.name
+        if account.budget.is_capped:
+            self._share(account)
         day = self.today()
         if account.budget.is_capped and account.shared is None:
             account.budget.set_charges(await self._usage.charges(key_id, day))
         account.key, account.read_at, account.day = key, self._clock(), day
-        self._accounts[key_id] = account
         return account
 
-    def _new_account(self, key: Key) -> KeyAccount:
-        rules, now = key.rules, self._clock()
-        budget = KeyBudget(rules, key.name)
-        if self._reservations is not None and budget.is_capped:
-            budget.shared = SharedBudget(
-                self._reservations,
-                key.id,
-                rules,
-                budget,
-                today=self.today,
-                settle_row=self._usage.settle_reservation,
-            )
-            if self._renewing is None:
-                renewing = self._renew_leases(self._reservations)
-                self._renewing = asyncio.get_running_loop().create_task(renewing)
-        expires = math.inf
-        if key.expires_at is not None:
-            expires = datetime.fromisoformat(key.expires_at).timestamp()
-        return KeyAccount(
-            key=key,
-            expires=expires,
-            budget=budget,
-            rates=self._new_rates(key.id, rules),
-            shared=budget.shared,
-            read_at=now,
-            day="",
+    def _share(self, account: KeyAccount) -> None:
+        """Have the store grant reservations, where other processes use the key too."""
+        if self._reservations is None or account.budget.shared is not None:
+            return
+        account.budget.shared = SharedBudget(
+            self._reservations,
+            account.key.id,
+            account.budget,
+            today=self.today,
+            settle_row=self._usage.settle_reservation,
         )
+        if self._renewing is None:
+            renewing = self._renew_leases(self._reservations)
+            self._renewing = asyncio.get_running_loop().create_task(renewing)
 
-    def _new_rates(self, key_id: str, rules: Rules) -> RateLimiter | SharedRates:
-        limits = rules.requests_per_minute, rules.tokens_per_minute
+    async def _set_rates(self, account: KeyAccount, key: Key) -> None:
+        limits = _rates_of(key)
+        if isinstance(account.rates, SharedRates):
+            await account.rates.close()
         if self._reservations is not None and limits != (None, None):
-            return SharedRates(self._keys.quotas, key_id, rules)
-        return RateLimiter(*limits, self._clock())
+            account.rates = SharedRates(self._keys.quotas, key.id, key.rules)
+        else:
+            account.rates = RateLimiter(*limits, self._clock())
 
     def _is_fresh(self, account: KeyAccount) -> bool:
         age = self._clock() - account.read_at
         return 0 <= age < KEY_SECONDS and account.day == self.today()
+
+
+def _rates_of(key: Key) -> tuple[int | None, int | None]:
+    return key.rules.requests_per_minute, key.rules.tokens_per_minute

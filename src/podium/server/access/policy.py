@@ -21,7 +21,7 @@ from podium.core.run import Run, Tier
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError
 from podium.server.model_catalog import parse_tier
-from podium.store.keys import SCOPES, Scope
+from podium.store.keys import SCOPES, Rules, Scope
 
 
 def scope_of(model: str) -> Scope:
@@ -123,6 +123,21 @@ class Principal:
                     field="podium.workflow",
                 )
 
+    def check_grant(self, rules: Rules) -> None:
+        """Raise `ApiError` forbidden if the rules of another key allow more than this key has."""
+        for scope in sorted(rules.scopes):
+            self.require(scope)
+        for field in ("tiers", "workers"):
+            own, granted = getattr(self, field), getattr(rules, field)
+            if own is not None and (granted is None or not granted <= own):
+                raise self._cannot_grant(field, f"expected some of {', '.join(sorted(own))}")
+        if not self.exclude <= rules.exclude:
+            raise self._cannot_grant("exclude", f"expected {', '.join(sorted(self.exclude))}")
+
+    def _cannot_grant(self, field: str, expected: str) -> ApiError:
+        message = f"{field}: key {self.name!r} cannot allow more than it has; {expected}"
+        return ApiError("forbidden", message, field=field)
+
     def can_list(self, model: str, provider: str = "") -> bool:
         """True if the model belongs in the caller's list of models."""
         return self.has_scope(scope_of(model)) and self.can_use(model, provider)
@@ -176,5 +191,11 @@ class AccessPolicy:
         Raises `ApiError` unauthenticated if the owner's key is not valid any more."""
         yield None
 
-    async def close(self) -> None:
+    def refresh(self, key_id: str) -> None:
+        """Read the key again before its next request."""
+
+    async def flush(self) -> None:
         """Write all pending usage."""
+
+    async def close(self) -> None:
+        """Write all pending usage, and stop."""

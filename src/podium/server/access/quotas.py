@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 from podium.core.budget import CallReservation, Remaining
 from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
 from podium.server.access.usage import BackgroundWriter
-from podium.store.keys import NO_CAP, Allowance, Rules
+from podium.store.keys import NO_CAP, Allowance, Period, Rules
 from podium.store.quotas import (
     NO_OTHERS,
     ZERO,
@@ -51,8 +51,6 @@ RETRY_SECONDS: Final = 1.0
 
 CORRECTION_SECONDS: Final = 0.1
 """Delay before token counts of a rate limit are corrected, if no request does so before."""
-
-Period = Literal["day", "month", "total"]
 
 _PERIOD_NAMES: Final = {"day": "daily budget", "month": "monthly budget", "total": "total budget"}
 _RESETS: Final = {
@@ -102,18 +100,14 @@ class KeyBudget:
         "_reserved",
         "_waiting",
         "key_name",
+        "rules",
         "shared",
     )
 
     def __init__(self, rules: Rules, key_name: str = "") -> None:
-        caps: tuple[tuple[Period, Allowance], ...] = (
-            ("day", rules.per_day),
-            ("month", rules.per_month),
-            ("total", rules.in_total),
-        )
         self.key_name = key_name
         self.shared: SharedBudget | None = None
-        self._caps = tuple(cap for cap in caps if cap[1] != NO_CAP)
+        self.set_rules(rules)
         self._charged: dict[Period, Amount] = dict.fromkeys(get_args(Period), ZERO)
         self._expected = ZERO
         self._reserved = ZERO
@@ -121,6 +115,16 @@ class KeyBudget:
         self._calls = 0
         self._others = NO_OTHERS
         self._waiting: set[asyncio.Future[None]] = set()
+
+    def set_rules(self, rules: Rules) -> None:
+        """Replace the caps."""
+        self.rules = rules
+        caps: dict[Period, Allowance] = {
+            "day": rules.per_day,
+            "month": rules.per_month,
+            "total": rules.in_total,
+        }
+        self._caps = tuple((period, cap) for period, cap in caps.items() if cap != NO_CAP)
 
     @property
     def is_capped(self) -> bool:
@@ -157,18 +161,35 @@ class KeyBudget:
                 return SpentCap(period, "tokens", cap.tokens, used.tokens, used.tokens < cap.tokens)
         return None
 
-    def exhausted(self, unit: str) -> BudgetExhausted:
-        """Build the error of the tightest cap on `usd` or `tokens`."""
-        in_flight = getattr(self._expected + self._others.expected, unit)
+    def exhausted(
+        self, unit: str, run_limit: float | None, unused: Amount
+    ) -> BudgetExhausted | None:
+        """Build the error of the cap on `usd` or `tokens` that a call does not fit into; None if
+        `run_limit`, the run's own, comes from none of this key's caps. `unused` is what the request
+        reserves besides what it has used."""
+        per_request = getattr(self.rules.per_request, unit)
+        if run_limit is not None and run_limit == per_request:
+            limit = f"a request is capped at {_show(unit, per_request)}"
+            message = f"budget per request of key {self.key_name!r} is spent: {limit}"
+            return BudgetExhausted(unit, per_request, message)
+        in_flight = getattr(self._expected + self._others.expected - unused, unit)
         caps = [
             (getattr(cap, unit), getattr(self._charged[period], unit) + in_flight, period)
             for period, cap in self._caps
             if getattr(cap, unit) is not None
         ]
+        if not caps:
+            return None
         cap, used, period = min(caps, key=lambda cap: cap[0] - cap[1])
-        shown = f"{_show(unit, min(used, cap))} used or reserved of {_show(unit, cap)}"
-        budget = f"{_PERIOD_NAMES[period]} of key {self.key_name!r} ({shown}, {_RESETS[period]})"
-        return BudgetExhausted(unit, float(cap), budget)
+        if run_limit is not None and run_limit < cap - used:
+            return None
+        verb = "used or reserved" if self._reservations > 1 or self._others.calls else "used"
+        rest = "; the rest is too little for a call" if used < cap else ""
+        message = (
+            f"{_PERIOD_NAMES[period]} of key {self.key_name!r} is spent: {_show(unit, used)} "
+            f"{verb} of {_show(unit, cap)}, {_RESETS[period]}{rest}"
+        )
+        return BudgetExhausted(unit, float(cap), message)
 
     def left(self, own: Amount = ZERO) -> Allowance:
         """Return what a request may use besides what others than `own` expect to use."""
@@ -314,12 +335,12 @@ class Reservation:
 
     @property
     def is_shared(self) -> bool:
-        """True if other processes reserve from the same budget."""
-        return self._budget.shared is not None
+        """True if other processes see the reservation."""
+        return bool(self.id) and self._budget.shared is not None
 
-    def exhausted(self, cap: str) -> BudgetExhausted:
+    def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted | None:
         """Build the error that names the key's tightest budget."""
-        return self._budget.exhausted(cap)
+        return self._budget.exhausted(cap, run_limit, self.expected - self._used)
 
     def hold(self, hold: CallReservation) -> None:
         """Begin a call that may use so much."""
@@ -328,13 +349,13 @@ class Reservation:
     def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
         """End a call that used so much."""
         self._change(Amount(-hold.usd, -hold.tokens), Amount(usd, tokens), -1)
-        if self._budget.shared is not None:
+        if self.id and self._budget.shared is not None:
             self._budget.shared.write_soon(self)
 
     async def secure(self) -> bool:
         """Have the store grant what the calls need; False if the caps have no room for it."""
         shared = self._budget.shared
-        if shared is None or self._budget.covers(self.granted, self.needed):
+        if shared is None or not self.id or self._budget.covers(self.granted, self.needed):
             return True
         return await shared.grow(self)
 
@@ -382,7 +403,6 @@ class SharedBudget:
         self,
         store: ReservationStore,
         key_id: str,
-        rules: Rules,
         budget: KeyBudget,
         *,
         today: Callable[[], str],
@@ -390,7 +410,6 @@ class SharedBudget:
     ) -> None:
         self._store = store
         self._key_id = key_id
-        self._rules = rules
         self._budget = budget
         self._today = today
         self._settle_row = settle_row
@@ -515,7 +534,7 @@ class SharedBudget:
             smaller.append(row)
         result = await self._store.update(
             self._key_id,
-            self._rules,
+            self._budget.rules,
             self._today(),
             opened=[row for row, _ in opening],
             grown=[reservation.to_row(self._key_id) for reservation in grown.values()],

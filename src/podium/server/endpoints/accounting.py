@@ -1,4 +1,4 @@
-"""Accounting: spending, the audit log and the names of keys.
+"""Accounting: spending and the audit log.
 
 A key sees its own spending; with the scope `admin`, everything is visible. Spending of keys comes
 from their usage records, spending without a key from stored runs; no request is in both. Only runs
@@ -195,18 +195,6 @@ def _most_expensive_first(groups: list[SpendingGroup]) -> list[SpendingGroup]:
 
 
 router = APIRouter()
-
-
-@router.get("/v1/keys", tags=["runs"])
-async def keys(service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
-    """List the keys whose runs are visible: the caller's own, or all for `admin`."""
-    principal.require("runs:read")
-    names = await key_names(service, principal)
-    ordered = sorted(names.items(), key=lambda named: (named[1], named[0]))
-    return {
-        "object": "list",
-        "data": [{"object": "key", "id": key_id, "name": name} for key_id, name in ordered],
-    }
 
 
 async def key_names(service: Service, principal: Principal) -> dict[str, str]:

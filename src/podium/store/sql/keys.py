@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -54,21 +54,24 @@ class KeyStore:
             if (await connection.execute(statement)).rowcount == 0:
                 raise _key_not_found(key_id)
 
-    async def allow_training(self, key_id: str, *, allowed: bool) -> None:
-        """Set whether runs of the key may become training data; raises `NotFound`."""
-        same = KEYS.c.id == plain(key_id)
+    async def change(self, key: Key) -> None:
+        """Replace the name, rules and expiry of a key; raises `NotFound`."""
+        values = {
+            "name": plain(key.name),
+            "rules": _dump_rules(key.rules),
+            "expires_at": key.expires_at,
+        }
         async with self._transaction() as connection:
-            row = (await connection.execute(select(KEYS).where(same))).one_or_none()
-            if row is None:
-                raise _key_not_found(key_id)
-            rules = replace(_read_key(row).rules, training=allowed)
-            await connection.execute(update(KEYS).where(same).values(rules=_dump_rules(rules)))
+            statement = update(KEYS).where(KEYS.c.id == plain(key.id)).values(values)
+            if (await connection.execute(statement)).rowcount == 0:
+                raise _key_not_found(key.id)
 
     async def usage(
         self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
     ) -> list[KeyUsage]:
         """List usage by day, key and model; `since` and `until` are days, both included."""
-        query = select(KEY_USAGE).order_by(KEY_USAGE.c.day, KEY_USAGE.c.key_id, KEY_USAGE.c.model)
+        columns = [column for column in KEY_USAGE.columns if column.name != "used_at"]
+        query = select(*columns).order_by(KEY_USAGE.c.day, KEY_USAGE.c.key_id, KEY_USAGE.c.model)
         if key_id is not None:
             query = query.where(KEY_USAGE.c.key_id == key_id)
         if since is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date, timedelta
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from sqlalchemy import (
     ColumnElement,
@@ -38,7 +38,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.rate_limit import RateLimiter
-from podium.store.keys import Allowance, KeyUsage, Rules
+from podium.store.keys import Allowance, KeyUsage, Period, Rules
 from podium.store.quotas import (
     ZERO,
     Amount,
@@ -59,7 +59,6 @@ from podium.store.sql.tables import (
     RESERVATIONS,
     RUN_CHARGES,
     RUNS,
-    add_amounts,
     dialect_insert,
     insert_missing,
     plain,
@@ -109,11 +108,13 @@ def _period_sums(
     )
 
 
-_CHARGES: Final = select(
+_CHARGED: Final = (
     *_period_sums("day", KEY_USAGE.c.day == bindparam("day")),
     *_period_sums("month", KEY_USAGE.c.day.between(bindparam("first"), bindparam("last"))),
     *_period_sums("total", true()),
-).where(KEY_USAGE.c.key_id == bindparam("key_id"))
+    func.max(KEY_USAGE.c.used_at).label("used_at"),
+)
+_CHARGES: Final = select(*_CHARGED).where(KEY_USAGE.c.key_id == bindparam("key_id"))
 """One row, whatever was used."""
 
 
@@ -122,9 +123,18 @@ def database_time(dialect: str) -> ColumnElement[float]:
     return literal_column(_NOW[dialect], Double)
 
 
-def _charge_parameters(key_id: str, day: str) -> dict[str, str]:
-    month = day[:7]
-    return {"key_id": key_id, "day": day, "first": f"{month}-01", "last": f"{month}-31"}
+def _add_usage(dialect: str) -> Executable:
+    """Insert rows of usage, or add them to those with the same key."""
+    statement = dialect_insert(dialect, KEY_USAGE).values(used_at=database_time(dialect))
+    sums = {name: KEY_USAGE.c[name] + statement.excluded[name] for name in ("requests", *_AMOUNTS)}
+    return statement.on_conflict_do_update(
+        index_elements=KEY_USAGE.primary_key,
+        set_={**sums, "used_at": statement.excluded.used_at},
+    )
+
+
+def _days(day: str) -> dict[str, str]:
+    return {"day": day, "first": f"{day[:7]}-01", "last": f"{day[:7]}-31"}
 
 
 def _amount(row: RowMapping, name: str) -> Amount:
@@ -132,9 +142,8 @@ def _amount(row: RowMapping, name: str) -> Amount:
 
 
 def _key_charges(row: RowMapping) -> KeyCharges:
-    return KeyCharges(
-        day=_amount(row, "day"), month=_amount(row, "month"), total=_amount(row, "total")
-    )
+    periods = {period: _amount(row, period) for period in get_args(Period)}
+    return KeyCharges(**periods, used_at=row["used_at"])
 
 
 async def record_usage(
@@ -153,7 +162,7 @@ async def record_usage(
     if lines:
         # In one order everywhere, or two writers of two keys could wait for each other.
         rows = [line for _, line in sorted(lines.items())]
-        await connection.execute(add_amounts(connection.dialect.name, KEY_USAGE), rows)
+        await connection.execute(_add_usage(connection.dialect.name), rows)
     if charges or settled:
         run_ids = [charge.run_id for charge in charges]
         done = RESERVATIONS.c.run_id.in_(run_ids) | RESERVATIONS.c.id.in_(settled)
@@ -251,8 +260,15 @@ class QuotaStore:
     async def charges(self, key_id: str, day: str) -> KeyCharges:
         """Return what the key was charged, as of that day."""
         async with self._transaction() as connection:
-            found = await connection.execute(_CHARGES, _charge_parameters(key_id, day))
+            found = await connection.execute(_CHARGES, {"key_id": key_id, **_days(day)})
             return _key_charges(found.mappings().one())
+
+    async def all_charges(self, day: str) -> dict[str, KeyCharges]:
+        """Return what each key that was used was charged, as of that day."""
+        query = select(KEY_USAGE.c.key_id, *_CHARGED).group_by(KEY_USAGE.c.key_id)
+        async with self._transaction() as connection:
+            rows = (await connection.execute(query, _days(day))).mappings().all()
+        return {row["key_id"]: _key_charges(row) for row in rows}
 
     async def charged_for(self, run_id: str) -> Amount:
         """Return what was charged for the run so far."""
@@ -439,7 +455,8 @@ class ReservationStore:
         self, connection: AsyncConnection, key_id: str, day: str, asking: Sequence[str]
     ) -> RowMapping:
         parameters = {
-            **_charge_parameters(key_id, day),
+            "key_id": key_id,
+            **_days(day),
             "process": self._process,
             "spare": self._lease_seconds * SPARE_LEASE,
             "asking": [*asking, ""],

@@ -75,18 +75,6 @@ def insert_missing(dialect: str, table: Table) -> Executable:
     return dialect_insert(dialect, table).on_conflict_do_nothing(index_elements=table.primary_key)
 
 
-@cache
-def add_amounts(dialect: str, table: Table) -> Executable:
-    """Insert rows of numbers, or add them to those with the same key."""
-    statement = dialect_insert(dialect, table)
-    values = {
-        column.name: column + statement.excluded[column.name]
-        for column in table.columns
-        if not column.primary_key
-    }
-    return statement.on_conflict_do_update(index_elements=table.primary_key, set_=values)
-
-
 METADATA: Final = MetaData()
 
 VERSIONS: Final = Table(
@@ -192,6 +180,7 @@ KEY_USAGE: Final = Table(
     Column("day", Text, primary_key=True),
     Column("model", Text, primary_key=True),
     Column("requests", BigInteger, nullable=False),
+    Column("used_at", Double, nullable=False),
     *_usage_columns(),
 )
 

@@ -1,0 +1,287 @@
+"""Manage API keys: create, change, revoke and describe them, over HTTP and on the command line.
+
+Every change is recorded in the audit log before it is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError
+
+from podium.config.problems import suggest
+from podium.core.errors import Conflict, UsageError
+from podium.core.run import timestamp
+from podium.server.access.tokens import KEY_ID_PREFIX, MAX_NAME, NewKey, make_key
+from podium.server.api_error import ApiError, invalid
+from podium.store.audit import AuditAction, AuditDetails
+from podium.store.keys import Allowance, Key, KeyState, Period, Rules
+from podium.store.quotas import KeyCharges
+
+if TYPE_CHECKING:
+    from podium.store.sql.keys import KeyStore
+
+RULES: Final = tuple(field.name for field in fields(Rules))
+
+CAPS: Final[Mapping[Period, str]] = {"day": "per_day", "month": "per_month", "total": "in_total"}
+"""The rule that caps each period."""
+
+RecordAction = Callable[[AuditAction, str, AuditDetails], Awaitable[None]]
+"""Records an action on a key, by its id, in the audit log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyDraft(Rules):
+    """The fields of a key that its creator chooses."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+    expires_at: AwareDatetime | None = None
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the key."""
+        return Rules(**{name: getattr(self, name) for name in RULES})
+
+    @property
+    def expiry(self) -> str | None:
+        """When the key expires, as it is stored."""
+        return None if self.expires_at is None else timestamp(self.expires_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodUsage:
+    """What is used and left of a period's cap. `left` is None where nothing is capped, `resets_at`
+    where the period has no end."""
+
+    used: Allowance
+    left: Allowance
+    resets_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyInfo(Rules):
+    """A key with its rules, its use and what is left of its caps."""
+
+    object: Literal["key"] = "key"
+    id: str
+    name: str
+    state: KeyState
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    usage: dict[Period, PeriodUsage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKeyInfo(KeyInfo):
+    """A new key with its token, which is not shown again."""
+
+    token: str
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def to_document(info: KeyInfo) -> dict[str, Any]:
+    """Return the key as JSON."""
+    kind: Any = type(info)
+    document: dict[str, Any] = _adapter(kind).dump_python(info, mode="json")
+    return document
+
+
+def draft_schema(*, is_change: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of a new key, or of a change to one."""
+    schema = _adapter(KeyDraft).json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs")
+    if is_change:
+        schema.pop("required")
+        for field in schema["properties"].values():
+            field.pop("default", None)
+    return schema
+
+
+def parse_draft(document: Mapping[str, Any], before: Key | None = None) -> KeyDraft:
+    """Read a new key, or a change to a key: caps that the document leaves out stay as they are.
+
+    Raises `ApiError` invalid, which names the field.
+    """
+    merged = dict(document)
+    if before is not None:
+        rules = _adapter(Rules).dump_python(before.rules, mode="json")
+        merged = {**rules, "name": before.name, "expires_at": before.expires_at, **document}
+        for name in ("per_request", *CAPS.values()):
+            if isinstance(given := merged[name], dict):
+                merged[name] = rules[name] | given
+            elif given is None:
+                merged[name] = {}
+    try:
+        draft: KeyDraft = _adapter(KeyDraft).validate_json(json.dumps(merged), strict=True)
+        is_over = draft.expiry is not None and draft.expiry <= timestamp()
+    except ValidationError as error:
+        raise _invalid_field(error) from None
+    except OverflowError:
+        raise invalid("expires_at", "expires_at: expected a time before the year 9999") from None
+    if is_over and "expires_at" in document:
+        raise invalid("expires_at", f"expires_at: {draft.expiry} is in the past")
+    if not draft.name.strip():
+        raise invalid("name", f"name: expected 1 to {MAX_NAME} characters")
+    return draft
+
+
+def _invalid_field(error: ValidationError) -> ApiError:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(map(str, first["loc"]))
+    if first["type"] == "unexpected_keyword_argument":
+        known = [item.name for item in fields(KeyDraft)]
+        last = str(first["loc"][-1])
+        hint = suggest(last, known if len(first["loc"]) == 1 else ("usd", "tokens"))
+        return invalid(field, f"{field}: unexpected field; {hint}")
+    return invalid(field, f"{field}: {first['msg']}")
+
+
+class KeyManager:
+    """Creates, changes, revokes and describes the keys of a store."""
+
+    def __init__(self, store: KeyStore, record: RecordAction) -> None:
+        self.store = store
+        self._record = record
+
+    async def create(self, name: str, rules: Rules, expires_at: str | None = None) -> NewKey:
+        """Create a key; raises `Conflict` if an active key has the name."""
+        made = make_key(name, rules, expires_at=expires_at)
+        await self._check_name(made.key)
+        details = {"name": made.key.name, "rules": _differences(Rules(), rules)}
+        await self._record("key created", made.key.id, details)
+        await self.store.add(made.key)
+        return made
+
+    async def change(self, before: Key, after: Key, *, force: bool = False) -> None:
+        """Replace the name, rules and expiry of a key."""
+        if after.name != before.name:
+            await self._check_name(after)
+        if not _is_admin(after) or after.expires_at not in (None, before.expires_at):
+            await self._check_last_admin(before, force=force)
+        changed = _differences(before.rules, after.rules)
+        details: dict[str, str] = {"name": before.name, "changed": changed}
+        if after.name != before.name:
+            details["new_name"] = after.name
+        if after.expires_at != before.expires_at:
+            details["expires_at"] = after.expires_at or "never"
+        await self._record("key changed", before.id, details)
+        await self.store.change(after)
+
+    async def revoke(self, key: Key, *, force: bool = False) -> None:
+        """Revoke a key for good; raises `Conflict` for the last administrator without `force`."""
+        await self._check_last_admin(key, force=force)
+        await self._record("key revoked", key.id, {"name": key.name})
+        await self.store.revoke(key.id)
+
+    async def find(self, wanted: str) -> Key:
+        """Find one key by its id, its name, or a unique prefix of its id."""
+        keys = await self.store.keys()
+        starts = (wanted, f"{KEY_ID_PREFIX}{wanted}")
+        named = [key for key in keys if key.name == wanted]
+        for found in (
+            [key for key in keys if key.id in starts],
+            [key for key in named if key.state == "active"] or named,
+            [key for key in keys if wanted and key.id.startswith(starts)],
+        ):
+            if len(found) == 1:
+                return found[0]
+            if found:
+                ids = ", ".join(key.id for key in found)
+                raise UsageError(f"{wanted!r} matches several keys: {ids}; give the whole id")
+        raise UsageError(f"key not found: {wanted!r}; list the keys with: podium keys list")
+
+    async def describe_all(self) -> list[KeyInfo]:
+        """Describe all keys, newest first; revoked ones are included."""
+        return await self.describe(await self.store.keys())
+
+    async def describe(self, keys: Sequence[Key]) -> list[KeyInfo]:
+        """Return the keys with their usage and what is left of their caps."""
+        now = datetime.now(UTC)
+        quotas, day = self.store.quotas, f"{now:%Y-%m-%d}"
+        if len(keys) == 1:
+            charges = {keys[0].id: await quotas.charges(keys[0].id, day)}
+        else:
+            charges = await quotas.all_charges(day)
+        unused = KeyCharges()
+        return [_describe(key, charges.get(key.id, unused), now) for key in keys]
+
+    async def _check_name(self, key: Key) -> None:
+        others = [other for other in await self.store.keys() if other.id != key.id]
+        if any(other.name == key.name and other.state == "active" for other in others):
+            raise Conflict(
+                f"there is already a key named {key.name!r}; choose another name, or revoke that "
+                f"one"
+            )
+
+    async def _check_last_admin(self, key: Key, *, force: bool) -> None:
+        if force or not _is_admin(key):
+            return
+        if not any(other.id != key.id and _is_admin(other) for other in await self.store.keys()):
+            raise Conflict(
+                f"key {key.name!r} is the last active key with the scope admin; create another "
+                f"first, or confirm with ?force=true (on the command line: --force)"
+            )
+
+
+def _is_admin(key: Key) -> bool:
+    return key.state == "active" and "admin" in key.rules.scopes
+
+
+def _differences(before: Rules, after: Rules) -> str:
+    old, new = (_adapter(Rules).dump_python(rules, mode="json") for rules in (before, after))
+    changed = [f"{name}={json.dumps(new[name])}" for name in RULES if old[name] != new[name]]
+    return ", ".join(changed) or "none"
+
+
+def _describe(key: Key, charges: KeyCharges, now: datetime) -> KeyInfo:
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    next_month = (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
+    resets = {"day": midnight + timedelta(days=1), "month": next_month}
+    usage: dict[Period, PeriodUsage] = {}
+    for period, rule in CAPS.items():
+        used, cap = getattr(charges, period), getattr(key.rules, rule)
+        left = Allowance(
+            usd=None if cap.usd is None else max(0.0, cap.usd - used.usd),
+            tokens=None if cap.tokens is None else max(0, cap.tokens - used.tokens),
+        )
+        ends = resets.get(period)
+        usage[period] = PeriodUsage(
+            used=Allowance(usd=used.usd, tokens=used.tokens),
+            left=left,
+            resets_at=None if ends is None else timestamp(ends),
+        )
+    used_at = charges.used_at
+    return KeyInfo(
+        **{name: getattr(key.rules, name) for name in RULES},
+        id=key.id,
+        name=key.name,
+        state=key.state,
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+        revoked_at=key.revoked_at,
+        last_used_at=None if used_at is None else timestamp(datetime.fromtimestamp(used_at, UTC)),
+        usage=usage,
+    )
+
+
+def with_token(info: KeyInfo, token: str) -> NewKeyInfo:
+    """Return a new key with its token."""
+    return NewKeyInfo(**{item.name: getattr(info, item.name) for item in fields(info)}, token=token)
+
+
+def apply_draft(key: Key, draft: KeyDraft) -> Key:
+    """Return the key as the draft changes it."""
+    return replace(key, name=draft.name.strip(), rules=draft.rules, expires_at=draft.expiry)
