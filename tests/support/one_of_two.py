@@ -17,6 +17,7 @@ import pytest
 from transformers import Trainer
 
 from podium.cli import main
+from podium.train.exercises import Exercise
 from podium.train.rollouts import Rollouts
 from podium.train.runtime import process_index
 from support.trainings import let_it_plan
@@ -25,7 +26,7 @@ from support.trainings import let_it_plan
 def run(commands: Path) -> None:
     """Give the commands, one after another, and tell of each."""
     found: dict[str, Any] = {}
-    train, sample = Trainer.train, Rollouts.sample
+    train, collect = Trainer.train, Rollouts.collect
 
     def trained(trainer: Any, **options: Any) -> Any:
         ended = train(trainer, **options)
@@ -36,15 +37,15 @@ def run(commands: Path) -> None:
         found["weights"] = digest.hexdigest()
         return ended
 
-    def sampled(rollouts: Rollouts, numbers: Sequence[int], loop: Any) -> Any:
-        batch = sample(rollouts, numbers, loop)
-        found.setdefault("numbers", []).append(list(numbers))
+    def collected(rollouts: Rollouts, exercises: Sequence[Exercise], loop: Any) -> Any:
+        batch = collect(rollouts, exercises, loop)
+        found.setdefault("numbers", []).append([exercise.number for exercise in exercises])
         found.setdefault("tokens", []).append([attempt.tokens for attempt in batch.plans])
         return batch
 
     patches = pytest.MonkeyPatch()
     patches.setattr(Trainer, "train", trained)
-    patches.setattr(Rollouts, "sample", sampled)
+    patches.setattr(Rollouts, "collect", collected)
     let_it_plan(patches)
     for name, arguments in json.loads(commands.read_text("utf-8")).items():
         found.clear()

@@ -11,7 +11,7 @@ from podium.conductors import PlanningContext
 from podium.core.errors import RequestRefused
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.task import Task
-from podium.train.baselines import (
+from podium.train.diagnostics import (
     BASELINES_FILE,
     Accuracy,
     Baselines,

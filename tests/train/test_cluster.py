@@ -20,8 +20,7 @@ from podium.core.run import Round
 from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
 from podium.tasks.cluster import ActorPool, ReplyCacheActor, ReplyCacheSpec
-from podium.train import cluster as module
-from podium.train.cluster import RayScorer, RemoteSetup, ScoringActor, ray_scorer
+from podium.train import worker_set as module
 from podium.train.exercises import (
     everyday_exercises,
     exercises,
@@ -31,7 +30,14 @@ from podium.train.exercises import (
 )
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.score import PlanScorer, Score
-from podium.train.worker_set import connect_workers, recipe_scorer
+from podium.train.worker_set import (
+    RayScorer,
+    RemoteSetup,
+    ScoringActor,
+    connect_workers,
+    ray_scorer,
+    recipe_scorer,
+)
 from podium.workers import Http
 from support.ray_cluster import EXCEPTIONS, DeadlyGrader, Remote, SeatHere, ray_cluster
 from support.recipes import RECIPES, make_recipe, write_recipe
@@ -251,7 +257,7 @@ def test_what_travels_to_a_seat_is_data(name: str, settings: list[str]) -> None:
     pool = recipe_pool(recipe)
     made = [*exercises(recipe, pool), *everyday_exercises(recipe)]
     made += held_out_exercises(recipe, pool)
-    for task, _ in made:
+    for task, *_ in made:
         pickled = pickle.dumps(task)  # by names and values: plain pickle takes no code
         assert len(pickled) < 20_000
         assert pickle.loads(pickled).question == task.question

@@ -69,7 +69,7 @@ def test_the_earlier_round_is_not_counted_again() -> None:
 
 def test_regret_and_the_gap_to_the_ceiling_are_taken_from_the_references() -> None:
     scores = rollouts([plan("ann"), plan("ann", right=False)])
-    seen = diagnose(scores, StepBaselines(best_single=0.2, ceiling=0.98))
+    seen = diagnose(scores, StepBaselines(best_single={"sums": 0.2}, ceiling={"sums": 0.98}))
     assert seen.regret == pytest.approx(-0.3)
     assert seen.ceiling_gap == pytest.approx(0.48)
     unknown = diagnose(scores)
@@ -103,8 +103,9 @@ def test_samples_are_the_best_and_the_worst_of_different_groups() -> None:
     good, poor = plan("ann"), plan("bob", right=False)
     seen = diagnose(rollouts([good, MALFORMED, good, poor, poor, MALFORMED], per_group=2))
     assert [sample.reward for sample in seen.samples] == [1.0, 1.0, 0.0, 0.0]
-    assert str(seen.samples[0]) == "1 sums\nWhat is two and two?\nthe plan\n-> 4"
-    assert str(seen.samples[-1]).endswith("er\n-> plan: no lists")
+    best, *_, worst = seen.samples
+    assert (best.question, best.text, best.answer) == ("What is two and two?", "the plan", "4")
+    assert (worst.text, worst.answer, worst.problem) == ("er", "", "plan: no lists")
 
 
 def test_few_rollouts_are_not_shown_twice() -> None:

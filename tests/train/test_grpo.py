@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from podium.core.errors import StoreError
+from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
 from podium.train.score import Score
 from support.recipes import POOL, TASK
@@ -217,14 +218,14 @@ def test_every_completion_gets_its_own_reward(
         REWARD, base, tmp_path, *settings, "grpo.scale_rewards=none", "run.baselines=false"
     )
     batches: list[list[int]] = []
-    sample = Rollouts.sample
+    collect = Rollouts.collect
 
-    def remember(rollouts: Rollouts, numbers: Sequence[int], loop: Any) -> Any:
-        batch = sample(rollouts, numbers, loop)
+    def remember(rollouts: Rollouts, exercises: Sequence[Exercise], loop: Any) -> Any:
+        batch = collect(rollouts, exercises, loop)
         batches.append([attempt.tokens[0] for attempt in batch.plans])
         return batch
 
-    monkeypatch.setattr(Rollouts, "sample", remember)
+    monkeypatch.setattr(Rollouts, "collect", remember)
     grpo.train(recipe)
     (first_tokens,) = batches
     groups = [first_tokens[place : place + 4] for place in (0, 4, 8)]
@@ -318,7 +319,7 @@ def test_no_thread_of_a_training_outlives_it(
     def broken(*_: Any) -> Any:
         raise RuntimeError("the machine is on fire")
 
-    monkeypatch.setattr(Rollouts, "sample", broken)
+    monkeypatch.setattr(Rollouts, "collect", broken)
     before = set(threading.enumerate())
     recipe = tiny_recipe(REWARD, base, tmp_path, "run.baselines=false")
     with pytest.raises(RuntimeError, match="on fire"):
@@ -348,15 +349,15 @@ def test_a_training_that_broke_goes_on_from_its_last_checkpoint(
     whole: Recipe, base: Path, tmp_path: Path, plans: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = tiny_recipe(REWARD, base, tmp_path, *MEASURED)
-    sample = Rollouts.sample
+    collect = Rollouts.collect
 
-    def break_at_the_fourth(rollouts: Rollouts, numbers: Sequence[int], loop: Any) -> Any:
-        if 6 in numbers:
+    def break_at_the_fourth(rollouts: Rollouts, exercises: Sequence[Exercise], loop: Any) -> Any:
+        if any(exercise.number == 6 for exercise in exercises):
             raise RuntimeError("the machine is on fire")
-        return sample(rollouts, numbers, loop)
+        return collect(rollouts, exercises, loop)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Rollouts, "sample", break_at_the_fourth)
+        patched.setattr(Rollouts, "collect", break_at_the_fourth)
         with pytest.raises(RuntimeError, match="on fire"):
             grpo.train(recipe)
     checkpoint = last_checkpoint(recipe.output)
@@ -381,11 +382,11 @@ def test_after_ctrl_c_nothing_of_the_workflows_under_way_goes_on(
             told.append("cancelled")
             raise
 
-    def sample(rollouts: Rollouts, numbers: Any, loop: asyncio.AbstractEventLoop) -> Any:
+    def collect(rollouts: Rollouts, exercises: Any, loop: asyncio.AbstractEventLoop) -> Any:
         asyncio.run_coroutine_threadsafe(work(), loop)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Rollouts, "sample", sample)
+    monkeypatch.setattr(Rollouts, "collect", collect)
     with pytest.raises(KeyboardInterrupt):
         grpo.train(tiny_recipe(REWARD, base, tmp_path, "run.baselines=false"))
     assert told == ["cancelled"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podium.train.baselines import (
+from podium.train.diagnostics import (
     BASELINES_FILE,
     Accuracy,
     Baselines,

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from podium.tasks.cluster import ActorPool, ReplyCacheActor, ReplyCacheSpec
-from podium.train.cluster import RayScorer, RemoteSetup, ScoringActor
 from podium.train.recipe import Recipe
+from podium.train.worker_set import RayScorer, RemoteSetup, ScoringActor
 from support.ray_cluster import EXCEPTIONS, Gone, Remote, SeatHere
 from support.trainings import REWARD, adapter_bytes, base, let_it_plan, metrics, tiny_recipe
 

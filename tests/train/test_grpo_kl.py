@@ -64,11 +64,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             torch.nn.init.normal_(weights, std=0.5)
     adapter.save_pretrained(tmp_path / "adapter")
 
-    async def reward(self: Any, batch: Any) -> list[float]:
-        await self._score_all(batch.plans)
-        return [float(place % 2) for place, _ in enumerate(batch.plans)]
+    def rewards(self: Any, plans: list[Any]) -> list[float]:
+        return [float(place % 2) for place, _ in enumerate(plans)]
 
-    monkeypatch.setattr("podium.train.rollouts.Rollouts.reward", reward)
+    monkeypatch.setattr("podium.train.rollouts.Rollouts._rewards", rewards)
     return tmp_path
 
 

@@ -40,14 +40,16 @@ async def never(answer: str) -> bool:
     return False
 
 
-def exercise(name: str) -> Exercise:
+def exercise(number: int, name: str) -> Exercise:
     return Exercise(
         Task(id=name, question=name, grader=never, kind=name),
         PlanningContext(question=name, pool=POOL),
+        number,
     )
 
 
-EXERCISES = [exercise("alpha"), exercise("beta"), exercise("gamma")]
+EXERCISES = [exercise(number, name) for number, name in enumerate(("alpha", "beta", "gamma"))]
+ALPHA, BETA, GAMMA = EXERCISES
 
 
 class Reading:
@@ -94,11 +96,15 @@ def made(
     policy: Any,
     judge: Any,
     *settings: str,
-    exercises: Sequence[Exercise] = EXERCISES,
 ) -> Rollouts:
     overrides = ["prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"]
     recipe: Recipe = make_recipe(tmp_path, overrides=[*overrides, *settings])
-    return Rollouts(recipe, policy, judge, exercises)
+    return Rollouts(recipe, policy, judge)
+
+
+async def collected(rollouts: Rollouts, *exercises: Exercise) -> RolloutBatch:
+    """A batch, scored on this event loop while its plans are sampled in another thread."""
+    return await asyncio.to_thread(rollouts.collect, exercises, asyncio.get_running_loop())
 
 
 @pytest.mark.parametrize(
@@ -114,8 +120,7 @@ async def test_the_same_words_are_scored_once_unless_their_tokens_cost(
     policy = Longer(lambda question, copy: "short" if copy else "rather long")
     judge = Judge(lambda task, text: 1.0)
     rollouts = made(tmp_path, policy, judge, *settings)
-    batch = rollouts.sample([0, 0], asyncio.get_running_loop())
-    await rollouts.reward(batch)
+    await collected(rollouts, ALPHA, ALPHA)
     assert len(judge.asked) == asked
 
 
@@ -126,13 +131,13 @@ async def test_every_plan_is_scored_for_the_question_that_it_was_written_for(
     values = {"alpha": 0, "beta": 10, "gamma": 20}
     judge = Judge(lambda task, text: values[task] + float(text.split()[1]))
     rollouts = made(tmp_path, policy, judge)
-    batch = rollouts.sample([2, 2, 2, 0, 0, 0], asyncio.get_running_loop())
+    batch = await collected(rollouts, GAMMA, GAMMA, GAMMA, ALPHA, ALPHA, ALPHA)
     assert [attempt.text for attempt in batch.plans] == [
         *("gamma 0", "gamma 1", "gamma 2"),
         *("alpha 0", "alpha 1", "alpha 2"),
     ]
     assert [attempt.prompt for attempt in batch.plans] == [[2]] * 3 + [[0]] * 3
-    assert await rollouts.reward(batch) == [20, 21, 22, 0, 1, 2]
+    assert batch.rewards == [20, 21, 22, 0, 1, 2]
     assert [(one.group, one.kind, one.score.text) for one in batch.rollouts()][:4] == [
         (2, "gamma", "gamma 0"),
         (2, "gamma", "gamma 1"),
@@ -145,26 +150,24 @@ async def test_the_same_plan_for_the_same_question_is_carried_out_once(tmp_path:
     policy = Reading(lambda question, copy: "same" if copy < 3 else "other")
     judge = Judge(lambda task, text: 1.0 if text == "same" else None)
     rollouts = made(tmp_path, policy, judge)
-    batch = rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
-    assert await rollouts.reward(batch) == [1.0, 1.0, 1.0, None] * 2
+    batch = await collected(rollouts, *[ALPHA] * 4, *[BETA] * 4)
+    assert batch.rewards == [1.0, 1.0, 1.0, None] * 2
     assert sorted(judge.asked) == [
         ("alpha", "other"),
         ("alpha", "same"),
         ("beta", "other"),
         ("beta", "same"),
     ]
-    await rollouts.reward(batch)
-    assert len(judge.asked) == 4  # nor is it carried out again when it is asked about again
 
 
 async def test_so_it_is_where_exercises_begin_with_a_round(tmp_path: Path) -> None:
     behind = (answered(Workflow((Step("solver", "Guess"),))),)
-    begun = [Exercise(one.task, replace(one.context, rounds=behind)) for one in EXERCISES]
+    alpha, beta = (
+        one._replace(context=replace(one.context, rounds=behind)) for one in (ALPHA, BETA)
+    )
     policy = Reading(lambda question, copy: "same" if copy < 3 else "other")
     judge = Judge(lambda task, text: 1.0)
-    rollouts = made(tmp_path, policy, judge, exercises=begun)
-    batch = rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
-    await rollouts.reward(batch)
+    batch = await collected(made(tmp_path, policy, judge), *[alpha] * 4, *[beta] * 4)
     assert [attempt.round for attempt in batch.plans] == [1] * 8
     assert sorted(judge.asked) == [
         ("alpha", "other"),
@@ -177,12 +180,13 @@ async def test_so_it_is_where_exercises_begin_with_a_round(tmp_path: Path) -> No
 async def test_a_measurement_asks_once_and_leaves_the_batch_alone(tmp_path: Path) -> None:
     policy = Reading(lambda question, copy: question)
     rollouts = made(tmp_path, policy, Judge(lambda task, text: 1.0), "grpo.temperature=0.9")
-    batch = rollouts.sample([0, 0], asyncio.get_running_loop())
-    measured = await rollouts.measure(EXERCISES[1:], 0.25)
+    batch = await collected(rollouts, ALPHA, ALPHA)
+    loop = asyncio.get_running_loop()
+    measured = await asyncio.to_thread(rollouts.measure, EXERCISES[1:], 0.25, loop)
     assert [one.score.text for one in measured] == ["beta", "gamma"]
     assert [attempt.text for attempt in batch.plans] == ["alpha", "alpha"]
     assert [one.temperature for one in policy.sampling] == [0.9, 0.25]
-    assert await rollouts.measure([], 0.25) == []
+    assert rollouts.measure([], 0.25, loop) == []
 
 
 async def test_plans_are_carried_out_by_the_real_engine_all_at_once(tmp_path: Path) -> None:
@@ -194,14 +198,11 @@ async def test_plans_are_carried_out_by_the_real_engine_all_at_once(tmp_path: Pa
         lambda question, copy: write(Workflow((Step("solver", f"{question} {copy}"),)), POOL)
     )
     rollouts = made(tmp_path, policy, Scorer([solver]))
-    batch = rollouts.sample([0, 0, 1, 1], asyncio.get_running_loop())
-    waiting = asyncio.create_task(rollouts.reward(batch))
-    for _ in range(1000):
+    waiting = asyncio.create_task(collected(rollouts, ALPHA, ALPHA, BETA, BETA))
+    while solver.in_flight < 4 and not waiting.done():
         await asyncio.sleep(0)
-        if solver.in_flight == 4:
-            break
     solver.gate.set()
-    assert await waiting == [0.5, 0.5, 0.5, 0.5]
+    assert (await waiting).rewards == [0.5, 0.5, 0.5, 0.5]
     assert solver.most_in_flight == 4
 
 
@@ -250,11 +251,10 @@ async def explored(
             *([] if recursion is None else [f"recursion.share={recursion}"]),
         ],
     )
-    practice = [Exercise(task, PlanningContext(question="alpha", pool=CREW_POOL, rounds=rounds))]
+    asked = Exercise(task, PlanningContext(question="alpha", pool=CREW_POOL, rounds=rounds))
     policy: Any = Learning(lambda question, copy: wrote(copy))
-    rollouts = Rollouts(recipe, policy, Scorer(CREW), practice)
-    batch = await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
-    return batch, await rollouts.reward(batch)
+    batch = await collected(Rollouts(recipe, policy, Scorer(CREW)), *[asked] * 4)
+    return batch, batch.rewards
 
 
 async def test_where_no_plan_is_right_others_are_tried_in_place_of_some(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ async def test_the_time_of_carrying_out_is_told_from_that_of_sampling(tmp_path: 
     judge = Slow(lambda _, __: 0.5)
     rollouts = made(tmp_path, Reading(lambda _, copy: f"plan {copy}"), judge, "grpo.explore=1")
     began = time.monotonic()
-    await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
+    await collected(rollouts, *[ALPHA] * 4)
     assert 0.05 <= rollouts.seconds_at_work <= time.monotonic() - began
 
 

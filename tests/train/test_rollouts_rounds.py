@@ -24,7 +24,7 @@ from support.stage import Actor
 
 torch = pytest.importorskip("torch")
 rollouts = pytest.importorskip("podium.train.rollouts")
-grpo_arguments = pytest.importorskip("podium.train.trainer_setup")
+grpo_arguments = pytest.importorskip("podium.train.grpo")
 decoding = pytest.importorskip("podium.workers.local.decoding")
 score = pytest.importorskip("podium.train.score")
 
@@ -72,27 +72,24 @@ def is_second(prompt: str) -> bool:
     return "plan again" in prompt.lower()
 
 
-def sampled(
-    recipe: Recipe, policy: Saying, numbers: Sequence[int], exercise: Exercise = EXERCISE
-) -> Any:
+def sampled(recipe: Recipe, policy: Saying, count: int, exercise: Exercise = EXERCISE) -> Any:
     """Rollouts whose batch is sampled and scored, on an event loop of its own as in training."""
-    made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]), [exercise, exercise])
+    made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]))
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
     try:
-        batch = made.sample(numbers, loop)
-        rewards = asyncio.run_coroutine_threadsafe(made.reward(batch), loop).result(10)
+        batch = made.collect([exercise] * count, loop)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-    return SimpleNamespace(batch=batch.plans, earned=rewards, too_long=made.too_long)
+    return SimpleNamespace(batch=batch.plans, earned=batch.rewards, too_long=made.too_long)
 
 
 def test_the_second_half_goes_on_from_the_first_and_shares_its_reward(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
-    made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, [0] * 4)
+    made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 1]
     assert made.earned == [0.625, 0.625, 1.0, 1.0]
 
@@ -101,7 +98,7 @@ def test_the_same_plan_is_worth_what_it_goes_on_from(tmp_path: Path) -> None:
     def say(prompt: str, place: int) -> str:
         return ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
 
-    made = sampled(make_recipe(tmp_path, overrides=RECURSION), Saying(say), [0] * 4)
+    made = sampled(make_recipe(tmp_path, overrides=RECURSION), Saying(say), 4)
     assert [attempt.text for attempt in made.batch[2:]] == [ACCEPT, ACCEPT]
     assert made.earned == [0.5, 1.0, 0.5, 1.0]
 
@@ -113,18 +110,18 @@ def test_a_plan_that_is_graded_itself_has_a_second_round_too(tmp_path: Path) -> 
         lambda prompt, place: ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
     )
     calls = len(SOLVER.asked)
-    made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, [0] * 4, exercise)
+    made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4, exercise)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 1]
     assert made.earned == [1.0] * 4
     assert len(SOLVER.asked) == calls + 2
-    once = sampled(make_recipe(tmp_path, overrides=RECURSION[1:]), policy, [0] * 4, exercise)
+    once = sampled(make_recipe(tmp_path, overrides=RECURSION[1:]), policy, 4, exercise)
     assert [attempt.round for attempt in once.batch] == [0] * 4
     assert len(SOLVER.asked) == calls + 2, "nothing follows, so nothing is carried out"
 
 
 def test_what_is_no_plan_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: ACCEPT if is_second(prompt) else (GUESS, "?")[place % 2])
-    made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, [0] * 4)
+    made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 0]
     assert made.earned == [0.5, 0.0, 0.5, 0.0]
 
@@ -132,7 +129,7 @@ def test_what_is_no_plan_is_tried_again_from_the_beginning(tmp_path: Path) -> No
 def test_a_second_round_whose_prompt_would_be_too_long_is_a_first_one(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
     recipe = make_recipe(tmp_path, overrides=[*RECURSION, "grpo.max_prompt_tokens=80"])
-    made = sampled(recipe, policy, [0] * 4)
+    made = sampled(recipe, policy, 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 0, 0]
     assert made.too_long == 2
     assert not any(map(is_second, policy.asked))
@@ -141,22 +138,24 @@ def test_a_second_round_whose_prompt_would_be_too_long_is_a_first_one(tmp_path: 
 def test_an_exercise_that_begins_in_its_last_round_does_not_go_on(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: AGAIN if is_second(prompt) else GUESS)
     recipe = make_recipe(tmp_path, overrides=RECURSION)
-    (first, *_) = sampled(recipe, policy, [0] * 4).batch
+    (first, *_) = sampled(recipe, policy, 4).batch
     rounds = first.score.run.rounds
     begun = Exercise(TASK, PlanningContext(question=TASK.question, pool=POOL, rounds=rounds))
-    attempt = rollouts.SampledPlan(0, begun, [], [], AGAIN, True, first.score)
-    made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]), [begun])
+    attempt = rollouts.SampledPlan(begun, [], [], AGAIN, True, first.score)
+    made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]))
     assert made._next_exercise(attempt) is begun
 
 
 def test_prompts_that_are_too_long_are_counted(tmp_path: Path) -> None:
     policy = Saying(lambda prompt, place: GUESS)
-    length = len(rollouts.PlanPrompts(make_recipe(tmp_path), policy).tokens(EXERCISE))
+    scorer = score.Scorer([SOLVER])
+    made = rollouts.Rollouts(make_recipe(tmp_path), policy, scorer)
+    length = len(made.prompt_tokens(EXERCISE))
     for longest, fits in ((length, True), (length - 1, False)):
         recipe = make_recipe(tmp_path, overrides=[f"grpo.max_prompt_tokens={longest}"])
-        asking = rollouts.PlanPrompts(recipe, policy)
+        asking = rollouts.Rollouts(recipe, policy, scorer)
         assert asking.fits(EXERCISE) is fits
-        assert asking.left_out == (not fits)
+        assert asking.too_long == (not fits)
 
 
 # ---- what a rollout is compared with
@@ -210,8 +209,8 @@ def test_rounds_are_compared_apart_only_where_the_recipe_says_so(tmp_path: Path)
 
     together = make_recipe(tmp_path, overrides=RECURSION)
     apart = make_recipe(tmp_path, overrides=[*RECURSION, "recursion.normalise_per_round=true"])
-    assert sampled(together, Saying(say), [0] * 4).earned == [0.625, 0.5, 1.0, 0.5]
-    earned = sampled(apart, Saying(say), [0] * 4).earned
+    assert sampled(together, Saying(say), 4).earned == [0.625, 0.5, 1.0, 0.5]
+    earned = sampled(apart, Saying(say), 4).earned
     assert earned == pytest.approx([0.707, -0.707, 0.707, -0.707], abs=2e-3)
     assert grpo_arguments.grpo_config(together).scale_rewards == "group"
     assert grpo_arguments.grpo_config(apart).scale_rewards == "none"

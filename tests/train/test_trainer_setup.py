@@ -11,7 +11,7 @@ from support.recipes import make_recipe
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from podium.train.trainer_setup import grpo_config
+from podium.train.grpo import grpo_config
 
 pytestmark = pytest.mark.torch
 

@@ -13,7 +13,7 @@ from support.trainings import REWARD, base, tiny_recipe
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from podium.train.trainer_setup import grpo_config, rows_per_process
+from podium.train.grpo import grpo_config, rows_per_process
 
 pytestmark = pytest.mark.torch
 

@@ -2,15 +2,15 @@
 
 One step of learning from reward goes one way:
 
-    exercises -> rollouts, policy -> score -> rewards -> grpo (TRL's trainer)
+    exercises -> rollouts, policy -> score -> rewards -> diagnostics -> grpo (TRL's trainer)
 
-    recipe, schema, reference     the TOML file of a training, its checks and its documentation
+    recipe, schema                the TOML file of a training, its checks and its documentation
     preflight                     what must be there before it begins, and what it will cost
-    worker_set                    the workers, and the scorers of plans over them
+    worker_set                    the workers, and the scorers of plans, here or on a Ray cluster
     sft, examples                 learning by example, several adapters side by side
     trainer_setup, runtime        arguments of the trainers; processes and checkpoints
-    shared_prompts, cluster       one forward pass for a prompt's plans; scoring on a Ray cluster
-    baselines, diagnostics        what a step is compared with, what it showed, and collapse
+    shared_prompts                one forward pass for a prompt's plans
+    diagnostics                   what a step is compared with, what it showed, and collapse
     training_log, curves          what a training writes, and its picture
     router                        a learned router
     gguf                          adapters for llama.cpp, and back

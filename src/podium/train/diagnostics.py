@@ -1,21 +1,39 @@
-"""Diagnostics of a training step, and warnings of policy collapse.
+"""Diagnostics of a training step, warnings of policy collapse, and baselines to compare with.
 
-seen = diagnose(rollouts, StepBaselines(best_single=0.17, ceiling=0.98))
-seen.as_metrics()                   # flat numbers, for a line of JSON
+    seen = diagnose(rollouts, StepBaselines(best_single={"chain-2": 0.17}))
+    seen.as_metrics()                   # flat numbers, for a line of JSON
+
+Baselines are the accuracy of each worker alone and of ideal plans. They are measured once before
+training, on the held-out questions (or on those that are trained on) with the same workers and
+graders. `references.json` keeps them for a resumed training.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
 from podium._util.distribution import entropy_bits, shares
+from podium._util.files import write_atomically
+from podium._util.lab import lab_extra
+from podium.conductors import plan
+from podium.conductors.prompt import all_or_nothing
 from podium.core.errors import UsageError
 from podium.core.pool import Pool
-from podium.train.score import Score
+from podium.core.task import Task
+from podium.core.workflow import Step, Workflow
+from podium.train.exercises import Exercise
+from podium.train.recipe import Recipe
+from podium.train.score import PlanScorer, Score
 
 
 class Rollout(NamedTuple):
@@ -32,11 +50,11 @@ class Rollout(NamedTuple):
 class StepBaselines:
     """References for a training step; None is unknown.
 
-    `best_single` is the accuracy of the best worker alone, `ceiling` that of ideal plans.
+    `best_single` is the accuracy of the best worker alone by kind, `ceiling` that of ideal plans.
     """
 
-    best_single: float | Mapping[str, float] | None = None
-    ceiling: float | Mapping[str, float] | None = None
+    best_single: Mapping[str, float] | None = None
+    ceiling: Mapping[str, float] | None = None
     multi_step_kinds: Collection[str] | None = None
     max_tokens: int | None = None
 
@@ -55,10 +73,6 @@ class RolloutSample:
     right: bool
     kind: str
     problem: str
-
-    def __str__(self) -> str:
-        outcome = self.answer or self.problem
-        return f"{self.reward:g} {self.kind}\n{self.question}\n{self.text}\n-> {outcome}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,14 +205,16 @@ def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def _later(graded: Sequence[Rollout]) -> dict[str, float]:
-    right = [rollout.score for rollout in graded if rollout.score.was_right is True]
-    wrong = [rollout.score for rollout in graded if rollout.score.was_right is False]
-    found_shares = {
+    right, wrong = (
+        [rollout.score for rollout in graded if rollout.score.was_right is was_right]
+        for was_right in (True, False)
+    )
+    found = {
         "accepted_right": _mean(score.workflow is None for score in right),
         "accepted_wrong": _mean(score.workflow is None for score in wrong),
         "mended": _mean(score.right for score in wrong),
     }
-    return {name: share for name, share in found_shares.items() if share is not None}
+    return {name: share for name, share in found.items() if share is not None}
 
 
 def _spread(graded: Sequence[Rollout]) -> float | None:
@@ -209,19 +225,10 @@ def _spread(graded: Sequence[Rollout]) -> float | None:
     return _mean(len(different) > 1 for different in rewards.values())
 
 
-def _shortfall(
-    graded: Sequence[Rollout], reference: float | Mapping[str, float] | None
-) -> float | None:
+def _shortfall(graded: Sequence[Rollout], reference: Mapping[str, float] | None) -> float | None:
     """Return by how much accuracy is below the reference, over the kinds that it knows."""
-    if reference is None:
-        return None
-    if isinstance(reference, Mapping):
-        known = reference
-        return _mean(
-            known[rollout.kind] - rollout.score.right for rollout in graded if rollout.kind in known
-        )
-    accuracy = _mean(rollout.score.right for rollout in graded)
-    return None if accuracy is None else reference - accuracy
+    known = reference or {}
+    return _mean(known[one.kind] - one.score.right for one in graded if one.kind in known)
 
 
 def _samples(graded: Sequence[Rollout], count: int) -> tuple[RolloutSample, ...]:
@@ -303,100 +310,202 @@ def collapse_warnings(
     """Return warnings of policy collapse by name; `earlier` are the steps before."""
     if seen.rollouts < LEAST_ROLLOUTS:
         return {}
-    checks = {
-        "collapse": _collapse_onto_one_worker(seen),
-        "leaning": _leaning_on_one_worker(seen),
-        "steps": _step_collapse(seen),
-        "valid": _validity(seen, earlier),
-        "length": _length(seen, earlier),
-        "spread": _lost_spread(seen),
-        "dropped": _lost_rollouts(seen),
+    return {
+        **_worker_warnings(seen),
+        **_step_warnings(seen),
+        **_text_warnings(seen, earlier),
+        **_reward_warnings(seen),
     }
-    return {name: words for name, words in checks.items() if words}
 
 
-def _collapse_onto_one_worker(seen: StepDiagnostics) -> str:
-    if seen.entropy_bits is None or seen.entropy_bits >= LITTLE_ENTROPY_BITS:
-        return ""
-    return _about_one_worker(seen, "has collapsed onto")
-
-
-def _leaning_on_one_worker(seen: StepDiagnostics) -> str:
-    if seen.largest_worker[1] <= MUCH_OF_ONE_WORKER or _collapse_onto_one_worker(seen):
-        return ""
-    return _about_one_worker(seen, "leans on")
-
-
-def _about_one_worker(seen: StepDiagnostics, verb: str) -> str:
+def _worker_warnings(seen: StepDiagnostics) -> dict[str, str]:
     name, share = seen.largest_worker
-    if len(seen.workers) < 2:
-        return ""
-    return (
-        f"the policy {verb} one worker: {name} has {share:.0%} of the steps, and the entropy "
-        f"over {len(seen.workers)} workers is {seen.entropy_bits or 0.0:.2f} bits; see "
-        f"whether the tasks need the others at all"
+    collapsed = seen.entropy_bits is not None and seen.entropy_bits < LITTLE_ENTROPY_BITS
+    if len(seen.workers) < 2 or not (collapsed or share > MUCH_OF_ONE_WORKER):
+        return {}
+    words = (
+        f"the policy {'has collapsed onto' if collapsed else 'leans on'} one worker: {name} has "
+        f"{share:.0%} of the steps, and the entropy over {len(seen.workers)} workers is "
+        f"{seen.entropy_bits or 0.0:.2f} bits; see whether the tasks need the others at all"
     )
+    return {"collapse" if collapsed else "leaning": words}
 
 
-def _step_collapse(seen: StepDiagnostics) -> str:
-    if seen.one_step <= NEARLY_ALL_ONE_STEP:
-        return ""
+def _step_warnings(seen: StepDiagnostics) -> dict[str, str]:
     known = seen.references.multi_step_kinds
-    wrong = {
-        kind or "all tasks": accuracy
-        for kind, accuracy in seen.accuracy_by_kind.items()
+    wrong = ", ".join(
+        f"{kind or 'all tasks'} {accuracy:.2f}"
+        for kind, accuracy in sorted(seen.accuracy_by_kind.items())
         if accuracy < MOSTLY_WRONG and (known is None or kind in known)
-    }
-    if not wrong:
-        return ""
-    found_shares = ", ".join(f"{kind} {accuracy:.2f}" for kind, accuracy in sorted(wrong.items()))
-    return (
-        f"{seen.one_step:.0%} of the plans have one step, while these are mostly wrong: "
-        f"{found_shares}; let the warm start show more plans of several steps"
     )
+    if seen.one_step <= NEARLY_ALL_ONE_STEP or not wrong:
+        return {}
+    return {
+        "steps": f"{seen.one_step:.0%} of the plans have one step, while these are mostly wrong: "
+        f"{wrong}; let the warm start show more plans of several steps"
+    }
 
 
-def _validity(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) -> str:
+def _text_warnings(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) -> dict[str, str]:
+    found = {}
     best = max((step.valid_rate for step in earlier), default=0.0)
+    least = min((step.mean_tokens for step in earlier), default=math.inf)
     if seen.valid_rate < best * FALLEN_TO:
-        fallen = f"from {best:.0%} to {seen.valid_rate:.0%} within {len(earlier)} steps"
-        return f"valid plans fell {fallen}; lower the learning rate, or go back a checkpoint"
-    if seen.valid_rate < FEW_VALID:
-        return (
+        found["valid"] = (
+            f"valid plans fell from {best:.0%} to {seen.valid_rate:.0%} within {len(earlier)} "
+            f"steps; lower the learning rate, or go back a checkpoint"
+        )
+    elif seen.valid_rate < FEW_VALID:
+        found["valid"] = (
             f"only {seen.valid_rate:.0%} of the texts are plans; warm the policy up on the "
             f"format first, or look at the samples for what is wrong with them"
         )
-    return ""
-
-
-def _length(seen: StepDiagnostics, earlier: Sequence[StepDiagnostics]) -> str:
     if seen.at_the_limit is not None and seen.at_the_limit >= MANY_AT_THE_LIMIT:
-        return (
+        found["length"] = (
             f"{seen.at_the_limit:.0%} of the texts were cut off at "
             f"{seen.references.max_tokens} tokens and count as malformed; raise the limit if "
             f"plans need it, else the policy rambles"
         )
-    least = min((step.mean_tokens for step in earlier), default=math.inf)
-    if seen.mean_tokens > least * GROWN_TO:
-        return (
+    elif seen.mean_tokens > least * GROWN_TO:
+        found["length"] = (
             f"texts grew from {least:.0f} to {seen.mean_tokens:.0f} tokens within "
             f"{len(earlier)} steps; look at the samples for what is being repeated"
         )
-    return ""
+    return found
 
 
-def _lost_spread(seen: StepDiagnostics) -> str:
-    if seen.groups_with_spread is None or seen.groups_with_spread >= LITTLE_SPREAD:
-        return ""
-    easy = (seen.accuracy or 0.0) >= MOSTLY_WRONG
-    return (
-        f"only {seen.groups_with_spread:.0%} of the groups hold different rewards, so there "
-        f"is next to nothing to learn from; the tasks are too {'easy' if easy else 'hard'}, "
-        f"or the policy writes the same plan each time"
+def _reward_warnings(seen: StepDiagnostics) -> dict[str, str]:
+    found = {}
+    if seen.groups_with_spread is not None and seen.groups_with_spread < LITTLE_SPREAD:
+        easy = (seen.accuracy or 0.0) >= MOSTLY_WRONG
+        found["spread"] = (
+            f"only {seen.groups_with_spread:.0%} of the groups hold different rewards, so there "
+            f"is next to nothing to learn from; the tasks are too {'easy' if easy else 'hard'}, "
+            f"or the policy writes the same plan each time"
+        )
+    if seen.dropped >= MANY_DROPPED:
+        found["dropped"] = (
+            f"{seen.dropped:.0%} of the rollouts were dropped, most for: {seen.dropped_for}"
+        )
+    return found
+
+
+# ---- baselines, measured before training
+
+BASELINES_FILE: Final = "references.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The share of right answers: over all tasks, and over those of each kind."""
+
+    overall: float
+    by_kind: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Accuracy measured before training: of each worker alone, and of ideal plans if known.
+
+    A worker whose every call failed is missing from `workers`.
+    """
+
+    tasks: int
+    workers: Mapping[str, Accuracy]
+    ceiling: Accuracy | None = None
+
+    @property
+    def best(self) -> str:
+        """The worker that is best alone, the first of those that are equally good."""
+        return max(self.workers, key=lambda name: self.workers[name].overall, default="")
+
+    def references(self, multi_step_kinds: Iterable[str] | None, max_tokens: int) -> StepBaselines:
+        """Return the baselines of a step, by kind: training may draw kinds in other shares."""
+        best = self.workers.get(self.best)
+        return StepBaselines(
+            best_single=best.by_kind if best else None,
+            ceiling=self.ceiling.by_kind if self.ceiling else None,
+            multi_step_kinds=None if multi_step_kinds is None else frozenset(multi_step_kinds),
+            max_tokens=max_tokens,
+        )
+
+    def __str__(self) -> str:
+        best = self.workers.get(self.best)
+        parts = [f"{self.best} alone {best.overall:.3f}, the best of all workers"] if best else []
+        parts += [f"ideal plans {self.ceiling.overall:.3f}"] if self.ceiling else []
+        return f"on {self.tasks} questions: {'; '.join(parts) or 'no worker answered'}"
+
+
+async def measure_baselines(
+    recipe: Recipe, scorer: PlanScorer, pool: Pool, exercises: Sequence[Exercise]
+) -> Baselines:
+    """Measure every worker alone and, for études, ideal plans; `scorer` is a plain one."""
+    tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
+    one = recipe.prompt.one_worker
+    names = pool.names if one is None else (one,)
+    by_themselves = tuple(replace(pool[name], fallback=None) for name in names)
+    pool = replace(pool, workers=by_themselves)
+    ceiling, *alone = await asyncio.gather(
+        _ceiling(recipe, scorer, pool),
+        *(_accuracy(scorer, pool, tasks, partial(_ask_alone, name)) for name in names),
+    )
+    found = zip(names, alone, strict=True)
+    return Baselines(len(tasks), {name: own for name, own in found if own is not None}, ceiling)
+
+
+async def _ceiling(recipe: Recipe, scorer: PlanScorer, pool: Pool) -> Accuracy | None:
+    if recipe.data.kind != "etudes":
+        return None
+    with lab_extra():
+        from podium_lab.etudes.tasks import etude_task
+        from podium_lab.etudes.training import held_out_etudes
+    etudes = {etude.id: etude for etude in held_out_etudes(recipe)}
+
+    def ideal(task: Task) -> Workflow:
+        """Return the ideal plan; the first worker gets the steps that no worker can do."""
+        etude = etudes[task.id]
+        able = {name: name if name in pool.names else pool.names[0] for name in etude.families}
+        workflow = etude.ideal(able)
+        return workflow if recipe.prompt.access == "index" else all_or_nothing(workflow)
+
+    return await _accuracy(scorer, pool, [etude_task(etude) for etude in etudes.values()], ideal)
+
+
+def _ask_alone(worker: str, task: Task) -> Workflow:
+    return Workflow((Step(worker, task.question),))
+
+
+async def _accuracy(
+    scorer: PlanScorer, pool: Pool, tasks: Sequence[Task], make_plan: Callable[[Task], Workflow]
+) -> Accuracy | None:
+    """Return the accuracy of such plans, if any could be graded."""
+    scores = await asyncio.gather(
+        *(scorer.score(plan.write(make_plan(task), pool), task, pool) for task in tasks)
+    )
+    by_kind: dict[str, list[bool]] = {}
+    for task, score in zip(tasks, scores, strict=True):
+        if not score.dropped:
+            by_kind.setdefault(task.kind, []).append(score.right)
+    judged = [right for kind in by_kind.values() for right in kind]
+    if not judged:
+        return None
+    return Accuracy(
+        sum(judged) / len(judged),
+        {kind: sum(right) / len(right) for kind, right in sorted(by_kind.items())},
     )
 
 
-def _lost_rollouts(seen: StepDiagnostics) -> str:
-    if seen.dropped < MANY_DROPPED:
-        return ""
-    return f"{seen.dropped:.0%} of the rollouts were dropped, most for: {seen.dropped_for}"
+def write_baselines(output: Path, measured: Baselines) -> None:
+    """Write the baselines below the output."""
+    document = {"best_single": measured.best, **asdict(measured)}
+    write_atomically(
+        output / BASELINES_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    )
+
+
+def read_baselines(output: Path) -> Baselines | None:
+    """Read the baselines of that training; None if they cannot be read."""
+    try:
+        return TypeAdapter(Baselines).validate_json((output / BASELINES_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None

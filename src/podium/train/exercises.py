@@ -160,10 +160,11 @@ MOST_LEFT_OUT: Final = 1000
 
 
 class Exercise(NamedTuple):
-    """A task and the context in which its plan is written."""
+    """A task, the context in which its plan is written, and its number in the curriculum."""
 
     task: Task
     context: PlanningContext
+    number: int = 0
 
 
 Fits = Callable[[Exercise], bool]
@@ -181,11 +182,13 @@ def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exer
     if recipe.data.kind == "etudes":
         with lab_extra():
             from podium_lab.etudes.training import etude_exercises
-        return list(etude_exercises(recipe, fits))
-    rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
-    tasks = [record.to_task() for record in load_problems(recipe).train]
-    endless = _endless(recipe, tasks, _with_one_worker(recipe, pool), rng)
-    return list(islice(take_fitting(endless, fits), count))
+        drawn = etude_exercises(recipe, fits)
+    else:
+        rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
+        tasks = [record.to_task() for record in load_problems(recipe).train]
+        endless = _endless(recipe, tasks, _with_one_worker(recipe, pool), rng)
+        drawn = islice(take_fitting(endless, fits), count)
+    return [exercise._replace(number=number) for number, exercise in enumerate(drawn)]
 
 
 def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:

@@ -2,8 +2,8 @@
 
 One step goes one way:
 
-    exercises (`podium.train.exercises`) -> sample plans (`rollouts`, `policy`)
-      -> execute and grade them (`score`) -> reward (`rewards`) -> update (TRL)
+    exercises (`podium.train.exercises`) -> sample, execute, grade and reward plans (`rollouts`,
+    with `policy` and `score`) -> diagnose and log them -> update (TRL)
 
 TRL asks for the rollouts of a batch (`rollout_func`); `_GrpoRun.rollout` answers with prompts,
 completions and their rewards, and the reward function hands TRL that last column. The loss, the
@@ -21,7 +21,7 @@ import atexit
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from statistics import fmean
@@ -37,15 +37,16 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium._util.lab import EVERYDAY
 from podium.conductors.routing.arrays import normalize_seed
+from podium.core.errors import ConfigError
 from podium.core.pool import Pool
-from podium.train.baselines import (
+from podium.train.diagnostics import (
     Baselines,
+    StepBaselines,
+    diagnose,
     measure_baselines,
     read_baselines,
     write_baselines,
 )
-from podium.train.cluster import RayScorer, ray_scorer
-from podium.train.diagnostics import StepBaselines, diagnose
 from podium.train.exercises import (
     Exercise,
     everyday_exercises,
@@ -54,8 +55,8 @@ from podium.train.exercises import (
     needs_baselines,
 )
 from podium.train.policy import ONLY_THE_ADAPTER, Policy
-from podium.train.recipe import Recipe
-from podium.train.rollouts import PlanPrompts, RolloutBatch, Rollouts
+from podium.train.recipe import Recipe, group_problems
+from podium.train.rollouts import Rollouts
 from podium.train.runtime import (
     explain_out_of_space,
     is_main_process,
@@ -67,9 +68,21 @@ from podium.train.runtime import (
 from podium.train.score import PlanScorer
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharedPromptTrainer
-from podium.train.trainer_setup import StopAfterMinutes, grpo_config, silence
+from podium.train.trainer_setup import (
+    StopAfterMinutes,
+    autocast_dtype,
+    silence,
+    trainer_arguments,
+)
 from podium.train.training_log import TrainingLog
-from podium.train.worker_set import WorkerSet, connect_workers, plain_scorer, recipe_scorer
+from podium.train.worker_set import (
+    RayScorer,
+    WorkerSet,
+    connect_workers,
+    plain_scorer,
+    ray_scorer,
+    recipe_scorer,
+)
 from podium.workers import Http
 
 T = TypeVar("T")
@@ -86,7 +99,6 @@ ONE_SKILL: Final = frozenset({"one", EVERYDAY})
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Train the recipe's conductor, from the beginning or from its last checkpoint."""
-    assert recipe.grpo is not None, "checked as it was read"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     arguments = grpo_config(recipe)
     wait_for_everyone()  # the main process has checked the output before anything is written
@@ -105,22 +117,21 @@ def _train(
     assert recipe.grpo is not None
     workers = connect_workers(recipe, Http())
     policy = Policy(recipe)
-    prompts = PlanPrompts(recipe, policy)
-    practice = exercises(recipe, workers.pool, prompts.fits)
     scorer = cluster or recipe_scorer(recipe, workers.workers, workers.flaky_workers)
-    rollouts = Rollouts(recipe, policy, scorer, practice)
+    rollouts = Rollouts(recipe, policy, scorer)
+    practice = exercises(recipe, workers.pool, rollouts.fits)
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as log:
-        run = _GrpoRun(recipe, rollouts, log, held_out_exercises(recipe, workers.pool))
-        trainer = run.make_trainer(policy, len(practice), arguments)
-        if prompts.left_out:
+        run = _GrpoRun(recipe, rollouts, log, practice, held_out_exercises(recipe, workers.pool))
+        trainer = run.make_trainer(policy, arguments)
+        if rollouts.too_long:
             log.warn(
-                f"{prompts.left_out} questions were left out and others taken instead: their "
+                f"{rollouts.too_long} questions were left out and others taken instead: their "
                 f"prompts are longer than grpo.max_prompt_tokens = {recipe.grpo.max_prompt_tokens}"
             )
         try:
             plain = cluster.plain if cluster else plain_scorer(recipe, workers.workers)
-            run.load_baselines(plain, workers.pool, practice, resume=begun is not None)
+            run.load_baselines(plain, workers.pool, resume=begun is not None)
             with silence(trainer):
                 trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         finally:
@@ -151,23 +162,26 @@ class _GrpoRun(TrainerCallback):
         recipe: Recipe,
         rollouts: Rollouts,
         training_log: TrainingLog,
-        held_out: list[Exercise],
+        practice: Sequence[Exercise],
+        held_out: Sequence[Exercise],
     ) -> None:
         assert recipe.grpo is not None
         self._recipe = recipe
         self._grpo = recipe.grpo
         self._rollouts = rollouts
         self._training_log = training_log
+        self._practice = practice
         self._held_out = held_out
-        self._everyday = everyday_exercises(recipe)
+        measured = enumerate([*held_out, *everyday_exercises(recipe)])
+        self._measured = [exercise._replace(number=number) for number, exercise in measured]
         self._baselines = self._step_baselines(Baselines(0, {}))
-        self._batch: RolloutBatch | None = None
         self._trainer: Any = None
 
-    def make_trainer(self, policy: Policy, count: int, arguments: GRPOConfig) -> GRPOTrainer:
-        """Return TRL's trainer for so many exercises.
+    def make_trainer(self, policy: Policy, arguments: GRPOConfig) -> GRPOTrainer:
+        """Return TRL's trainer.
 
-        TRL hands only the column `prompt` to the rollout function: here an exercise's index.
+        A prompt is the number of its exercise: TRL copies prompts, and gathers them from all
+        processes.
         """
         most_tokens = self._grpo.max_tokens
         made = partial(SharedPromptTrainer, most_tokens=most_tokens) if most_tokens else GRPOTrainer
@@ -175,7 +189,7 @@ class _GrpoRun(TrainerCallback):
             model=policy.model,
             args=arguments,
             processing_class=policy.tokenizer,
-            train_dataset=Dataset.from_dict({"prompt": range(count)}),
+            train_dataset=Dataset.from_dict({"prompt": range(len(self._practice))}),
             rollout_func=self.rollout,
             reward_funcs=self.reward,
             callbacks=[self, StopAfterMinutes(self._recipe.run.minutes, self._training_log)],
@@ -186,15 +200,13 @@ class _GrpoRun(TrainerCallback):
             policy.model.save_pretrained = partial(policy.model.save_pretrained, **ONLY_THE_ADAPTER)
         return self._trainer
 
-    def load_baselines(
-        self, scorer: PlanScorer, pool: Pool, practice: Sequence[Exercise], *, resume: bool
-    ) -> None:
+    def load_baselines(self, scorer: PlanScorer, pool: Pool, *, resume: bool) -> None:
         """Measure the baselines of every step, or read them on resume."""
         if not needs_baselines(self._recipe, pool) or not is_main_process():
             return
         found = read_baselines(self._recipe.output) if resume else None
         if found is None:
-            asked = self._held_out or practice[: self._recipe.run.eval_tasks]
+            asked = self._held_out or self._practice[: self._recipe.run.eval_tasks]
             found = self._await(measure_baselines(self._recipe, scorer, pool, asked))
             write_baselines(self._recipe.output, found)
         self._training_log.note(str(found))
@@ -210,12 +222,11 @@ class _GrpoRun(TrainerCallback):
     # ---- one step
 
     def rollout(self, prompts: list[int], trainer: Any) -> dict[str, Any]:
-        """Sample, execute, grade and reward the plans of a batch."""
+        """Sample, execute, grade, reward and log the plans of a batch."""
         log, rollouts = self._training_log, self._rollouts
         began, at_work, too_long = time.monotonic(), rollouts.seconds_at_work, rollouts.too_long
         with self._whole_model():
-            batch = rollouts.sample(prompts, trainer.async_loop)
-        rewards = self._await(rollouts.reward(batch))
+            batch = rollouts.collect([self._practice[n] for n in prompts], trainer.async_loop)
         if rollouts.too_long > too_long:
             log.warn(
                 f"{rollouts.too_long - too_long} plans have no second round: its prompt would be "
@@ -224,37 +235,35 @@ class _GrpoRun(TrainerCallback):
         at_work = rollouts.seconds_at_work - at_work
         log.add_seconds("workers", at_work)
         log.add_seconds("sampling", time.monotonic() - began - at_work)
-        self._batch = batch
+        seen = diagnose(gather_object(batch.rollouts()), self._baselines)
+        log.step(seen, found=sum(gather_object([batch.found])))
         return {
             "prompt_ids": [one.prompt for one in batch.plans],
             "completion_ids": [one.tokens for one in batch.plans],
             "logprobs": None,
-            "plan_reward": rewards,
+            "plan_reward": batch.rewards,
+            "plan_metrics": seen.as_metrics() if trainer.args.report_to else {},
         }
 
     async def reward(
-        self, plan_reward: list[float | None], log_metric: Callable[[str, float], None], **_: Any
+        self,
+        plan_reward: list[float | None],
+        plan_metrics: list[Mapping[str, float]],
+        log_metric: Callable[[str, float], None],
+        **_: Any,
     ) -> list[float | None]:
         """Return the rewards that `rollout` has found; TRL passes them on as a column.
 
         It is async because TRL starts its event loop only for async reward functions.
         """
-        if self._trainer.args.report_to and self._batch is not None:
-            seen = diagnose(self._batch.rollouts(), self._baselines)
-            for name, value in seen.as_metrics().items():
-                log_metric(name, value)
+        for name, value in plan_metrics[0].items():
+            log_metric(name, value)
         return plan_reward
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Log the rollouts of all processes; a step that uses a batch again logs nothing new."""
-        step = state.global_step
-        if self._batch is not None:
-            rollouts = gather_object(self._batch.rollouts())
-            found = sum(gather_object([self._batch.found]))
-            self._training_log.step(diagnose(rollouts, self._baselines), found=found)
-            self._batch = None
+        """End the step in the log, and measure where it is time."""
+        step, every = state.global_step, self._recipe.run.eval_every
         self._training_log.end_step(step)
-        every = self._recipe.run.eval_every
         if every and step % every == 0:
             self._measure(step)
 
@@ -263,10 +272,10 @@ class _GrpoRun(TrainerCallback):
 
         Everyday questions are logged apart: they say nothing about what is learned.
         """
-        share = [*self._held_out, *self._everyday][process_index() :: process_count()]
+        share = self._measured[process_index() :: process_count()]
         temperature = self._recipe.run.eval_temperature
         with self._whole_model():
-            measured = self._await(self._rollouts.measure(share, temperature))
+            measured = self._rollouts.measure(share, temperature, self._trainer.async_loop)
         found = gather_object(measured)
         everyday = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
         self._training_log.log_measurement(
@@ -324,3 +333,72 @@ def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
     """Return whether all elements are finite."""
     sums = [tensor.sum() for tensor in tensors]
     return bool(torch.stack(sums).isfinite().all()) if sums else True
+
+
+def grpo_config(recipe: Recipe) -> GRPOConfig:
+    """Return TRL's configuration for the recipe."""
+    grpo = recipe.grpo
+    assert grpo is not None
+    rows = rows_per_process(grpo.questions, grpo.rollouts)
+    micro_batch = grpo.micro_batch or rows
+    if grpo.max_tokens is not None and process_count() > 1:
+        raise ConfigError(
+            "grpo.max_tokens is for one process; with several, drop it and use grpo.micro_batch"
+        )
+    if rows % micro_batch:
+        raise ConfigError(
+            f"the {rows} rollouts of a step, on each of {process_count()} processes, cannot be "
+            f"divided by {micro_batch}; change grpo.micro_batch"
+        )
+    together = min(rows, grpo.rollouts)
+    if together < grpo.rollouts:
+        for problem in group_problems(recipe, grpo, together):
+            raise ConfigError(
+                f"each of {process_count()} processes has {together} of the {grpo.rollouts} "
+                f"rollouts of a question: {problem}"
+            )
+    recursion = recipe.recursion
+    are_compared_by_us = recursion is not None and recursion.normalise_per_round
+    if are_compared_by_us and rows % grpo.rollouts:
+        raise ConfigError(
+            f"recursion.normalise_per_round needs all {grpo.rollouts} rollouts of a question on "
+            f"one process; use at most {grpo.questions} of them"
+        )
+    return GRPOConfig(
+        **trainer_arguments(recipe, grpo),
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=rows // micro_batch,
+        num_generations=grpo.rollouts,
+        max_completion_length=grpo.max_completion_tokens,
+        temperature=grpo.temperature,
+        top_p=grpo.top_p,
+        top_k=grpo.top_k,
+        max_grad_norm=grpo.max_grad_norm,
+        epsilon=grpo.clip,
+        epsilon_high=grpo.clip_high,
+        beta=grpo.beta,
+        entropy_coef=grpo.entropy,
+        loss_type=grpo.loss_type,
+        scale_rewards="none" if are_compared_by_us else grpo.scale_rewards,
+        mask_truncated_completions=grpo.mask_truncated,
+        num_iterations=grpo.num_iterations,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
+        bf16=autocast_dtype(recipe) is torch.bfloat16,
+        fp16=autocast_dtype(recipe) is torch.float16,
+        shuffle_dataset=False,
+        data_seed=normalize_seed(recipe.run.seed),
+        logging_steps=1,
+        logging_strategy="steps",
+    )
+
+
+def rows_per_process(questions: int, rollouts: int) -> int:
+    """Return the rollouts of a step on each process: whole questions, or equal shares of one."""
+    rows, left = divmod(questions * rollouts, process_count())
+    if left or not rows or (rows % rollouts and rollouts % rows):
+        raise ConfigError(
+            f"{questions} questions with {rollouts} rollouts each cannot be divided among "
+            f"{process_count()} processes; give every process whole questions, or let several "
+            f"share one: change grpo.questions or grpo.rollouts"
+        )
+    return rows

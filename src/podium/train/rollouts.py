@@ -1,7 +1,7 @@
 """Rollouts: plans sampled for a batch of exercises, executed, graded and rewarded.
 
-    batch = rollouts.sample([0, 0, 1, 1], loop)     # two plans for each of two exercises
-    rewards = await rollouts.reward(batch)
+    batch = rollouts.collect([first, first, second, second], loop)     # two plans for each
+    batch.plans, batch.rewards
 
 With `[recursion]` some plans of a question are second rounds. With `grpo.explore`, where no plan
 of a question was right, variations of the best one replace some: the policy learns from these, and
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean, stdev
@@ -28,7 +28,7 @@ from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
 from podium.train.schema import Scale
 from podium.train.score import PlanScorer, Score
-from podium.workers.local.decoding import Completion, Sampling
+from podium.workers.local.decoding import Sampling
 
 LEAST_DEVIATION: Final = 1e-4
 """Added to the divisor of advantages, as TRL does."""
@@ -41,7 +41,6 @@ class SampledPlan:
     `later` is the second round that went on from it; `is_followed` says that one may.
     """
 
-    number: int
     exercise: Exercise
     prompt: list[int]
     tokens: list[int]
@@ -70,9 +69,13 @@ class SampledPlan:
 
 @dataclass(frozen=True, slots=True)
 class RolloutBatch:
-    """The plans of one batch: `plans` train the policy, `sampled` are all that it wrote."""
+    """A scored batch: `plans` train the policy by `rewards`, `sampled` are all that it wrote.
+
+    A reward of None drops a plan.
+    """
 
     plans: list[SampledPlan]
+    rewards: list[float | None]
     sampled: list[SampledPlan]
 
     def rollouts(self) -> list[Rollout]:
@@ -82,148 +85,107 @@ class RolloutBatch:
     @property
     def found(self) -> int:
         """The number of questions for which only a variation was right."""
-        return len(
-            {one.number for one in self.plans if one.is_explored and one.score and one.score.right}
-        )
+        explored = [one for one in self.plans if one.is_explored and one.score and one.score.right]
+        return len({one.exercise.number for one in explored})
 
 
-class PlanPrompts:
-    """The recipe's prompt in the policy's tokens. `left_out` counts exercises that do not fit."""
+class Rollouts:
+    """Samples plans, scores and rewards them.
 
-    def __init__(self, recipe: Recipe, policy: Policy) -> None:
+    `seconds_at_work` is the time that scoring took so far; `too_long` counts the exercises whose
+    prompts did not fit.
+    """
+
+    def __init__(self, recipe: Recipe, policy: Policy, scorer: PlanScorer) -> None:
         assert recipe.grpo is not None
+        self._grpo = grpo = recipe.grpo
+        self._recursion = recipe.recursion
+        self._seed = recipe.run.seed
         self._policy = policy
+        self._scorer = scorer
         self._prompt = recipe_prompt(recipe)
-        self._longest = recipe.grpo.max_prompt_tokens
-        self.left_out = 0
+        self._counts_tokens = bool(recipe.reward.reward().per_completion_token)
+        self._sampling = Sampling(
+            grpo.max_completion_tokens, grpo.temperature, grpo.top_p, grpo.top_k
+        )
+        self.seconds_at_work = 0.0
+        self.too_long = 0
 
-    def tokens(self, exercise: Exercise) -> list[int]:
+    # ---- one batch
+
+    def collect(
+        self, exercises: Sequence[Exercise], loop: asyncio.AbstractEventLoop
+    ) -> RolloutBatch:
+        """Sample, score and reward a plan for each exercise; equal ones stand together.
+
+        Plans are scored on `loop`, which must run in another thread.
+        """
+        groups = list({exercise.number: exercise for exercise in exercises}.values())
+        size = len(exercises) // len(groups)
+        second = self._recursion.later(size) if self._recursion is not None else 0
+        first = _split(self._sample(groups, self._sampling, size - second), size - second)
+        for group in first:
+            for one in group[:second]:
+                one.is_followed = True
+        self._score(_flat(first), loop)
+        later = self._sample_second_rounds(first, second)
+        self._score(_flat(later), loop)
+        taught = first
+        if self._grpo.explore:
+            varied = [self._vary(*pair) for pair in zip(first, later, strict=True)]
+            self._score(_flat(varied), loop)
+            taught = [self._explore(*pair) for pair in zip(first, varied, strict=True)]
+        plans = _flat(group for pair in zip(taught, later, strict=True) for group in pair)
+        sampled = _flat(group for pair in zip(first, later, strict=True) for group in pair)
+        return RolloutBatch(plans, self._rewards(plans), sampled)
+
+    def measure(
+        self, exercises: Sequence[Exercise], temperature: float, loop: asyncio.AbstractEventLoop
+    ) -> list[Rollout]:
+        """Sample and score one plan for each exercise; there may be none."""
+        plans = self._sample(exercises, Sampling(self._grpo.max_completion_tokens, temperature))
+        self._score(plans, loop)
+        return _as_rollouts(plans)
+
+    # ---- sampling
+
+    def fits(self, exercise: Exercise) -> bool:
+        """Return whether the prompt is within `grpo.max_prompt_tokens`; prompts are never cut."""
+        if len(self.prompt_tokens(exercise)) <= self._grpo.max_prompt_tokens:
+            return True
+        self.too_long += 1
+        return False
+
+    def prompt_tokens(self, exercise: Exercise) -> list[int]:
         """Return everything that the policy reads before it writes."""
         messages = [
             {"role": message.role, "content": message.text}
             for message in self._prompt.messages(exercise.context)
         ]
-        return self._policy.encode(messages, self.opener(exercise))
+        return self._policy.encode(messages, self._opener(exercise))
 
-    def opener(self, exercise: Exercise) -> str:
+    def _opener(self, exercise: Exercise) -> str:
         """Return the beginning of the reply that is given to the policy."""
         return self._prompt.opener(exercise.context) if self._prompt.length == "full" else ""
 
-    def render_plan(self, workflow: Workflow, pool: Pool) -> str:
-        """Return the plan as the policy would write it."""
-        return plan.write(workflow, pool, order=self._prompt.order)
-
-    def fits(self, exercise: Exercise) -> bool:
-        """Return whether the prompt is within `grpo.max_prompt_tokens`; prompts are never cut."""
-        if len(self.tokens(exercise)) <= self._longest:
-            return True
-        self.left_out += 1
-        return False
-
-
-class Rollouts:
-    """Samples plans and rewards them. `seconds_at_work` is the time that scoring took so far."""
-
-    def __init__(
-        self, recipe: Recipe, policy: Policy, scorer: PlanScorer, exercises: Sequence[Exercise]
-    ) -> None:
-        assert recipe.grpo is not None
-        self._recipe = recipe
-        self._grpo = recipe.grpo
-        self._policy = policy
-        self._scorer = scorer
-        self._exercises = exercises
-        self._prompts = PlanPrompts(recipe, policy)
-        self._counts_tokens = bool(recipe.reward.reward().per_completion_token)
-        self._sampling = Sampling(
-            self._grpo.max_completion_tokens,
-            self._grpo.temperature,
-            self._grpo.top_p,
-            self._grpo.top_k,
-        )
-        self.seconds_at_work = 0.0
-
-    @property
-    def too_long(self) -> int:
-        """The number of second rounds skipped because their prompts would be too long."""
-        return self._prompts.left_out
-
-    # ---- one batch: sample, execute and grade, reward
-
-    def sample(self, numbers: Sequence[int], loop: asyncio.AbstractEventLoop) -> RolloutBatch:
-        """Sample a plan for each number of an exercise; equal numbers stand together.
-
-        Plans that second rounds or variations depend on are scored on `loop`, which must run in
-        another thread.
-        """
-        groups = list(dict.fromkeys(numbers))
-        size = len(numbers) // len(groups)
-        second = self._recipe.recursion.later(size) if self._recipe.recursion else 0
-        first = self._sample_first_rounds(groups, size - second, followed=second)
-        later: list[list[SampledPlan]] = [[] for _ in first]
-        if second or self._grpo.explore:
-            self._score_in(loop, first)
-        if second:
-            later = self._sample_second_rounds(first, second)
-        plans = first
-        if self._grpo.explore:
-            self._score_in(loop, later)
-            varied = [self._vary(*pair) for pair in zip(first, later, strict=True)]
-            self._score_in(loop, varied)
-            plans = [self._explore(*pair) for pair in zip(first, varied, strict=True)]
-        return RolloutBatch(plans=_join(plans, later), sampled=_join(first, later))
-
-    async def reward(self, batch: RolloutBatch) -> list[float | None]:
-        """Score the batch's plans and return their rewards; None drops a plan.
-
-        With `recursion.normalise_per_round` these are advantages.
-        """
-        began = time.monotonic()
-        await self._score_all(batch.plans)
-        self.seconds_at_work += time.monotonic() - began
-        rewards = [self._reward(one) for one in batch.plans]
-        recursion = self._recipe.recursion
-        if recursion is None or not recursion.normalise_per_round:
-            return rewards
-        return advantages(
-            rewards,
-            [(one.number, one.round) for one in batch.plans],
-            [one.round for one in batch.plans],
-            self._grpo.scale_rewards,
-        )
-
-    async def measure(self, exercises: Sequence[Exercise], temperature: float) -> list[Rollout]:
-        """Sample and score one plan for each exercise; there may be none."""
+    def _sample(
+        self, exercises: Sequence[Exercise], sampling: Sampling, copies: int = 1
+    ) -> list[SampledPlan]:
         if not exercises:
             return []
-        prompts = [self._prompts.tokens(exercise) for exercise in exercises]
-        sampling = Sampling(self._grpo.max_completion_tokens, temperature)
-        completions = await asyncio.to_thread(self._policy.sample, prompts, sampling)
-        plans = [
-            self._read(number, exercise, prompt, completion)
-            for number, (exercise, prompt, completion) in enumerate(
-                zip(exercises, prompts, completions, strict=True)
+        prompts = [self.prompt_tokens(exercise) for exercise in exercises]
+        completions = self._policy.sample(prompts, sampling, copies)
+        asked = [pair for pair in zip(exercises, prompts, strict=True) for _ in range(copies)]
+        return [
+            SampledPlan(
+                exercise,
+                prompt,
+                list(completion.tokens),
+                self._opener(exercise) + self._policy.decode(completion.tokens),
+                completion.ended,
             )
+            for (exercise, prompt), completion in zip(asked, completions, strict=True)
         ]
-        await self._score_all(plans)
-        return _as_rollouts(plans)
-
-    # ---- sampling
-
-    def _sample_first_rounds(
-        self, groups: Sequence[int], copies: int, *, followed: int
-    ) -> list[list[SampledPlan]]:
-        exercises = [self._exercises[number] for number in groups]
-        prompts = [self._prompts.tokens(exercise) for exercise in exercises]
-        completions = iter(self._policy.sample(prompts, self._sampling, copies))
-        plans = [
-            [self._read(number, exercise, prompt, next(completions)) for _ in range(copies)]
-            for number, exercise, prompt in zip(groups, exercises, prompts, strict=True)
-        ]
-        for group in plans:
-            for one in group[:followed]:
-                one.is_followed = True
-        return plans
 
     def _sample_second_rounds(
         self, first: Sequence[Sequence[SampledPlan]], count: int
@@ -232,40 +194,27 @@ class Rollouts:
 
         A plan that cannot be followed is tried again from the beginning instead.
         """
+        if not count:
+            return [[] for _ in first]
         begun = [one for group in first for one in group[:count]]
-        exercises = [self._next_exercise(one) for one in begun]
-        prompts = [self._prompts.tokens(exercise) for exercise in exercises]
-        completions = self._policy.sample(prompts, self._sampling)
-        later = []
-        for one, exercise, prompt, completion in zip(
-            begun, exercises, prompts, completions, strict=True
-        ):
-            follower = self._read(one.number, exercise, prompt, completion)
+        later = self._sample([self._next_exercise(one) for one in begun], self._sampling)
+        for one, follower in zip(begun, later, strict=True):
             one.later = follower if follower.round > one.round else None
-            later.append(follower)
-        return [later[at : at + count] for at in range(0, len(later), count)]
+        return _split(later, count)
 
     def _next_exercise(self, one: SampledPlan) -> Exercise:
         """Return the exercise of the next round, or the same one where none can follow.
 
         None can after a malformed plan, after the last round, or if the prompt would be too long.
         """
-        recursion, score = self._recipe.recursion, one.score
-        task, context = one.exercise
+        recursion, score = self._recursion, one.score
         if recursion is None or score is None or score.run is None:
             return one.exercise
         if one.round + 1 >= recursion.rounds:
             return one.exercise
-        later = Exercise(task, replace(context, rounds=score.run.rounds))
-        return later if self._prompts.fits(later) else one.exercise
-
-    def _read(
-        self, number: int, exercise: Exercise, prompt: list[int], completion: Completion
-    ) -> SampledPlan:
-        text = self._prompts.opener(exercise) + self._policy.decode(completion.tokens)
-        return SampledPlan(
-            number, exercise, prompt, list(completion.tokens), text, completion.ended
-        )
+        context = replace(one.exercise.context, rounds=score.run.rounds)
+        later = one.exercise._replace(context=context)
+        return later if self.fits(later) else one.exercise
 
     # ---- exploring
 
@@ -280,26 +229,23 @@ class Rollouts:
             return []
         best = max(group, key=lambda one: one.reward)
         assert best.score is not None
-        rounds = best.exercise.context.rounds
+        rounds, pool = best.exercise.context.rounds, best.exercise.context.pool
         workflow = best.score.workflow or (rounds[-1].workflow if rounds else None)
         if workflow is None:
             return []
-        rng = Random(f"{self._recipe.run.seed}/explored/{best.number}")  # noqa: S311 - repeatable
-        pool = best.exercise.context.pool
+        rng = Random(f"{self._seed}/explored/{best.exercise.number}")  # noqa: S311 - repeatable
         count = self._grpo.explore_tries or self._grpo.explore
         texts = [
-            self._prompts.render_plan(one, pool)
+            plan.write(one, pool, order=self._prompt.order)
             for one in variations(workflow, pool, count, rng, is_later=bool(rounds))
         ]
         return [
-            replace(
-                best,
-                tokens=self._policy.tokens_of(text),
-                text=text,
+            SampledPlan(
+                best.exercise,
+                best.prompt,
+                self._policy.tokens_of(text),
+                text,
                 ended=True,
-                score=None,
-                later=None,
-                is_followed=False,
                 is_explored=True,
             )
             for text in texts
@@ -323,31 +269,30 @@ class Rollouts:
 
     # ---- scoring
 
-    def _score_in(
-        self, loop: asyncio.AbstractEventLoop, groups: Sequence[Sequence[SampledPlan]]
-    ) -> None:
+    def _score(self, plans: Sequence[SampledPlan], loop: asyncio.AbstractEventLoop) -> None:
+        """Score the plans; equal plans for one exercise are executed once."""
+        if not plans:
+            return
         began = time.monotonic()
-        plans = [one for group in groups for one in group]
-        if plans:
-            asyncio.run_coroutine_threadsafe(self._score_all(plans), loop).result()
-        self.seconds_at_work += time.monotonic() - began
-
-    async def _score_all(self, plans: Sequence[SampledPlan]) -> None:
-        """Score plans that have no score; equal plans for one exercise are executed once."""
-        waiting = [one for one in plans if one.score is None]
-        followed_last = sorted(waiting, key=lambda one: one.is_followed)
+        followed_last = sorted(plans, key=lambda one: one.is_followed)
         different = {self._identity(one): one for one in followed_last}
-        found = await asyncio.gather(*(self._score(one) for one in different.values()))
+
+        async def score_all() -> list[Score]:
+            return await asyncio.gather(*(self._score_one(one) for one in different.values()))
+
+        found = asyncio.run_coroutine_threadsafe(score_all(), loop).result()
         scores = dict(zip(different, found, strict=True))
-        for one in waiting:
+        for one in plans:
             one.score = scores[self._identity(one)]
+        self.seconds_at_work += time.monotonic() - began
 
     def _identity(self, one: SampledPlan) -> Hashable:
         tokens = len(one.tokens) if self._counts_tokens else 0
-        return (one.number, id(one.exercise), one.text, one.ended, tokens)
+        # A second round has an exercise of its own, with the plan that it goes on from.
+        return (one.exercise.number, id(one.exercise), one.text, one.ended, tokens)
 
-    async def _score(self, one: SampledPlan) -> Score:
-        task, context = one.exercise
+    async def _score_one(self, one: SampledPlan) -> Score:
+        task, context, _ = one.exercise
         return await self._scorer.score(
             one.text,
             task,
@@ -358,14 +303,23 @@ class Rollouts:
             is_followed=one.is_followed,
         )
 
+    # ---- rewards
+
+    def _rewards(self, plans: Sequence[SampledPlan]) -> list[float | None]:
+        """Return the rewards, or with `recursion.normalise_per_round` the advantages."""
+        rewards = [self._reward(one) for one in plans]
+        if self._recursion is None or not self._recursion.normalise_per_round:
+            return rewards
+        rounds = [one.round for one in plans]
+        groups = [(one.exercise.number, one.round) for one in plans]
+        return advantages(rewards, groups, rounds, self._grpo.scale_rewards)
+
     def _reward(self, one: SampledPlan) -> float | None:
         assert one.score is not None
-        if one.later is None or self._recipe.recursion is None:
+        if one.later is None or self._recursion is None:
             return one.score.reward
         assert one.later.score is not None
-        return combine_rounds(
-            one.score.reward, one.later.score.reward, self._recipe.recursion.discount
-        )
+        return combine_rounds(one.score.reward, one.later.score.reward, self._recursion.discount)
 
 
 def variations(
@@ -425,16 +379,18 @@ def _by_key(
     return found
 
 
-def _join(
-    first: Sequence[Sequence[SampledPlan]], later: Sequence[Sequence[SampledPlan]]
-) -> list[SampledPlan]:
-    return [one for pair in zip(first, later, strict=True) for group in pair for one in group]
+def _split(plans: Sequence[SampledPlan], size: int) -> list[list[SampledPlan]]:
+    return [list(plans[start : start + size]) for start in range(0, len(plans), size)]
+
+
+def _flat(groups: Iterable[Sequence[SampledPlan]]) -> list[SampledPlan]:
+    return [one for group in groups for one in group]
 
 
 def _as_rollouts(plans: Sequence[SampledPlan]) -> list[Rollout]:
     return [
         Rollout(
-            one.number,
+            one.exercise.number,
             one.score,
             len(one.tokens),
             one.exercise.context.pool,

@@ -1,4 +1,10 @@
-"""The workers of a training, and the scorers of plans over them.
+"""The workers of a training, and the scorers of plans over them, here or on a Ray cluster.
+
+    with ray_scorer(recipe) as scorer:
+        score = await scorer.score(text, task, pool)
+
+On a cluster, plans and tasks travel as data, never as code; scores come back. Each actor connects
+the recipe's workers, whose limits hold for each actor by itself. The reply cache stays here.
 
 The paper's ablations are switches of `[prompt]`: with `access = "binary"` a plan that names steps
 by index is malformed, with `fixed_subtasks` every worker gets the same subtask, and `one_worker`
@@ -8,10 +14,12 @@ takes every place of the pool.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from podium._util.files import sha256_file
 from podium._util.lab import lab_extra
@@ -20,16 +28,19 @@ from podium.config import Settings
 from podium.core.errors import MalformedPlan, UnknownWorker
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import Reply, Request
+from podium.core.task import Task
 from podium.core.usage import FREE
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy
 from podium.engine.calls import Gate
+from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 from podium.train.exercises import place_names, pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
-from podium.train.score import Scorer
+from podium.train.runtime import process_count
+from podium.train.score import Score, Scorer
 from podium.workers import Endpoint, Http, connect
-from podium.workers.cached import CachedWorker, ReplyCache
+from podium.workers.cached import LEAST_BYTES, CachedWorker, ReplyCache
 from podium.workers.local.sources import WEIGHTS_FILE
 
 CACHE_FILE: Final = "replies.sqlite3"
@@ -250,3 +261,119 @@ class _OneGate(CallPolicy):
     def gate(self, worker: Worker) -> Gate:
         """Return the gate of the one worker."""
         return super().gate(self._worker)
+
+
+# ---- on a Ray cluster
+
+WHAT_IS_LEFT: Final = (
+    "what was trained is kept up to the last checkpoint: start the cluster again and go on from it "
+    "with --resume"
+)
+
+Rules = Literal["recipe", "plain"]
+"""Score plans by the recipe's rules, or by none, for baselines."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSetup:
+    """The recipe and settings that give another machine the same workers."""
+
+    recipe: Recipe
+    settings: Settings | None
+
+
+class ScoreResult(NamedTuple):
+    """A score, and the actor's cache hits and misses since its last result."""
+
+    score: Score
+    hits: int
+    misses: int
+
+
+class ScoringActor:
+    """Scores plans on a machine of the cluster; its workers are connected with the first plan."""
+
+    def __init__(self, setup: RemoteSetup, cache: Any) -> None:
+        self._setup = setup
+        self._cache = RemoteReplyCache(cache)
+        self._scorers: dict[Rules, Scorer] = {}
+        self._reported = (0, 0)
+
+    async def perform(
+        self, rules: Rules, text: str, task: Task, pool: Pool, options: Mapping[str, Any]
+    ) -> ScoreResult:
+        """Execute the plan and score it; `options` are those of `Scorer.score`."""
+        if not self._scorers:
+            recipe, settings = self._setup.recipe, self._setup.settings
+            connected = connect_workers(recipe, Http(), cache=self._cache, settings=settings)
+            self._scorers = {
+                "recipe": recipe_scorer(recipe, connected.workers, connected.flaky_workers),
+                "plain": plain_scorer(recipe, connected.workers),
+            }
+        score = await self._scorers[rules].score(text, task, pool, **options)
+        hits, misses = self._reported
+        self._reported = (self._cache.hits, self._cache.misses)
+        return ScoreResult(score, self._cache.hits - hits, self._cache.misses - misses)
+
+
+class RayScorer:
+    """Scores plans on the actors of a cluster; `replies` counts their cache hits and misses."""
+
+    def __init__(
+        self, actors: ActorPool, rules: Rules = "recipe", replies: Counter[str] | None = None
+    ) -> None:
+        self._actors = actors
+        self._rules: Rules = rules
+        self.replies = Counter[str]() if replies is None else replies
+
+    @property
+    def seats(self) -> int:
+        """The number of actors."""
+        return len(self._actors)
+
+    @property
+    def plain(self) -> RayScorer:
+        """The same actors, without the recipe's rules."""
+        return RayScorer(self._actors, "plain", self.replies)
+
+    async def score(self, text: str, task: Task, pool: Pool, **options: Any) -> Score:
+        """Score the text as a plan for the task over that pool, as `Scorer.score` does."""
+        done: ScoreResult = await self._actors.perform(self._rules, text, task, pool, options)
+        self.replies += Counter(hits=done.hits, misses=done.misses)
+        return done.score
+
+
+@contextmanager
+def ray_scorer(recipe: Recipe, *, seats: int | None = None) -> Iterator[RayScorer]:
+    """Start actors in the recipe's cluster, one for each CPU or GPU unless `seats` says how many.
+
+    Several processes that train together divide the actors among them.
+    """
+    assert recipe.run.ray is not None, "only a recipe with run.ray has a cluster"
+    settings = pool_settings(recipe) if recipe.pool.file is not None else None
+    with start_actors(
+        recipe.run.ray,
+        ScoringActor,
+        RemoteSetup(recipe, settings),
+        _replies(recipe),
+        on_gpus=_needs_gpus(recipe, settings),
+        hint=WHAT_IS_LEFT,
+        count=seats,
+        sharers=process_count(),
+    ) as actors:
+        yield RayScorer(actors)
+
+
+def _replies(recipe: Recipe) -> ReplyCacheSpec:
+    """Return the reply cache; nothing is written where the recipe disables it."""
+    if not recipe.run.cache_mb:
+        return ReplyCacheSpec(None, LEAST_BYTES)
+    recipe.output.mkdir(parents=True, exist_ok=True)
+    return ReplyCacheSpec(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
+
+
+def _needs_gpus(recipe: Recipe, settings: Settings | None) -> bool:
+    """True if workers are models in this process, which need a GPU."""
+    if settings is None:
+        return bool(recipe.pool.adapters)
+    return any(worker.profile.provider == "transformers" for worker in settings.workers)
