@@ -55,7 +55,7 @@ from podium.train.exercises import (
     needs_baselines,
 )
 from podium.train.policy import ONLY_THE_ADAPTER, Policy
-from podium.train.recipe import Recipe, group_problems
+from podium.train.recipe import Recipe
 from podium.train.rollouts import Rollouts
 from podium.train.runtime import (
     explain_out_of_space,
@@ -351,12 +351,11 @@ def grpo_config(recipe: Recipe) -> GRPOConfig:
             f"divided by {micro_batch}; change grpo.micro_batch"
         )
     together = min(rows, grpo.rollouts)
-    if together < grpo.rollouts:
-        for problem in group_problems(recipe, grpo, together):
-            raise ConfigError(
-                f"each of {process_count()} processes has {together} of the {grpo.rollouts} "
-                f"rollouts of a question: {problem}"
-            )
+    if together < grpo.rollouts and (problem := recipe.group_problem(together)):
+        raise ConfigError(
+            f"each of {process_count()} processes has {together} of the {grpo.rollouts} "
+            f"rollouts of a question: {problem}"
+        )
     recursion = recipe.recursion
     are_compared_by_us = recursion is not None and recursion.normalise_per_round
     if are_compared_by_us and rows % grpo.rollouts:

@@ -8,9 +8,8 @@ from os.path import normpath
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from podium._util.files import read_toml
 from podium.conductors.routing.embedding import Embedder
 from podium.conductors.routing.encoders import Encoder, HashedEncoder
 from podium.conductors.routing.evidence import RewardTable, read_log
@@ -21,9 +20,8 @@ from podium.conductors.routing.learning import (
     RouterTraining,
     fit_router,
 )
-from podium.config.problems import validation_problem
 from podium.config.workers import Name
-from podium.train.recipe import override_in
+from podium.train.recipe import read_tables
 from podium.train.schema import Positive, Spread, Weight
 from podium.workers.catalogue import Table
 
@@ -100,14 +98,7 @@ class RouterRecipe(Table):
 
 def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecipe:
     """Read the recipe in that file, with `key=value` overrides."""
-    document = read_toml(path, "recipe")
-    for override in overrides:
-        override_in(document, override)
-    try:
-        recipe = RouterRecipe.model_validate(document)
-    except ValidationError as error:
-        raise validation_problem(str(path), error, RouterRecipe) from None
-    return recipe.resolve_paths(path.absolute().parent)
+    return read_tables(RouterRecipe, path, overrides).resolve_paths(path.absolute().parent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,22 @@
 """The tables and keys of a recipe's TOML file.
 
-`podium.train.recipe` checks keys against each other; `scripts/reference.py` prints the
-descriptions as documentation.
+`podium.train.recipe` checks tables against each other; `scripts/reference.py` prints the
+descriptions as documentation. The message of a validator begins with a key of its table.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from podium._util.lab import lab_extra
 from podium.conductors.evolved.description import TURNS, Token
 from podium.config.schema import PromptLength
 from podium.config.workers import Count, Name
+from podium.core.errors import ConfigError
 from podium.train.rewards import PAPER, RELEASED, Reward
 from podium.workers.catalogue import Table
 
@@ -67,6 +69,16 @@ class ModelTable(Table):
     )
     lora: LoraTable | None = Field(default=None, description="train an adapter")
 
+    @model_validator(mode="after")
+    def _check_adapters(self) -> Self:
+        if self.adapter is not None and self.lora is None:
+            raise ValueError(
+                "adapter needs a table [model.lora]; a whole model to go on from is model.base"
+            )
+        if self.adapter is not None and self.adapters:
+            raise ValueError("adapter and model.adapters say the same thing; write one of them")
+        return self
+
 
 class StageTable(Table):
     """One part of a curriculum."""
@@ -75,6 +87,12 @@ class StageTable(Table):
         default=None, description="how many steps it lasts; left out of the last one: to the end"
     )
     shapes: dict[str, Weight] = Field(description="how often each shape is drawn, by its name")
+
+    @model_validator(mode="after")
+    def _check_shapes(self) -> Self:
+        if not sum(self.shapes.values()):
+            raise ValueError("shapes: a stage needs a shape with a weight above 0")
+        return self
 
 
 class EtudesTable(Table):
@@ -108,6 +126,12 @@ class EtudesTable(Table):
     unsure_share: Share = Field(
         default=0.1, description="`specialists`: how many are not for the specialist"
     )
+
+    @model_validator(mode="after")
+    def _check_stages(self) -> Self:
+        if any(stage.steps is None for stage in self.stage[:-1]):
+            raise ValueError("stage: only the last stage may leave out its steps")
+        return self
 
 
 class MixTable(Table):
@@ -156,6 +180,12 @@ class SubsetTable(Table):
     smallest: Count = Field(description="at least so many")
     largest: Count = Field(description="at most so many")
 
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.smallest > self.largest:
+            raise ValueError(f"smallest is {self.smallest}, above largest, {self.largest}")
+        return self
+
 
 class PoolTable(Table):
     """Who is led: the workers of a pool file, or the études' own as adapters over one base."""
@@ -192,14 +222,14 @@ class PoolTable(Table):
         default=False, description="the workers of a pool file in another order for each question"
     )
 
-    @property
+    @cached_property
     def flaky_workers(self) -> float:
         """The share of failed replies in the first rounds that études come with."""
         with lab_extra():
             from podium_lab.etudes.second_rounds import FLAKY
         return self.flaky or FLAKY
 
-    @property
+    @cached_property
     def roles(self) -> tuple[str, ...]:
         """The roles of the études' workers in the pool; none with a pool file."""
         if not self.oracle:
@@ -264,6 +294,14 @@ class RewardTable(Table):
         default=0.0, description="taken off for accepting the answer there is where it is wrong"
     )
 
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        try:
+            self.reward()
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix("reward.")) from error
+        return self
+
     def reward(self) -> Reward:
         """Return the reward for scoring."""
         preset = PAPER if self.preset == "paper" else RELEASED
@@ -297,6 +335,13 @@ class RecursionTable(Table):
         description="a rollout is compared with those of its question in the same round, not with "
         "all of its question",
     )
+
+    @model_validator(mode="after")
+    def _check_rounds(self) -> Self:
+        if self.rounds != 2:
+            note = "drop [recursion]" if self.rounds < 2 else "more are for serving, not training"
+            raise ValueError(f"rounds is {self.rounds}, and rollouts have two; write 2 ({note})")
+        return self
 
     def later(self, rollouts: int) -> int:
         """Return how many of a question's rollouts are later rounds."""
@@ -398,6 +443,20 @@ class GrpoTable(OptimiserTable):
         "prompt, `micro_batch` of them in one pass",
     )
 
+    @model_validator(mode="after")
+    def _check_rollouts(self) -> Self:
+        if self.micro_batch is not None and (self.questions * self.rollouts) % self.micro_batch:
+            raise ValueError(
+                f"micro_batch is {self.micro_batch}; the {self.questions} x {self.rollouts} "
+                f"rollouts of a step cannot be divided by it"
+            )
+        if self.explore_tries is not None and not 0 < self.explore <= self.explore_tries:
+            raise ValueError(
+                f"explore_tries is {self.explore_tries}, and {self.explore} of them are to be "
+                f"taken (grpo.explore); write at least one there, and as many or more here"
+            )
+        return self
+
 
 class EvolveTable(Table):
     """Learning from reward by evolution, a coordinator of few parameters over a model that stays as
@@ -440,6 +499,12 @@ class EvolveTable(Table):
         description="the matrices of the model whose singular values are scaled, by their names, "
         "such as `model.layers.26.mlp.up_proj.weight`; the scales are trained with the head",
     )
+
+    @model_validator(mode="after")
+    def _check_matrices(self) -> Self:
+        if len({*self.matrices}) < len(self.matrices):
+            raise ValueError("matrices names a matrix twice; name it once")
+        return self
 
 
 class RunTable(Table):
