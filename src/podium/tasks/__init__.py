@@ -12,11 +12,17 @@ from __future__ import annotations
 from podium.tasks.benchmarks import BENCHMARKS, load_records
 from podium.tasks.graders import GRADERS, make_grader
 from podium.tasks.gym import gym_suite
-from podium.tasks.records import SkippedLine, TaskRecord, load_task_file, read_records, save_suite
+from podium.tasks.records import (
+    LoadedTasks,
+    SkippedLine,
+    TaskRecord,
+    load_task_file,
+    read_records,
+    save_suite,
+)
 from podium.tasks.suites import (
     NAMES,
     PAPER_SOURCES,
-    LoadedSuite,
     SplitShares,
     TrainingMix,
     build_mix,
@@ -31,7 +37,7 @@ __all__ = [
     "GRADERS",
     "NAMES",
     "PAPER_SOURCES",
-    "LoadedSuite",
+    "LoadedTasks",
     "SkippedLine",
     "SplitShares",
     "TaskRecord",

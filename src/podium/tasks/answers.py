@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -208,6 +210,12 @@ def _value(text: str) -> float:
 
 def _is_close(value: float, reference: float, tolerance: float) -> bool:
     return math.isclose(value, reference, rel_tol=0, abs_tol=max(tolerance * abs(reference), 1e-12))
+
+
+def nearest(word: str, known: Sequence[str], written: str = "{!r}") -> str:
+    """Return a hint at the nearest known word, or at all of them."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {written.format(near[0])}?" if near else f"there are {', '.join(known)}"
 
 
 def quote(text: str) -> str:

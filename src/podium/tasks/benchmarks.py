@@ -13,28 +13,35 @@
     rlpr            RLPR's training set, where the answer has at most 30 characters
 
 Questions ask for the result in `<answer>` tags, so a reply without them is wrong. What a row
-means is in `readers` and `code_readers`. Which files on this machine are understood, and what a
-benchmark is called on the hub, is in the table here.
+means is in `readers`. Which files on this machine are understood, and what a benchmark is called
+on the hub, is in `benchmarks.toml`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import resources
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from podium.core.errors import ConfigError
 from podium.tasks import readers
-from podium.tasks import readers as code_readers
-from podium.tasks.records import LoadedTasks, TaskEntry, TaskRecord, build_tasks, open_text
+from podium.tasks.records import (
+    LoadedTasks,
+    TaskEntry,
+    TaskRecord,
+    build_tasks,
+    json_lines,
+    open_text,
+)
 from podium.tasks.sources import DatasetRow, HubDataset, LocalFiles
 
 MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
@@ -98,19 +105,11 @@ def gpqa_rows(path: Path) -> Iterator[DatasetRow]:
             text = archive.read(name, GPQA_PASSWORD).decode("utf-8")
         except (RuntimeError, NotImplementedError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot open {name!r} in it: {error}") from error
-    found = csv.DictReader(io.StringIO(text)) if table else _json_objects(path, text)
+    # Split by hand: the questions hold other characters that count as ends of lines.
+    lines = (line.data for line in json_lines(path, iter(text.split("\n"))))
+    found: Iterable[Any] = csv.DictReader(io.StringIO(text)) if table else lines
     for number, data in enumerate(found, start=1):
         yield DatasetRow(f"{path}, row {number}", number, data)
-
-
-def _json_objects(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
-    # Split by hand: the questions hold other characters that count as ends of lines.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"{path}, row {number}: not valid JSON: {error}") from error
 
 
 @contextmanager
@@ -120,17 +119,6 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except zipfile.BadZipFile as error:
         raise ConfigError(f"{path}: not a zip file: {error}") from error
-
-
-MATH_SUBJECTS: Final = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
-    "precalculus",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,159 +140,33 @@ class Benchmark:
     read: Callable[[DatasetRow, str], TaskRecord | None]
 
 
-_GSM8K: Final = "openai/gsm8k"
-_MATH: Final = "EleutherAI/hendrycks_math"
-_MMLU: Final = LocalFiles(("mmlu.zip", "data"), "mmlu", mmlu_rows)
-_LIVECODEBENCH: Final = "livecodebench/code_generation_lite"
-_MBPP: Final = "google-research-datasets/mbpp"
-_BIGCODEBENCH: Final = LocalFiles(("BigCodeBench.jsonl.gz", "BigCodeBench.jsonl"), "bigcodebench")
-_BIGCODEBENCH_RELEASE: Final = "v0.1.4"
+ARCHIVES: Final = MappingProxyType({"mmlu_rows": mmlu_rows, "gpqa_rows": gpqa_rows})
 
-BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
-    {
-        "math": Benchmark(
-            {
-                "test": Split(
-                    LocalFiles(("test.jsonl",), "math"), HubDataset(_MATH, "test", MATH_SUBJECTS)
-                ),
-                "train": Split(
-                    LocalFiles(("train_prm800k_split.jsonl",), "math"),
-                    HubDataset(_MATH, "train", MATH_SUBJECTS),
-                ),
-                "prm800k": Split(LocalFiles(("train_prm800k_split.jsonl",), "math"), None),
-            },
-            readers.math,
-        ),
-        "math500": Benchmark(
-            {
-                "test": Split(
-                    LocalFiles(("math500.jsonl",), "math"),
-                    HubDataset("HuggingFaceH4/MATH-500", "test"),
-                )
-            },
-            readers.math,
-        ),
-        "gsm8k": Benchmark(
-            {
-                split: Split(
-                    LocalFiles((f"{split}.jsonl",), "gsm8k"), HubDataset(_GSM8K, split, ("main",))
-                )
-                for split in ("test", "train")
-            },
-            readers.gsm8k,
-        ),
-        "mmlu": Benchmark(
-            {
-                "test": Split(_MMLU, HubDataset("cais/mmlu", "test", ("all",))),
-                "val": Split(_MMLU, HubDataset("cais/mmlu", "validation", ("all",))),
-                "dev": Split(_MMLU, HubDataset("cais/mmlu", "dev", ("all",))),
-                "auxiliary_train": Split(
-                    _MMLU, HubDataset("cais/mmlu", "auxiliary_train", ("all",))
-                ),
-            },
-            readers.mmlu,
-        ),
-        "aime24": Benchmark(
-            {
-                "test": Split(
-                    LocalFiles(("aime24.jsonl",), "aime"),
-                    HubDataset("HuggingFaceH4/aime_2024", "train"),
-                )
-            },
-            readers.aime24,
-        ),
-        "aime25": Benchmark(
-            {
-                "test": Split(
-                    LocalFiles(("aime25.jsonl",), "aime"),
-                    HubDataset("yentinglin/aime_2025", "train"),
-                )
-            },
-            readers.aime25,
-        ),
-        "gpqa-diamond": Benchmark(
-            {
-                "diamond": Split(
-                    LocalFiles(("gpqa_diamond.zip", "dataset.zip", "gpqa.zip"), "gpqa", gpqa_rows),
-                    HubDataset("Idavidrein/gpqa", "train", ("gpqa_diamond",)),
-                )
-            },
-            readers.gpqa,
-        ),
-        "humaneval": Benchmark(
-            {
-                "test": Split(
-                    LocalFiles(("HumanEval.jsonl.gz", "HumanEval.jsonl"), "humaneval"),
-                    HubDataset("openai/openai_humaneval", "test"),
-                )
-            },
-            code_readers.humaneval,
-        ),
-        "mbpp": Benchmark(
-            {
-                **{
-                    split: Split(
-                        LocalFiles(("mbpp.jsonl",), "mbpp"), HubDataset(_MBPP, split, ("full",))
-                    )
-                    for split in ("test", "validation", "train", "prompt")
-                },
-                "sanitized": Split(
-                    LocalFiles(("sanitized-mbpp.json",), "mbpp"),
-                    HubDataset(_MBPP, "test", ("sanitized",)),
-                ),
-            },
-            code_readers.mbpp,
-        ),
-        "bigcodebench": Benchmark(
-            {
-                "complete": Split(
-                    _BIGCODEBENCH, HubDataset("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
-                ),
-                "instruct": Split(
-                    _BIGCODEBENCH, HubDataset("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
-                ),
-                "hard": Split(
-                    LocalFiles(
-                        ("BigCodeBench-Hard.jsonl.gz", "BigCodeBench-Hard.jsonl"), "bigcodebench"
-                    ),
-                    HubDataset("bigcode/bigcodebench-hard", _BIGCODEBENCH_RELEASE),
-                ),
-            },
-            code_readers.bigcodebench,
-        ),
-        "rlpr": Benchmark(
-            {
-                "train": Split(
-                    LocalFiles(("rlpr_train.parquet", "rlpr_train.jsonl"), "rlpr"),
-                    HubDataset("openbmb/RLPR-Train-Dataset"),
-                )
-            },
-            readers.rlpr,
-        ),
-        "livecodebench": Benchmark(
-            {
-                "release_v1": Split(
-                    LocalFiles(("lcb_v1_public.jsonl", "test.jsonl"), "livecodebench_v1"),
-                    HubDataset(_LIVECODEBENCH, file="test.jsonl"),
-                ),
-                "v6": Split(
-                    LocalFiles(("test6.jsonl",), "livecodebench_v6"),
-                    HubDataset(_LIVECODEBENCH, file="test6.jsonl"),
-                ),
-            },
-            code_readers.livecodebench,
-        ),
-    }
-)
+
+def _read_benchmarks() -> dict[str, Benchmark]:
+    text = resources.files(__package__).joinpath("benchmarks.toml").read_text("utf-8")
+    return {name: _benchmark(table) for name, table in tomllib.loads(text).items()}
+
+
+def _benchmark(table: Mapping[str, Any]) -> Benchmark:
+    shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    inner = {key: {**shared, **value} for key, value in table.items() if isinstance(value, dict)}
+    splits = {name: _split(name, keys) for name, keys in inner.items()}
+    return Benchmark(splits, getattr(readers, shared["reader"]))
+
+
+def _split(name: str, keys: Mapping[str, Any]) -> Split:
+    archive = ARCHIVES.get(keys.get("archive", ""))
+    local = LocalFiles(tuple(keys["files"]), keys["folder"], archive)
+    if not keys["hub"]:
+        return Split(local, None)
+    configurations = tuple(keys.get("configurations", (None,)))
+    hub = HubDataset(keys["hub"], keys.get("split", name), configurations, keys.get("file"))
+    return Split(local, hub)
+
+
+BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(_read_benchmarks())
 """Every benchmark that can be named, with what it is called on this machine and on the hub."""
-
-
-class BenchmarkSplit(NamedTuple):
-    """A benchmark and one of its splits."""
-
-    name: str
-    benchmark: Benchmark
-    split: str
 
 
 def load_records(name: str, split: str | None = None, data: Path | None = None) -> list[TaskRecord]:
@@ -315,13 +177,6 @@ def load_records(name: str, split: str | None = None, data: Path | None = None) 
 
 def read_benchmark(name: str, split: str | None = None, data: Path | None = None) -> LoadedTasks:
     """As `load_records`, but what cannot be graded is left out and named."""
-    chosen = choose(name, split)
-    source = f"{data or chosen.name}, read as {chosen.name}:{chosen.split}"
-    return build_tasks(_entries(chosen, data), source)
-
-
-def choose(name: str, split: str | None = None) -> BenchmarkSplit:
-    """The benchmark of that name, however it is spelt: MATH-500 is math500."""
     spelt = resolve_benchmark(name)
     if spelt is None:
         raise ConfigError(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
@@ -329,32 +184,23 @@ def choose(name: str, split: str | None = None) -> BenchmarkSplit:
     split = split or next(iter(benchmark.splits))
     if split not in benchmark.splits:
         raise ConfigError(f"{spelt} has no split {split!r}; it has {', '.join(benchmark.splits)}")
-    return BenchmarkSplit(spelt, benchmark, split)
+    local, hub = benchmark.splits[split].local, benchmark.splits[split].hub
+    if data is not None:
+        rows = local.rows(data)
+    elif hub is not None:
+        rows = hub.rows()
+    else:
+        raise ConfigError(
+            f"{spelt}:{split} is not on the hub; name the directory that has its file"
+        )
+    entries = (TaskEntry(row.where, partial(benchmark.read, row, split)) for row in rows)
+    return build_tasks(entries, f"{data or spelt}, read as {spelt}:{split}")
 
 
 def resolve_benchmark(name: str) -> str | None:
-    """Return the canonical name of a benchmark; None if it is unknown."""
-    return _SPELT.get(_folded(name))
+    """Return the canonical name of a benchmark, however it is spelt: MATH-500 is math500."""
+    return next((known for known in BENCHMARKS if _folded(known) == _folded(name)), None)
 
 
 def _folded(name: str) -> str:
     return name.casefold().replace("-", "").replace("_", "").replace(" ", "")
-
-
-_SPELT = {_folded(name): name for name in BENCHMARKS}
-
-
-def _entries(chosen: BenchmarkSplit, data: Path | None) -> Iterator[TaskEntry]:
-    for row in _rows(chosen, data):
-        yield TaskEntry(row.where, partial(chosen.benchmark.read, row, chosen.split))
-
-
-def _rows(chosen: BenchmarkSplit, data: Path | None) -> Iterator[DatasetRow]:
-    source = chosen.benchmark.splits[chosen.split]
-    if data is not None:
-        return source.local.rows(data)
-    if source.hub is None:
-        raise ConfigError(
-            f"{chosen.name}:{chosen.split} is not on the hub; name the directory that has its file"
-        )
-    return source.hub.rows()

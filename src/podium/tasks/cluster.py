@@ -222,6 +222,3 @@ def _wait_for(ray: Any, actors: list[Any]) -> list[Any]:
             f"what uses its resources"
         )
     return started
-
-
-__all__ = ["ActorPool", "RemoteReplyCache", "ReplyCacheSpec", "start_actors"]

@@ -18,9 +18,9 @@ it is `tagged`: then such a reply is wrong. A grader that cannot work raises whe
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -34,14 +34,16 @@ from podium.core.json_schema import check_schema, is_valid
 from podium.core.request import Request, user
 from podium.core.task import Grader
 from podium.core.worker import Worker
-from podium.tasks import answers, mathematics
+from podium.tasks import mathematics
 from podium.tasks.answers import (
     LONGEST_ANSWER,
     LONGEST_REPLY_TO_JUDGE,
+    ParsedNumber,
     chosen_letter,
     contains_words,
     extract_answer,
     is_same_text,
+    nearest,
     only_number,
     quote,
     render_prompt,
@@ -97,6 +99,9 @@ def _unmarked(given: str) -> str:
     return re.sub(r"</?\s*(?:given|right|question|verdict)\s*>", "", given, flags=re.IGNORECASE)
 
 
+STRICT: Final = ConfigDict(extra="forbid")
+"""Unknown parameters are errors."""
+
 JSON_SCHEMA: Final = "json-schema"
 """The name of the grader."""
 
@@ -108,7 +113,7 @@ LONGEST_JSON: Final = 200_000
 class JsonSchemaGrader:
     """JSON that is valid for the schema and, if there is an answer, equals it."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = STRICT
 
     schema: Mapping[str, Any]
     answer: str = ""
@@ -144,39 +149,48 @@ class JsonSchemaGrader:
             return False
 
 
-STRICT: Final = ConfigDict(extra="forbid")
-"""Unknown parameters are errors."""
-
 CONTAINS: Final = "contains"
 """The grader for answers of which people do not state the form."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExactGrader:
-    """The same words, except for case, spaces, quotes and the full stop."""
+class AnswerGrader:
+    """Compares a short answer with the reference."""
 
     __pydantic_config__: ClassVar = STRICT
+    longest: ClassVar[float] = LONGEST_ANSWER
 
     answer: str
     tagged: bool = False
 
     def __post_init__(self) -> None:
-        _require_answer(self.answer)
+        if not self.answer.strip():
+            raise ConfigError("the answer is missing: there is nothing to grade replies by")
 
     async def __call__(self, answer: str) -> bool:
         """Grade a reply."""
-        text = _short_answer(answer, self.tagged)
-        return text is not None and is_same_text(text, self.answer)
+        text = extract_answer(answer, tagged=self.tagged)
+        return bool(text) and len(str(text)) <= self.longest and await self._accepts(str(text))
+
+    async def _accepts(self, text: str) -> bool:
+        """Decide on the answer in the reply."""
+        raise NotImplementedError
+
+
+class ExactGrader(AnswerGrader):
+    """The same words, except for case, spaces, quotes and the full stop."""
+
+    __slots__ = ()
+
+    async def _accepts(self, text: str) -> bool:
+        return is_same_text(text, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
-class LetterGrader:
+class LetterGrader(AnswerGrader):
     """The right letter of a multiple choice."""
 
-    __pydantic_config__: ClassVar = STRICT
-
-    answer: str
-    tagged: bool = False
+    longest: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
         if len(self.answer) != 1 or not self.answer.isalpha():
@@ -184,121 +198,94 @@ class LetterGrader:
                 f"the grader `letter` needs one letter for an answer, not {quote(self.answer)}"
             )
 
-    async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
-        text = extract_answer(answer, tagged=self.tagged)
-        return text is not None and chosen_letter(text) == self.answer.upper()
+    async def _accepts(self, text: str) -> bool:
+        return chosen_letter(text) == self.answer.upper()
 
 
 @dataclass(frozen=True, slots=True)
-class NumberGrader:
+class ShortAnswerGrader(AnswerGrader):
+    """A few words, or a number within a relative tolerance."""
+
+    tolerance: float = 1e-3
+
+    def __post_init__(self) -> None:
+        AnswerGrader.__post_init__(self)
+        if not 0 <= self.tolerance < 1:
+            raise ConfigError(
+                f"the tolerance is a share of the answer, from 0 to below 1, not {self.tolerance:g}"
+            )
+
+    async def _accepts(self, text: str) -> bool:
+        return is_same_text(text, self.answer) or self._is_close(whole_number(text))
+
+    def _is_close(self, given: ParsedNumber | None) -> bool:
+        reference = whole_number(self.answer)
+        if given is None or reference is None:
+            return False
+        return given.is_close(reference, self.tolerance)
+
+
+class ContainsGrader(ShortAnswerGrader):
+    """A few words or a number, alone or within sentences: "The capital of Japan is Tokyo."."""
+
+    __slots__ = ()
+
+    async def _accepts(self, text: str) -> bool:
+        return (
+            await ShortAnswerGrader._accepts(self, text)
+            or contains_words(text, self.answer)
+            or self._is_close(only_number(text))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberGrader(ShortAnswerGrader):
     """The right number, within a relative tolerance."""
 
-    __pydantic_config__: ClassVar = STRICT
+    needs: ClassVar[str] = "the grader `number` needs a number"
 
-    answer: str
     tolerance: float = 1e-6
-    tagged: bool = False
 
     def __post_init__(self) -> None:
         if whole_number(self.answer) is None:
-            raise ConfigError(
-                f"the grader `number` needs a number for an answer, not {quote(self.answer)}"
-            )
-        _require_tolerance(self.tolerance)
+            raise ConfigError(f"{self.needs} for an answer, not {quote(self.answer)}")
+        ShortAnswerGrader.__post_init__(self)
 
-    async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
-        text = _short_answer(answer, self.tagged)
-        reference = whole_number(self.answer)
-        assert reference is not None
-        given = None if text is None else only_number(text)
-        return given is not None and given.is_close(reference, self.tolerance)
+    async def _accepts(self, text: str) -> bool:
+        return self._is_close(only_number(text))
 
 
 @dataclass(frozen=True, slots=True)
-class PercentGrader:
+class PercentGrader(NumberGrader):
     """The right percentage, within a relative tolerance: 12.5 %, 12.5 or 0.125."""
 
-    __pydantic_config__: ClassVar = STRICT
+    needs: ClassVar[str] = "the grader `percent` needs a percentage"
 
-    answer: str
     tolerance: float = 1e-3
-    tagged: bool = False
 
-    def __post_init__(self) -> None:
-        if whole_number(self.answer) is None:
-            raise ConfigError(
-                f"the grader `percent` needs a percentage for an answer, not {quote(self.answer)}"
-            )
-        _require_tolerance(self.tolerance)
-
-    async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
-        text = _short_answer(answer, self.tagged)
+    def _is_close(self, given: ParsedNumber | None) -> bool:
         reference = whole_number(self.answer)
         assert reference is not None
-        wanted = answers.ParsedNumber(reference.value, percent=True)
-        given = None if text is None else only_number(text)
+        wanted = ParsedNumber(reference.value, percent=True)
         return given is not None and given.is_close(wanted, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
-class ShortAnswerGrader:
-    """A few words, or a number within a relative tolerance."""
-
-    __pydantic_config__: ClassVar = STRICT
-
-    answer: str
-    tolerance: float = 1e-3
-    tagged: bool = False
-
-    def __post_init__(self) -> None:
-        _require_answer(self.answer)
-        _require_tolerance(self.tolerance)
-
-    async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
-        text = _short_answer(answer, self.tagged)
-        return text is not None and _is_short(text, self.answer, self.tolerance)
-
-
-@dataclass(frozen=True, slots=True)
-class ContainsGrader(ShortAnswerGrader):
-    """A few words or a number, alone or within sentences: "The capital of Japan is Tokyo."."""
-
-    async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
-        text = _short_answer(answer, self.tagged)
-        if text is None:
-            return False
-        if _is_short(text, self.answer, self.tolerance) or contains_words(text, self.answer):
-            return True
-        given, reference = only_number(text), whole_number(self.answer)
-        return _is_close(given, reference, self.tolerance)
-
-
-@dataclass(frozen=True, slots=True)
-class MathGrader:
+class MathGrader(AnswerGrader):
     r"""The same mathematics in any notation: `1/2`, `0.5` and `\frac{1}{2}`."""
 
-    __pydantic_config__: ClassVar = STRICT
-
-    answer: str
-    tagged: bool = False
+    longest: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
-        _require_answer(self.answer)
+        AnswerGrader.__post_init__(self)
         if importlib.util.find_spec("math_verify") is None:
             raise ConfigError(
                 "the grader `math` needs the package math-verify, which is not installed: "
                 f"{install_command('eval')}"
             )
 
-    async def __call__(self, answer: str) -> bool:
-        """Grade a reply."""
-        text = extract_answer(answer, tagged=self.tagged)
-        return bool(text) and await mathematics.is_equal(str(text), self.answer)
+    async def _accepts(self, text: str) -> bool:
+        return await mathematics.is_equal(text, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +357,7 @@ def make_grader(
         return _make_judge(answer, parameters, question, judge)
     form = _FORMS.get(name)
     if form is None:
-        raise ConfigError(f"unknown grader {quote(name)}{_hint(name)}")
+        raise ConfigError(f"unknown grader {quote(name)}; {nearest(name, GRADERS, '`{}`')}")
     described = {**parameters}
     if any(field.name == "answer" for field in fields(form)):
         described["answer"] = answer
@@ -400,39 +387,3 @@ def _make_judge(
     if not isinstance(rubric, str) or not isinstance(tagged, bool):
         raise ConfigError(f"the grader `{JUDGE}`: `rubric` is a text and `tagged` true or false")
     return JudgeGrader(question, worker, answer, rubric, tagged)
-
-
-def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name, GRADERS, n=1)
-    return f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(GRADERS)}"
-
-
-def _short_answer(reply: str, tagged: bool) -> str | None:
-    text = extract_answer(reply, tagged=tagged)
-    return text if text and len(text) <= LONGEST_ANSWER else None
-
-
-def _is_short(text: str, answer: str, tolerance: float) -> bool:
-    if is_same_text(text, answer):
-        return True
-    return _is_close(whole_number(text), whole_number(answer), tolerance)
-
-
-def _is_close(
-    given: answers.ParsedNumber | None,
-    reference: answers.ParsedNumber | None,
-    tolerance: float,
-) -> bool:
-    return given is not None and reference is not None and given.is_close(reference, tolerance)
-
-
-def _require_answer(answer: str) -> None:
-    if not answer.strip():
-        raise ConfigError("the answer is missing: there is nothing to grade replies by")
-
-
-def _require_tolerance(tolerance: float) -> None:
-    if not 0 <= tolerance < 1:
-        raise ConfigError(
-            f"the tolerance is a share of the answer, from 0 to below 1, not {tolerance:g}"
-        )

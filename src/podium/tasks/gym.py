@@ -10,7 +10,6 @@ The package is an extra of its own, `gym`: one of its dependencies has to be com
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 import pickle
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 from podium.core.errors import ConfigError
 from podium.core.task import Task
-from podium.tasks.answers import LONGEST_ANSWER, extract_answer, render_prompt
+from podium.tasks.answers import LONGEST_ANSWER, extract_answer, nearest, render_prompt
 from podium.tasks.sources import import_optional
 from podium.workers.sandbox import ProgramLimits, require_sandbox, run_program
 
@@ -103,6 +102,4 @@ def _require_generator(name: str) -> None:
     known = sorted(set(factory.DATASETS) - {_COMPOSED})
     if name in known:
         return
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {GYM}:{near[0]}?" if near else f"there are {', '.join(known)}"
-    raise ConfigError(f"{GYM} has no generator {name!r}; {hint}")
+    raise ConfigError(f"{GYM} has no generator {name!r}; {nearest(name, known, GYM + ':{}')}")

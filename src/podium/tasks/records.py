@@ -11,7 +11,6 @@ An evaluation skips lines that are no tasks and reports them; training stops.
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from podium.core.errors import ConfigError, PodiumError, StoreError
 from podium.core.request import assistant, user
 from podium.core.task import Task
 from podium.core.worker import Worker
+from podium.tasks.answers import nearest
 from podium.tasks.graders import GRADERS, JUDGE, make_grader
 
 KEYS: Final = ("id", "kind", "difficulty", "history", "question", "answer", "grader")
@@ -85,9 +85,7 @@ class TaskRecord:
             raise ConfigError(f"expected an object with {', '.join(KEYS)}")
         for key in data:
             if key not in KEYS:
-                near = difflib.get_close_matches(str(key), KEYS, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(KEYS)}"
-                raise ConfigError(f"unknown key {key!r}{hint}")
+                raise ConfigError(f"unknown key {key!r}; {nearest(str(key), KEYS)}")
         name, parameters = _grader_in(data)
         return cls(
             id=_text(data, "id").strip() or unnamed,
@@ -173,11 +171,11 @@ class SkippedLine:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTasks:
-    """Records, their tasks in the same order, and the skipped lines."""
+    """Tasks, the skipped lines, and the records that the tasks were made of, if any."""
 
-    records: tuple[TaskRecord, ...]
     tasks: tuple[Task, ...]
-    skipped: tuple[SkippedLine, ...]
+    skipped: tuple[SkippedLine, ...] = ()
+    records: tuple[TaskRecord, ...] = ()
 
     def whole(self) -> LoadedTasks:
         """Return itself; ConfigError if a line was skipped."""
@@ -208,7 +206,7 @@ def build_tasks(
         raise ConfigError(f"{skipped[0]}; none of the {len(skipped)} in {source} is a task")
     if not records:
         raise ConfigError(f"{source}: there are no tasks in it")
-    return LoadedTasks(tuple(records.values()), tuple(tasks), tuple(skipped))
+    return LoadedTasks(tuple(tasks), tuple(skipped), tuple(records.values()))
 
 
 ENDINGS: Final = (".jsonl", ".csv")

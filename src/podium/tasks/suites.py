@@ -15,7 +15,7 @@ from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark, resolve_benchmark
 from podium.tasks.gym import GYM, gym_suite
-from podium.tasks.records import ENDINGS, SkippedLine, TaskRecord, read_task_file
+from podium.tasks.records import ENDINGS, LoadedTasks, TaskRecord, read_task_file
 
 PAPER_SOURCES: Final = ("math500", "mmlu:auxiliary_train", "rlpr", "livecodebench")
 PAPER_SIZE: Final = 240
@@ -120,14 +120,6 @@ NAMES: Final = (EVERYDAY_100, ETUDES, EVERYDAY, *BENCHMARKS, GYM)
 """Suites by name. Most have splits, as `mmlu:val`; reasoning-gym has generators."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSuite:
-    """The tasks of a suite, and the lines of its file that are no tasks."""
-
-    tasks: tuple[Task, ...]
-    skipped: tuple[SkippedLine, ...] = ()
-
-
 def load_suite(
     name: str | os.PathLike[str],
     *,
@@ -144,10 +136,7 @@ def load_suite(
     `limit` as many tasks are drawn by the seed; of what is generated the seed makes them.
     `judge` is the worker that decides where a task is graded by a model.
     """
-    loaded = read_suite(name, data=data, limit=limit, seed=seed, judge=judge)
-    if loaded.skipped:
-        raise ConfigError(str(loaded.skipped[0]))
-    return list(loaded.tasks)
+    return list(read_suite(name, data=data, limit=limit, seed=seed, judge=judge).whole().tasks)
 
 
 def read_suite(
@@ -157,7 +146,7 @@ def read_suite(
     limit: int | None = None,
     seed: int = 0,
     judge: Worker | None = None,
-) -> LoadedSuite:
+) -> LoadedTasks:
     """Read a suite as `load_suite` does, but skip lines that are no tasks.
 
     It is an error if nothing is left.
@@ -169,13 +158,13 @@ def read_suite(
     if kind == ETUDES:
         with lab_extra():
             from podium_lab.etudes.tasks import etude_suite
-        return LoadedSuite(tuple(etude_suite(limit or DEFAULT_ETUDES, seed, split or "test")))
+        return LoadedTasks(tuple(etude_suite(limit or DEFAULT_ETUDES, seed, split or "test")))
     if kind == EVERYDAY:
         with lab_extra():
             from podium_lab.etudes.tasks import everyday_suite
-        return LoadedSuite(_drawn(everyday_suite(split or "test"), limit, seed))
+        return LoadedTasks(_drawn(everyday_suite(split or "test"), limit, seed))
     if kind == GYM:
-        return LoadedSuite(tuple(gym_suite(split, limit or DEFAULT_ETUDES, seed)))
+        return LoadedTasks(tuple(gym_suite(split, limit or DEFAULT_ETUDES, seed)))
     if text == EVERYDAY_100:
         reading = read_task_file(Path(__file__).with_name(f"{EVERYDAY_100}.jsonl"))
     elif Path(text).suffix in ENDINGS:
@@ -187,7 +176,7 @@ def read_suite(
             f"there is no suite {text!r}: expected one of {', '.join(NAMES)}, or the path of a "
             f"{' or '.join(ENDINGS)} file"
         )
-    return LoadedSuite(_drawn(reading.tasks, limit, seed), reading.skipped)
+    return LoadedTasks(_drawn(reading.tasks, limit, seed), reading.skipped)
 
 
 def _drawn(tasks: Sequence[Task], limit: int | None, seed: int) -> tuple[Task, ...]:
