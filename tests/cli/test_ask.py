@@ -379,7 +379,7 @@ def test_a_fault_that_nobody_foresaw_is_one_line_too(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("podium.cli.ask.print_result", broken)
+    monkeypatch.setattr("podium.cli.session._print_result", broken)
     ended = podium("ask", "--pool", make_pool(), "--conductor", "router", "q?")
     assert ended.code == 1
     assert "RuntimeError: boom; run it again with PODIUM_DEBUG=1" in ended.complaint

@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from podium.cli import mcp as server_module
 from podium.cli.mcp import LARGEST_MESSAGE, McpServer
 from podium.client.client import AsyncPodium
-from podium.client.runtime import RunOptions
+from podium.client.run_options import RunOptions
 from podium.conductors import FixedConductor, TierRouter
 from podium.core.budget import Budget
 from podium.core.run import Run

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
-from podium.cli.options import PoolOptions
-from podium.cli.settings import conductor_option, load_settings
+from podium.cli.options import PoolOptions, conductor_option, load_settings
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 

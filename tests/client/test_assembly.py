@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium import AsyncPodium, Hedge
-from podium.cli.settings import exclude_workers
+from podium.cli.options import exclude_workers
 from podium.client.assembly import assemble, load_router, read_workflow_file
 from podium.conductors import FixedConductor, LearnedRouterConductor, RulesConductor
 from podium.config import load

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from podium.cli.settings import is_local
+from podium.cli.options import is_local
 from podium.client.assembly import connect_endpoints
 from podium.config import load
 from podium.core.errors import ConfigError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -33,11 +33,10 @@ from podium.cli.output import (
     pluralize,
     to_one_line,
 )
-from podium.cli.session import Session, create_display, print_result
-from podium.cli.settings import check_quality_bias
+from podium.cli.session import Session, answer_once
 from podium.client.assembly import WorkflowFile, read_workflow_file
 from podium.client.documents import plan_document
-from podium.client.runtime import RunOptions
+from podium.client.run_options import RunOptions
 from podium.core.errors import PodiumError, UsageError
 from podium.core.request import Message, assistant, user
 from podium.core.run import Round, Run, total_cost, total_usage
@@ -74,14 +73,16 @@ def ask(
     configuration error, 3 budget exhausted before any answer, 130 interrupted.
     """
     text = read_question(question)
-    check = partial(check_quality_bias, tier=planning.tier, quality_bias=planning.quality_bias)
-    with Session(pool, store_runs=not no_store, quiet=quiet, check=check) as session:
-        run = session.perform(
-            lambda podium, watched: podium.ask(text, **watched),
-            create_display(silent=json or quiet),
-            planning.to_run_options(budget.apply_to(session.settings.budget)),
-        )
-    raise typer.Exit(print_result(run, session.resume_command(run), json=json, quiet=quiet))
+    code = answer_once(
+        lambda session, run_options: session.podium.ask(text, **run_options),
+        pool,
+        planning,
+        budget,
+        json=json,
+        quiet=quiet,
+        no_store=no_store,
+    )
+    raise typer.Exit(code)
 
 
 @plan_app.command()
@@ -98,10 +99,8 @@ def plan(
     The output of --json can be saved, edited by hand, and run with podium run.
     """
     text = read_question(question)
-    check = partial(check_quality_bias, tier=planning.tier, quality_bias=planning.quality_bias)
-    with Session(pool, store_runs=False, check=check) as session:
-        wanted = planning.to_run_options(budget.apply_to(session.settings.budget))
-        first = session.wait_for(session.podium.plan(text, **wanted))
+    with Session(pool, planning, budget, store_runs=False) as session:
+        first = session.wait_for(session.podium.plan(text, **session.options))
     for warning in first.warnings:
         echo_error(warning)
     if json:
@@ -150,7 +149,8 @@ def run(
     """
     file = read_workflow_file(open_stdin() if workflow == STANDARD_INPUT else Path(workflow))
     text = read_question(question or _question_in(file))
-    with Session(pool, store_runs=not no_store, quiet=quiet) as session:
+
+    def execute(session: Session, run_options: RunOptions) -> Awaitable[Run]:
         steps = file.workflow(session.settings.pool)
         limit = max_steps or session.settings.conductor.max_steps
         if len(steps) > limit:
@@ -158,14 +158,11 @@ def run(
                 f"{file.name}: has {len(steps)} steps, but at most {limit} are allowed; "
                 f"shorten it, or raise --max-steps"
             )
-        planning = PlanningOptions(max_steps=max_steps)
-        finished = session.perform(
-            lambda podium, watched: podium.run(steps, text, **watched),
-            create_display(silent=json or quiet),
-            planning.to_run_options(budget.apply_to(session.settings.budget)),
-        )
-    code = print_result(finished, session.resume_command(finished), json=json, quiet=quiet)
-    raise typer.Exit(code)
+        return session.podium.run(steps, text, **run_options)
+
+    planning = PlanningOptions(max_steps=max_steps)
+    given = {"json": json, "quiet": quiet, "no_store": no_store}
+    raise typer.Exit(answer_once(execute, pool, planning, budget, **given))
 
 
 def _question_in(file: WorkflowFile) -> str:
@@ -188,16 +185,13 @@ def chat(
     end of input ends the chat. Ctrl-C stops an answer; at the prompt it ends the chat.
     """
     open_stdin()  # without input, nothing needs to be fetched or opened
-    check = partial(check_quality_bias, tier=planning.tier, quality_bias=planning.quality_bias)
-    with Session(pool, store_runs=not no_store, check=check) as session:
-        wanted = planning.to_run_options(budget.apply_to(session.settings.budget))
-        _Conversation(session, wanted).loop()
+    with Session(pool, planning, budget, store_runs=not no_store) as session:
+        _Conversation(session).loop()
 
 
 @dataclass(slots=True)
 class _Conversation:
     session: Session
-    options: RunOptions
     history: tuple[Message, ...] = ()
     runs: list[Run] = field(default_factory=list)
 
@@ -221,13 +215,9 @@ class _Conversation:
                     self._answer(question)
 
     def _answer(self, question: str) -> None:
-        options = self.options.copy()
-        options["history"] = self.history
         try:
-            run = self.session.perform(
-                lambda podium, watched: podium.ask(question, **watched),
-                create_display(silent=False),
-                options,
+            run, _ = self.session.answer(
+                lambda podium, run_options: podium.ask(question, **run_options), self.history
             )
         except KeyboardInterrupt:
             echo_error("interrupted")
@@ -236,7 +226,6 @@ class _Conversation:
             echo_error(str(error))
             return
         self.runs.append(run)
-        print_result(run, self.session.resume_command(run), json=False, quiet=False)
         if run.answer is not None and run.status != "interrupted":
             self.history += (user(question), assistant(run.answer))
 

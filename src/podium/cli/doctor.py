@@ -21,7 +21,7 @@ from podium._util.addresses import redact_url
 from podium._version import __version__
 from podium.cli import options
 from podium.cli.models import is_obtainable, worker_weights
-from podium.cli.options import PoolOptions
+from podium.cli.options import PoolOptions, load_settings
 from podium.cli.output import (
     ExitCode,
     describe_price,
@@ -34,7 +34,6 @@ from podium.cli.output import (
     to_one_line,
     with_program_name,
 )
-from podium.cli.settings import load_settings
 from podium.client.assembly import assemble, connect_endpoints, load_router, router_problem
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.local_servers import (

@@ -25,9 +25,8 @@ from podium._util.files import cache_dir, lock_file
 from podium._version import __version__
 from podium.cli.eval_options import EvalOptions
 from podium.cli.models import fetch_weights
-from podium.cli.options import PoolOptions
+from podium.cli.options import PoolOptions, load_settings
 from podium.cli.output import ExitCode, echo_error, is_terminal, pluralize
-from podium.cli.settings import load_settings
 from podium.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick

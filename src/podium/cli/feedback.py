@@ -14,11 +14,10 @@ import typer
 
 from podium.cli import options
 from podium.cli.models import fetch, worker_weights
-from podium.cli.options import PoolOptions
+from podium.cli.options import PoolOptions, load_settings
 from podium.cli.output import ExitCode, describe_feedback, echo, echo_error, echo_json, pluralize
 from podium.cli.pool import connect_worker
 from podium.cli.session import run_with_store
-from podium.cli.settings import load_settings
 from podium.client.documents import feedback_document
 from podium.config import Settings, WorkerSettings
 from podium.config.problems import suggest

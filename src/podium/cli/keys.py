@@ -15,7 +15,7 @@ import typer
 
 from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.options import PoolOptions
+from podium.cli.options import PoolOptions, load_settings, names_to_exclude
 from podium.cli.output import (
     echo,
     echo_error,
@@ -27,7 +27,6 @@ from podium.cli.output import (
     to_one_line,
 )
 from podium.cli.session import Result, run_with_store
-from podium.cli.settings import load_settings, names_to_exclude
 from podium.config.problems import suggest
 from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError

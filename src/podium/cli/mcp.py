@@ -29,7 +29,7 @@ from podium.cli.options import (
 from podium.cli.session import Session
 from podium.client.client import AsyncPodium
 from podium.client.documents import plan_document
-from podium.client.runtime import RunOptions
+from podium.client.run_options import RunOptions
 from podium.core.errors import ConfigError, PodiumError, UsageError, install_command
 from podium.core.events import Event, RoundPlanned, StepDone, StepStarted
 from podium.core.json_schema import find_mismatch
@@ -80,9 +80,8 @@ def mcp(
     applies to each call. Errors go to standard error.
     """
     stdout = claim_stdout()
-    with Session(pool, store_runs=not no_store) as session:
-        run_options = planning.to_run_options(budget.apply_to(session.settings.budget))
-        session.wait_for(serve_stdio(session.podium, stdout, run_options))
+    with Session(pool, planning, budget, store_runs=not no_store) as session:
+        session.wait_for(serve_stdio(session.podium, stdout, session.options))
 
 
 Progress = Callable[[str], None]

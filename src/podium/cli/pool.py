@@ -17,7 +17,7 @@ from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.doctor import mini_tier_lines
 from podium.cli.models import fetch, worker_weights
-from podium.cli.options import PoolOptions, with_option_groups
+from podium.cli.options import PoolOptions, load_settings, with_option_groups
 from podium.cli.output import (
     ExitCode,
     describe_price,
@@ -29,7 +29,6 @@ from podium.cli.output import (
     pluralize,
     to_one_line,
 )
-from podium.cli.settings import load_settings
 from podium.client.assembly import assemble, connect_endpoints, default_options, load_router
 from podium.client.client import AsyncPodium
 from podium.conductors import TierRouter

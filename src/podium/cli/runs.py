@@ -16,7 +16,14 @@ import typer
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.feedback import feedback, grade
-from podium.cli.options import BudgetOptions, PoolOptions, with_option_groups
+from podium.cli.options import (
+    BudgetOptions,
+    PoolOptions,
+    check_can_resume,
+    conductor_option,
+    load_settings,
+    with_option_groups,
+)
 from podium.cli.output import (
     CUT_OFF,
     ExitCode,
@@ -39,8 +46,7 @@ from podium.cli.run_views import (
     print_differences,
     run_lines,
 )
-from podium.cli.session import Result, Session, create_display, print_result, run_with_store
-from podium.cli.settings import check_can_resume, conductor_option, load_settings
+from podium.cli.session import Result, answer_once, run_with_store
 from podium.client.documents import feedback_document, run_document, summary_document
 from podium.core.errors import StoreError, UnreadableRun, UsageError
 from podium.core.run import Run, RunStatus, Tier
@@ -268,14 +274,15 @@ def _resume(
     if found.status != "answered":
         _check_settings(found, pool)
     pool = replace(pool, conductor=pool.conductor or conductor_option(found))
-    with Session(pool, store_runs=True, quiet=quiet) as session:
-        run = session.perform(
-            lambda podium, watched: podium.resume(
-                found, budget=budget.apply_to(found.budget), emit=watched["emit"], stream=True
-            ),
-            create_display(silent=json or quiet),
-        )
-    return print_result(run, session.resume_command(run), json=json, quiet=quiet)
+    caps = budget.apply_to(found.budget)
+    return answer_once(
+        lambda session, run_options: session.podium.resume(
+            found, budget=caps, emit=run_options["emit"], stream=True
+        ),
+        pool,
+        json=json,
+        quiet=quiet,
+    )
 
 
 async def _abandoned_ids(store: RunStore) -> list[str]:

@@ -1,7 +1,7 @@
 """What commands that run questions share: load the settings, perform a run, show it, print it.
 
     with Session(pool, store_runs=True) as session:
-        run = session.perform(lambda podium, options: podium.ask("Why?", **options), display)
+        run, code = session.answer(lambda podium, options: podium.ask("Why?", **options))
 
 A session owns the event loop, so Ctrl-C is handled in one place: the interrupted run is returned
 with the status `interrupted`.
@@ -16,12 +16,17 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from podium.cli.models import fetch_weights
-from podium.cli.options import PoolOptions
+from podium.cli.options import (
+    BudgetOptions,
+    PlanningOptions,
+    PoolOptions,
+    load_settings,
+    run_options,
+)
 from podium.cli.output import (
     ExitCode,
     describe_check,
@@ -35,11 +40,10 @@ from podium.cli.output import (
     is_terminal,
     to_one_line,
 )
-from podium.cli.settings import load_settings
 from podium.client.assembly import default_options
 from podium.client.client import AsyncPodium
 from podium.client.documents import run_document
-from podium.client.runtime import RunOptions
+from podium.client.run_options import RunOptions
 from podium.config import Settings
 from podium.config.schema import read_files
 from podium.config.settings import EVOLVED_PREFIX
@@ -54,6 +58,7 @@ from podium.core.events import (
     StepDone,
     StepRetried,
 )
+from podium.core.request import Message
 from podium.core.run import Run
 from podium.engine.guardrails.redaction import restore_events
 from podium.store import NullStore, RunStore, open_store
@@ -176,7 +181,7 @@ class NullDisplay:
         pass
 
 
-def create_display(*, silent: bool) -> RunDisplay:
+def _create_display(*, silent: bool) -> RunDisplay:
     """Return a live tree for a terminal, lines for a file or pipe, or nothing."""
     if silent:
         return NullDisplay()
@@ -190,28 +195,34 @@ def create_display(*, silent: bool) -> RunDisplay:
 RunWork = Callable[[AsyncPodium, RunOptions], Awaitable[Run]]
 """Performs a run with these options, whose `emit` and `stream` it must pass on."""
 
+NO_PLANNING: Final = PlanningOptions()
+NO_BUDGET: Final = BudgetOptions()
+
 
 class Session:
     """Settings, weights, store and client of one command.
 
     Without `store_runs`, runs are not stored; with `quiet`, the note on the embedded pool is left
-    out. `check` may refuse the settings before anything is downloaded for them.
+    out. `options` are those of its runs.
     """
 
     settings: Settings
+    options: RunOptions
     store: RunStore
     podium: AsyncPodium
 
     def __init__(
         self,
         pool: PoolOptions,
+        planning: PlanningOptions = NO_PLANNING,
+        budget: BudgetOptions = NO_BUDGET,
         *,
         store_runs: bool,
         quiet: bool = False,
-        check: Callable[[Settings], None] | None = None,
     ) -> None:
         self._pool = pool
-        self._check = check
+        self._planning = planning
+        self._budget = budget
         self._store_runs = store_runs
         self._quiet = quiet
         self._loop = asyncio.Runner()
@@ -234,11 +245,24 @@ class Session:
         """Run a coroutine on the session's event loop."""
         return self._loop.run(work)
 
-    def perform(self, work: RunWork, display: RunDisplay, options: RunOptions | None = None) -> Run:
-        """Perform a run and show it meanwhile."""
+    def answer(
+        self,
+        work: RunWork,
+        history: tuple[Message, ...] = (),
+        *,
+        json: bool = False,
+        quiet: bool = False,
+    ) -> tuple[Run, ExitCode]:
+        """Perform a run, show it meanwhile, and print its answer."""
+        run = self._perform(work, history, _create_display(silent=json or quiet))
+        resume = self._resume_command(run)
+        return run, _print_result(run, resume, json=json, quiet=quiet)
+
+    def _perform(self, work: RunWork, history: tuple[Message, ...], display: RunDisplay) -> Run:
         watcher = _RunWatcher(display)
-        watched = RunOptions() if options is None else options.copy()
+        watched = self.options.copy()
         watched["emit"], watched["stream"] = restore_events(watcher.show), True
+        watched["history"] = history
         try:
             with display:
                 self.wait_for(watcher.wait_for(work(self.podium, watched)))
@@ -248,7 +272,7 @@ class Session:
         assert watcher.run is not None, "the run has ended"
         return watcher.run
 
-    def resume_command(self, run: Run) -> str | None:
+    def _resume_command(self, run: Run) -> str | None:
         """Return the command that resumes a run; None where runs are not stored."""
         if isinstance(self.store, NullStore):
             return None
@@ -261,8 +285,7 @@ class Session:
 
     async def _open(self) -> None:
         self.settings = await load_settings(self._pool, os.environ)
-        if self._check is not None:
-            self._check(self.settings)
+        self.options = run_options(self.settings, self._planning, self._budget)
         for warning in self.settings.warnings:
             echo_error(warning)
         offline = self._pool.offline
@@ -274,7 +297,7 @@ class Session:
             echo_error(OFFLINE)
         self.store = await self._open_store()
         # The settings no longer hold what is excluded; the run must know it to be resumed alike.
-        options = replace(default_options(self.settings), exclude=self._pool.excluded)
+        options = default_options(self.settings, exclude=self._pool.excluded)
         self.podium = AsyncPodium(settings=self.settings, store=self.store, options=options)
 
     async def _open_store(self) -> RunStore:
@@ -332,7 +355,23 @@ class _RunWatcher:
                 self._task.cancel()
 
 
-def print_result(run: Run, resume: str | None, *, json: bool, quiet: bool) -> ExitCode:
+def answer_once(
+    work: Callable[[Session, RunOptions], Awaitable[Run]],
+    pool: PoolOptions,
+    planning: PlanningOptions = NO_PLANNING,
+    budget: BudgetOptions = NO_BUDGET,
+    *,
+    json: bool,
+    quiet: bool,
+    no_store: bool = False,
+) -> ExitCode:
+    """Open a session, perform and show one run, and print its answer."""
+    with Session(pool, planning, budget, store_runs=not no_store, quiet=quiet) as session:
+        _, code = session.answer(lambda _, options: work(session, options), json=json, quiet=quiet)
+    return code
+
+
+def _print_result(run: Run, resume: str | None, *, json: bool, quiet: bool) -> ExitCode:
     """Print the answer and what went wrong; `resume` is the command that resumes the run."""
     if json:
         echo_json(run_document(run))

@@ -207,9 +207,10 @@ async def close_all(items: Iterable[object]) -> None:
                 stack.push_async_callback(close)
 
 
-def default_options(settings: Settings) -> Options:
-    """Return the options that the settings give every run."""
+def default_options(settings: Settings, exclude: frozenset[str] = frozenset()) -> Options:
+    """Return the options that the settings give every run, with what it excludes."""
     return Options(
+        exclude=exclude,
         max_steps=settings.conductor.max_steps,
         rounds=settings.conductor.rounds,
         budget=settings.budget,

@@ -1,28 +1,43 @@
 """`AsyncPodium`: ask questions from code that runs on an event loop.
 
-It opens a `Runtime` with the first call and closes it in the end; the runtime starts runs.
+It opens a `Runtime` with the first call and closes it in the end. The runtime holds the workers,
+store and policies that runs share, and starts each run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
-from podium.client.assembly import Assembly, assemble, assemble_workers, default_options
-from podium.client.runtime import ResumeOptions, RunOptions, Runtime
-from podium.conductors import Conductor, TierRouter
+from podium._util.process import is_alive, this_process
+from podium.client.assembly import (
+    Assembly,
+    assemble,
+    assemble_workers,
+    check_quality_bias,
+    default_options,
+)
+from podium.client.run_options import ResumeOptions, RunOptions
+from podium.conductors import (
+    AdaptiveConductor,
+    Conductor,
+    FixedConductor,
+    RequestWorkflowConductor,
+    TierRouter,
+)
+from podium.conductors.builtin import FIXED
 from podium.config import Settings, choose_conductor, discover_settings
-from podium.core.errors import UsageError
+from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Event, fan_out
-from podium.core.pool import Pool
+from podium.core.pool import Pool, check_excluded, excludable_names
 from podium.core.run import Round, Run
-from podium.core.worker import Worker
+from podium.core.worker import Worker, mcp_servers
 from podium.core.workflow import Workflow
 from podium.engine import (
     BreakerPolicy,
@@ -33,8 +48,9 @@ from podium.engine import (
     check_hedges,
 )
 from podium.engine.guardrails import Guardrail, Hook, as_guardrail
+from podium.engine.guardrails.chain import HookMemory
 from podium.engine.guardrails.redaction import restore_events
-from podium.engine.runner import Options
+from podium.engine.runner import Options, Runner
 from podium.store import (
     HEARTBEATS_PER_LEASE,
     LEASE_SECONDS,
@@ -43,6 +59,7 @@ from podium.store import (
     RunStore,
     open_store,
 )
+from podium.store.journal import RunSink, journal_events
 from podium.workers import Http
 from podium.workers.mcp import McpServers
 
@@ -50,6 +67,186 @@ Result = TypeVar("Result")
 
 CLOSED: Final = "this Podium is closed; make another one"
 INTERRUPTED: Final = "this Podium was closed while the run was going on"
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What all runs of an open Podium share.
+
+    Attributes:
+        options: What a run has where its own options say nothing.
+        call_policy: Limits, timeouts and retries of every call, also of calls outside runs.
+        resuming: Ids of the runs that are being resumed here.
+        memory: What guardrails remember of waiting runs.
+
+    """
+
+    assembly: Assembly
+    store: RunStore
+    options: Options
+    call_policy: CallPolicy
+    toolbox: Toolbox | None
+    heartbeat: Heartbeat
+    resuming: set[str] = field(default_factory=set)
+    memory: HookMemory = field(default_factory=HookMemory)
+
+    async def ask(self, question: str, wanted: RunOptions) -> Run:
+        """Plan and execute, and store the run."""
+        options = self._resolve_options(wanted)
+        self._check_quality_bias(options)
+        conductor = self.assembly.conductor_for(options.tier)
+        return await self._execute(question, conductor, conductor, options, wanted)
+
+    async def run(self, workflow: Workflow, question: str, wanted: RunOptions) -> Run:
+        """Execute a workflow of the caller's, and store the run."""
+        options = self._resolve_options(wanted)
+        if options.quality_bias is not None:
+            raise UsageError(
+                "a quality bias is for a router, and this workflow is given; drop one of them"
+            )
+        workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
+        # Nested runs get the tier's conductor: a fixed workflow would only call itself again.
+        nested = self.assembly.conductor_for(options.tier)
+        conductor = RequestWorkflowConductor(workflow)
+        return await self._execute(question, conductor, nested, options, wanted)
+
+    async def plan(self, question: str, wanted: RunOptions) -> Round:
+        """Plan the first round without executing it."""
+        options = self._resolve_options(wanted)
+        self._check_quality_bias(options)
+        conductor = self.assembly.conductor_for(options.tier)
+        return await self._runner(conductor, conductor).plan(
+            question,
+            history=wanted.get("history", ()),
+            images=wanted.get("images", ()),
+            trailing=wanted.get("trailing", ()),
+            options=options,
+            emit=wanted.get("emit"),
+        )
+
+    async def resume(self, run: Run | str, wanted: ResumeOptions) -> Run:
+        """Resume an interrupted or waiting run; `Conflict` if another process executes it."""
+        _check_names(wanted.keys(), ResumeOptions.__annotations__)
+        takeover = wanted.get("takeover", False)
+        claimed = await self._claim(run, takeover=takeover)
+        self.resuming.add(claimed.id)
+        try:
+            async with journal_events(
+                self.store,
+                self.heartbeat,
+                wanted.get("emit"),
+                claimed=claimed,
+                hands_back=takeover,
+            ) as sink:
+                conductor = self._conductor_to_resume(claimed)
+                nested = self.assembly.conductor_for(claimed.tier)
+                return await self._runner(conductor, nested, sink).resume(
+                    claimed,
+                    results=wanted.get("results", ()),
+                    fingerprint=wanted.get("fingerprint", ""),
+                    budget=wanted.get("budget"),
+                    account=wanted.get("account"),
+                    emit=sink.emit,
+                    stream=wanted.get("stream", False),
+                )
+        finally:
+            self.resuming.discard(claimed.id)
+
+    @property
+    def excludable_names(self) -> frozenset[str]:
+        """Names that a run may exclude: workers, providers and MCP servers."""
+        planner = self.assembly.conductor.worker
+        planning = () if planner is None else (planner.profile,)
+        return excludable_names((*self.assembly.pool, *planning), mcp_servers(self.toolbox))
+
+    async def _execute(
+        self,
+        question: str,
+        conductor: Conductor,
+        nested: Conductor,
+        options: Options,
+        wanted: RunOptions,
+    ) -> Run:
+        async with journal_events(self.store, self.heartbeat, wanted.get("emit")) as sink:
+            return await self._runner(conductor, nested, sink).run(
+                question,
+                history=wanted.get("history", ()),
+                images=wanted.get("images", ()),
+                trailing=wanted.get("trailing", ()),
+                options=options,
+                emit=sink.emit,
+                stream=wanted.get("stream", False),
+            )
+
+    def _runner(
+        self, conductor: Conductor, nested: Conductor, sink: RunSink | None = None
+    ) -> Runner:
+        return Runner(
+            conductor,
+            self.assembly.workers,
+            pool=self.assembly.pool,
+            call_policy=self.call_policy,
+            nested_conductor=nested,
+            toolbox=self.toolbox,
+            guardrails=self.assembly.guardrails,
+            memory=self.memory,
+            persist=sink.persist if sink is not None else None,
+        )
+
+    def _resolve_options(self, wanted: RunOptions) -> Options:
+        _check_names(wanted.keys(), RunOptions.__annotations__)
+        usual, excluded = self.options, frozenset(wanted.get("exclude", ()))
+        return Options(
+            max_steps=wanted.get("max_steps", usual.max_steps),
+            rounds=wanted.get("rounds", usual.rounds),
+            budget=wanted.get("budget", usual.budget),
+            account=wanted.get("account", usual.account),
+            tier=wanted.get("tier", usual.tier),
+            exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable_names)),
+            response_options=wanted.get("response_options", usual.response_options),
+            owner=wanted.get("owner", usual.owner),
+            run_id=wanted.get("run_id", ""),
+            fingerprint=wanted.get("fingerprint", ""),
+            quality_bias=wanted.get("quality_bias", usual.quality_bias),
+        )
+
+    def _check_quality_bias(self, options: Options) -> None:
+        if options.quality_bias is None:
+            return
+        check_quality_bias(options.tier, self.assembly.router, self.assembly.router_problem)
+        conductor = self.assembly.conductor_for(options.tier)
+        if isinstance(conductor, AdaptiveConductor) and conductor.always_plans:
+            raise UsageError(
+                "a quality bias is for a router, and in the tier podium this pool's trained "
+                "conductor plans every question; drop it, or ask the tier mini"
+            )
+
+    async def _claim(self, run: Run | str, *, takeover: bool) -> Run:
+        """Claim the run in the store for this process; a run that is not stored is returned."""
+        try:
+            run_id = run if isinstance(run, str) else run.id
+            return await self.store.claim(run_id, this_process(), takeover=takeover)
+        except NotFound:
+            if isinstance(run, str):
+                raise
+        if run.id in self.resuming or (run.status == "running" and is_alive(run.process)):
+            raise Conflict(
+                f"{run.id} is still running in process {run.process}; wait for it or stop it"
+            )
+        return run
+
+    def _conductor_to_resume(self, run: Run) -> Conductor:
+        """Return the run's own workflow if it came with one, else its tier's conductor."""
+        if run.conductor != FIXED:
+            return self.assembly.conductor_for(run.tier)
+        workflow = next((one.workflow for one in run.rounds if one.workflow is not None), None)
+        if workflow is not None:
+            return FixedConductor(workflow)
+        if self.assembly.conductor.name != FIXED:
+            raise UsageError(
+                f"{run.id} ended before the workflow that it was given was on record; ask again"
+            )
+        return self.assembly.conductor_for(run.tier)
 
 
 class AsyncPodium:
@@ -338,6 +535,11 @@ class AsyncPodium:
         store = await open_store(where, lease_seconds=lease_seconds)
         self._to_close.push_async_callback(store.close)
         return store
+
+
+def _check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    for name in sorted(set(names) - set(known)):
+        raise ConfigError(f"unexpected option {name!r}; expected one of {', '.join(known)}")
 
 
 def _check_arguments(workers: object, conductor: object, pool: object, settings: object) -> None:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from podium.client.client import CLOSED, AsyncPodium
-from podium.client.runtime import RunOptions
+from podium.client.run_options import RunOptions
 from podium.core.errors import UsageError
 from podium.core.events import Event, fan_out
 from podium.engine.guardrails.redaction import restore_events

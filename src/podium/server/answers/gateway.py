@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from podium.client.runtime import Runtime
+from podium.client.client import Runtime
 from podium.core.budget import Ledger
 from podium.core.errors import GuardrailBlocked, WorkerError
 from podium.core.json_schema import check_schema, find_mismatch

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from podium._util.process import this_process
-from podium.client.client import AsyncPodium
-from podium.client.runtime import RunOptions, Runtime
+from podium.client.client import AsyncPodium, Runtime
+from podium.client.run_options import RunOptions
 from podium.conductors import can_replan
 from podium.conductors.plan import read_workflow
 from podium.core.budget import Budget

@@ -1,0 +1,78 @@
+"""The options of one run, as `AsyncPodium` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from podium.core.budget import Account, Budget
+from podium.core.events import Emit
+from podium.core.request import Image, Message, ResponseOptions, ToolResult
+from podium.core.run import Tier
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of one run; an option left out has the value of the settings.
+
+    Attributes:
+        history: The conversation before the question.
+        trailing: The messages after the question: tool calls and their results, or the start of
+            the answer.
+        images: Images that belong to the question.
+        response_options: Demands on the answer: schema, tools, max_tokens and others.
+        owner: Whose run it is.
+        run_id: The run's id, where it must be known before the run starts.
+        fingerprint: That of the request that the run answers, kept on the run.
+        tier: `"mini"`, `"podium"` or `"ultra"`.
+        max_steps: The most steps that a plan may have.
+        rounds: The most rounds.
+        budget: Caps on calls, tokens, money, time and depth.
+        account: A shared budget that the run's calls also draw on.
+        exclude: Workers, providers and MCP servers that this run must not use, besides those
+            that the settings exclude.
+        quality_bias: How much quality counts over cost where a learned router chooses, from 0
+            (cheapest) to 1 (best).
+        emit: Receives every event, on the event loop's thread; it must return at once.
+        stream: Emit the answer piece by piece.
+
+    """
+
+    history: tuple[Message, ...]
+    trailing: tuple[Message, ...]
+    images: tuple[Image, ...]
+    response_options: ResponseOptions
+    owner: str
+    run_id: str
+    fingerprint: str
+    tier: Tier
+    max_steps: int
+    rounds: int
+    budget: Budget
+    account: Account | None
+    exclude: frozenset[str]
+    quality_bias: float | None
+    emit: Emit | None
+    stream: bool
+
+
+class ResumeOptions(TypedDict, total=False):
+    """Options of resuming a run.
+
+    Attributes:
+        results: The result of every tool call that a waiting run waits for.
+        fingerprint: That of the request that brought the results, kept on the run.
+        budget: Replaces the run's own.
+        account: A shared budget that the run's calls also draw on.
+        emit: Receives every event, on the event loop's thread; it must return at once.
+        stream: Emit the answer piece by piece.
+        takeover: Resume a run whose process died; counted on the run.
+
+    """
+
+    results: Sequence[ToolResult]
+    fingerprint: str
+    budget: Budget | None
+    account: Account | None
+    emit: Emit | None
+    stream: bool
+    takeover: bool
