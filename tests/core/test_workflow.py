@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.core.errors import InvalidWorkflow, UnknownWorker
-from podium.core.workflow import Access, Shape, Step, Workflow
+from podium.core.workflow import Access, Condition, Shape, Step, Workflow
 
 
 def workflow(*access: Access) -> Workflow:
@@ -69,3 +69,38 @@ def test_a_plan_for_an_unknown_worker_names_the_known_ones() -> None:
 def test_a_plan_that_is_too_long_says_how_long_it_may_be() -> None:
     with pytest.raises(InvalidWorkflow, match="has 3 steps and at most 2"):
         workflow((), (), ()).check(("a",), max_steps=2)
+
+
+@pytest.mark.parametrize("text", ["failed 0", "Differs 0, 1", " differs 0 1 "])
+def test_a_condition_is_read_as_written(text: str) -> None:
+    condition = Condition.parse(text)
+    assert Condition.parse(str(condition)) == condition
+
+
+@pytest.mark.parametrize("text", ["", "failed", "worked 0", "failed 0; differs 1", "differs zero"])
+def test_what_is_no_condition_is_refused_with_its_form(text: str) -> None:
+    with pytest.raises(InvalidWorkflow, match='write "failed 0" or "differs 0 1"'):
+        Condition.parse(text)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Condition("failed", (2,)),
+        Condition("failed", (0, 1)),
+        Condition("differs", (0,)),
+        Condition("differs", (1, 1)),
+        Condition("differs", (0, 2)),
+    ],
+)
+def test_a_condition_names_earlier_steps_and_enough_of_them(condition: Condition) -> None:
+    steps = (Step("a", "x"), Step("a", "y"), Step("a", "z", (), condition))
+    with pytest.raises(InvalidWorkflow, match="the condition of step 2"):
+        Workflow(steps)
+
+
+def test_a_step_waits_for_what_its_condition_names_but_does_not_read_it() -> None:
+    plan = Workflow((Step("a", "x"), Step("a", "y", (), Condition("failed", (0,)))))
+    assert (plan.reads(1), plan.waits_for(1)) == ((), (0,))
+    assert plan.levels == ((0,), (1,))
+    assert plan.main == 0

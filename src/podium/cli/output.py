@@ -251,7 +251,8 @@ def describe_plan(run: Run, round_: Round) -> str:
 
 def describe_step(index: int, step: Step) -> str:
     """Format a step of a plan."""
-    return f"{index} {step.worker}: {step.subtask} ({describe_access(step.access)})"
+    when = "" if step.condition is None else f", if {step.condition}"
+    return f"{index} {step.worker}: {step.subtask} ({describe_access(step.access)}{when})"
 
 
 def describe_step_usage(record: StepRecord) -> str:
@@ -267,7 +268,7 @@ def describe_step_end(record: StepRecord) -> str:
     """Say how a step ended and what it used."""
     if record.status == "done":
         return f"done, {describe_step_usage(record)}"
-    return f"{record.status}: {record.error}"
+    return "not needed" if record.is_unneeded else f"{record.status}: {record.error}"
 
 
 def describe_check(check: GuardrailCheck) -> str:

@@ -14,7 +14,8 @@ from podium.core.usage import UNKNOWN_USAGE, Usage
 
 Role = Literal["system", "user", "assistant", "tool"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
-Finish = Literal["stop", "length", "tool", "refused"]
+Finish = Literal["stop", "length", "tool", "refused", "error"]
+"""`error`: the reply of a tool worker says why its program failed."""
 
 Detail = Literal["", "auto", "low", "high", "original"]
 CacheTime = Literal["", "5m", "1h"]

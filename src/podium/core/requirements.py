@@ -110,7 +110,7 @@ def check_pool(pool: Pool, options: ResponseOptions, images: tuple[Image, ...]) 
 def fit_workflow(
     workflow: Workflow, pool: Pool, options: ResponseOptions, images: tuple[Image, ...]
 ) -> tuple[Workflow, tuple[str, ...]]:
-    """Return the workflow with a capable worker for its final step, and a warning if changed.
+    """Return the workflow with capable workers for its final steps, and warnings if changed.
 
     For images one capable worker in the workflow is enough. Raises `PlanError` if no worker can do
     all that the answer needs.
@@ -120,9 +120,22 @@ def fit_workflow(
     vision: Capabilities = frozenset({"vision"})
     if images and not any(is_capable(worker, vision, pool) for worker in workers):
         needed |= vision
-    final = workers[-1]
-    if not needed or is_capable(final, needed, pool):
+    if not needed:
         return workflow, ()
+    steps, warnings = list(workflow.steps), list[str]()
+    for index in range(workflow.main, len(steps)):
+        substitute, warning = _fit_worker(workers[index], needed, pool)
+        steps[index] = replace(steps[index], worker=substitute.name)
+        warnings += warning
+    return Workflow(tuple(steps)), tuple(warnings)
+
+
+def _fit_worker(
+    final: WorkerProfile, needed: Capabilities, pool: Pool
+) -> tuple[WorkerProfile, tuple[str, ...]]:
+    """Return the worker if it is capable, else a capable one and a warning."""
+    if is_capable(final, needed, pool):
+        return final, ()
     missing = describe_capabilities(
         frozenset(need for need in needed if not is_capable(final, frozenset((need,)), pool))
     )
@@ -132,9 +145,8 @@ def fit_workflow(
             f"{final.name} gives the answer but cannot {missing or 'do all that is needed'}, and "
             f"no worker of the pool can do that and all else that the answer needs"
         )
-    last = replace(workflow.steps[-1], worker=substitute.name)
     warning = f"{final.name} cannot {missing}, so {substitute.name} answers in its place"
-    return Workflow((*workflow.steps[:-1], last)), (warning,)
+    return substitute, (warning,)
 
 
 def _substitute(worker: WorkerProfile, needed: Capabilities, pool: Pool) -> WorkerProfile | None:

@@ -187,6 +187,18 @@ class StepRecord:
             yield from run.calls
 
     @property
+    def is_unneeded(self) -> bool:
+        """True if the step's condition was false, so that it did not run."""
+        return self.status == "skipped" and self.error is None
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the step has no reply though it was needed, or an error as its reply."""
+        if self.status == "done":
+            return self.finish == "error"
+        return not self.is_unneeded
+
+    @property
     def usage(self) -> Usage:
         """Tokens over every call of this step."""
         return total_usage(self.calls)
@@ -245,19 +257,25 @@ class Round:
 
     @property
     def final(self) -> StepRecord | None:
-        """The last step, if it is done and its reply is an answer."""
+        """The last step that its condition let run, if it is done and its reply is an answer."""
         if self.workflow is None or not self.answers:
             return None
         last = len(self.workflow.steps) - 1
-        for step in reversed(self.steps):  # mostly the first one
-            if step.index == last and step.status == "done":
-                return step
-        return None
+        if self.steps and self.steps[-1].index == last and self.steps[-1].status == "done":
+            step = self.steps[-1]  # mostly
+        else:
+            steps = {step.index: step for step in self.steps}
+            while last in steps and steps[last].is_unneeded:
+                last -= 1
+            if last not in steps or steps[last].status != "done":
+                return None
+            step = steps[last]
+        return None if step.finish == "error" else step
 
     @property
     def unfinished(self) -> bool:
-        """True if a step of the workflow is not done."""
-        done = sum(step.status == "done" for step in self.steps)
+        """True if a step of the workflow is not done, though it is needed."""
+        done = sum(step.status == "done" or step.is_unneeded for step in self.steps)
         return self.workflow is not None and done < len(self.workflow.steps)
 
 
@@ -448,6 +466,7 @@ def best_step(rounds: Sequence[Round]) -> StepRecord | None:
     steps = [step for round_ in rounds for step in round_.steps]
     begun = [step for step in steps if step.status == "cancelled" and step.reply]
     done = [step for step in steps if step.status == "done"]
+    done = [step for step in done if step.finish != "error"] or done
     return begun[-1] if begun else done[-1] if done else None
 
 

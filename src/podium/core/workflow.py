@@ -11,7 +11,9 @@ else of the workflow reaches it. The last step's reply is the answer.
         Step("claude-sonnet-4", "Compare the two and give the answer", access=(0, 1)),
     ))
 
-Steps 0 and 1 run at once, and step 2 waits for both. Planning and execution make a round. With more
+Steps 0 and 1 run at once, and step 2 waits for both. A step may have a condition: it runs only if
+an earlier step failed, or if the answers of earlier steps differ; then the answer is the reply of
+the last step that ran. Planning and execution make a round. With more
 rounds, the conductor sees the answer and accepts it or plans again. A run is a question with all
 its rounds, calls, tokens and costs; one budget caps it. A worker may be a conductor itself: its
 step is a nested run.
@@ -23,6 +25,7 @@ in `podium.conductors.plan`; `podium.engine` executes it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -38,13 +41,53 @@ Access = Literal["all"] | tuple[int, ...]
 From the second round on, `"all"` also includes every step of the round before."""
 
 
+Predicate = Literal["failed", "differs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A step runs only if this is true of earlier steps, which it waits for.
+
+    `failed`: that step failed, or the program it ran did. `differs`: one of the steps has no reply,
+    or their answers are not the same. A reply can make it true or false, and do nothing else.
+    Written as `failed 1` or `differs 0 1`.
+    """
+
+    predicate: Predicate
+    steps: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.predicate} {' '.join(map(str, self.steps))}"
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read the written form; raises `InvalidWorkflow`."""
+        found = _CONDITION.fullmatch(text.strip().lower())
+        if found is None:
+            raise InvalidWorkflow(f"{text[:40]!r} is no condition; {CONDITION_FORM}")
+        predicate: Predicate = "failed" if found[1] == "failed" else "differs"
+        return cls(predicate, tuple(int(number) for number in re.findall(r"[0-9]+", found[2])))
+
+    def check(self, index: int) -> None:
+        """Raise `InvalidWorkflow` if it cannot be the condition of step `index`."""
+        named = set(self.steps)
+        is_enough = len(named) >= 2 if self.predicate == "differs" else len(named) == 1
+        if not is_enough or len(named) < len(self.steps) or not named <= set(range(index)):
+            raise InvalidWorkflow(f"the condition of step {index} is '{self}'; {CONDITION_FORM}")
+
+
+CONDITION_FORM: Final = 'write "failed 0" or "differs 0 1", with indices of earlier steps'
+_CONDITION: Final = re.compile(r"(failed|differs)((?:[\s,]+[0-9]{1,3}){1,20})")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One worker, one subtask, and the earlier results it may read."""
+    """One worker, one subtask, the earlier results it may read, and when it runs."""
 
     worker: str
     subtask: str
     access: Access = ()
+    condition: Condition | None = None
 
 
 class Shape(StrEnum):
@@ -71,6 +114,8 @@ class Workflow:
                 raise InvalidWorkflow(f"step {index} has an empty subtask; say what to do")
             if step.access != "all":
                 _check_access(index, step.access)
+            if step.condition is not None:
+                step.condition.check(index)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -79,6 +124,18 @@ class Workflow:
         """Return the earlier steps whose subtask and reply step `index` receives, in order."""
         access = self.steps[index].access
         return tuple(range(index)) if access == "all" else access
+
+    def waits_for(self, index: int) -> tuple[int, ...]:
+        """Return the earlier steps that step `index` waits for: its reads and its condition's."""
+        condition = self.steps[index].condition
+        if condition is None:
+            return self.reads(index)
+        return tuple(sorted({*self.reads(index), *condition.steps}))
+
+    @property
+    def main(self) -> int:
+        """The last step without a condition; only steps after it may answer in its place."""
+        return max(index for index, step in enumerate(self.steps) if step.condition is None)
 
     def check(self, workers: Collection[str], max_steps: int = DEFAULT_MAX_STEPS) -> None:
         """Raise for a workflow that is too long or names a worker outside the pool."""
@@ -96,7 +153,7 @@ class Workflow:
         """Steps grouped by when they can start: each level waits only for those before it."""
         level_of: list[int] = []
         for index in range(len(self.steps)):
-            level_of.append(1 + max((level_of[read] for read in self.reads(index)), default=-1))
+            level_of.append(1 + max((level_of[i] for i in self.waits_for(index)), default=-1))
         return tuple(
             tuple(index for index, level in enumerate(level_of) if level == wanted)
             for wanted in range(max(level_of) + 1)

@@ -93,8 +93,8 @@ def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord
 def waiting_answer(rounds: Sequence[Round]) -> str | None:
     """Return the text that came with the final step's tool calls while a run waits."""
     round_, last = rounds[-1], rounds[-1].steps[-1]
-    is_last = round_.workflow is not None and last.index == len(round_.workflow) - 1
-    return (last.reply or None) if is_last and round_.answers else None
+    is_final = round_.workflow is not None and last.index >= round_.workflow.main
+    return (last.reply or None) if is_final and round_.answers else None
 
 
 def end_status(
@@ -128,6 +128,7 @@ def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str 
     if not executed:
         return None
     unfinished = [step for step in executed[-1].steps if step.status != "done"]
+    unfinished = [step for step in unfinished if not step.is_unneeded]
     if unfinished:
         last = unfinished[-1]
         is_final = executed[-1].workflow is not None and last.index + 1 == len(

@@ -113,12 +113,12 @@ def require_capable(profile: WorkerProfile, options: ResponseOptions) -> None:
 
 
 def tools_for(
-    profile: WorkerProfile, options: ResponseOptions, toolbox: Toolbox | None, *, is_final: bool
+    profile: WorkerProfile, options: ResponseOptions, toolbox: Toolbox | None, *, is_main: bool
 ) -> tuple[Tool, ...]:
-    """Return the tools a worker is offered; the client's belong to the final step alone."""
+    """Return the tools a worker is offered; the client's belong to the main step alone."""
     if "tools" not in profile.capabilities:
         return ()
-    clients = options.tools if is_final else ()
+    clients = options.tools if is_main else ()
     return clients if toolbox is None else (*clients, *toolbox.tools)
 
 
@@ -155,6 +155,7 @@ def request_for(
             cache_key=options.cache_key,
             cache_time=options.cache_time,
         )
+    has_clients = any(tool in tools for tool in options.tools)
     return Request(
         (*before, *rest),
         max_tokens=options.max_tokens,
@@ -163,7 +164,7 @@ def request_for(
         seed=options.seed,
         stop=options.stop,
         tools=tools,
-        tool_choice=_tool_choice(options, turns) if tools else "",
+        tool_choice=_tool_choice(options, turns) if has_clients else "",
         schema=options.schema,
         effort=options.effort,
         parallel_tools=options.parallel_tools,
@@ -294,9 +295,10 @@ def replay_request(
         return None
     if profile.provider == CONDUCTOR_PROVIDER:
         return None
-    is_final = round_.answers and step.index == len(workflow) - 1
+    main = workflow.main if round_.answers else len(workflow)
     own = exclude_servers(toolbox, run.exclude)
-    tools = tools_for(profile, run.response_options, own, is_final=is_final)
+    tools = tools_for(profile, run.response_options, own, is_main=step.index == main)
+    is_final = step.index >= main
     return request_for(profile, step.prompt, run, step.turns, tools, is_final=is_final)
 
 

@@ -2,7 +2,7 @@
 
 Planning and execution meet here: a conductor never executes, and an execution never plans.
 Whatever a conductor does wrong ends the run as `failed`, with the reason in `error`. Of a workflow,
-every step starts as soon as the steps it may read are done.
+every step starts as soon as the steps it waits for are done.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from podium.core.answers import short_answer
 from podium.core.budget import Budget, Ledger
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
@@ -49,6 +50,7 @@ from podium.core.run import (
     timestamp,
 )
 from podium.core.worker import Toolbox, Worker
+from podium.core.workflow import Condition
 from podium.engine.calls import CallPolicy, Calls
 from podium.engine.guardrails.admission import Inspector, restorer
 from podium.engine.guardrails.chain import GuardrailChain
@@ -467,7 +469,8 @@ class Execution:
         self.hedges = context.call_policy.hedges.policies
         self.stream = stream
         self.last = len(workflow.steps) - 1
-        self.final = self.last if round_.answers else None
+        self.first_final = workflow.main if round_.answers else self.last + 1
+        """From here on, a step's reply may be the answer; this one holds the client's tools."""
         options = run.response_options
         self.is_plain = (
             (options is DEFAULT_RESPONSE_OPTIONS or options == DEFAULT_RESPONSE_OPTIONS)
@@ -479,21 +482,21 @@ class Execution:
         """True if a request holds the prompt alone."""
         self.cut_off: dict[int, StepRecord] = {}
         for record in round_.steps:
-            is_kept = record.status == "done" or bool(record.waiting_for)
+            is_kept = record.status == "done" or record.is_unneeded or bool(record.waiting_for)
             is_kept = is_kept or (keeps_failures and record.status in ("failed", "skipped"))
             (self.records if is_kept else self.cut_off)[record.index] = record
             self.waits = self.waits or bool(record.waiting_for)
         self._previous = previous
         self._progress: dict[int, StepRecord] = {}
         self._reads = [workflow.reads(index) for index in range(self.last + 1)]
-        self._readers: list[list[int]] = [[] for _ in self._reads]
+        self._followers: list[list[int]] = [[] for _ in self._reads]
         self._missing = [0 for _ in self._reads]
-        for index, reads in enumerate(self._reads):
+        for index in range(self.last + 1):
             if index in self.records:
                 continue
-            for read in reads:
-                if read not in self.records or self.records[read].status == "waiting":
-                    self._readers[read].append(index)
+            for before in workflow.waits_for(index):
+                if before not in self.records or self.records[before].status == "waiting":
+                    self._followers[before].append(index)
                     self._missing[index] += 1
 
     async def execute(self) -> None:
@@ -517,17 +520,19 @@ class Execution:
             ready = []
             if self.waits and self.records[index].status == "waiting":
                 return
-            for reader in self._readers[index]:
-                self._missing[reader] -= 1
-                if not self._missing[reader]:
-                    ready.append(reader)
+            for follower in self._followers[index]:
+                self._missing[follower] -= 1
+                if not self._missing[follower]:
+                    ready.append(follower)
 
     async def _run_step(self, index: int) -> None:
         """Run the step and keep its record, however it ends."""
         step = StepRunner(self, index)
         try:
-            obstacle = self._obstacle(index)
-            if obstacle is None:
+            condition = self.workflow.steps[index].condition
+            if condition is not None and not self._is_true(condition):
+                record = step.record("skipped")
+            elif (obstacle := self._obstacle(index)) is None:
                 record = await step.run(self._pairs(index))
             else:
                 record = step.record("skipped", error=obstacle)
@@ -563,6 +568,14 @@ class Execution:
         """Return what a resumed run would continue from."""
         known = {**self.cut_off, **self._progress, **self.records}
         return tuple(step for _, step in sorted(known.items()))
+
+    def _is_true(self, condition: Condition) -> bool:
+        records = [self.records[index] for index in condition.steps]
+        if any(record.has_failed for record in records):
+            return True
+        if condition.predicate == "failed":
+            return False
+        return len({short_answer(record.reply) for record in records if record.reply}) > 1
 
     def _obstacle(self, index: int) -> str | None:
         """Return why the step cannot run, if it cannot."""

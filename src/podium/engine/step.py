@@ -100,7 +100,7 @@ class StepRunner:
         self._context = context = execution.context
         self._inspector = execution.inspector
         self._index = index
-        self._is_final = index == execution.final
+        self._is_final = index >= execution.first_final
         self._step = execution.workflow.steps[index]
         self._first_worker = self._step.worker
         self._prompt = ""
@@ -110,7 +110,8 @@ class StepRunner:
         self._turns = execution.run.trailing if self._is_final else ()
         self._stream: ReplyStream | None = None
         if self._is_final and (execution.stream or not execution.is_plain):
-            self._stream = ReplyStream(execution, index, streams=execution.stream)
+            streams = execution.stream and index == execution.last  # a later one may replace it
+            self._stream = ReplyStream(execution, index, streams=streams)
         self._first_repair: int | None = None
         self._started = context.call_policy.clock()
         self._calls = Calls(context.call_policy, context.ledger, execution.started)
@@ -379,7 +380,8 @@ class StepRunner:
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
         options = self._run.response_options
-        return tools_for(profile, options, self._context.toolbox, is_final=self._is_final)
+        is_main = self._index == self._execution.first_final
+        return tools_for(profile, options, self._context.toolbox, is_main=is_main)
 
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
         """Add the turn in which the worker called tools."""
@@ -441,7 +443,7 @@ class StepRunner:
             options if is_final else intermediate_options(options),
             step=self._index,
             begun=begun,
-            stream=execution.stream and is_final and not self._holds_answer,
+            stream=execution.stream and self._index == execution.last and not self._holds_answer,
             keep=self._keep_nested,
         )
         nested = self._nested[-1]

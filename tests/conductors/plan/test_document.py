@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.conductors.plan import parse, read_workflow, workflow_document
-from podium.core.errors import MalformedPlan
+from podium.conductors.plan import parse, read_workflow, workflow_document, write
+from podium.core.errors import InvalidWorkflow, MalformedPlan
 from podium.core.pool import Pool
-from podium.core.workflow import Step, Workflow
+from podium.core.workflow import Condition, Step, Workflow
 
 DOCUMENT = {
     "steps": [
@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     ),
     "a key too many": (
         step(note="x"),
-        "steps: step 0 has a key 'note', and a step has only worker, subtask, access",
+        "steps: step 0 has a key 'note', and a step has only worker, subtask, access, if",
     ),
 }
 
@@ -121,3 +121,30 @@ def test_a_file_is_not_tidied_behind_its_authors_back() -> None:
 
 def test_reasoning_may_stand_beside_the_steps() -> None:
     assert read_workflow({"reasoning": "Because.", **DOCUMENT}) == WORKFLOW
+
+
+def test_a_condition_is_read_and_written(pool: Pool) -> None:
+    workflow = Workflow(
+        (Step("gpt-5", "a"), Step("claude-sonnet-4", "b", (), Condition("failed", (0,))))
+    )
+    document = workflow_document(workflow)
+    assert document["steps"][1]["if"] == "failed 0"
+    assert read_workflow(document, pool) == workflow
+    text = write(workflow, pool, order="step-by-step")
+    assert parse(text, pool, strict=True).workflow == workflow
+
+
+def test_the_three_lists_have_no_place_for_a_condition(pool: Pool) -> None:
+    workflow = Workflow((Step("gpt-5", "a"), Step("gpt-5", "b", (), Condition("failed", (0,)))))
+    with pytest.raises(InvalidWorkflow, match="write step by step"):
+        write(workflow, pool)
+
+
+@pytest.mark.parametrize("condition", ["failed 1", "differs 0", 0, ["failed", 0], "always"])
+def test_a_condition_of_another_form_is_refused(condition: object, pool: Pool) -> None:
+    steps = [
+        {"worker": 0, "subtask": "a", "access": []},
+        {"worker": 0, "subtask": "b", "access": [], "if": condition},
+    ]
+    with pytest.raises(MalformedPlan, match="the condition of step 1 is .*write"):
+        read_workflow({"steps": steps}, pool)

@@ -257,7 +257,8 @@ def test_unknown_keys_of_a_json_step_are_ignored_with_a_warning(pool: Pool) -> N
     parsed = parse(text, pool, strict=True)
     assert parsed.workflow == Workflow((Step("claude-sonnet-4", "a"),))
     assert parsed.warnings == (
-        "steps: step 0 has a key 'id', and a step has only worker, subtask, access; it was ignored",
+        "steps: step 0 has a key 'id', and a step has only worker, subtask, access, if; "
+        "it was ignored",
     )
 
 

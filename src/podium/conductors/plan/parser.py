@@ -9,9 +9,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from podium.conductors.plan.literals import SHOWN, BrokenLiteral, Value, Word, scan_list
-from podium.core.errors import MalformedPlan
+from podium.core.errors import InvalidWorkflow, MalformedPlan
 from podium.core.pool import Pool
-from podium.core.workflow import DEFAULT_MAX_STEPS, Access, Step, Workflow
+from podium.core.workflow import (
+    CONDITION_FORM,
+    DEFAULT_MAX_STEPS,
+    Access,
+    Condition,
+    Step,
+    Workflow,
+)
 
 Tolerate = Callable[[str, str, str], None]
 """Receives a list, a quirk of it and its reading; keeps a warning or raises `MalformedPlan`."""
@@ -106,6 +113,21 @@ def _accesses_of(index: int) -> str:
         f"step {index} may read only earlier steps: write [] for none of them, "
         f'["all"] for all of them, or {earlier}'
     )
+
+
+def condition_of(entry: Entry, index: int) -> Condition | None:
+    """Return the condition of step `index`: of earlier steps, or None."""
+    value = entry.value
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    try:
+        if not isinstance(value, str):
+            raise entry.wrong(CONDITION_FORM)
+        condition = Condition.parse(value)
+        condition.check(index)
+    except InvalidWorkflow:
+        raise entry.wrong(CONDITION_FORM) from None
+    return condition
 
 
 def _is_all(value: object) -> bool:
@@ -235,6 +257,8 @@ class _Search:
 
 
 STEP_KEYS: Final = ("worker", "subtask", "access")
+CONDITION: Final = "if"
+"""The key of a step's condition, which most steps have not."""
 DOCUMENT_KEYS: Final = ("question", "routed", "reasoning", STEPS)
 
 
@@ -270,6 +294,7 @@ def workflow_document(workflow: Workflow, pool: Pool | None = None) -> dict[str,
                 "worker": step.worker if by_id is None else by_id.index(step.worker),
                 "subtask": step.subtask,
                 "access": step.access if step.access == "all" else list(step.access),
+                **({} if step.condition is None else {CONDITION: str(step.condition)}),
             }
             for step in workflow.steps
         ]
@@ -291,15 +316,20 @@ def _read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) 
                 STEPS, f"step {index} has no {key!r}; a step needs {', '.join(STEP_KEYS)}"
             )
     for key in step:
-        if key not in STEP_KEYS:
+        if key not in (*STEP_KEYS, CONDITION):
             name = Entry(STEPS, "", key).shown
-            fact = f"step {index} has a key {name}, and a step has only {', '.join(STEP_KEYS)}"
+            known = ", ".join((*STEP_KEYS, CONDITION))
+            fact = f"step {index} has a key {name}, and a step has only {known}"
             tolerate(STEPS, fact, "it was ignored")
     worker, subtask, access = (
         Entry(STEPS, f"the {key} of step {index}", step[key]) for key in STEP_KEYS
     )
+    condition = Entry(STEPS, f"the condition of step {index}", step.get(CONDITION))
     return Step(
-        worker_name(worker, pool), subtask_text(subtask), access_of(access, index, tolerate)
+        worker_name(worker, pool),
+        subtask_text(subtask),
+        access_of(access, index, tolerate),
+        condition_of(condition, index),
     )
 
 

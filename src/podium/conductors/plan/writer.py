@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from podium.conductors.plan.parser import ACCESS_LIST, LISTS, MODEL_ID, STEPS, SUBTASKS
+from podium.conductors.plan.parser import ACCESS_LIST, CONDITION, LISTS, MODEL_ID, STEPS, SUBTASKS
+from podium.core.errors import InvalidWorkflow
 from podium.core.pool import Pool
 from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
 
@@ -25,16 +26,25 @@ ACCEPTANCE: Final = {
 
 
 def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
-    """Write the plan; `parse` reads it back. `UnknownWorker` for a worker outside the pool."""
+    """Write the plan; `parse` reads it back.
+
+    Raises `UnknownWorker` for a worker outside the pool, and `InvalidWorkflow` for conditions in
+    the three lists, which have no place for them.
+    """
     ids = [pool.index(step.worker) for step in workflow.steps]
     subtasks = [step.subtask for step in workflow.steps]
     accesses = [["all"] if step.access == "all" else list(step.access) for step in workflow.steps]
     if order == "step-by-step":
         steps = [
             {"subtask": subtask, "worker": number, "access": access}
-            for subtask, number, access in zip(subtasks, ids, accesses, strict=True)
+            | ({} if step.condition is None else {CONDITION: str(step.condition)})
+            for step, subtask, number, access in zip(
+                workflow.steps, subtasks, ids, accesses, strict=True
+            )
         ]
         return json.dumps({STEPS: steps}, ensure_ascii=False)
+    if any(step.condition is not None for step in workflow.steps):
+        raise InvalidWorkflow("the three lists have no place for conditions; write step by step")
     lists = {MODEL_ID: ids, SUBTASKS: subtasks, ACCESS_LIST: accesses}
     return "\n".join(
         f"{label} = {json.dumps(entries, ensure_ascii=False)}" for label, entries in lists.items()
@@ -170,6 +180,14 @@ def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict
                 earlier={"minimum": 0},
                 steps={"minItems": 1, "maxItems": max_steps},
                 required=[STEPS],
+                condition={
+                    CONDITION: {
+                        "type": "string",
+                        "description": "Run the step only if this is true of earlier steps: "
+                        "'failed 0' or 'differs 0 1'.",
+                        "pattern": "^(failed [0-9]+|differs( [0-9]+){2,})$",
+                    }
+                },
             ),
         }
     ids = list(range(len(pool)))
@@ -194,6 +212,7 @@ def _document(
     earlier: dict[str, Any],
     steps: dict[str, Any],
     required: list[str],
+    condition: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the schema, with additions to each of its places."""
     access = {
@@ -213,6 +232,7 @@ def _document(
                 **subtask,
             },
             "access": access,
+            **(condition or {}),
         },
         "required": ["worker", "subtask", "access"],
         "additionalProperties": False,

@@ -2,7 +2,7 @@
 // the changes that keep its access meaningful. Pure: the form is `editor.js`.
 
 /**
- * @typedef {{worker: string, subtask: string, access: 'all' | number[]}} Step
+ * @typedef {{worker: string, subtask: string, access: 'all' | number[], if?: string}} Step
  * @typedef {{index: number | null, field: 'worker' | 'subtask' | 'access' | 'steps',
  *   message: string}} Problem
  */
@@ -94,8 +94,9 @@ export function isSame(one, other) {
  * @param {Step} step
  * @returns {Step}
  */
-export function essence({ worker, subtask, access }) {
-  return { worker, subtask, access: access === 'all' ? 'all' : [...access] };
+export function essence({ worker, subtask, access, if: condition }) {
+  const step = { worker, subtask, access: access === 'all' ? 'all' : [...access] };
+  return condition ? { ...step, if: condition } : step;
 }
 
 /**
@@ -103,11 +104,25 @@ export function essence({ worker, subtask, access }) {
  * @param {(read: number) => number | null} renumber
  */
 function renumbered(steps, renumber) {
-  return steps.map((step) => {
+  return steps.map((before) => {
+    const step = withCondition(before, renumber);
     if (step.access === 'all') return step;
     const access = step.access.map(renumber).filter((read) => read !== null);
     return { ...step, access: access.sort((a, b) => a - b) };
   });
+}
+
+/**
+ * The step with its condition renumbered, or without it where a step it names is gone.
+ * @param {Step} step
+ * @param {(read: number) => number | null} renumber
+ * @returns {Step}
+ */
+function withCondition({ if: condition, ...step }, renumber) {
+  if (!condition) return step;
+  const [predicate, ...named] = condition.split(' ');
+  const steps = named.map((index) => renumber(Number(index)));
+  return steps.includes(null) ? step : { ...step, if: [predicate, ...steps].join(' ') };
 }
 
 /**
