@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 from podium.core.errors import RequestRefused, Unavailable, WorkerError
-from podium.core.events import StepDelta, StepRetried
-from podium.core.request import Delta, Reply, Request, Tool, ToolCall, ToolResult
+from podium.core.events import StepDelta, StepRetried, ToolCallDelta
+from podium.core.request import (
+    Delta,
+    Reply,
+    Request,
+    ResponseOptions,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
@@ -98,3 +107,68 @@ async def test_words_before_the_use_of_tools_stand_when_the_call_after_it_is_mad
     execution, text, kept = await told(Stage(toolbox=Drawer()), actor)
     assert text == execution.records[0].reply == "Looking.\n\nFound."
     assert kept == [len("Looking.")]
+
+
+class Calling(Actor):
+    """Streams these calls, piece by piece; with an error it breaks off after the first piece."""
+
+    def __init__(self, *pieces: Delta, error: WorkerError | None = None) -> None:
+        super().__init__("a", can=("tools",))
+        self.pieces = pieces
+        self.error = error
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        self.requests.append(request)
+        texts: dict[int, ToolCall] = {}
+        for piece in self.pieces:
+            yield piece
+            if self.error is not None:
+                raise self.error
+            known = texts.get(piece.call, ToolCall(piece.id, piece.name, ""))
+            texts[piece.call] = replace(known, arguments=known.arguments + piece.text)
+        yield Reply("", finish="tool", tool_calls=tuple(texts.values()))
+
+
+CLIENTS = ResponseOptions(tools=(Tool("ask", "Asks the user", {"type": "object"}),))
+
+
+def piece(text: str, number: int = 0, id_: str = "c1", name: str = "ask") -> Delta:
+    return Delta(text, "tool_call", number, id_, name)
+
+
+async def called(
+    stage: Stage, *pieces: Delta, options: ResponseOptions = CLIENTS
+) -> list[tuple[int, str, str]]:
+    await stage.carry_out(PLAN, Calling(*pieces), response_options=options)
+    sent = [event.delta for event in stage.events if isinstance(event, ToolCallDelta)]
+    return [(delta.call, delta.id, delta.text) for delta in sent]
+
+
+async def test_calls_of_the_clients_tools_are_sent_as_they_come() -> None:
+    pieces = piece("{"), piece("}"), piece("{}", 1, "c2")
+    assert await called(Stage(), *pieces) == [(0, "c1", "{"), (0, "c1", "}"), (1, "c2", "{}")]
+
+
+async def test_calls_of_podiums_own_tools_are_not_sent_nor_counted() -> None:
+    pieces = piece("{}", 0, "c1", "look"), piece("{}", 1, "c2")
+    assert await called(Stage(), *pieces) == [(0, "c2", "{}")]
+
+
+async def test_only_the_first_of_calls_is_sent_where_one_at_a_time_is_demanded() -> None:
+    one = replace(CLIENTS, parallel_tools=False)
+    assert await called(Stage(), piece("{}"), piece("{}", 1, "c2"), options=one) == [
+        (0, "c1", "{}")
+    ]
+
+
+async def test_a_call_whose_id_will_be_replaced_is_not_sent() -> None:
+    assert await called(Stage(), piece("{}", id_="")) == []
+    assert await called(Stage(), piece("{}"), piece("{}", 1)) == [(0, "c1", "{}")]
+
+
+async def test_a_call_that_was_sent_in_part_is_not_made_again() -> None:
+    actor = Calling(piece("{"), error=Unavailable("broken off"))
+    stage = Stage()
+    execution = await stage.carry_out(PLAN, actor, response_options=CLIENTS)
+    assert len(actor.requests) == 1
+    assert execution.records[0].status == "failed"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from podium.core.request import ResponseOptions, user
+from podium.core.request import Delta, ResponseOptions, user
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import Json
-from podium.server.dialects.request import ApiRequest, ApiResponse, read_podium_params
+from podium.server.dialects.request import ApiRequest, ApiResponse, read_podium_params, unsent_calls
 
 
 class PlainDialect:
@@ -65,11 +66,18 @@ class PlainWriter:
     def text(self, text: str) -> bytes:
         return line("text", text)
 
+    def streams_call(self, name: str) -> bool:
+        return name != "whole"
+
+    def tool_call(self, delta: Delta) -> bytes:
+        return line("call", delta.call, delta.id, delta.name, delta.text)
+
     def keep_alive(self) -> bytes:
         return line("alive")
 
-    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
+    def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
         told = self.text(rest) if rest else b""
+        told += b"".join(map(self.tool_call, unsent_calls(answer.tool_calls, calls)))
         return told + line("end", answer.finish, answer.usage.output_tokens)
 
     def fail(self, refusal: ApiError) -> bytes:

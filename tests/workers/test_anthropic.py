@@ -522,6 +522,10 @@ async def test_a_stream_carries_thinking_words_calls_and_usage(
         Delta("see.", "thinking"),
         Delta("Grü"),
         Delta("ße"),
+        Delta("", "tool_call", 0, "toolu_1", "weather"),
+        Delta('{"city": ', "tool_call", 0, "toolu_1", "weather"),
+        Delta('"Paris"}', "tool_call", 0, "toolu_1", "weather"),
+        Delta("", "tool_call", 1, "toolu_2", "clock"),
     ]
     assert reply.text == "Grüße"
     assert reply.tool_calls == (
@@ -549,6 +553,9 @@ async def test_thinking_goes_back_as_it_came_and_only_to_its_model(
     await ada.reply(again)
     assert vendor.body["messages"][1]["content"] == [*blocks, call]
     assert fits(MessageCreateParamsNonStreaming, vendor.body)
+    late = Message("assistant", (*reply.tool_calls, *reply.thinking))
+    await ada.reply(replace(again, messages=(ASKED.messages[0], late, again.messages[2])))
+    assert vendor.body["messages"][1]["content"] == [*blocks, call], "thinking comes first"
     await hire("anthropic", model="other-model").reply(again)
     assert vendor.body["messages"][1]["content"] == [call]
 

@@ -318,7 +318,14 @@ async def test_a_stream_is_read_from_the_binary_framing(
         *stopped("tool_use"),
     )
     deltas, reply = await streamed(ada, tooled)
-    assert deltas == [Delta("Hm.", "thinking"), Delta("Let me "), Delta("löok.")]
+    assert deltas == [
+        Delta("Hm.", "thinking"),
+        Delta("Let me "),
+        Delta("löok."),
+        Delta("", "tool_call", 0, "t1", "weather"),
+        Delta('{"city": ', "tool_call", 0, "t1", "weather"),
+        Delta('"Rome"}', "tool_call", 0, "t1", "weather"),
+    ]
     assert reply == Reply(
         "Let me löok.",
         COUNTED,

@@ -258,12 +258,27 @@ async def test_fragments_of_parallel_calls_are_put_together(
         chunk({}, finish="tool_calls"),
     )
     deltas, reply = await streamed(hire("openai-compatible"), ASKED)
-    assert deltas == []
+    assert [(delta.call, delta.id, delta.text) for delta in deltas] == [
+        (0, "a", ""),
+        (0, "a", '{"ci'),
+        (1, "b", "{}"),
+        (0, "a", 'ty": 1}'),
+    ]
     assert reply.tool_calls == (
         ToolCall("a", "weather", '{"city": 1}'),
         ToolCall("b", "clock", "{}"),
     )
     assert reply.finish == "tool"
+
+
+async def test_a_call_without_an_id_is_not_streamed(
+    vendor: Vendor, hire: Hire, streamed: Streamed
+) -> None:
+    function = {"name": "clock", "arguments": "{}"}
+    vendor.streams(chunk({"tool_calls": [{"index": 0, "function": function}]}, "tool_calls"))
+    deltas, reply = await streamed(hire("openai-compatible"), ASKED)
+    assert deltas == []
+    assert reply.tool_calls[0].name == "clock"
 
 
 @pytest.mark.parametrize("index", [{}, {"index": 0}], ids=["no index", "the same index"])

@@ -141,7 +141,14 @@ async def test_a_stream_carries_words_calls_and_usage(
         chunk(None, usage=USAGE),
     )
     deltas, reply = await streamed(hire("openai"), ASKED)
-    assert deltas == [Delta("Let me"), Delta(" look.")]
+    assert deltas == [
+        Delta("Let me"),
+        Delta(" look."),
+        Delta("", "tool_call", 0, "call_a", "weather"),
+        Delta('{"city":', "tool_call", 0, "call_a", "weather"),
+        Delta('"Paris"}', "tool_call", 0, "call_a", "weather"),
+        Delta("{}", "tool_call", 1, "call_b", "clock"),
+    ]
     assert reply == Reply(
         "Let me look.",
         Usage(100, 20, 64, 12, 30),

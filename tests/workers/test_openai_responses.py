@@ -280,7 +280,13 @@ async def test_a_stream_carries_words_thinking_and_usage(
         piece("response.reasoning_summary_text.delta", 2, "add.", summary_index=0),
         piece("response.output_text.delta", 3, "It is "),
         piece("response.output_text.delta", 4, "42"),
-        piece("response.function_call_arguments.delta", 5, "{}"),
+        event(
+            "response.output_item.added",
+            5,
+            output_index=2,
+            item=call("a", "clock", "") | {"status": "in_progress"},
+        ),
+        piece("response.function_call_arguments.delta", 5, "{}") | {"output_index": 2},
         event("response.completed", 6, response=whole),
         done=False,
     )
@@ -290,6 +296,8 @@ async def test_a_stream_carries_words_thinking_and_usage(
         Delta("add.", "thinking"),
         Delta("It is "),
         Delta("42"),
+        Delta("", "tool_call", 0, "a", "clock"),
+        Delta("{}", "tool_call", 0, "a", "clock"),
     ]
     assert reply.text == "It is 42"
     assert reply.tool_calls == (ToolCall("a", "clock", "{}"),)

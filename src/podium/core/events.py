@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from podium.core.request import ToolCall, ToolResult
+from podium.core.request import Delta, ToolCall, ToolResult
 from podium.core.run import GuardrailCheck, Round, Run, StepRecord
 from podium.core.workflow import Workflow
 
@@ -92,6 +92,17 @@ class StepDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a call of the client's tools, by the final step. A call may also come only whole,
+    with the run that waits for its result."""
+
+    run_id: str
+    round: int
+    index: int
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
 class ToolUsed:
     """One of Podium's own tools was called inside a step."""
 
@@ -152,6 +163,7 @@ Event = (
     | StepStarted
     | StepRetried
     | StepDelta
+    | ToolCallDelta
     | ToolUsed
     | GuardrailActed
     | StepProgress

@@ -188,10 +188,17 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A streamed piece of a reply: text or thinking."""
+    """A streamed piece of a reply: text, thinking, or the arguments of a tool call.
+
+    Each piece of a tool call has its number in the reply, its id and name. A worker may leave out
+    pieces of calls: the reply has them whole.
+    """
 
     text: str
-    kind: Literal["text", "thinking"] = "text"
+    kind: Literal["text", "thinking", "tool_call"] = "text"
+    call: int = 0
+    id: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from podium.core.events import StepDelta
+from podium.core.events import StepDelta, ToolCallDelta
 from podium.core.request import Delta, Reply
 
 if TYPE_CHECKING:
@@ -66,17 +66,20 @@ class ReplyStream:
     """The reply of one final step, sent as `StepDelta` events if it `streams`.
 
     A reply that must fit a schema is sent whole, once it does. With guardrails on replies, nothing
-    is sent before they pass, and no thinking; with guardrails on answers, only the whole is.
+    is sent before they pass, and no thinking; with guardrails on answers, only the whole is. Calls
+    of the client's tools are sent as they come; once `has_sent_calls`, nothing can be retried.
     """
 
     __slots__ = (
         "_after_reply_check",
         "_before_tools",
+        "_calls",
         "_execution",
         "_index",
         "_must_fit",
         "_text",
         "_whole_only",
+        "has_sent_calls",
         "streams",
     )
 
@@ -89,6 +92,8 @@ class ReplyStream:
         self._index = index
         self._text = ResumableText()
         self._before_tools: tuple[str, ...] = ()
+        self._calls: dict[int, Delta] = {}
+        self.has_sent_calls = False
         self.streams = streams
 
     @property
@@ -109,10 +114,31 @@ class ReplyStream:
             return
         if delta.kind == "thinking":
             self._emit(delta.text, thinking=True)
+        elif delta.kind == "tool_call":
+            self._receive_call(delta)
         elif not self._must_fit:
             opening = GAP if self._before_tools and not self._text.has_begun else ""
             if text := self._text.receive(delta.text):
                 self._emit(opening + text)
+
+    def _receive_call(self, delta: Delta) -> None:
+        """Send a piece of a call, unless its id will be replaced or its tool is Podium's own."""
+        run, known = self._execution.run, self._calls
+        options = run.response_options
+        if delta.call not in known:
+            if all(tool.name != delta.name for tool in options.tools):
+                return
+            known[delta.call] = replace(delta, call=len(known))
+        first = known[delta.call]
+        ids = [call.id for call in known.values()]
+        taken = first.id in self._execution.context.call_ids or ids.count(first.id) > 1
+        if taken or not first.id or (first.call and not options.parallel_tools):
+            return
+        self.has_sent_calls = True
+        if self._execution.emit is not None:
+            sent = replace(delta, call=first.call)
+            at = self._execution.round, self._index
+            self._execution.emit(ToolCallDelta(run.id, *at, sent))
 
     def break_off(self) -> None:
         """Prepare for another call that continues the reply."""
@@ -134,6 +160,7 @@ class ReplyStream:
                 self._send(GAP + text if self._before_tools else text)
             self._before_tools += (text,)
         self._text = ResumableText()
+        self._calls = {}
 
     def conclude(self, reply: Reply) -> Reply:
         """Return the whole reply, with the text from before tool calls."""

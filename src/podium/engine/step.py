@@ -465,6 +465,8 @@ class StepRunner:
         """Emit the retry and return the request to send."""
         kept = 0
         if self._stream is not None:
+            if self._stream.has_sent_calls:
+                raise error
             self._stream.break_off()
             kept = len(self._stream.sent) if self._stream.streams else 0
         run_id, round_, emit = self._run.id, self._execution.round, self._execution.emit

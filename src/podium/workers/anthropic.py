@@ -87,6 +87,7 @@ class _Block:
     id: str = ""
     name: str = ""
     data: str = ""
+    number: int = 0
     pieces: dict[str, list[str]] = field(default_factory=dict)
 
     def append(self, name: str, piece: str) -> None:
@@ -159,7 +160,10 @@ class MessageReplyParser(ReplyParser):
         kind, id_, name, data = (
             fields.get_text(block, key) for key in ("type", "id", "name", "data")
         )
-        self._blocks[index] = _Block(kind, id_, name, data)
+        number = sum(known.kind == "tool_use" for known in self._blocks.values())
+        self._blocks[index] = started = _Block(kind, id_, name, data, number)
+        if kind == "tool_use" and not self._is_schema(started):
+            yield Delta("", "tool_call", number, id_, name)
         for key in ("text", "thinking", "signature"):
             yield from self._append(index, key, fields.get_text(block, key))
         if arguments := block.get("input"):
@@ -182,6 +186,8 @@ class MessageReplyParser(ReplyParser):
             yield Delta(piece)
         elif piece and key == "thinking":
             yield Delta(piece, "thinking")
+        elif piece and key == "input":
+            yield Delta(piece, "tool_call", block.number, block.id, block.name)
 
     def _is_schema(self, block: _Block) -> bool:
         return self._schema_tool and block.kind == "tool_use" and block.name == SCHEMA_TOOL
@@ -460,6 +466,7 @@ class AnthropicWorker(HostedWorker):
             message, ToolResult
         )  # the API wants these before any words
         others = [part for part in message.parts if part not in results]
+        others.sort(key=lambda part: not isinstance(part, Thinking))  # and thinking before calls
         for part in (*results, *others):
             if isinstance(part, Thinking) and message.role == "assistant":
                 if part in own and part.opaque:

@@ -253,6 +253,8 @@ class _PartialCall:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    number: int = 0
+    streams: bool = False
 
 
 class ChatReplyParser(ReplyParser):
@@ -342,20 +344,23 @@ class ChatReplyParser(ReplyParser):
             self.text.append(text)
             yield Delta(text)
         for fragment in fields.get_objects(delta, "tool_calls"):
-            self._take_call(fragment)
+            yield from self._take_call(fragment)
 
-    def _take_call(self, fragment: Document) -> None:
+    def _take_call(self, fragment: Document) -> Iterator[Delta]:
         function = fields.get_object(fragment, "function")
         id_, name = fields.get_text(fragment, "id"), fields.get_text(function, "name")
         call = self._call_of(fields.get_count(fragment, "index"), id_, name)
         call.id = call.id or id_
         call.name = call.name or name
         whole = function.get("arguments")
-        call.arguments.append(
+        piece = (
             json.dumps(whole)
             if isinstance(whole, Mapping)
             else fields.get_text(function, "arguments")
         )
+        call.arguments.append(piece)
+        if call.streams:
+            yield Delta(piece, "tool_call", call.number, call.id, call.name)
 
     def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
         """Return the tool call that a fragment belongs to.
@@ -369,7 +374,7 @@ class ChatReplyParser(ReplyParser):
         else:
             call = self._calls[-1] if self._calls and not name else None
         if call is None or (id_ and call.id and id_ != call.id):
-            call = _PartialCall()
+            call = _PartialCall(number=len(self._calls), streams=bool(id_ and name))
             self._calls.append(call)
             self._call_at[position] = call
         return call

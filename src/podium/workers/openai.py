@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -158,6 +159,10 @@ class ResponsesReplyParser(ReplyParser):
 
     _response: Document = MappingProxyType({})
 
+    def __init__(self, profile: WorkerProfile, label: str) -> None:
+        super().__init__(profile, label)
+        self._calls: dict[int | None, Delta] = {}
+
     def feed(self, document: Document) -> Iterator[Delta]:
         """Take the next event and yield its deltas."""
         kind = fields.get_text(document, "type")
@@ -165,6 +170,12 @@ class ResponsesReplyParser(ReplyParser):
             yield Delta(fields.get_text(document, "delta"))
         elif kind in _THINKING_DELTAS:
             yield Delta(fields.get_text(document, "delta"), "thinking")
+        elif kind == "response.output_item.added":
+            yield from self._begin_call(document)
+        elif kind == "response.function_call_arguments.delta":
+            call = self._calls.get(fields.get_count(document, "output_index"))
+            if call is not None:
+                yield replace(call, text=fields.get_text(document, "delta"))
         elif kind in _ENDS:
             self._response, self.is_complete = fields.get_object(document, "response"), True
         elif fields.get_text(document, "object") == "response":  # the server did not stream
@@ -173,6 +184,14 @@ class ResponsesReplyParser(ReplyParser):
                 yield Delta(text)
         elif kind == "error" or document.get("error"):
             raise errors.error_from_stream(self.label, document.get("error") or document)
+
+    def _begin_call(self, document: Document) -> Iterator[Delta]:
+        item = fields.get_object(document, "item")
+        if item.get("type") == "function_call":
+            id_, name = fields.get_text(item, "call_id"), fields.get_text(item, "name")
+            call = Delta("", "tool_call", len(self._calls), id_, name)
+            self._calls[fields.get_count(document, "output_index")] = call
+            yield call
 
     def to_reply(self) -> Reply:
         """Parse the response of the last event."""

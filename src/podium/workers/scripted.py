@@ -131,11 +131,14 @@ class ScriptedWorker:
         return line
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-        """Stream the next line, `chunk` words at a time."""
+        """Stream the next line, `chunk` words at a time, and the arguments of tools by words."""
         reply = await self.reply(request)
         words = re.findall(r"\s*\S+|\s+$", reply.text)
         for start in range(0, len(words), self._chunk):
             yield Delta("".join(words[start : start + self._chunk]))
+        for number, call in enumerate(reply.tool_calls):
+            for piece in re.findall(r"\s*\S+|\s+$", call.arguments):
+                yield Delta(piece, "tool_call", number, call.id, call.name)
         yield reply
 
     def _next_line(self, request: Request) -> Reply | WorkerError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from podium import AsyncPodium, Guardrail, Redaction, ScriptedWorker
 from podium.conductors import FixedConductor
-from podium.core.events import Event, RunDone, RunStarted, StepDelta, StepDone
+from podium.core.events import Event, RunDone, RunStarted, StepDelta, StepDone, ToolCallDelta
+from podium.core.request import Delta
 from podium.core.run import Run
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails.redaction import restore_events
@@ -38,6 +39,15 @@ def test_pieces_and_the_end_are_restored_and_thinking_is_left_alone() -> None:
     assert ended.run.answer == f"To {MAIL} [no"
 
 
+def test_pieces_of_tool_calls_are_held_back_as_arguments_are_restored_whole() -> None:
+    heard: list[Event] = []
+    tell = restore_events(heard.append)
+    run = kept_run(answer="")
+    tell(RunStarted(run, None, restored))
+    tell(ToolCallDelta(run.id, 0, 0, Delta('{"to": "[e-', "tool_call", 0, "c1", "mail")))
+    assert not any(isinstance(event, ToolCallDelta) for event in heard)
+
+
 def test_without_anything_to_put_back_every_event_passes_as_it_is() -> None:
     heard: list[Event] = []
     tell = restore_events(heard.append)
@@ -45,6 +55,7 @@ def test_without_anything_to_put_back_every_event_passes_as_it_is() -> None:
     events: list[Event] = [
         RunStarted(run),
         StepDelta(run.id, 0, 0, "[e-mail"),
+        ToolCallDelta(run.id, 0, 0, Delta("{", "tool_call", 0, "c1", "mail")),
         StepDone(run.id, step_record(0)),
         RunDone(run),
     ]

@@ -12,8 +12,10 @@ from podium.core.events import (
     StepDone,
     StepRetried,
     StepStarted,
+    ToolCallDelta,
 )
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Delta
 from podium.core.run import Round, RoutingRecord, Run, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import EventFilter
@@ -48,6 +50,9 @@ class RunSink:
 
     def text(self, text: str) -> None:
         self.said.append(("text", text))
+
+    def tool_call(self, delta: Delta) -> None:
+        self.said.append(("call", delta.call, delta.id, delta.name, delta.text))
 
     def restart(self) -> None:
         self.said.append(("restart",))
@@ -116,6 +121,15 @@ def test_words_of_a_nested_run_are_told_when_those_of_the_run_around_it_would_be
         RunStarted(replace(RUN, max_rounds=2)), RoundPlanned("run_1", Round(0, ONE)), *inner
     )
     assert first.of("text") == []
+
+
+def test_a_tool_call_is_told_in_any_round_as_it_ends_the_response() -> None:
+    piece = Delta('{"x":', "tool_call", 0, "c1", "add")
+    begun = (RunStarted(replace(RUN, max_rounds=2)), RoundPlanned("run_1", Round(0, ONE)))
+    called = ToolCallDelta("run_1", 0, 0, piece)
+    assert told(*begun, called).of("call") == [("call", 0, "call_1_c1", "add", '{"x":')]
+    held = told(*begun, StepDelta("run_1", 0, 0, "perhaps"), called)
+    assert held.of("call") == [], "the text before it is held back as well"
 
 
 def test_an_answer_begins_anew_where_another_speaks_or_nothing_was_kept() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from podium.core.budget import Budget
 from podium.core.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
 from podium.core.pool import Capability, WorkerProfile
-from podium.core.request import Reply, ToolCall, ToolResult
+from podium.core.request import Delta, Reply, Request, ToolCall, ToolResult
 from podium.core.usage import Price, Usage
 from podium.engine.runner import Options
 from podium.server.dialects.anthropic import MESSAGES
@@ -227,3 +229,43 @@ async def test_a_worker_that_never_writes_what_fits_is_a_fault_of_the_workers() 
     assert response.status_code == 502
     assert "asked twice for JSON that fits the schema" in response.json()["error"]["message"]
     assert solo.calls == 2
+
+
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+
+def streamed_arguments(body: str) -> list[str]:
+    chunks = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
+    return [
+        call["function"]["arguments"]
+        for chunk in chunks
+        for choice in chunk.get("choices", ())
+        for call in choice["delta"].get("tool_calls", ())
+    ]
+
+
+@pytest.mark.parametrize("model", ["able", "podium"])
+async def test_arguments_of_a_tool_are_streamed_as_they_come(model: str) -> None:
+    call = ToolCall("c1", "look", '{"at": "the sky"}')
+    profile = WorkerProfile(name="able", capabilities=frozenset({"tools"}))
+    worker = ScriptedWorker(profile, Reply("", finish="tool", tool_calls=(call,)))
+    body = {"model": model, "messages": WHY, "stream": True, "tools": [LOOK]}
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post(PLAIN, json=body)
+    assert streamed_arguments(response.text) == ['{"at":', ' "the', ' sky"}']
+
+
+async def test_a_reply_that_breaks_off_in_a_call_is_not_asked_for_again() -> None:
+    class Breaking(ScriptedWorker):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            self.calls += 1
+            yield Delta("{", "tool_call", 0, "c1", "look")
+            raise Unavailable("broken off")
+
+    profile = WorkerProfile(name="able", capabilities=frozenset({"tools"}))
+    worker = Breaking(profile, "")
+    body = {"model": "able", "messages": WHY, "stream": True, "tools": [LOOK]}
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post(PLAIN, json=body)
+    assert worker.calls == 1
+    assert '"error"' in response.text

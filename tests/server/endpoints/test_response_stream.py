@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podium.core.request import user
+from podium.core.request import Delta, ToolCall, user
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest, ApiResponse
@@ -41,8 +41,10 @@ class Client:
     def text(self) -> str:
         return "".join(each[1] for each in self.got if each[0] == "text")
 
-    async def reads(self, tell: Callable[[ResponseStream], str | ApiError]) -> None:
-        """Carry what `tell` tells; what it returns is the whole answer in the end."""
+    async def reads(
+        self, tell: Callable[[ResponseStream], str | ApiError], *calls: ToolCall
+    ) -> None:
+        """Carry what `tell` tells; what it returns is the whole answer in the end, with `calls`."""
 
         async def work() -> ApiResult:
             self.stream.open(RUN, stored=True)
@@ -50,7 +52,8 @@ class Client:
             if isinstance(outcome, ApiError):
                 raise outcome
             await asyncio.sleep(0)
-            return ApiResult(response=ApiResponse(id=RUN, model="podium", created=0, text=outcome))
+            answer = ApiResponse(id=RUN, model="podium", created=0, text=outcome, tool_calls=calls)
+            return ApiResult(response=answer)
 
         await self.stream.run(work())
 
@@ -195,3 +198,66 @@ async def test_a_reader_who_leaves_stops_the_work() -> None:
     with pytest.raises(asyncio.CancelledError):
         await carrying
     assert stopped.is_set()
+
+
+def calls(*pieces: tuple[int, str], name: str = "add") -> Callable[[ResponseStream], str]:
+    def tell(stream: ResponseStream) -> str:
+        for number, text in pieces:
+            stream.tool_call(Delta(text, "tool_call", number, f"c{number}", name))
+        return ""
+
+    return tell
+
+
+ADD = (ToolCall("c0", "add", '{"x": 1}'), ToolCall("c1", "add", '{"x": 2}'))
+
+
+async def test_calls_are_sent_in_pieces_and_their_rest_at_the_end() -> None:
+    client = Client(shows_reasoning=True)
+
+    def tell(stream: ResponseStream) -> str:
+        told = calls((0, '{"x'), (0, '": 1}'), (1, '{"x": '))(stream)
+        stream.progress("too late")
+        return told
+
+    await client.reads(tell, *ADD)
+    assert [tuple(each) for each in client.got if each[0] in ("call", "progress")] == [
+        ("call", 0, "c0", "add", '{"x'),
+        ("call", 0, "c0", "add", '": 1}'),
+        ("call", 1, "c1", "add", '{"x": '),
+        ("call", 1, "c1", "add", "2}"),
+    ]
+
+
+async def test_a_call_that_begins_before_the_last_is_complete_is_sent_whole() -> None:
+    client = Client()
+    await client.reads(calls((0, '{"x'), (1, '{"x'), (0, '": 1}'), (1, '": 2}')), *ADD)
+    assert [each[4] for each in client.got if each[0] == "call"] == ['{"x', '": 1}', '{"x": 2}']
+
+
+async def test_a_call_that_the_dialect_rewrites_is_sent_whole() -> None:
+    client = Client()
+    whole = ToolCall("c0", "whole", "{}")
+    await client.reads(calls((0, "{"), (0, "}"), name="whole"), whole)
+    assert [each[4] for each in client.got if each[0] == "call"] == ["{}"]
+
+
+@pytest.mark.parametrize("ending", [(), (ToolCall("c0", "add", "[]"),)])
+async def test_a_call_that_ends_otherwise_than_it_was_sent_is_an_error(
+    ending: tuple[ToolCall, ...],
+) -> None:
+    client = Client()
+    with pytest.raises(ApiError, match="differs from the tool call"):
+        await client.reads(calls((0, "{")), *ending)
+    assert client.got[-1] == ["fail", "upstream"]
+
+
+async def test_an_answer_that_begins_again_after_a_call_is_an_error() -> None:
+    def tell(stream: ResponseStream) -> str:
+        calls((0, "{"))(stream)
+        stream.restart()
+        return ""
+
+    client = Client()
+    with pytest.raises(ApiError, match="does not continue it"):
+        await client.reads(tell, ADD[0])

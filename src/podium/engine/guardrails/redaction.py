@@ -19,7 +19,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
-from podium.core.events import Emit, Event, RunDone, RunStarted, StepDelta, StepDone
+from podium.core.events import (
+    Emit,
+    Event,
+    RunDone,
+    RunStarted,
+    StepDelta,
+    StepDone,
+    ToolCallDelta,
+)
 from podium.engine.guardrails.base import Block, GuardrailInput, Hook, Pass, Redact, Verdict
 
 Kind = Literal[
@@ -330,6 +338,8 @@ def restore_events(emit: Emit) -> Emit:
                 if not text:
                     return
                 event = replace(event, text=text)
+            case ToolCallDelta() if restore is not None:
+                return  # arguments are restored as a whole
             case StepDone(run_id=run_id, step=step):
                 restorer = restorers.pop((run_id, step.round, step.index), None)
                 if restorer is not None and (rest := restorer.rest()):

@@ -294,8 +294,12 @@ def continue_conversation(
 
 def expose_call_ids(run_id: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     """Return a run's calls with the ids that clients see."""
-    run = run_id.removeprefix("run_")
-    return tuple(replace(call, id=f"call_{run}_{call.id}") for call in calls)
+    return tuple(replace(call, id=expose_call_id(run_id, call.id)) for call in calls)
+
+
+def expose_call_id(run_id: str, call_id: str) -> str:
+    """Return a call's id as clients see it, which names the run."""
+    return f"call_{run_id.removeprefix('run_')}_{call_id}"
 
 
 def strip_call_ids(messages: Iterable[Message]) -> tuple[Message, ...]:

@@ -228,16 +228,23 @@ class _ReplyStreamer:
         self._prompt = prompt
         self._restored = restored
         self._text = ResumableText()
+        self._has_sent_calls = False
 
     def on_delta(self, delta: Delta) -> None:
         if delta.kind == "thinking":
             self._sink.thinking(delta.text)
+        elif delta.kind == "tool_call":
+            if self._restored is None and (self._prompt.parallel_tools or not delta.call):
+                self._has_sent_calls = True
+                self._sink.tool_call(delta)
         elif text := self._text.receive(delta.text):
             if self._restored is not None:
                 text = self._restored.receive(text)
             self._sink.text(text)
 
     def on_retry(self, worker: str, error: WorkerError, wait: float) -> Request:
+        if self._has_sent_calls:
+            raise error
         self._text.break_off()
         if not self._text.kept:
             return self._prompt

@@ -19,11 +19,18 @@ from podium.core.events import (
     StepDone,
     StepRetried,
     StepStarted,
+    ToolCallDelta,
 )
+from podium.core.request import Delta
 from podium.core.run import GuardrailCheck, Run
 from podium.core.workflow import Workflow
 from podium.engine.guardrails.redaction import restore_events
-from podium.server.answers.conversation import expose_call_ids, missing_response, response_id
+from podium.server.answers.conversation import (
+    expose_call_id,
+    expose_call_ids,
+    missing_response,
+    response_id,
+)
 from podium.server.api_error import ApiError, prompt_too_long, upstream_error
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.model_catalog import MODEL_NAMES
@@ -52,6 +59,10 @@ class StreamSink(Protocol):
         """Take a piece of the answer."""
         ...
 
+    def tool_call(self, delta: Delta) -> None:
+        """Take a piece of a tool call."""
+        ...
+
     def restart(self) -> None:
         """Discard the pieces so far: the answer starts over."""
         ...
@@ -61,9 +72,9 @@ class EventFilter:
     """Passes on the events of one run that its client may see. `run` is the run once it has ended.
 
     Only text of the final answer is streamed, and only the run itself is reported, not runs nested
-    in it. A round that the conductor may still improve is held back until the run has ended. What
-    guardrails redacted in the question is restored for the sink alone. `on_start` gets
-    the run as it begins.
+    in it. A round that the conductor may still improve is held back until the run has ended, and
+    its tool calls only if text comes before them. What guardrails redacted in the question is
+    restored for the sink alone. `on_start` gets the run as it begins.
     """
 
     def __init__(
@@ -82,6 +93,7 @@ class EventFilter:
         self._started: dict[str, RunStarted] = {}
         self._in_last_round: set[str] = set()
         self._streaming_step: tuple[str, int, int] | None = None
+        self._held: set[tuple[str, int, int]] = set()
         self._root = ""
         self._show_restored = restore_events(self._show)
 
@@ -106,6 +118,10 @@ class EventFilter:
         match event:
             case StepDelta():
                 self._stream(event, self._sink)
+            case ToolCallDelta() if self._step_of(event) not in self._held:
+                piece = event.delta  # it ends this response in whichever round it is made
+                id_ = expose_call_id(self._root, piece.id)
+                self._sink.tool_call(replace(piece, id=id_))
             case RunStarted():
                 self._started[event.run_id] = event
                 if event.parent is None:
@@ -120,6 +136,8 @@ class EventFilter:
 
     def _stream(self, delta: StepDelta, sink: StreamSink) -> None:
         if not self._is_final(delta.run_id):
+            if not delta.thinking:
+                self._held.add(self._step_of(delta))
             return
         step = self._step_of(delta)
         if step != self._streaming_step:
@@ -131,7 +149,7 @@ class EventFilter:
             sink.text(delta.text)
 
     @staticmethod
-    def _step_of(event: StepDelta | StepRetried) -> tuple[str, int, int]:
+    def _step_of(event: StepDelta | ToolCallDelta | StepRetried) -> tuple[str, int, int]:
         return event.run_id, event.round, event.index
 
     def _is_last_round(self, planned: RoundPlanned) -> bool:

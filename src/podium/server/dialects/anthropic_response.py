@@ -6,17 +6,17 @@ Unknown counts are left out where the format allows it, and 0 where it requires 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from podium.core.request import Effort, Finish, Thinking, ToolCall
+from podium.core.request import Delta, Effort, Finish, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError, Reason
 from podium.server.dialects.content import decode_thinking, encode_thinking
 from podium.server.dialects.fields import Fields, text
-from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem
+from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem, unsent_calls
 
 SHOWN: Final = "podium.shown"
 """Signature of a block without opaque state: some clients drop thinking without a signature."""
@@ -182,9 +182,9 @@ def _details(error: ApiError) -> dict[str, Any]:
     return {"details": {"error_code": "thread_unsupported_request", "unsupported": []}}
 
 
-Block = Literal["thinking", "text"]
+Block = Literal["thinking", "text", "tool_use"]
 
-_EMPTY: Final[dict[Block, dict[str, Any]]] = {
+_EMPTY: Final[dict[str, dict[str, Any]]] = {
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
     "text": {"type": "text", "text": ""},
 }
@@ -198,6 +198,7 @@ class AnthropicWriter:
         self._message = message_start(request, replace(start, usage=UNKNOWN_USAGE))
         self._index = 0
         self._open: Block | None = None
+        self._calls = 0
         self._last_thought: Literal["progress", "thinking"] | None = None
 
     def begin(self) -> bytes:
@@ -218,14 +219,31 @@ class AnthropicWriter:
             return b""
         return self._open_block("text") + self._delta("text_delta", text=text)
 
+    def streams_call(self, name: str) -> bool:
+        """True: pieces of any call can be written."""
+        return True
+
+    def tool_call(self, delta: Delta) -> bytes:
+        """Write a piece of a tool call; the first one opens its block."""
+        events = b""
+        if delta.call == self._calls:
+            self._calls += 1
+            events = self._close()
+            self._open = "tool_use"
+            events += self._start(tool_use(ToolCall(delta.id, delta.name, "")))
+        if delta.text:
+            events += self._delta("input_json_delta", partial_json=delta.text)
+        return events
+
     def keep_alive(self) -> bytes:
         """Write a `ping`."""
         return _event("ping")
 
-    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
+    def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
         """Write the rest of the text, opaque thinking, tool calls, stop reason and usage."""
         sealed = encode_thinking(answer.thinking) if self._keeps_thinking else ""
-        events = [self.text(rest)]
+        begun, others = answer.tool_calls[: len(calls)], answer.tool_calls[len(calls) :]
+        events = [*map(self.tool_call, unsent_calls(begun, calls)), self.text(rest)]
         if self._open == "thinking":
             events.append(self._close(sealed or SHOWN))
         else:
@@ -234,7 +252,7 @@ class AnthropicWriter:
                 events.append(self._block(redacted_block(sealed)))
         if not answer.text and not answer.tool_calls:
             events.append(self._block(_EMPTY["text"]))
-        events.extend(self._tool_use(call) for call in answer.tool_calls)
+        events.extend(map(self._tool_use, others))
         counts = usage(answer.usage, answer.orchestration)
         events.append(_event("message_delta", delta=stop_fields(answer), usage=counts))
         events.append(_event("message_stop"))

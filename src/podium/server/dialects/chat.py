@@ -14,10 +14,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from podium.core.request import Finish, ResponseOptions, Tool, ToolCall
+from podium.core.request import Delta, Finish, ResponseOptions, Tool, ToolCall
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.chat_messages import conversation
 from podium.server.dialects.content import (
@@ -58,6 +58,7 @@ from podium.server.dialects.request import (
     StreamWriter,
     id_stem,
     read_podium_params,
+    unsent_calls,
 )
 
 FINISH_REASONS: Final[Mapping[Finish, str]] = {
@@ -161,6 +162,7 @@ class ChatWriter:
 
     def __init__(self, request: ApiRequest, opening: ApiResponse) -> None:
         self._shows_usage = request.shows_usage
+        self._calls = 0
         self._common: dict[str, Any] = {
             "id": completion_id(request, opening),
             "object": "chat.completion.chunk",
@@ -190,18 +192,27 @@ class ChatWriter:
         """Write a piece of the answer."""
         return self._delta({"content": text})
 
+    def streams_call(self, name: str) -> bool:
+        """True: pieces of any call can be written."""
+        return True
+
+    def tool_call(self, delta: Delta) -> bytes:
+        """Write a piece of a tool call; the first one has its id and name."""
+        call: dict[str, Any] = {"function": {"arguments": delta.text}}
+        if delta.call == self._calls:
+            self._calls += 1
+            call = tool_call(ToolCall(delta.id, delta.name, delta.text))
+        return self._delta({"tool_calls": [{"index": delta.call} | call]})
+
     def keep_alive(self) -> bytes:
         """Write a comment."""
         return KEEP_ALIVE
 
-    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
-        """Write the rest of the text, tool calls, finish reason and usage."""
+    def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
+        """Write the rest of the text and of tool calls, finish reason and usage."""
         text = self.text(rest) if rest else b""
-        calls = b"".join(
-            self._delta({"tool_calls": [{"index": index} | tool_call(call)]})
-            for index, call in enumerate(answer.tool_calls)
-        )
-        return text + calls + self._finish(answer) + self._usage(answer) + DONE
+        called = b"".join(map(self.tool_call, unsent_calls(answer.tool_calls, calls)))
+        return text + called + self._finish(answer) + self._usage(answer) + DONE
 
     def fail(self, error: ApiError) -> bytes:
         """Write the error in place of a chunk: SDKs raise it."""

@@ -13,7 +13,7 @@ The `podium` object may also come in headers, for clients that cannot change the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -22,6 +22,7 @@ from podium.core.errors import ConfigError
 from podium.core.pool import check_excluded
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
+    Delta,
     Finish,
     Message,
     ResponseOptions,
@@ -131,12 +132,23 @@ class StreamWriter(Protocol):
         """Write a piece of the answer."""
         ...
 
+    def streams_call(self, name: str) -> bool:
+        """True if calls of that tool can be written in pieces."""
+        ...
+
+    def tool_call(self, delta: Delta) -> bytes:
+        """Write a piece of a tool call: of a new one, or of the last."""
+        ...
+
     def keep_alive(self) -> bytes:
         """Write an event without content."""
         ...
 
-    def end(self, response: ApiResponse, rest: str = "") -> bytes:
-        """Write the rest of the text, tool calls, the reason for ending and usage."""
+    def end(self, response: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
+        """Write the rest of the text and of tool calls, the reason for ending and usage.
+
+        `calls` are the arguments of the first calls that were already written.
+        """
         ...
 
     def fail(self, error: ApiError) -> bytes:
@@ -162,6 +174,14 @@ class Dialect(Protocol):
     def format_error(self, error: ApiError) -> dict[str, Any]:
         """Return the body of an error."""
         ...
+
+
+def unsent_calls(calls: Sequence[ToolCall], sent: Sequence[str]) -> Iterator[Delta]:
+    """Yield what is to be written of tool calls, where `sent` is written of the first ones."""
+    for index, call in enumerate(calls):
+        rest = call.arguments[len(sent[index]) :] if index < len(sent) else call.arguments
+        if rest or index >= len(sent):
+            yield Delta(rest, "tool_call", index, call.id, call.name)
 
 
 def id_stem(response_id: str) -> str:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from podium.core.request import Thinking, ToolCall
+from podium.core.request import Delta, Thinking, ToolCall
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError, Reason, invalid
 from podium.server.dialects.content import encode_thinking
 from podium.server.dialects.openai import openai_error, usage_details
-from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem
+from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem, unsent_calls
 from podium.server.dialects.responses_tools import INPUT, ClientToolName, client_tool_names
 
 Item = dict[str, Any]
@@ -113,20 +113,17 @@ def reasoning_item(item_id: str, summary: Iterable[str] = (), opaque: str = "") 
 
 
 def call_item(
-    call: ToolCall, client_names: Mapping[str, ClientToolName], *, begun: bool = False
+    call: ToolCall, client_names: Mapping[str, ClientToolName], status: Status = "completed"
 ) -> Item:
-    """Return a tool call under the client's name of the tool; `begun` leaves out its input."""
+    """Return a tool call under the client's name of the tool."""
     tool = client_names.get(call.name, ClientToolName(call.name))
     rest = call.id.removeprefix("call_")
     item: Item = {"type": "function_call", "id": f"fc_{rest}", "call_id": call.id}
     if tool.is_custom:
-        given = "" if begun else _free_input(call.arguments)
         item |= {"type": "custom_tool_call", "id": f"ctc_{rest}", "name": tool.name}
-        item |= {"input": given}
+        item |= {"input": _free_input(call.arguments)}
     else:
-        given = "" if begun else call.arguments
-        status: Status = "in_progress" if begun else "completed"
-        item |= {"name": tool.name, "arguments": given, "status": status}
+        item |= {"name": tool.name, "arguments": call.arguments, "status": status}
     return item | ({"namespace": tool.namespace} if tool.namespace else {})
 
 
@@ -238,7 +235,9 @@ class ResponsesWriter:
         self._ids = ItemIds(opening.id)
         self._sequence = 0
         self._done: list[Item] = []
-        self._open: _Reasoning | _Message | None = None
+        self._open: _Reasoning | _Message | _Call | None = None
+        self._calls = 0
+        self._client_names = client_tool_names(request.body)
         self._has_text = False
 
     def begin(self) -> bytes:
@@ -268,20 +267,43 @@ class ResponsesWriter:
         )
         return opened + delta
 
+    def streams_call(self, name: str) -> bool:
+        """True unless the call must be rewritten, or opaque thinking comes before it at the end."""
+        tool = self._client_names.get(name)
+        keeps_thinking = ENCRYPTED in (self._asked.body.get("include") or ())
+        return not keeps_thinking and (tool is None or not tool.is_custom)
+
+    def tool_call(self, delta: Delta) -> bytes:
+        """Write a piece of a function call; the first one adds its item."""
+        events = b""
+        if delta.call == self._calls:
+            self._calls += 1
+            events = self._close("completed")
+            self._open = _Call(delta, self._client_names, len(self._done))
+            events += self._add(self._open.item("in_progress"))
+        call = self._open
+        assert isinstance(call, _Call), "a piece belongs to the call that is open"
+        if delta.text:
+            call.pieces.append(delta.text)
+            kind = "response.function_call_arguments.delta"
+            events += self._event(kind, **call.position, delta=delta.text)
+        return events
+
     def keep_alive(self) -> bytes:
         """Write `response.in_progress`: Codex ends streams without events, and skips comments."""
         return self._event("response.in_progress", response=self._unfinished())
 
-    def end(self, answer: ApiResponse, rest: str = "") -> bytes:
+    def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
         """Close the open item, then write tool calls and the whole response."""
+        rests = [*unsent_calls(answer.tool_calls, calls)]
         is_text_refusal = answer.finish == "refused" and bool(answer.text) and not self._has_text
         status, reason = response_status(answer, is_text_refusal=is_text_refusal)
+        called = b"".join(self.tool_call(rest) for rest in rests if rest.call < len(calls))
         text = b"" if is_text_refusal else self.text(rest)
-        sent = [text, self._keep_thinking(answer, status), self._close(status)]
+        sent = [called, text, self._keep_thinking(answer, status), self._close(status)]
         if is_text_refusal:
             sent.append(self._refuse(answer.text))
-        client_names = client_tool_names(self._asked.body)
-        sent += [self._call(call, client_names) for call in answer.tool_calls]
+        sent += [self._whole_call(rest) for rest in rests if rest.call >= len(calls)]
         whole = response_object(
             self._asked, answer, status=status, output=self._done, incomplete_reason=reason
         )
@@ -367,6 +389,10 @@ class ResponsesWriter:
         """Close the open item; only a message can be incomplete."""
         item, self._open = self._open, None
         match item:
+            case _Call():
+                call = item.item("completed")
+                kind, arguments = "response.function_call_arguments.done", call["arguments"]
+                return self._event(kind, **item.position, arguments=arguments) + self._finish(call)
             case _Reasoning():
                 return self._end_part(item) + self._finish(item.item(status, opaque))
             case _Message():
@@ -410,18 +436,18 @@ class ResponsesWriter:
             )
         )
 
-    def _call(self, call: ToolCall, client_names: dict[str, ClientToolName]) -> bytes:
-        item = call_item(call, client_names)
-        is_custom = item["type"] == "custom_tool_call"
-        kind = "custom_tool_call_input" if is_custom else "function_call_arguments"
-        given = "input" if is_custom else "arguments"
+    def _whole_call(self, delta: Delta) -> bytes:
+        """Write a call of which nothing was streamed."""
+        item = call_item(ToolCall(delta.id, delta.name, delta.text), self._client_names)
+        if item["type"] == "function_call":
+            return self.tool_call(delta) + self._close("completed")
+        self._calls += 1
         position = {"item_id": item["id"], "output_index": len(self._done)}
-        added = self._add(call_item(call, client_names, begun=True))
-        delta = b""
-        if item[given]:
-            delta = self._event(f"response.{kind}.delta", **position, delta=item[given])
-        done = self._event(f"response.{kind}.done", **position, **{given: item[given]})
-        return added + delta + done + self._finish(item)
+        written, kind = item["input"], "response.custom_tool_call_input"
+        added = self._add(item | {"input": ""})
+        piece = self._event(f"{kind}.delta", **position, delta=written) if written else b""
+        done = self._event(f"{kind}.done", **position, input=written)
+        return added + piece + done + self._finish(item)
 
 
 class _Reasoning:
@@ -456,3 +482,17 @@ class _Message:
 
     def item(self, status: Status) -> Item:
         return message_item(self.id, status, output_text("".join(self.pieces)))
+
+
+class _Call:
+    """An open function call."""
+
+    def __init__(
+        self, delta: Delta, client_names: Mapping[str, ClientToolName], index: int
+    ) -> None:
+        self._empty = call_item(ToolCall(delta.id, delta.name, ""), client_names)
+        self.pieces: list[str] = []
+        self.position = {"item_id": self._empty["id"], "output_index": index}
+
+    def item(self, status: Status) -> Item:
+        return self._empty | {"arguments": "".join(self.pieces), "status": status}

@@ -8,10 +8,12 @@ what the client has is sent; if the texts differ, the stream ends with the diale
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Coroutine
 from typing import Any
 
+from podium.core.request import Delta
 from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError, to_api_error
@@ -36,6 +38,8 @@ class ResponseStream:
         self._writer: StreamWriter | None = None
         self._has_begun = False
         self._sent: list[str] = []
+        self._calls: list[list[str]] = []
+        self._calls_seen = 0
         self._replayed: str | None = None
         self._matched = 0
         self._diverged = False
@@ -54,13 +58,17 @@ class ResponseStream:
 
     def progress(self, line: str) -> None:
         """Send a line of progress, before any text."""
-        if self._request.shows_reasoning and not self._sent:
+        if self._shows_reasoning:
             self._put(self._begin().progress(line))
 
     def thinking(self, text: str) -> None:
         """Send a piece of thinking, before any text."""
-        if self._request.shows_reasoning and not self._sent:
+        if self._shows_reasoning:
             self._put(self._begin().thinking(text))
+
+    @property
+    def _shows_reasoning(self) -> bool:
+        return self._request.shows_reasoning and not self._sent and not self._calls
 
     def text(self, text: str) -> None:
         """Send a piece of the answer."""
@@ -72,8 +80,26 @@ class ResponseStream:
             self._sent.append(text)
             self._put(self._begin().text(text))
 
+    def tool_call(self, delta: Delta) -> None:
+        """Send a piece of a tool call; what cannot be streamed is sent at the end.
+
+        Calls follow one another: while one is incomplete, the next is held back.
+        """
+        calls, is_new = self._calls, delta.call >= self._calls_seen
+        self._calls_seen = max(self._calls_seen, delta.call + 1)
+        if self._diverged or self._writer is None or not self._writer.streams_call(delta.name):
+            return
+        if is_new and delta.call == len(calls) and (not calls or _is_complete(calls[-1])):
+            calls.append([])
+        elif is_new or delta.call != len(calls) - 1 or not delta.text:
+            return
+        calls[-1].append(delta.text)
+        self._put(self._begin().tool_call(delta))
+
     def restart(self) -> None:
         """Start the answer over; text that was sent is not sent again."""
+        if self._calls:
+            self._diverge()
         if self._sent:
             self._replayed = "".join(self._sent)
             self._matched = 0
@@ -83,14 +109,17 @@ class ResponseStream:
         assert self._replayed is not None, "only a restarted answer is compared"
         known = self._replayed[self._matched : self._matched + len(text)]
         if not text.startswith(known):
-            self._diverged = True
-            if self._work is not None:
-                self._work.cancel()
+            self._diverge()
             return ""
         self._matched += len(known)
         if self._matched == len(self._replayed):
             self._replayed = None
         return text[len(known) :]
+
+    def _diverge(self) -> None:
+        self._diverged = True
+        if self._work is not None:
+            self._work.cancel()
 
     async def run(self, work: Coroutine[Any, Any, ApiResult]) -> ApiResult:
         """Send what the work streams, then its end.
@@ -108,7 +137,9 @@ class ResponseStream:
                     "not continue it; send the request again",
                 )
             result = task.result()
-            self._put(self._begin().end(result.response, self._unsent(result.response.text)))
+            answer = result.response
+            calls = self._sent_calls(answer)
+            self._put(self._begin().end(answer, self._unsent(answer.text), calls))
             await self._finish()
         except Exception as error:
             await self.fail(to_api_error(error))
@@ -145,11 +176,20 @@ class ResponseStream:
     def _unsent(self, text: str) -> str:
         sent = "".join(self._sent)
         if not text.startswith(sent):
-            raise ApiError(
-                "upstream",
-                "the answer differs from the text that was streamed; send the request again",
-            )
+            raise _differs("text")
         return text[len(sent) :]
+
+    def _sent_calls(self, answer: ApiResponse) -> list[str]:
+        """Return the arguments sent so far of each tool call; only the last may have more."""
+        sent = ["".join(pieces) for pieces in self._calls]
+        whole = [call.arguments for call in answer.tool_calls]
+        if sent:
+            *before, last = sent
+            if whole[: len(before)] != before or not whole[len(before) :]:
+                raise _differs("tool call")
+            if not whole[len(before)].startswith(last):
+                raise _differs("tool call")
+        return sent
 
     async def _finish(self) -> None:
         await self._send()
@@ -180,3 +220,18 @@ class ResponseStream:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _is_complete(pieces: list[str]) -> bool:
+    try:
+        json.loads("".join(pieces) or "{}")
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _differs(what: str) -> ApiError:
+    return ApiError(
+        "upstream",
+        f"the answer differs from the {what} that was streamed; send the request again",
+    )

@@ -16,7 +16,7 @@ from anthropic.types import (
     ToolUseBlock,
 )
 
-from podium.core.request import Text, Thinking, ToolCall
+from podium.core.request import Delta, Text, Thinking, ToolCall
 from podium.core.usage import Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.anthropic import MESSAGES
@@ -281,3 +281,31 @@ def test_the_beta_api_of_the_sdk_reads_the_same_stream() -> None:
         "redacted_thinking",
         "tool_use",
     ]
+
+
+def test_a_call_arrives_piece_by_piece() -> None:
+    pieces = [Delta(piece, "tool_call", 0, "call_1", "weather") for piece in ("", '{"city"', ": ")]
+    to = MESSAGES.stream_writer(asked(), answer())
+    stream = to.begin() + to.text("Hm.") + b"".join(map(to.tool_call, pieces))
+    stream += to.end(answer(text="Hm.", tool_calls=(WEATHER, TIME)), "", ['{"city": '])
+    deltas = [event for event in events_of(stream) if event["type"] == "content_block_delta"]
+    assert [(event["index"], *event["delta"].values()) for event in deltas] == [
+        (0, "text_delta", "Hm."),
+        (1, "input_json_delta", '{"city"'),
+        (1, "input_json_delta", ": "),
+        (1, "input_json_delta", '"Rome"}'),
+        (2, "input_json_delta", "{}"),
+    ]
+
+
+def test_thinking_that_ends_after_a_streamed_call_is_kept_behind_it() -> None:
+    to = MESSAGES.stream_writer(asked(thinking={"type": "adaptive"}), answer())
+    stream = to.begin() + to.tool_call(Delta("{}", "tool_call", 0, "call_1", "weather"))
+    call = ToolCall("call_1", "weather", "{}")
+    stream += to.end(answer(tool_calls=(call,), thinking=(THOUGHT,)), "", ["{}"])
+    blocks = [event["content_block"] for event in events_of(stream) if "content_block" in event]
+    assert [block["type"] for block in blocks] == ["tool_use", "redacted_thinking"]
+    result = {"type": "tool_result", "tool_use_id": "call_1", "content": "sun"}
+    turns = [*HELLO, {"role": "assistant", "content": blocks}]
+    turns.append({"role": "user", "content": [result]})
+    assert THOUGHT in asked(messages=turns).messages[1].parts

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 
-from podium.core.request import ToolCall
+from podium.core.request import Delta, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.chat import CHAT
@@ -164,3 +164,20 @@ def test_every_stream_fits_the_sdks_types(
     told = [chunk for chunk in chunks(stream) if chunk.choices]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in told) == text
     assert sum(chunk.choices[0].finish_reason is not None for chunk in told) == 1
+
+
+def test_a_call_can_be_written_in_pieces() -> None:
+    pen = writer()
+    begun = [Delta(piece, "tool_call", 0, "call_1", "clock") for piece in ('{"zone', '":')]
+    whole = ToolCall("call_1", "clock", '{"zone":"UTC"}')
+    stream = pen.begin() + b"".join(map(pen.tool_call, begun))
+    stream += pen.end(ended(tool_calls=(whole, CALLS[1])), "", ['{"zone":'])
+    calls = [call for chunk in chunks(stream) for call in chunk.choices[0].delta.tool_calls or ()]
+    assert [(call.index, call.id) for call in calls] == [
+        (0, "call_1"),
+        (0, None),
+        (0, None),
+        (1, "call_2"),
+    ]
+    pieces = [call.function.arguments for call in calls if call.function]
+    assert pieces == ['{"zone', '":', '"UTC"}', '{"city":"Ulm"}']

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from podium.core.request import Thinking, ToolCall
+from podium.core.request import Delta, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiResponse, StreamWriter
@@ -361,3 +361,33 @@ def test_whatever_is_told_in_whatever_order_the_sdk_puts_it_together(
     assert len({item["id"] for item in done}) == len(done)
     assert sum("encrypted_content" in item for item in done) == thought
     assert len([item for item in done if "call_id" in item]) == len(calls)
+
+
+def test_a_call_is_told_in_pieces() -> None:
+    stream = writer(tools=[WEATHER])
+    pieces = [Delta(piece, "tool_call", 0, "call_1", "weather") for piece in ("", '{"city":')]
+    call, other = ToolCall("call_1", "weather", '{"city":1}'), ToolCall("call_2", "weather", "{}")
+    sent = stream.begin() + b"".join(map(stream.tool_call, pieces))
+    sent += stream.end(answer(tool_calls=(call, other), finish="tool"), "", ['{"city":'])
+    assert told(sent)[2:] == [
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ]
+    output = events_of(sent)[-1]["response"]["output"]
+    assert [item["arguments"] for item in output] == ['{"city":1}', "{}"]
+
+
+def test_a_call_is_told_whole_where_it_is_rewritten_or_thinking_comes_before_it() -> None:
+    patch = {"type": "custom", "name": "patch"}
+    assert writer(tools=[WEATHER]).streams_call("weather")
+    assert not writer(tools=[patch]).streams_call("patch")
+    include = ["reasoning.encrypted_content"]
+    assert not writer(tools=[WEATHER], include=include).streams_call("weather")
