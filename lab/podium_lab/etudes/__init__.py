@@ -1,26 +1,15 @@
 """Études: generated practice tasks for the built-in small world, each with one right answer.
 
 Seven families of skills, one specialist each; questions that need one of them, or several in a
-chain, a join or a tree; and everything that is taught from them.
-
-    Etudes, held_out   questions with their answers and ideal plans
-    grade              whether a reply is the answer
-    lessons            what a specialist is taught
-    openings           what a conductor is taught before it learns from reward
-    later_openings     the same for second rounds
-    training_situations  what it then learns from reward on; later_situations are second rounds
-    pool_profiles      the workers, described in words
-    everyday, sensible questions that are no études, and what a plan for them should be
-    oracle_reply       what a perfect specialist would say
-
-`podium_lab.etudes.shapes` says what is kept apart between training and testing.
+chain, a join or a tree; and the examples that workers and conductors are trained on.
+`podium_lab.etudes.shapes` keeps training and testing apart.
 """
 
 from __future__ import annotations
 
 from podium_lab.etudes.etude import Etude, Etudes, EtudeStep, held_out, make_etude
 from podium_lab.etudes.oracle import oracle_reply
-from podium_lab.etudes.plan_examples import PlanExample, make_plan_examples
+from podium_lab.etudes.plan_examples import ExampleSettings, PlanExample, make_plan_examples
 from podium_lab.etudes.second_rounds import (
     SecondRound,
     TrainingContext,
@@ -55,6 +44,7 @@ __all__ = [
     "EtudeShape",
     "EtudeStep",
     "Etudes",
+    "ExampleSettings",
     "Family",
     "FlakyWorker",
     "PlanExample",

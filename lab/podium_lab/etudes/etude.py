@@ -18,7 +18,7 @@ from random import Random
 from typing import Final
 
 from podium.core.errors import UsageError
-from podium.core.workflow import Shape, Step, Workflow
+from podium.core.workflow import Step, Workflow
 from podium_lab.etudes.composition import compose_operations, signature
 from podium_lab.etudes.phrasing import Style, put_into_words
 from podium_lab.etudes.shapes import TEST_ONLY, USUAL, EtudeShape, Split
@@ -74,9 +74,9 @@ class Etude:
         return tuple(step.family for step in self.steps)
 
     @property
-    def topology(self) -> Shape:
-        """The shape of the ideal workflow."""
-        return self.ideal({family: family for family in self.families}).shape
+    def own_plan(self) -> Workflow:
+        """The ideal plan where workers are named by their families."""
+        return self.ideal({family: family for family in self.families})
 
     def ideal(self, family_to_worker: Mapping[str, str]) -> Workflow:
         """The plan that a perfect conductor would write: the right worker for each step, and
@@ -124,6 +124,12 @@ def make_etude(
     )
 
 
+def draw_shape(rng: Random, shapes: Mapping[EtudeShape, float]) -> EtudeShape:
+    """Draw a shape, as frequent as its weight says."""
+    (shape,) = rng.choices(list(shapes), list(shapes.values()))
+    return shape
+
+
 @dataclass(frozen=True, slots=True)
 class Etudes:
     """An endless supply of études."""
@@ -135,9 +141,8 @@ class Etudes:
     def stream(self, shapes: Mapping[EtudeShape, float] = USUAL) -> Iterator[Etude]:
         """Étude after étude, of shapes as frequent as their weights say."""
         rng = Random(f"{self.seed}/{self.split}")  # noqa: S311 - to be repeatable, not secret
-        names, weights = list(shapes), list(shapes.values())
         while True:
-            (shape,) = rng.choices(names, weights)
+            shape = draw_shape(rng, shapes)
             yield make_etude(rng, self.split, shape, nested_share=self.nested_share)
 
     def sample(self, n: int, shapes: Mapping[EtudeShape, float] = USUAL) -> list[Etude]:

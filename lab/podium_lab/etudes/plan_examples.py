@@ -1,23 +1,23 @@
-"""Where a conductor begins before it learns from reward: plans in the right form, of every shape,
-by no one in particular.
+"""Plan examples: what a conductor is taught before it learns from reward.
 
-An opening teaches the form and its variety, never who can do what: workers are drawn at random.
-In most of the questions of several steps, the subtasks are the true clauses; in the others, the
-whole question goes to one worker, or it is cut up in some other way. Access is random, and as
-often the true one where the clauses are. Two kinds of openings stand apart:
+An example teaches the form of plans and its variety, never which worker can do what: workers are
+drawn at random. In most of the questions of several steps, the subtasks are the true clauses; in
+the others, the whole question goes to one worker, or it is cut up in some other way. Access is
+random, and as often the true one where the clauses are. Two kinds of examples stand apart:
 
-    assigned   the question says in words who is to do each clause, so a worker is to be found
+    assigned   the question says in words which worker does each clause, so a worker is to be found
                by its description
     everyday   a question that is no étude goes to one worker as it is
 
-Workers have the lines that were written for them, and none that are put together: two conductors
-that learned to find one by its line had seen a hundred of each, and two that had seen seven hundred
-did not.
+Workers have the lines that were written for them, and no composed ones: two conductors that learned
+to find a worker by its line had seen a hundred of each, and two that had seen seven hundred did
+not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from types import MappingProxyType
@@ -27,9 +27,9 @@ from podium.conductors import plan
 from podium.core.conductor import PlanningContext
 from podium.core.pool import Pool
 from podium.core.workflow import Access, Step, Workflow
-from podium_lab.etudes.etude import NESTED_SHARE, Etude, make_etude
+from podium_lab.etudes.etude import NESTED_SHARE, Etude, draw_shape, make_etude
 from podium_lab.etudes.phrasing import wording
-from podium_lab.etudes.shapes import EtudeShape
+from podium_lab.etudes.shapes import EtudeShape, Split
 from podium_lab.etudes.tasks import everyday_questions
 from podium_lab.etudes.workers import ROLES, descriptions, pool_profiles
 
@@ -48,99 +48,115 @@ SHAPES: Final = MappingProxyType(
 )
 """Joins and trees as often as chains."""
 
-ASSIGNED: Final = 0.35
+FLAKY: Final = 0.15
+"""How often a worker does not know what it should, in first rounds."""
+
 OTHER_WORDS: Final = 0.5
 """How often a worker is called by other words than those of its line in the pool."""
 
-EVERYDAY: Final = 0.1
-TRUE_CLAUSES: Final = 0.65
 WHOLE_QUESTION: Final = 0.2
-TRUE_ACCESS: Final = 0.5
-DROP: Final = 0.2
-ORDER: Final[plan.Order] = "step-by-step"
-"""As conductors write that were trained to."""
 
-SAME_MODELS: Final = MappingProxyType({role: role for role in ROLES})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleSettings:
+    """What examples and training contexts are drawn from.
+
+    Shares are of all examples, but `true_clauses` counts among the questions of several steps,
+    `true_access` among those whose subtasks are the true clauses, and `accepted_share` among second
+    rounds. `drop` is the chance that a worker is left out of a pool. First rounds are executed by
+    workers that decline as `FlakyWorker` does with `flaky_share` and `flaky_seed`.
+    """
+
+    roles: tuple[str, ...] = ROLES
+    shapes: Mapping[EtudeShape, float] = field(default_factory=lambda: SHAPES)
+    nested_share: float = NESTED_SHARE
+    everyday_share: float = 0.1
+    later_share: float = 0.0
+    assigned_share: float = 0.35
+    accepted_share: float = 0.4
+    true_clauses: float = 0.65
+    true_access: float = 0.5
+    drop: float = 0.2
+    keep_needed: bool = True
+    flaky_share: float = FLAKY
+    flaky_seed: int = 0
+    order: plan.Order = "step-by-step"
+
+    def draw_etude(self, rng: Random, split: Split = "train") -> Etude:
+        """Draw an étude."""
+        shape = draw_shape(rng, self.shapes)
+        return make_etude(rng, split, shape, nested_share=self.nested_share)
+
+    def draw_pool(
+        self,
+        rng: Random,
+        keep: Collection[str] = (),
+        *,
+        split: Split = "train",
+        composed: bool = True,
+    ) -> Pool:
+        """Draw a pool that has at least the workers to keep."""
+        models = dict.fromkeys(self.roles, "")
+        return pool_profiles(rng, models, split=split, keep=keep, drop=self.drop, composed=composed)
+
+
+DEFAULTS: Final = ExampleSettings()
 
 
 class PlanExample(NamedTuple):
-    """A situation, and a plan for it that is well-formed and random. `is_assigned` says that the
-    question itself names who is to do what; otherwise the plan's workers are nobody's choice,
-    and nothing is to be learned from them."""
+    """A context, and a plan for it that is well-formed and random.
+
+    `is_assigned` says that the question itself names the workers; otherwise they are random, and
+    nothing is to be learned from them.
+    """
 
     context: PlanningContext
     plan: str
     is_assigned: bool = False
 
 
-def make_plan_examples(
-    seed: int,
-    models: Mapping[str, str] = SAME_MODELS,
-    *,
-    shapes: Mapping[EtudeShape, float] = SHAPES,
-    nested_share: float = NESTED_SHARE,
-    assigned_share: float = ASSIGNED,
-    everyday_share: float = EVERYDAY,
-    true_clauses: float = TRUE_CLAUSES,
-    true_access: float = TRUE_ACCESS,
-    drop: float = DROP,
-    order: plan.Order = ORDER,
-) -> Iterator[PlanExample]:
-    """Opening after opening, over pools as `pool_profiles` makes them.
-
-    `true_clauses` counts among the questions of several steps, and `true_access` among those
-    whose subtasks are the true clauses.
-    """
+def make_plan_examples(seed: int, settings: ExampleSettings = DEFAULTS) -> Iterator[PlanExample]:
+    """Yield one example after another."""
     rng = Random(f"{seed}/openings")  # noqa: S311 - repeatable, not secret
-    names, weights = list(shapes), list(shapes.values())
+    everyday, assigned = settings.everyday_share, settings.assigned_share
     while True:
-        pool = pool_profiles(rng, models, drop=drop, put_together=False)
+        pool = settings.draw_pool(rng, composed=False)
         point = rng.random()
-        is_assigned = everyday_share <= point < everyday_share + assigned_share
-        if point < everyday_share:
+        is_assigned = everyday <= point < everyday + assigned
+        if point < everyday:
             question = rng.choice(everyday_questions("train"))
             workflow = Workflow((Step(rng.choice(pool.names), question),))
         else:
-            (shape,) = rng.choices(names, weights)
-            etude = make_etude(rng, "train", shape, nested_share=nested_share)
-            workflow = any_workflow(
-                rng,
-                pool,
-                etude,
-                true_clauses=1.0 if is_assigned else true_clauses,
-                true_access=true_access,
-            )
+            etude = settings.draw_etude(rng)
+            clauses = 1.0 if is_assigned else settings.true_clauses
+            workflow = any_workflow(rng, pool, etude, clauses, settings.true_access)
             question = _assigned(rng, pool, workflow) if is_assigned else etude.question
         context = PlanningContext(question=question, pool=pool)
-        yield PlanExample(context, plan.write(workflow, pool, order=order), is_assigned)
+        yield PlanExample(context, plan.write(workflow, pool, order=settings.order), is_assigned)
 
 
 def any_workflow(
-    rng: Random,
-    pool: Pool,
-    etude: Etude,
-    *,
-    true_clauses: float = TRUE_CLAUSES,
-    true_access: float = TRUE_ACCESS,
+    rng: Random, pool: Pool, etude: Etude, true_clauses: float, true_access: float
 ) -> Workflow:
-    """A random plan for the étude; not even a right one knows who can do what."""
-    subtasks = _subtasks(rng, etude, true_clauses)
+    """Return a random plan for the étude; even one of true clauses has random workers."""
+    clauses = [step.subtask for step in etude.steps]
+    subtasks = _subtasks(rng, etude.question, clauses, true_clauses)
     accesses = random_access(rng, len(subtasks))
-    if rng.random() < true_access and subtasks == _clauses(etude):
+    if rng.random() < true_access and subtasks == clauses:
         accesses = [step.reads for step in etude.steps]
-    return Workflow(
-        tuple(
-            Step(rng.choice(pool.names), subtask, access)
-            for subtask, access in zip(subtasks, accesses, strict=True)
-        )
-    )
+    return assign_workers(rng, pool, subtasks, accesses)
 
 
-# ---- who is to do it, in words
+def assign_workers(
+    rng: Random, pool: Pool, subtasks: Sequence[str], accesses: Sequence[Access]
+) -> Workflow:
+    """Return a workflow with a random worker for each subtask."""
+    pairs = zip(subtasks, accesses, strict=True)
+    return Workflow(tuple(Step(rng.choice(pool.names), *pair) for pair in pairs))
 
 
 def _assigned(rng: Random, pool: Pool, workflow: Workflow) -> str:
-    """A question that says of every subtask who is to do it."""
+    """Return a question that names the worker of every subtask in words."""
     table = wording()["assigned"]
     template: str = rng.choice(table["one" if len(workflow) == 1 else "each"])
     return "".join(
@@ -150,11 +166,10 @@ def _assigned(rng: Random, pool: Pool, workflow: Workflow) -> str:
 
 
 def _called(rng: Random, pool: Pool, worker: str) -> str:
-    """The worker, called by its description or by another one of the same worker, as its grammar
-    allows."""
+    """Return the worker by its description or by another of its own, as the grammar allows."""
     description = pool[worker].description
     if rng.random() < OTHER_WORDS:
-        description = rng.choice(descriptions(worker, "train", put_together=False))
+        description = rng.choice(descriptions(worker, "train", composed=False))
     first_word = description.split()[0].rstrip(",:")
     names: tuple[str, ...]
     if first_word.endswith("s"):
@@ -167,50 +182,31 @@ def _called(rng: Random, pool: Pool, worker: str) -> str:
     return name.format(description)
 
 
-# ---- what the subtasks are
-
-
-def _clauses(etude: Etude) -> list[str]:
-    return [step.subtask for step in etude.steps]
-
-
-def _subtasks(rng: Random, etude: Etude, true_clauses: float) -> Sequence[str]:
+def _subtasks(
+    rng: Random, question: str, clauses: Sequence[str], true_clauses: float
+) -> Sequence[str]:
+    """Return the clauses, the whole question, or the question cut up in another way."""
     point = rng.random()
-    clauses = _clauses(etude)
     if len(clauses) == 1 or true_clauses < point < true_clauses + WHOLE_QUESTION:
-        return [etude.question]
+        return [question]
     if point <= true_clauses:
         return clauses
-    cut = rng.choice((_pieces, _fewer, _shuffled))
-    return cut(rng, etude.question, clauses)
-
-
-def _pieces(rng: Random, question: str, clauses: list[str]) -> list[str]:
-    """The question cut anywhere between its words."""
-    words = question.split()
-    places = sorted(rng.sample(range(1, len(words)), rng.randint(1, min(4, len(words) - 1))))
-    bounds = [0, *places, len(words)]
-    return [" ".join(words[start:end]) for start, end in pairwise(bounds)]
-
-
-def _fewer(rng: Random, question: str, clauses: list[str]) -> list[str]:
-    """The question without some of its clauses."""
-    kept = sorted(rng.sample(range(len(clauses)), rng.randint(1, len(clauses) - 1)))
-    return [clauses[position] for position in kept]
-
-
-def _shuffled(rng: Random, question: str, clauses: list[str]) -> list[str]:
-    """The clauses in any order, the whole question perhaps at the end."""
-    mixed = rng.sample(clauses, len(clauses))
-    return [*mixed[:4], question] if rng.random() < 0.3 else mixed
-
-
-# ---- what each of them may read
+    match rng.choice(("pieces", "fewer", "shuffled")):
+        case "pieces":  # cut anywhere between words
+            words = question.split()
+            cuts = rng.sample(range(1, len(words)), rng.randint(1, min(4, len(words) - 1)))
+            bounds = [0, *sorted(cuts), len(words)]
+            return [" ".join(words[start:end]) for start, end in pairwise(bounds)]
+        case "fewer":
+            kept = rng.sample(range(len(clauses)), rng.randint(1, len(clauses) - 1))
+            return [clauses[position] for position in sorted(kept)]
+        case _:  # the whole question perhaps at the end
+            mixed = rng.sample(clauses, len(clauses))
+            return [*mixed[:4], question] if rng.random() < 0.3 else mixed
 
 
 def random_access(rng: Random, length: int) -> list[Access]:
-    """What each of so many steps may read, in a topology chosen at random: a chain, a join, a
-    tree, everything, nothing, or anything."""
+    """Return what each of so many steps may read, in a random topology."""
     steps = range(length)
     match rng.choice(("chain", "join", "tree", "tree", "all", "nothing", "anything")):
         case "chain":

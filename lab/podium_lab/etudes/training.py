@@ -1,4 +1,4 @@
-"""Études as the exercises of a recipe that learns from reward."""
+"""Études as the examples and exercises of a recipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -24,7 +24,12 @@ from podium.train.examples import CONDUCTOR, TextExample
 from podium.train.exercises import Exercise, Fits, in_every_place, limit_context, take_fitting
 from podium.train.recipe import Recipe
 from podium_lab.etudes.etude import Etude, held_out
-from podium_lab.etudes.plan_examples import SHAPES, PlanExample, make_plan_examples
+from podium_lab.etudes.plan_examples import (
+    SHAPES,
+    ExampleSettings,
+    PlanExample,
+    make_plan_examples,
+)
 from podium_lab.etudes.second_rounds import (
     SecondRound,
     make_second_round_examples,
@@ -34,18 +39,20 @@ from podium_lab.etudes.second_rounds import (
 from podium_lab.etudes.shapes import USUAL, EtudeShape, Split
 from podium_lab.etudes.specialist_examples import make_specialist_examples
 from podium_lab.etudes.tasks import etude_task, everyday_questions, everyday_task
-from podium_lab.etudes.workers import ROLES, descriptions, pool_profiles
+from podium_lab.etudes.workers import descriptions, pool_profiles
 
 PARTS: Final = 16
 """Examples are made in so many parts, each by its own seed, whatever the number of processors:
 the same recipe gives the same examples on every machine."""
 
+FEW: Final = 5_000
+"""Fewer examples than this are not worth starting processes for."""
 
 _ID: Final = re.compile(r'(?<="worker": )\d+')
 _FIRST_KEY: Final = '"subtask":'
 
-FEW: Final = 5_000
-"""Fewer examples than this are not worth starting processes for."""
+Maker = Callable[[int, int], list[TextExample]]
+"""Makes examples by a seed and a count; it is sent to other processes."""
 
 
 def etude_examples(
@@ -53,133 +60,104 @@ def etude_examples(
 ) -> dict[str, list[TextExample]]:
     """Make `count` examples for every adapter that the recipe trains, by its name."""
     assert recipe.sft is not None
-    makers: Mapping[str, Callable[[int, int], list[TextExample]]]
+    makers: dict[str, Maker]
     if dataset == "specialists":
-        unsure = recipe.data.etudes.unsure_share
-        makers = {name: _Lessons(name, split, unsure) for name in sorted(recipe.sft.adapters)}
-    elif dataset == "plans":
-        makers = {CONDUCTOR: _Openings(recipe, split)}
+        names = sorted(recipe.sft.adapters)
+        makers = {name: partial(_specialist_examples, recipe, split, name) for name in names}
     else:
-        makers = {CONDUCTOR: _Decisions(recipe, split)}
+        make = _plan_examples if dataset == "plans" else _decisions
+        makers = {CONDUCTOR: partial(make, recipe, split)}
     return _in_parts(makers, recipe.run.seed, count)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lessons:
-    """Makes lessons for the specialist of one family."""
+def _specialist_examples(
+    recipe: Recipe, split: Split, family: str, seed: int, count: int
+) -> list[TextExample]:
+    unsure = recipe.data.etudes.unsure_share
+    examples = make_specialist_examples(family, seed, split, unsure_share=unsure)
+    return [
+        TextExample([{"role": "user", "content": example.prompt}], example.reply)
+        for example in islice(examples, count)
+    ]
 
-    family: str
-    split: Split
-    unsure_share: float
 
-    def __call__(self, seed: int, count: int) -> list[TextExample]:
-        stream = make_specialist_examples(
-            self.family, seed, self.split, unsure_share=self.unsure_share
+def _plan_examples(recipe: Recipe, split: Split, seed: int, count: int) -> list[TextExample]:
+    """Make plan examples, now and then one of a second round.
+
+    Most have random workers. Those to be tested on have not: the question names the workers, and
+    access follows from it.
+    """
+    prompt = _prompt(recipe)
+    settings = replace(_settings(recipe, SHAPES), order=prompt.order)
+    if split == "test":
+        assigned = ExampleSettings(
+            shapes=settings.shapes,
+            assigned_share=1.0,
+            everyday_share=0.0,
+            true_access=1.0,
+            order=prompt.order,
         )
-        return [
-            TextExample([{"role": "user", "content": lesson.prompt}], lesson.reply)
-            for lesson in islice(stream, count)
+        drawn = list(islice(make_plan_examples(seed + 500, assigned), count))
+    else:
+        later = round(count * settings.later_share)
+        drawn = [
+            *islice(make_plan_examples(seed, settings), count - later),
+            *islice(make_second_round_examples(seed, settings), later),
         ]
+    return [_as_conversation(prompt, example) for example in drawn]
 
 
-@dataclass(frozen=True, slots=True)
-class _Openings:
-    """Makes openings for a conductor, as its prompt words them; now and then one of a later
-    round. Most openings are random; those to be tested on are the ones that are not: the
-    question says who is to do what, and who may read whom follows from it."""
-
-    recipe: Recipe
-    split: Split
-
-    def __call__(self, seed: int, count: int) -> list[TextExample]:
-        data, asked = self.recipe.data.etudes, self.recipe.prompt
-        prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
-        models = dict.fromkeys(ROLES, "")
-        shapes = _shapes(self.recipe, SHAPES)
-        if self.split == "test":
-            told = make_plan_examples(
-                seed + 500,
-                models,
-                shapes=shapes,
-                assigned_share=1.0,
-                everyday_share=0.0,
-                true_access=1.0,
-                order=prompt.order,
-            )
-            return [_as_conversation(prompt, opening) for opening in islice(told, count)]
-        later = round(count * data.later_round_share)
-        first = make_plan_examples(
-            seed,
-            models,
-            shapes=shapes,
-            nested_share=data.nested_share,
-            assigned_share=data.assigned_share,
-            everyday_share=data.everyday_share,
-            true_clauses=data.true_clauses,
-            true_access=data.true_access,
-            drop=self.recipe.pool.drop,
-            order=prompt.order,
-        )
-        second = make_second_round_examples(
-            seed,
-            models,
-            shapes=shapes,
-            nested_share=data.nested_share,
-            accepted_share=data.accepted_share,
-            drop=self.recipe.pool.drop,
-            order=prompt.order,
-        )
-        drawn = chain(islice(first, count - later), islice(second, later))
-        return [_as_conversation(prompt, opening) for opening in drawn]
+def _decisions(recipe: Recipe, split: Split, seed: int, count: int) -> list[TextExample]:
+    """Make decisions after a first round: its right answer is accepted, or a plan is begun."""
+    prompt = _prompt(recipe)
+    rng = Random(f"{seed}/decisions")  # noqa: S311 - repeatable, not secret
+    settings = replace(_settings(recipe, USUAL), order=prompt.order)
+    drawn = make_second_rounds(rng, split, settings)
+    return [_as_decision(prompt, later) for later in islice(drawn, count)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Decisions:
-    """Makes decisions for a conductor: after a first round its answer is accepted where it is
-    right, and where it is wrong another plan is begun. How that goes on is not taught here."""
-
-    recipe: Recipe
-    split: Split
-
-    def __call__(self, seed: int, count: int) -> list[TextExample]:
-        asked, pool = self.recipe.prompt, self.recipe.pool
-        prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
-        drawn = make_second_rounds(
-            Random(f"{seed}/decisions"),  # noqa: S311 - repeatable, not secret
-            self.split,
-            dict.fromkeys(ROLES, ""),
-            shapes=_shapes(self.recipe, USUAL),
-            nested_share=self.recipe.data.etudes.nested_share,
-            flaky_share=pool.flaky_workers,
-            flaky_seed=self.recipe.run.seed,
-            drop=pool.drop,
-            order=prompt.order,
-        )
-        return [_as_decision(prompt, later) for later in islice(drawn, count)]
+def _prompt(recipe: Recipe) -> Prompt:
+    return Prompt(length=recipe.prompt.length, form="lists", few_shot=recipe.prompt.few_shot)
 
 
-def _shapes(recipe: Recipe, usual: Mapping[EtudeShape, float]) -> Mapping[EtudeShape, float]:
-    """How often the recipe draws each shape, or the usual ones where it does not say."""
-    stages = recipe.data.etudes.stage
-    if not stages:
-        return usual
-    return {EtudeShape(name): weight for name, weight in stages[-1].shapes.items()}
-
-
-def _as_conversation(prompt: Prompt, opening: PlanExample) -> TextExample:
-    """An opening as the conversation that asks for it, and its plan. Where nobody said who is to
-    do what, the plan's ids are given, not learned; how many there are of them still is."""
-    messages = prompt.messages(opening.context)
-    unlearned = () if opening.is_assigned else tuple(_places_of_ids(opening.plan))
-    return TextExample(
-        [{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned
+def _settings(
+    recipe: Recipe, usual: Mapping[EtudeShape, float], roles: Sequence[str] = ()
+) -> ExampleSettings:
+    """Return what the recipe draws from; `usual` shapes where it does not say."""
+    data, pool = recipe.data.etudes, recipe.pool
+    settings = ExampleSettings(
+        shapes=_shapes(data.stage[-1].shapes) if data.stage else usual,
+        nested_share=data.nested_share,
+        everyday_share=data.everyday_share,
+        later_share=data.later_round_share,
+        assigned_share=data.assigned_share,
+        accepted_share=data.accepted_share,
+        true_clauses=data.true_clauses,
+        true_access=data.true_access,
+        drop=pool.drop,
+        keep_needed=pool.keep_needed,
+        flaky_share=pool.flaky_workers,
+        flaky_seed=recipe.run.seed,
     )
+    return replace(settings, roles=tuple(roles)) if roles else settings
+
+
+def _shapes(weights: Mapping[str, float]) -> dict[EtudeShape, float]:
+    return {EtudeShape(name): weight for name, weight in weights.items()}
+
+
+def _as_conversation(prompt: Prompt, example: PlanExample) -> TextExample:
+    """Return the conversation that asks for the plan, and the plan.
+
+    Random ids are given, not learned; how many there are of them still is.
+    """
+    spans = () if example.is_assigned else (found.span() for found in _ID.finditer(example.plan))
+    return TextExample(_messages(prompt, example.context), example.plan, tuple(spans))
 
 
 def _as_decision(prompt: Prompt, later: SecondRound) -> TextExample:
-    """What follows a first round: the acceptance of its answer, or how another plan begins, as
-    far as every plan begins alike."""
-    messages = [{"role": m.role, "content": m.text} for m in prompt.messages(later.context)]
+    """Return the acceptance of a right answer, or the beginning that all other plans share."""
+    messages = _messages(prompt, later.context)
     if later.is_right:
         return TextExample(messages, plan.write_acceptance(prompt.order))
     (first,) = later.context.rounds
@@ -188,113 +166,102 @@ def _as_decision(prompt: Prompt, later: SecondRound) -> TextExample:
     return TextExample(messages, begun + key, is_whole=False)
 
 
-def _places_of_ids(text: str) -> Iterator[tuple[int, int]]:
-    return (number.span() for number in _ID.finditer(text))
+def _messages(prompt: Prompt, context: PlanningContext) -> list[dict[str, str]]:
+    return [{"role": m.role, "content": m.text} for m in prompt.messages(context)]
 
 
-def _in_parts(
-    makers: Mapping[str, Callable[[int, int], list[TextExample]]], seed: int, count: int
-) -> dict[str, list[TextExample]]:
-    """So many examples of every maker, made by all processors."""
+def _in_parts(makers: Mapping[str, Maker], seed: int, count: int) -> dict[str, list[TextExample]]:
+    """Return so many examples of every maker, made by all processors."""
     share = -(-count // PARTS)
-    seeds = [seed * 1_000 + part for part in range(PARTS)]
-    jobs = [(name, maker, part) for name, maker in makers.items() for part in seeds]
+    jobs = [(maker, seed * 1_000 + part) for maker in makers.values() for part in range(PARTS)]
     if count * len(makers) < FEW:
-        made = [maker(part, share) for _, maker, part in jobs]
+        made = [maker(part, share) for maker, part in jobs]
     else:
         with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as processes:
-            waiting = [processes.submit(maker, part, share) for _, maker, part in jobs]
+            waiting = [processes.submit(maker, part, share) for maker, part in jobs]
             made = [future.result() for future in waiting]
-    examples: dict[str, list[TextExample]] = {name: [] for name in makers}
-    for (name, _, _), part in zip(jobs, made, strict=True):
-        examples[name] += part
-    return {name: group[:count] for name, group in examples.items()}
+    return {
+        name: list(chain(*made[start : start + PARTS]))[:count]
+        for name, start in zip(makers, range(0, len(jobs), PARTS), strict=True)
+    }
 
 
 def etude_exercises(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
-    """Études stage by stage, until all steps have theirs. The steps of a stage that go over the
-    same questions again have none of their own."""
+    """Yield études stage by stage, until all steps have theirs. The steps of a stage that go over
+    the same questions again have none of their own."""
     training = recipe.grpo or recipe.evolve
     assert training is not None
-    data, questions = recipe.data.etudes, training.questions
-    make = partial(
-        make_training_contexts,
-        models=dict.fromkeys(recipe.pool.roles, ""),
-        everyday_share=data.everyday_share if recipe.grpo is not None else 0.0,  # graded by plans
-        later_share=data.later_round_share,
-        nested_share=data.nested_share,
-        drop=recipe.pool.drop,
-        keep_needed=recipe.pool.keep_needed,
-        flaky_share=recipe.pool.flaky_workers,
-        flaky_seed=recipe.run.seed,
-    )
+    settings = _settings(recipe, USUAL, recipe.pool.roles)
+    if recipe.grpo is None:
+        settings = replace(settings, everyday_share=0.0)  # they are graded by plans
     stages: Sequence[tuple[int | None, Mapping[EtudeShape, float]]] = [
-        (stage.steps, {EtudeShape(name): weight for name, weight in stage.shapes.items()})
-        for stage in data.stage
+        (stage.steps, _shapes(stage.shapes)) for stage in recipe.data.etudes.stage
     ] or [(None, USUAL)]
     left = recipe.batches
     for number, (steps, shapes) in enumerate(stages):
-        practices = make(recipe.run.seed * 100 + number, shapes)
+        seed = recipe.run.seed * 100 + number
         drawn = (
-            _among_etudes(recipe, _task(asked), context, "train") for asked, context in practices
+            _exercise(recipe, asked, context, "train")
+            for asked, context in make_training_contexts(seed, replace(settings, shapes=shapes))
         )
         lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
-        yield from islice(take_fitting(drawn, fits), lasting * questions)
+        yield from islice(take_fitting(drawn, fits), lasting * training.questions)
         left -= lasting
 
 
-def _task(asked: Etude | str) -> Task:
-    if isinstance(asked, Etude):
-        return etude_task(asked)
-    return everyday_task(asked)
-
-
-def _tested(recipe: Recipe, etude: Etude, rng: Random) -> Exercise:
-    models = dict.fromkeys(recipe.pool.roles, "")
-    pool = pool_profiles(rng, models, split="test", keep=etude.families, drop=recipe.pool.drop)
-    context = PlanningContext(question=etude.question, pool=pool)
-    return _among_etudes(recipe, etude_task(etude), context, "test")
-
-
-def _among_etudes(recipe: Recipe, task: Task, context: PlanningContext, split: Split) -> Exercise:
-    """The exercise, over the pool that its question was made with or, where one worker takes
-    every place, over as many of that one."""
+def _exercise(
+    recipe: Recipe, asked: Etude | str, context: PlanningContext, split: Split
+) -> Exercise:
+    """Return the exercise; where one worker takes every place, over as many of that one."""
+    task = etude_task(asked) if isinstance(asked, Etude) else everyday_task(asked)
     one, pool = recipe.prompt.one_worker, context.pool
     if one is not None:
         unknown = WorkerProfile(name=one, description=descriptions(one, split)[0], price=FREE)
         pool = in_every_place(pool[one] if one in pool.names else unknown, pool)
         if task.plan_grader is not None:
-            task = replace(task, plan_grader=partial(_judged_as, one, task.plan_grader))
+            task = replace(task, plan_grader=partial(_judged_as, one, task))
     return Exercise(task, limit_context(recipe, replace(context, pool=pool)))
 
 
-def _judged_as(worker: str, judge: Callable[[Workflow], bool], workflow: Workflow) -> bool:
-    """What the judge says of the plan when all of its workers are called by their one name."""
-    return judge(Workflow(tuple(replace(step, worker=worker) for step in workflow.steps)))
+def _judged_as(worker: str, task: Task, workflow: Workflow) -> bool:
+    """Grade the plan with all of its workers called by their one name."""
+    assert task.plan_grader is not None
+    return task.plan_grader(
+        Workflow(tuple(replace(step, worker=worker) for step in workflow.steps))
+    )
+
+
+def held_out_etudes(recipe: Recipe) -> list[Etude]:
+    """Return the études behind the held-out exercises, in their order."""
+    return held_out(recipe.run.eval_tasks, seed=recipe.run.seed)
 
 
 def held_out_etude_exercises(recipe: Recipe) -> list[Exercise]:
     """Return the études that progress is measured by."""
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
-    return [_tested(recipe, etude, rng) for etude in held_out_etudes(recipe)]
-
-
-def held_out_etudes(recipe: Recipe) -> list[Etude]:
-    """The études behind the held-out exercises, in their order."""
-    return held_out(recipe.run.eval_tasks, seed=recipe.run.seed)
+    drop = recipe.pool.drop
+    return [
+        _tested(recipe, etude, etude.question, rng, etude.families, drop)
+        for etude in held_out_etudes(recipe)
+    ]
 
 
 def held_out_everyday_exercises(recipe: Recipe) -> list[Exercise]:
-    """The everyday questions that are kept for testing, where études are trained on; no more of
-    them than there are held-out exercises."""
+    """Return the everyday questions that are kept for testing, where études are trained on; no more
+    of them than there are held-out exercises."""
     rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
+    questions = everyday_questions("test")[: recipe.run.eval_tasks]
+    return [_tested(recipe, question, question, rng) for question in questions]
+
+
+def _tested(
+    recipe: Recipe,
+    asked: Etude | str,
+    question: str,
+    rng: Random,
+    keep: tuple[str, ...] = (),
+    drop: float = 0.0,
+) -> Exercise:
     models = dict.fromkeys(recipe.pool.roles, "")
-    return [
-        _among_etudes(
-            recipe,
-            everyday_task(question),
-            PlanningContext(question=question, pool=pool_profiles(rng, models, split="test")),
-            "test",
-        )
-        for question in everyday_questions("test")[: recipe.run.eval_tasks]
-    ]
+    pool = pool_profiles(rng, models, split="test", keep=keep, drop=drop)
+    return _exercise(recipe, asked, PlanningContext(question=question, pool=pool), "test")

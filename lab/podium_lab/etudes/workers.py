@@ -1,8 +1,8 @@
-"""Pools in words: who the workers are, said differently every time, in any order.
+"""The workers of études: descriptions in words, oracles, and workers that sometimes decline.
 
-A worker's name is its role here, and hidden from the conductor: only the description tells who
-can do what. For training, besides whole lines, descriptions are put together of what a worker does:
-whoever learns a few lines by heart is at a loss before another one.
+A worker's name is its role, hidden from the conductor: only the description says what it can do.
+For training, besides written lines, descriptions are composed of the worker's skills, since a
+conductor that memorised a few lines cannot read another.
 """
 
 from __future__ import annotations
@@ -69,38 +69,34 @@ GENERALIST: Final = "generalist"
 MISLEADING: Final = "misleading"
 ROLES: Final = (*(family.value for family in FAMILIES), GENERALIST, MISLEADING)
 
-PUT_TOGETHER: Final = 600
-"""How many descriptions of each specialist are put together for training."""
+COMPOSED: Final = 600
+"""How many descriptions of each specialist are composed for training."""
 
 
 @cache
-def descriptions(role: str, split: Split, *, put_together: bool = True) -> tuple[str, ...]:
-    """The lines that may describe the worker of that role, those that are put together for
-    training among them or not."""
+def descriptions(role: str, split: Split, *, composed: bool = True) -> tuple[str, ...]:
+    """Return the lines that may describe the worker of that role; for training, those that are
+    composed of its skills too."""
     if role not in ROLES:
         raise UsageError(f"no worker of the études is a {role!r}; there is {', '.join(ROLES)}")
-    table = read_table("descriptions.toml")[role]
-    lines = [line for alternatives in table[split] for line in _spelled_out(alternatives)]
-    if put_together and split == "train" and role in FAMILIES:
+    lines = []
+    for line in read_table("descriptions.toml")[role][split]:
+        parts = [part.split("|") for part in re.split(r"[{}]", line)]  # "{one|another} line"
+        lines += ["".join(chosen) for chosen in product(*parts)]
+    if composed and split == "train" and role in FAMILIES:
         tested = frozenset(descriptions(role, "test"))
-        lines += [line for line in _put_together(role) if line not in tested]
+        lines += [line for line in _compose_lines(role) if line not in tested]
     return tuple(dict.fromkeys(lines))
 
 
-def _spelled_out(line: str) -> Iterator[str]:
-    """Every line that "{one|another} line" stands for."""
-    parts = [part.split("|") for part in re.split(r"[{}]", line)]
-    return ("".join(chosen) for chosen in product(*parts))
-
-
-def _put_together(role: str) -> Iterator[str]:
-    """Descriptions that name some of what the worker does, most often nearly all of it."""
+def _compose_lines(role: str) -> Iterator[str]:
+    """Yield descriptions that name most of the worker's skills."""
     table = read_table("trades.toml")
     trade, rng = table[role], Random(role)  # noqa: S311 - the same lines every time
-    for _ in range(PUT_TOGETHER):
+    for _ in range(COMPOSED):
         parts = trade["parts"]
-        told = rng.sample(parts, rng.randint(len(parts) // 2 + 1, len(parts)))
-        *first, last = [rng.choice(ways) for ways in told]
+        named = rng.sample(parts, rng.randint(len(parts) // 2 + 1, len(parts)))
+        *first, last = [rng.choice(ways) for ways in named]
         joint = rng.choice((", ", " and "))
         form = rng.choice(table["forms"])
         yield form.format(title=rng.choice(trade["titles"]), list=", ".join(first) + joint + last)
@@ -113,12 +109,10 @@ def pool_profiles(
     split: Split = "train",
     keep: Collection[str] = (),
     drop: float = 0.0,
-    put_together: bool = True,
-    provider: str = "",
-    mask_names: bool = True,
+    composed: bool = True,
 ) -> Pool:
-    """A pool of the workers whose models are given by role: described at random, shuffled, and
-    each of them left out with the chance `drop`, unless it is to be kept."""
+    """Return a pool of workers, whose models are given by role: described at random, shuffled, and
+    each left out with the chance `drop`, unless it is to be kept."""
     roles = [role for role in models if role in keep or rng.random() >= drop]
     roles = roles or [rng.choice(list(models))]
     rng.shuffle(roles)
@@ -126,15 +120,14 @@ def pool_profiles(
         tuple(
             WorkerProfile(
                 name=role,
-                description=rng.choice(descriptions(role, split, put_together=put_together)),
-                provider=provider,
+                description=rng.choice(descriptions(role, split, composed=composed)),
                 model=models[role],
                 price=FREE,
             )
             for role in roles
         ),
         share_question=False,
-        mask_names=mask_names,
+        mask_names=True,
     )
 
 

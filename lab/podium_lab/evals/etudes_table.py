@@ -224,7 +224,7 @@ async def measure_etudes(
     """Measure every row over `n` unseen études; `flaky` is the share of requests that the
     specialists of the flaky pool decline."""
     with lab_extra():
-        from podium_lab.etudes.second_rounds import FLAKY
+        from podium_lab.etudes.plan_examples import FLAKY
         from podium_lab.etudes.tasks import LONGER
     flaky = FLAKY if flaky is None else flaky
 

@@ -226,7 +226,7 @@ class PoolTable(Table):
     def flaky_workers(self) -> float:
         """The share of failed replies in the first rounds that études come with."""
         with lab_extra():
-            from podium_lab.etudes.second_rounds import FLAKY
+            from podium_lab.etudes.plan_examples import FLAKY
         return self.flaky or FLAKY
 
     @cached_property

@@ -114,7 +114,7 @@ def test_an_etude_has_the_topology_and_the_size_of_its_shape(
     etudes: list[Etude], shape: EtudeShape, topology: Shape
 ) -> None:
     found = [etude for etude in etudes if etude.shape is shape]
-    assert {etude.topology for etude in found} == {topology}
+    assert {etude.own_plan.shape for etude in found} == {topology}
     assert {len(etude.steps) for etude in found} == {SKELETONS[shape].size}
 
 

@@ -22,8 +22,3 @@ def test_test_only_shapes_are_shown_for_the_test_split(
 ) -> None:
     main(["--sample", "1", "--split", "test"])
     assert "── chain-5\n" in capsys.readouterr().out
-
-
-def test_stats_say_what_the_splits_share(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--stats", "--train-size", "200", "--test-size", "20"]) == 0
-    assert "of the test set in 200 training études:" in capsys.readouterr().out

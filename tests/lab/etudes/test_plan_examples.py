@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,12 @@ from podium_lab.etudes import (
     descriptions,
     make_plan_examples,
 )
-from podium_lab.etudes.plan_examples import ASSIGNED, EVERYDAY, SHAPES, random_access
+from podium_lab.etudes.plan_examples import SHAPES, ExampleSettings, random_access
 from podium_lab.etudes.tasks import everyday_questions
+
+
+def examples(seed: int, count: int, **settings: Any) -> list[PlanExample]:
+    return list(islice(make_plan_examples(seed, ExampleSettings(**settings)), count))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,7 @@ def test_every_opening_is_well_formed(sample: list[PlanExample]) -> None:
 def test_plans_say_nothing_of_who_can_do_what() -> None:
     steps = [
         step
-        for opening in islice(make_plan_examples(8, drop=0.0, true_clauses=1.0), 1500)
+        for opening in examples(8, 1500, drop=0.0, true_clauses=1.0)
         for step in workflow_of(opening).steps
         if "Esperanto" in step.subtask
     ]
@@ -73,7 +78,7 @@ def test_pools_are_shuffled_and_differ_in_size(sample: list[PlanExample]) -> Non
 
 
 def test_a_plan_is_written_in_the_order_that_is_asked_for() -> None:
-    usual, other = next(make_plan_examples(7)), next(make_plan_examples(7, order="lists"))
+    (usual,), (other,) = examples(7, 1), examples(7, 1, order="lists")
     assert usual.plan.startswith('{"steps": ')
     assert other.plan.startswith("model_id = ")
     assert workflow_of(usual) == workflow_of(other)
@@ -94,14 +99,14 @@ def test_random_access_is_always_valid(length: int) -> None:
 
 def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> None:
     in_the_pools_words = steps = 0
-    for opening in islice(make_plan_examples(9, assigned_share=1.0, everyday_share=0.0), 400):
+    for opening in examples(9, 400, assigned_share=1.0, everyday_share=0.0):
         assert opening.is_assigned
         question, pool = opening.context.question, opening.context.pool
         for worker in pool:
-            assert worker.description in descriptions(worker.name, "train", put_together=False)
+            assert worker.description in descriptions(worker.name, "train", composed=False)
         for step in workflow_of(opening).steps:
             assert step.subtask in question
-            lines = descriptions(step.worker, "train", put_together=False)
+            lines = descriptions(step.worker, "train", composed=False)
             assert any(words in question for words in lines)
             in_the_pools_words += pool[step.worker].description in question
             steps += 1
@@ -109,7 +114,7 @@ def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> Non
 
 
 def test_an_assigned_worker_is_anyone_and_its_clause_says_nothing_of_it() -> None:
-    sample = islice(make_plan_examples(10, assigned_share=1.0, everyday_share=0.0, drop=0.0), 1000)
+    sample = examples(10, 1000, assigned_share=1.0, everyday_share=0.0, drop=0.0)
     steps = [step for opening in sample for step in workflow_of(opening).steps]
     assert Counter(step.worker for step in steps).keys() == set(ROLES)
     esperanto = [step for step in steps if "Esperanto" in step.subtask]
@@ -118,7 +123,7 @@ def test_an_assigned_worker_is_anyone_and_its_clause_says_nothing_of_it() -> Non
 
 
 def test_an_everyday_question_goes_to_anyone_as_it_is() -> None:
-    sample = list(islice(make_plan_examples(11, everyday_share=1.0), 300))
+    sample = list(islice(make_plan_examples(11, ExampleSettings(everyday_share=1.0)), 300))
     for opening in sample:
         assert opening.context.question in everyday_questions("train")
         (step,) = workflow_of(opening).steps
@@ -130,24 +135,24 @@ def test_the_shares_of_the_kinds_are_parameters(sample: list[PlanExample]) -> No
     questions = [opening.context.question for opening in sample]
     assert sum(question in everyday_questions("train") for question in questions) / len(
         sample
-    ) == pytest.approx(EVERYDAY, abs=0.03)
+    ) == pytest.approx(ExampleSettings().everyday_share, abs=0.03)
     assigned = sum(opening.is_assigned for opening in sample)
-    assert assigned / len(sample) == pytest.approx(ASSIGNED, abs=0.04)
+    assert assigned / len(sample) == pytest.approx(ExampleSettings().assigned_share, abs=0.04)
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape is not EtudeShape.ONE])
 def test_every_shape_has_plans_with_its_true_clauses_and_access(shape: EtudeShape) -> None:
     """With the right workers, these would be right: reward has something to find."""
-    plain = make_plan_examples(12, shapes={shape: 1.0}, assigned_share=0.0, everyday_share=0.0)
-    shapes = Counter(workflow_of(opening).shape for opening in islice(plain, 200))
-    wanted = Etudes(0).sample(1, {shape: 1.0})[0].topology
+    plain = examples(12, 200, shapes={shape: 1.0}, assigned_share=0.0, everyday_share=0.0)
+    shapes = Counter(workflow_of(opening).shape for opening in plain)
+    wanted = Etudes(0).sample(1, {shape: 1.0})[0].own_plan.shape
     assert shapes[wanted] > 0.25 * 200
 
 
 def test_true_clauses_and_true_access_are_parameters() -> None:
     def lengths(true_clauses: float) -> list[int]:
         sample = make_plan_examples(
-            8, true_clauses=true_clauses, assigned_share=0.0, everyday_share=0.0
+            8, ExampleSettings(true_clauses=true_clauses, assigned_share=0.0, everyday_share=0.0)
         )
         return [len(workflow_of(opening)) for opening in islice(sample, 1000)]
 
@@ -155,6 +160,6 @@ def test_true_clauses_and_true_access_are_parameters() -> None:
     assert lengths(0.0) != lengths(0.5) != lengths(1.0)
     only = {EtudeShape.JOIN_3: 1.0}
     joins = make_plan_examples(
-        8, shapes=only, true_clauses=1.0, true_access=1.0, everyday_share=0.0
+        8, ExampleSettings(shapes=only, true_clauses=1.0, true_access=1.0, everyday_share=0.0)
     )
     assert {workflow_of(opening).shape for opening in islice(joins, 50)} == {Shape.JOIN}

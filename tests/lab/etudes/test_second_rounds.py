@@ -22,6 +22,7 @@ from podium_lab.etudes import (
     SPLITS,
     UNSURE,
     EtudeShape,
+    ExampleSettings,
     PlanExample,
     SecondRound,
     Split,
@@ -99,7 +100,14 @@ def test_etudes_and_descriptions_are_of_the_split_that_is_asked_for(split: Split
 def test_workers_that_never_or_always_fail_are_refused(share: float, never: str) -> None:
     shapes = {EtudeShape.ONE: 1.0}
     with pytest.raises(UsageError, match=f"was {never}; give one between 0 and 1"):
-        list(islice(make_second_rounds(Random(4), flaky_share=share, shapes=shapes), 20))
+        list(
+            islice(
+                make_second_rounds(
+                    Random(4), settings=ExampleSettings(flaky_share=share, shapes=shapes)
+                ),
+                20,
+            )
+        )
 
 
 def test_a_second_round_that_reads_the_first_mends_what_was_not_known(
@@ -198,7 +206,9 @@ def test_second_plans_come_in_every_form(taught: list[PlanExample]) -> None:
 
 
 def test_second_plans_say_nothing_of_who_can_do_what() -> None:
-    sample = islice(make_second_round_examples(5, accepted_share=0.0, drop=0.0), 600)
+    sample = islice(
+        make_second_round_examples(5, ExampleSettings(accepted_share=0.0, drop=0.0)), 600
+    )
     steps = [
         step
         for opening in sample
@@ -212,5 +222,5 @@ def test_second_plans_say_nothing_of_who_can_do_what() -> None:
 
 def test_later_openings_are_repeatable_and_keep_to_their_shapes(taught: list[PlanExample]) -> None:
     assert list(islice(make_second_round_examples(2), 20)) == taught[:20]
-    ones = islice(make_second_round_examples(2, shapes={EtudeShape.ONE: 1.0}), 50)
+    ones = islice(make_second_round_examples(2, ExampleSettings(shapes={EtudeShape.ONE: 1.0})), 50)
     assert {len(opening.context.rounds[0].steps) for opening in ones} == {1}

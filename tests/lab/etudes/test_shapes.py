@@ -20,3 +20,14 @@ def test_operands_of_open_skills_stay_in_their_split_as_literals_and_as_results(
 def test_what_several_steps_ask_stays_in_its_split(etudes: list[Etude]) -> None:
     several = [etude for etude in etudes if len(etude.steps) > 1]
     assert all(split_of(etude.signature) == etude.split for etude in several)
+
+
+def test_no_question_or_subtask_of_the_test_split_occurs_in_training(
+    train: list[Etude], test: list[Etude]
+) -> None:
+    def texts(etudes: list[Etude]) -> set[str]:
+        return {etude.question for etude in etudes} | {
+            step.subtask for etude in etudes for step in etude.steps
+        }
+
+    assert not texts(train) & texts(test)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 
 from podium_lab.etudes import (
     GENERALIST,
     ROLES,
+    USUAL,
     Etude,
     EtudeShape,
+    ExampleSettings,
     TrainingContext,
     descriptions,
     everyday_questions,
@@ -17,9 +21,13 @@ from podium_lab.etudes import (
 )
 
 
+def contexts(seed: int, **settings: Any) -> Iterator[TrainingContext]:
+    return make_training_contexts(seed, ExampleSettings(**{"shapes": USUAL, **settings}))
+
+
 @pytest.fixture(scope="module")
 def sample() -> list[TrainingContext]:
-    return list(islice(make_training_contexts(3, everyday_share=0.2, later_share=0.2), 600))
+    return list(islice(contexts(3, everyday_share=0.2, later_share=0.2), 600))
 
 
 def test_shares_are_as_they_were_asked_for(sample: list[TrainingContext]) -> None:
@@ -56,7 +64,7 @@ def test_pools_are_described_in_words_for_training_and_shuffled(
 
 
 def test_what_is_needed_may_be_missing_where_that_is_asked_for() -> None:
-    hard = make_training_contexts(4, drop=0.5, keep_needed=False, everyday_share=0.0)
+    hard = contexts(4, drop=0.5, keep_needed=False, everyday_share=0.0)
     missing = [
         not set(asked.families) <= set(context.pool.names)
         for asked, context in islice(hard, 100)
@@ -67,7 +75,7 @@ def test_what_is_needed_may_be_missing_where_that_is_asked_for() -> None:
 
 def test_shapes_are_as_frequent_as_their_weights_say() -> None:
     shapes = {EtudeShape.JOIN_2: 3.0, EtudeShape.CHAIN_2: 1.0}
-    practices = islice(make_training_contexts(5, shapes, everyday_share=0.0, later_share=0.3), 400)
+    practices = islice(contexts(5, shapes=shapes, everyday_share=0.0, later_share=0.3), 400)
     seen = Counter(asked.shape for asked, _ in practices if isinstance(asked, Etude))
     assert set(seen) == set(shapes)
     assert seen[EtudeShape.JOIN_2] / 400 == pytest.approx(0.75, abs=0.07)
@@ -78,8 +86,8 @@ def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
     shapes = {EtudeShape.JOIN_2: 1.0}
     nested = {}
     for share in (0.0, 1.0):
-        practices = make_training_contexts(
-            6, shapes, everyday_share=0.0, later_share=later_share, nested_share=share
+        practices = contexts(
+            6, shapes=shapes, everyday_share=0.0, later_share=later_share, nested_share=share
         )
         asked = [practice.asked for practice in islice(practices, 100)]
         nested[share] = sum(isinstance(each, Etude) and each.style == "nested" for each in asked)
@@ -88,7 +96,7 @@ def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
 
 
 def test_situations_are_repeatable_and_differ_by_seed(sample: list[TrainingContext]) -> None:
-    again = make_training_contexts(3, everyday_share=0.2, later_share=0.2)
+    again = contexts(3, everyday_share=0.2, later_share=0.2)
     assert list(islice(again, 60)) == sample[:60]
-    other = make_training_contexts(6, everyday_share=0.2, later_share=0.2)
+    other = contexts(6, everyday_share=0.2, later_share=0.2)
     assert list(islice(other, 60)) != sample[:60]
