@@ -1,26 +1,26 @@
 """The table of the études: what a trained conductor must show, and whether it does.
 
-One call references every row over the same unseen études, one after another, so that a provider
-which batches has a thousand tasks to batch at a time. What is held against which bar is below,
-word for word; a bar that is not met stays in the table.
+Every row is measured over the same unseen études, one row after another, so that a provider which
+batches has a thousand tasks to batch at a time. A requirement that is not met stays in the table.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import ge, le
 from typing import Any, Final
 
 from podium._util.distribution import shares
-from podium._util.lab import lab_extra
 from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
 from podium.evals.results import StrategyRow, difference_document
 from podium.evals.sample import EtudeVariant
 from podium.evals.setup import EvalSetup
 from podium.evals.statistics import round_figure
 from podium.evals.text_table import format_number, markdown
+from podium_lab.etudes.plan_examples import FLAKY
+from podium_lab.etudes.tasks import LONGER
 from podium_lab.evals.cases import make_etude_cases
 from podium_lab.evals.training_cost import NOT_MEASURED, TrainingCost
 
@@ -36,18 +36,28 @@ LONGER_SHARE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that must be shown: `met` by the figure itself and not by its interval, and None
-    where it was not measured."""
+    """One thing that must be shown, by the figure itself and not by its interval.
+
+    `holds` compares the figure with the limit; `met` is None where it was not measured.
+    """
 
     name: str
     demand: str
     reached: float | None
-    met: bool | None
+    holds: Callable[[float, float], bool]
+    limit: float
+
+    @property
+    def met(self) -> bool | None:
+        """True if the figure keeps the limit."""
+        if self.reached is None:
+            return None
+        return self.holds(round_figure(self.reached), round_figure(self.limit))
 
     def document(self) -> dict[str, Any]:
-        """The bar as JSON."""
-        told = self.reached is not None and math.isfinite(self.reached)  # JSON has no infinity
-        reached = round_figure(self.reached) if told and self.reached is not None else None
+        """Return the requirement as JSON, which has no infinity."""
+        is_finite = self.reached is not None and math.isfinite(self.reached)
+        reached = round_figure(self.reached) if is_finite and self.reached is not None else None
         return {"name": self.name, "demand": self.demand, "reached": reached, "met": self.met}
 
 
@@ -67,11 +77,11 @@ class EtudesTable:
 
     @property
     def conductor(self) -> StrategyRow:
-        """The row that it is all about."""
+        """The row of the trained conductor."""
         return self.rows["conductor"]
 
     def all_rows(self) -> Iterator[tuple[str, StrategyRow]]:
-        """Every row under the name that a reader of the table meets."""
+        """Yield every row with its name in the table."""
         yield from self.rows.items()
         yield "conductor, two rounds", self.two_rounds
         yield "conductor, shuffled pools", self.shuffled
@@ -81,15 +91,14 @@ class EtudesTable:
         yield "recursion, flaky pool", self.flaky
 
     def document(self) -> dict[str, Any]:
-        """The figures by the names under which they are looked up, and the bars."""
+        """Return the figures by name, and the requirements."""
         conductor, ceiling = self.conductor, self.rows[CEILING]
-        shapes_ceiling = ceiling.by_kind
         return {
             "n": len(conductor.samples),
             "ceiling": ceiling.accuracy.document(),
             "conductor": conductor.accuracy.document(),
             "by_shape": {
-                shape: {**share.document(), "ceiling": shapes_ceiling[shape].document()}
+                shape: {**share.document(), "ceiling": ceiling.by_kind[shape].document()}
                 for shape, share in conductor.by_kind.items()
             },
             "best_single": self.rows["best-single"].accuracy.document(),
@@ -132,82 +141,45 @@ class EtudesTable:
         same = (*self.rows.values(), self.two_rounds)
         return self.rows["best-single"] if any(row is one for one in same) else None
 
-    def requirements(self) -> Iterator[Requirement]:
-        """Everything that must be shown, one after the other."""
-        yield from self._accuracy_requirements()
-        yield from self._generality_requirements()
-        yield from self._economy_requirements()
-        yield from self._recursion_requirements()
-        yield from self._training_requirements()
-
-    def _accuracy_requirements(self) -> Iterator[Requirement]:
-        ceiling = self.rows[CEILING].accuracy.value
-        conductor = self.conductor.accuracy.value
-        worst = min(share.value for share in self.conductor.by_kind.values())
-        best = self.rows["best-single"].accuracy.value
-        yield _at_least("ceiling", "ideal plans on the same workers: at least 0.95", ceiling, 0.95)
-        yield _at_least(
-            "conductor", "at least 0.90 of the ceiling overall", _ratio(conductor, ceiling), 0.90
+    def requirements(self) -> list[Requirement]:
+        """Return everything that must be shown."""
+        own, ceiling = self.conductor, self.rows[CEILING].accuracy.value
+        accuracy = own.accuracy.value
+        overall = _ratio(accuracy, ceiling)
+        worst = _ratio(min(share.value for share in own.by_kind.values()), ceiling)
+        best = _ratio(accuracy, self.rows["best-single"].accuracy.value)
+        moa_tokens = self.rows["moa"].worker_tokens
+        if own.worker_tokens is None or moa_tokens is None:
+            tokens = None
+        else:
+            tokens = _ratio(own.worker_tokens, moa_tokens)
+        has_right = any(sample.first_right for sample in self.flaky.samples)
+        kept = self.flaky.accepted_when_right.value if has_right else None
+        gain, rate = self.flaky.recursion_gain.share.value, self.training.rollouts_per_second
+        largest_share = max(shares(own.worker_counts).values(), default=None)
+        leads = [(name, accuracy - self.rows[name].accuracy.value) for name in BEATEN]
+        shuffled, subset = (
+            abs(row.accuracy.value - accuracy) for row in (self.shuffled, self.subset)
         )
-        yield _at_least(
-            "by_shape", "at least 0.80 of the ceiling in every shape", _ratio(worst, ceiling), 0.80
-        )
-        yield _at_least(
-            "best_single",
-            "at least 2.5 times the accuracy of the best single worker",
-            _ratio(conductor, best),
-            2.5,
-        )
-        for name in BEATEN:
-            lead = conductor - self.rows[name].accuracy.value
-            yield _at_least(name, f"at least 0.20 more than {name}", lead, 0.20)
-
-    def _generality_requirements(self) -> Iterator[Requirement]:
-        for name, where, row in (
-            ("shuffled", "in pools of another order", self.shuffled),
-            ("subset", "in pools less a worker that is not needed", self.subset),
-        ):
-            change = abs(row.accuracy.value - self.conductor.accuracy.value)
-            yield _at_most(name, f"within 0.03 {where}", change, 0.03)
-        counts: Counter[str] = self.conductor.worker_counts
-        yield _at_least(
-            "entropy_bits", "worker entropy at least 1.5 bits", self.conductor.entropy_bits, 1.5
-        )
-        yield _at_most(
-            "worker_share", "no worker above half", max(shares(counts).values(), default=None), 0.5
-        )
-
-    def _economy_requirements(self) -> Iterator[Requirement]:
-        own, mixture = self.conductor.worker_tokens, self.rows["moa"].worker_tokens
-        ratio = None if own is None or mixture is None else _ratio(own, mixture)
-        yield _at_most("worker_tokens", "at most 1/3 of MoA's worker tokens", ratio, 1 / 3)
-        yield _at_most(
-            "steps_one_skill", "at most 1.2 steps for one skill", self.conductor.steps(1), 1.2
-        )
-        yield _at_least(
-            "steps_three_skill", "at least 2.5 steps for three", self.conductor.steps(3), 2.5
-        )
-
-    def _recursion_requirements(self) -> Iterator[Requirement]:
-        gain, accepted = self.flaky.recursion_gain, self.flaky.accepted_when_right
-        yield _at_least(
-            "recursion_gain", "at least +0.05 on the flaky pool", gain.share.value, 0.05
-        )
-        yield _at_least(
-            "recursion_accept_right",
-            "accepts at least 0.90 of right answers unchanged",
-            accepted.value if any(sample.first_right for sample in self.flaky.samples) else None,
-            0.90,
-        )
-
-    def _training_requirements(self) -> Iterator[Requirement]:
-        yield _at_most("train_minutes", "trains in at most 25 minutes", self.training.minutes, 25.0)
-        yield _at_least(
-            "rollouts_per_second",
-            "at least 150 complete rollouts a second",
-            self.training.rollouts_per_second,
-            150.0,
-        )
+        found: list[tuple[str, str, float | None, Callable[[float, float], bool], float]] = [
+            ("ceiling", "ideal plans on the same workers: at least 0.95", ceiling, ge, 0.95),
+            ("conductor", "at least 0.90 of the ceiling overall", overall, ge, 0.90),
+            ("by_shape", "at least 0.80 of the ceiling in every shape", worst, ge, 0.80),
+            ("best_single", "at least 2.5 times the best single worker's accuracy", best, ge, 2.5),
+            *((name, f"at least 0.20 more than {name}", lead, ge, 0.20) for name, lead in leads),
+            ("shuffled", "within 0.03 in pools of another order", shuffled, le, 0.03),
+            ("subset", "within 0.03 in pools less a worker that is not needed", subset, le, 0.03),
+            ("entropy_bits", "worker entropy at least 1.5 bits", own.entropy_bits, ge, 1.5),
+            ("worker_share", "no worker above half", largest_share, le, 0.5),
+            ("worker_tokens", "at most 1/3 of MoA's worker tokens", tokens, le, 1 / 3),
+            ("steps_one_skill", "at most 1.2 steps for one skill", own.steps(1), le, 1.2),
+            ("steps_three_skill", "at least 2.5 steps for three", own.steps(3), ge, 2.5),
+            ("recursion_gain", "at least +0.05 on the flaky pool", gain, ge, 0.05),
+            ("recursion_accept_right", "accepts at least 0.90 of right answers", kept, ge, 0.90),
+            ("train_minutes", "trains in at most 25 minutes", self.training.minutes, le, 25.0),
+            ("rollouts_per_second", "at least 150 complete rollouts a second", rate, ge, 150.0),
+        ]
+        return [Requirement(*row) for row in found]
 
 
 async def measure_etudes(
@@ -223,9 +195,6 @@ async def measure_etudes(
 ) -> EtudesTable:
     """Measure every row over `n` unseen études; `flaky` is the share of requests that the
     specialists of the flaky pool decline."""
-    with lab_extra():
-        from podium_lab.etudes.plan_examples import FLAKY
-        from podium_lab.etudes.tasks import LONGER
     flaky = FLAKY if flaky is None else flaky
 
     def evaluation(
@@ -258,28 +227,10 @@ async def measure_etudes(
 
 
 def _ratio(one: float, other: float) -> float:
-    """How many times the other the one is: endlessly many times where only the other is 0."""
+    """Divide; infinity where only the divisor is 0."""
     if other:
         return one / other
     return math.inf if one else 0.0
-
-
-def _at_least(name: str, demand: str, reached: float | None, least: float) -> Requirement:
-    return Requirement(
-        name,
-        demand,
-        reached,
-        None if reached is None else round_figure(reached) >= round_figure(least),
-    )
-
-
-def _at_most(name: str, demand: str, reached: float | None, most: float) -> Requirement:
-    return Requirement(
-        name,
-        demand,
-        reached,
-        None if reached is None else round_figure(reached) <= round_figure(most),
-    )
 
 
 REQUIREMENT_COLUMNS: Final = ("requirement", "reached", "met")

@@ -1,15 +1,12 @@
-"""What training took, from what it wrote down.
-
-A training leaves two files in its directory that matter here:
+"""What training took, from the files that it wrote.
 
     summary.json     how it ended: `seconds`, the wall time of all its stretches together, and how
                      many `rollouts` it made
-    metrics.jsonl    a line for each step, with its `seconds` and how many `rollouts` it made
+    metrics.jsonl    a line for each step, with its `seconds` and `rollouts`; where the summary was
+                     not kept, the time is that of the steps
 
-Of a training whose metrics alone were kept, the time is that of its steps.
-
-A conductor may come of several trainings, each of which went on from the one before: what it took
-is what they all took together. How many parameters it has is what the last of them trained.
+A conductor may come of several trainings, each of which went on from the one before: their times
+and rollouts are added up, and the parameters are those that the last of them trained.
 """
 
 from __future__ import annotations
@@ -18,10 +15,10 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from podium.core.errors import UsageError
 from podium.evals.statistics import round_figure
@@ -30,7 +27,7 @@ from podium.workers.local.sources import WEIGHTS_FILE
 SUMMARY: Final = "summary.json"
 METRICS: Final = "metrics.jsonl"
 CONDUCTOR: Final = "conductor"
-"""The directory below, in which the adapter of a conductor lies."""
+"""The directory of a conductor's adapter."""
 
 LONGEST_HEADER: Final = 100_000_000
 """In bytes, as the format has it: a damaged file may name any length."""
@@ -38,8 +35,8 @@ LONGEST_HEADER: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """How long training took, how many rollouts it made and how many a second in its steps, and
-    how many parameters it trained; None is not measured."""
+    """Minutes and rollouts of a training, rollouts a second in its steps, and the number of trained
+    parameters; None is not measured."""
 
     minutes: float | None = None
     rollouts_per_second: float | None = None
@@ -47,7 +44,7 @@ class TrainingCost:
     parameters: int | None = None
 
     def document(self) -> dict[str, Any]:
-        """What learning took, as tables of learners have it."""
+        """Return the cost as tables of learners have it."""
         return {
             "train_minutes": None if self.minutes is None else round_figure(self.minutes),
             "parameters_trained": self.parameters,
@@ -59,7 +56,7 @@ NOT_MEASURED: Final = TrainingCost()
 
 
 def require_distinct(trainings: Sequence[Path]) -> list[Path]:
-    """Where these really are; one that is named twice is refused."""
+    """Return the resolved paths; refuse one that is named twice."""
     places = [training.resolve() for training in trainings]
     for path, often in Counter(places).items():
         if often > 1:
@@ -68,115 +65,84 @@ def require_distinct(trainings: Sequence[Path]) -> list[Path]:
 
 
 def read_training_cost(trainings: Sequence[Path]) -> TrainingCost:
-    """The figures of these trainings, by their directories or their files of metrics, taken
-    together; unknown where one's are."""
+    """Return the figures of these trainings together, by their directories or files of metrics;
+    unknown where one's are."""
     require_distinct(trainings)
     summaries = [_summary(training) for training in trainings]
     seconds = _sum(_number(summary, "seconds") for summary in summaries)
     rollouts = _sum(_number(summary, "rollouts") for summary in summaries)
-    steps = [step for training in trainings for step in _steps(_metrics(training))]
+    steps = [step for training in trainings for step in _steps(training)]
+    in_steps = sum(step["seconds"] for step in steps)
     return TrainingCost(
         minutes=None if seconds is None else seconds / 60,
-        rollouts_per_second=_rate(steps),
+        rollouts_per_second=sum(s["rollouts"] for s in steps) / in_steps if in_steps else None,
         rollouts=None if rollouts is None else int(rollouts),
         parameters=adapter_parameters(trainings[-1] / CONDUCTOR) if trainings else None,
     )
 
 
 def adapter_parameters(directory: Path) -> int | None:
-    """How many numbers the matrices of the adapter in that directory have, by the header of its
-    file; None where there is no such file, or it is damaged."""
+    """Count the parameters of the adapter in that directory by the header of its file; None where
+    there is no such file, or it is damaged."""
     try:
         with (directory / WEIGHTS_FILE).open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = file.read(length) if length <= LONGEST_HEADER else b""
     except OSError:
         return None
-    shapes = [
-        matrix["shape"]
-        for told in _objects(header.decode("utf-8", "replace"))
-        for matrix in told.values()
-        if isinstance(matrix, dict) and "shape" in matrix
-    ]
+    matrices = [entry for entry in _object(header).values() if isinstance(entry, dict)]
+    shapes = [matrix["shape"] for matrix in matrices if "shape" in matrix]
     return sum(map(math.prod, shapes)) if shapes and all(map(_is_shape, shapes)) else None
 
 
-def _is_shape(told: object) -> bool:
-    """Whether it says how many numbers there are along each axis."""
-    return isinstance(told, list) and all(type(count) is int and count >= 0 for count in told)
+def _is_shape(found: object) -> bool:
+    return isinstance(found, list) and all(type(count) is int and count >= 0 for count in found)
 
 
 def _summary(training: Path) -> dict[str, Any]:
-    """How a training ended."""
+    """Return how a training ended; of metrics alone, what the steps come to."""
     if training.is_file():
-        return _added_up(_steps(training))
+        steps = _steps(training)
+        return {name: sum(s[name] for s in steps) for name in ("rollouts", "seconds") if steps}
     try:
-        text = (training / SUMMARY).read_text("utf-8", "replace")
+        return _object((training / SUMMARY).read_bytes())
     except OSError as error:
         raise UsageError(
             f"{training}: there is no {SUMMARY} in it that could be read; "
             f"name the directory of a training, or its file of metrics"
         ) from error
-    return next(_objects(text), {})
 
 
-def _added_up(steps: Sequence[_Step]) -> dict[str, Any]:
-    """What the steps come to, as a summary has it; nothing where there were none."""
-    if not steps:
-        return {}
-    return {
-        "rollouts": sum(step.rollouts for step in steps),
-        "seconds": sum(step.seconds for step in steps),
-    }
-
-
-def _metrics(training: Path) -> Path:
-    return training if training.is_file() else training / METRICS
+def _steps(training: Path) -> list[dict[str, float]]:
+    """Return the rollouts and seconds of every step that made rollouts."""
+    metrics = training if training.is_file() else training / METRICS
+    found = []
+    for line in metrics.read_bytes().splitlines() if metrics.is_file() else ():
+        step = _object(line)
+        numbers = {name: _number(step, name) for name in ("rollouts", "seconds")}
+        if known := {name: value for name, value in numbers.items() if value}:
+            found.append(known)
+    return [step for step in found if len(step) == 2]
 
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
-    """The sum, where there is something to add up and all of it is known."""
+    """Add up; None where there is nothing to add, or a part is unknown."""
     found = list(numbers)
     known = [number for number in found if number is not None]
     return sum(known) if known and len(known) == len(found) else None
 
 
-class _Step(NamedTuple):
-    """How many rollouts a step made, and how long it took."""
-
-    rollouts: float
-    seconds: float
-
-
-def _steps(metrics: Path) -> list[_Step]:
-    """Every step that made rollouts."""
-    lines = metrics.read_text("utf-8", "replace").splitlines() if metrics.is_file() else []
-    return [
-        _Step(rollouts, seconds)
-        for line in lines
-        for step in _objects(line)
-        if (rollouts := _number(step, "rollouts")) and (seconds := _number(step, "seconds"))
-    ]
-
-
-def _rate(steps: Sequence[_Step]) -> float | None:
-    """How many rollouts a second."""
-    seconds = sum(step.seconds for step in steps)
-    return sum(step.rollouts for step in steps) / seconds if seconds else None
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON object that the text is, if it is one: a crash may have cut it off."""
+def _object(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object; an empty one where the text is none, as a crash may have cut it off."""
     try:
-        found = json.loads(text)
+        found = json.loads(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        return
-    if isinstance(found, dict):
-        yield found
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _number(document: dict[str, Any], name: str) -> float | None:
-    """That number, if it is one: JSON may name some that are infinite, or none at all."""
+    """Return that number; None where it is missing, infinite or no number."""
     value = document.get(name)
     if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
         return float(value)

@@ -1,15 +1,12 @@
-"""The search for parameters: candidates in the same form each time, and what they earned back.
+"""The search for parameters: it proposes candidates and takes their rewards.
 
-    search = begin("cma-es", start, sigma=0.03, population=32, seed=42)
+    search = start_search("cma-es", start, sigma=0.03, population=32, seed=42)
     for _ in range(60):
-        candidates = search.ask()
-        search.tell([reward(candidate) for candidate in candidates])
+        search.tell([reward(candidate) for candidate in search.ask()])
     search.found
 
-A search is repeatable: the same seed and the same rewards give the same candidates, on every
+A search is repeatable: the same seed and the same rewards give the same candidates on every
 machine. A checkpoint keeps the rewards, and a resumed search takes them again.
-Nothing here knows what parameters are for. Needs the package cmaes
-(`podium.routing.separable`).
 """
 
 from __future__ import annotations
@@ -108,21 +105,20 @@ class Search(Protocol):
 
     @property
     def found(self) -> Vector:
-        """The best that is known: what a training comes to."""
+        """The best that is known."""
         ...
 
     @property
     def sigma(self) -> float:
-        """How far the candidates that were asked for last lie from their middle, in each of the
-        parameters."""
+        """How far the last candidates lie from their middle, in each parameter."""
         ...
 
     def ask(self) -> list[Vector]:
-        """The candidates of the next step."""
+        """Return the candidates of the next step."""
         ...
 
     def tell(self, rewards: Sequence[float]) -> None:
-        """What these earned, in their order; more is better."""
+        """Take the rewards of these candidates, in their order; more is better."""
         ...
 
 

@@ -1,20 +1,15 @@
-"""Candidates on trial: coordinators lead the workers through questions, and every run is graded.
+"""Try candidates out: coordinators lead the workers through questions, and every run is graded.
 
-    candidates = Candidates(cast.workers, cast.pool, turns=5)
-    trials = await candidates.try_out([(coordinator, reader), …], tasks, seed=(42, 7))
-
-All candidates get the same questions and all runs are under way at once, by the same engine as
-everybody's. Choices are drawn as each candidate prefers, from numbers that are the same for all of
-them: two candidates differ in what they earn by what they prefer and not by luck. Where no matrix
-of the model is scaled, what it makes of a transcript is the same for all candidates, and it is read
-once.
+All candidates get the same questions, and all runs are in progress at once. Choices are drawn by
+each candidate's preferences from random numbers that are the same for all of them, so candidates
+differ in reward by preference and not by luck.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
@@ -47,20 +42,15 @@ class Trial:
     right: bool
     fault: str = ""
 
-    @property
-    def turns(self) -> int:
-        """How many turns were taken."""
-        return len(self.run.steps)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDiagnostics:
-    """What some runs showed. Where nothing could be counted, a number is None.
+    """What some runs showed; a number that could not be counted is None.
 
     Shares are from 0 to 1. A run that failed by a worker's fault counts neither as right nor as
-    wrong. `best` is what the best of the candidates earned and `sigma` how far they lie apart,
-    where there were several. `accepted` is the share of runs that end with a verifier who accepts.
-    `workers` and `roles` are shares of the turns; `tokens` is what the workers of a run wrote, on
+    wrong. `best` is the reward of the best candidate and `sigma` how far they lie apart, where
+    there were several. `accepted` is the share of runs that end with a verifier's acceptance.
+    `workers` and `roles` are shares of the turns; `tokens` is what the workers of a run wrote on
     average.
     """
 
@@ -79,7 +69,7 @@ class TurnDiagnostics:
     samples: tuple[RolloutSample, ...] = ()
 
     def as_metrics(self) -> dict[str, float]:
-        """Everything that is a number, under flat names; what is unknown is left out."""
+        """Return every known number under a flat name."""
         known = {
             "rollouts": self.rollouts,
             "reward": self.accuracy,
@@ -112,7 +102,7 @@ class TurnDiagnostics:
 def diagnose_trials(
     trials: Sequence[Trial], *, best: float | None = None, sigma: float | None = None
 ) -> TurnDiagnostics:
-    """What these runs show."""
+    """Return what these runs show."""
     if not trials:
         raise UsageError("there are no runs to look at; give at least one")
     graded = [trial for trial in trials if not trial.fault]
@@ -121,20 +111,20 @@ def diagnose_trials(
     for trial in graded:
         by_kind.setdefault(trial.task.kind, []).append(trial.right)
     written = [trial.run.usage.output_tokens for trial in trials]
-    told = [tokens for tokens in written if tokens is not None]
+    known = [tokens for tokens in written if tokens is not None]
     return TurnDiagnostics(
         rollouts=len(trials),
-        accuracy=_share(trial.right for trial in graded),
+        accuracy=mean_reward(trials),
         accuracy_by_kind={kind: fmean(right) for kind, right in by_kind.items()},
         best=best,
         sigma=sigma,
         dropped=faults.total() / len(trials),
         dropped_for=faults.most_common(1)[0][0] if faults else "",
-        turns=fmean(trial.turns for trial in trials),
+        turns=fmean(len(trial.run.steps) for trial in trials),
         accepted=fmean(ends_accepted(trial.run.rounds) for trial in trials),
         workers=shares(Counter(step.worker for trial in trials for step in trial.run.steps)),
         roles=shares(Counter(role for trial in trials for role in _roles(trial))),
-        tokens=fmean(told) if len(told) == len(written) else None,
+        tokens=fmean(known) if len(known) == len(written) else None,
         samples=tuple(
             _sample(trial)
             for right in (True, False)
@@ -147,19 +137,11 @@ def _roles(trial: Trial) -> list[str]:
     return [round_.role or "worker" for round_ in trial.run.rounds if round_.steps]
 
 
-def _share(right: Iterable[bool]) -> float | None:
-    counted = list(right)
-    return fmean(counted) if counted else None
-
-
 def _sample(trial: Trial) -> RolloutSample:
-    told = [
-        f"{step.worker} as {role}: {step.reply}"
-        for role, step in zip(_roles(trial), trial.run.steps, strict=True)
-    ]
+    turns = zip(_roles(trial), trial.run.steps, strict=True)
     return RolloutSample(
         question=trial.task.question,
-        text="\n".join(told),
+        text="\n".join(f"{step.worker} as {role}: {step.reply}" for role, step in turns),
         answer=trial.run.answer or "",
         reward=float(trial.right),
         right=trial.right,
@@ -169,22 +151,20 @@ def _sample(trial: Trial) -> RolloutSample:
 
 
 class CachedReader:
-    """What one reader makes of transcripts, each of which is read once."""
+    """A reader that reads each transcript once."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._read: dict[str, asyncio.Task[Vector]] = {}
 
     async def read(self, transcript: str) -> Vector:
-        """The hidden state, kept or read now."""
-        reading = self._read.get(transcript)
-        if reading is None:
-            reading = asyncio.ensure_future(self._reader.read(transcript))
-            self._read[transcript] = reading
-        return await reading
+        """Return the hidden state, kept or read now."""
+        if transcript not in self._read:
+            self._read[transcript] = asyncio.ensure_future(self._reader.read(transcript))
+        return await self._read[transcript]
 
     async def states(self) -> list[Vector]:
-        """Everything that was read, in the order in which it was asked for first."""
+        """Return everything that was read, in its first order."""
         return await asyncio.gather(*self._read.values())
 
 
@@ -204,8 +184,8 @@ class TrialRunner:
         *,
         seed: Sequence[int] | None = None,
     ) -> list[list[Trial]]:
-        """A run of each candidate for each task, candidate by candidate. Without a seed nothing is
-        drawn, and each takes what it prefers most."""
+        """Return the runs of each candidate, one for each task. Without a seed nothing is drawn,
+        and each takes what it prefers most."""
         runs = [
             self._tried(
                 EvolvedConductor(
@@ -226,17 +206,13 @@ class TrialRunner:
         run = await runner.run(task.question, options=self._options)
         if not run.steps:
             raise PlanError(f"a run ended before its first turn: {run.error}")
-        failed = _fault(run)
-        right = not failed and run.answer is not None and await task.grader(run.answer)
-        return Trial(task, run, right, failed)
-
-
-def _fault(run: Run) -> str:
-    """What a worker must mend before the run says anything about who led it, or nothing."""
-    return next((found for round_ in run.rounds if (found := worker_fault(round_))), "")
+        faults = (worker_fault(round_) for round_ in run.rounds)
+        fault = next((found for found in faults if found), "")
+        right = not fault and run.answer is not None and await task.grader(run.answer)
+        return Trial(task, run, right, fault)
 
 
 def mean_reward(trials: Sequence[Trial]) -> float | None:
-    """The share of right answers, of those that say something; None where none does."""
-    told = [trial.right for trial in trials if not trial.fault]
-    return sum(told) / len(told) if told else None
+    """Return the share of right answers among runs without a fault; None where there is none."""
+    graded = [trial.right for trial in trials if not trial.fault]
+    return fmean(graded) if graded else None

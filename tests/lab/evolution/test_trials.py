@@ -70,7 +70,7 @@ async def test_every_candidate_has_a_run_for_every_question() -> None:
     trials = await tried(ANN, BOB)
     assert [[trial.task for trial in own] for own in trials] == [TASKS, TASKS]
     assert [mean_reward(own) for own in trials] == [1.0, 0.0]
-    assert {trial.turns for own in trials for trial in own} == {2}
+    assert {len(trial.run.steps) for own in trials for trial in own} == {2}
 
 
 async def test_choices_are_drawn_from_the_same_numbers_for_all_candidates() -> None:
