@@ -453,7 +453,6 @@ def test_a_schema_that_is_none_is_the_clients_fault_whoever_is_asked(
         ({"temperature": 3}, openai.BadRequestError, "temperature"),
         ({"messages": []}, openai.BadRequestError, "messages"),
         ({"max_tokens": 5, "max_completion_tokens": 6}, openai.BadRequestError, "max_tokens"),
-        ({"extra_body": {"temprature": 1}}, openai.BadRequestError, "temprature"),
         ({"extra_body": {"podium": {"rounds": 0}}}, openai.BadRequestError, "podium.rounds"),
         (
             {"response_format": {"type": "json_schema", "json_schema": NO_SCHEMA}},

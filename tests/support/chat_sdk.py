@@ -15,6 +15,7 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from support.openai_sdk import streamed
+from support.readers import read_strictly
 
 OURS = {
     "reasoning_content",
@@ -71,7 +72,7 @@ class Backstage:
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            asked = CHAT.read(json.loads(request.content))
+            asked = read_strictly(CHAT, json.loads(request.content))
         except ApiError as refusal:
             return _refused(refusal)
         self.asked.append(asked)

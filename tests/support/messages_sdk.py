@@ -16,6 +16,7 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.anthropic_response import AnthropicWriter
 from podium.server.dialects.request import ApiRequest, ApiResponse
+from support.readers import read_strictly
 
 Play = Callable[[AnthropicWriter], list[bytes]]
 """Writes a stream."""
@@ -33,7 +34,7 @@ def body(**fields: Any) -> dict[str, Any]:
 
 def asked(**fields: Any) -> ApiRequest:
     """The small body with these fields, read."""
-    return MESSAGES.read(body(**fields))
+    return read_strictly(MESSAGES, body(**fields))
 
 
 def said(content: Any, role: str = "user") -> dict[str, Any]:
@@ -98,7 +99,7 @@ class Desk:
             if request.url.path.endswith("/count_tokens"):
                 self.asked.append(MESSAGES.read_count(json.loads(request.content)))
                 return httpx2.Response(200, json=MESSAGES.format_count(42))
-            asked = MESSAGES.read(json.loads(request.content))
+            asked = read_strictly(MESSAGES, json.loads(request.content))
         except ApiError as refused:
             return httpx2.Response(refused.status, json=MESSAGES.format_error(refused))
         self.asked.append(asked)

@@ -10,11 +10,19 @@ from typing import Any
 from podium.core.request import Delta, ResponseOptions, user
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import Json
-from podium.server.dialects.request import ApiRequest, ApiResponse, read_podium_params, unsent_calls
+from podium.server.dialects.request import (
+    ApiRequest,
+    ApiResponse,
+    BodyFields,
+    read_podium_params,
+    unsent_calls,
+)
 
 
 class PlainDialect:
     """`{"model": …, "ask": …, "stream": …}`."""
+
+    fields = BodyFields(frozenset(), {}, {})
 
     def read(self, body: Json) -> ApiRequest:
         if not isinstance(body.get("ask"), str):

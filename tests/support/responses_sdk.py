@@ -16,6 +16,7 @@ from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import RESPONSES
 from podium.workers.http import EventReader
 from support.openai_sdk import streamed
+from support.readers import read_strictly
 
 STREAM_EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(ResponseStreamEvent)
 
@@ -89,7 +90,7 @@ class Backstage:
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            asked = RESPONSES.read(json.loads(request.content))
+            asked = read_strictly(RESPONSES, json.loads(request.content))
         except ApiError as refusal:
             return _refused(refusal)
         self.asked.append(asked)

@@ -56,6 +56,44 @@ async def test_a_plain_request_goes_out_in_the_plainest_words(
     }
 
 
+NAMED = Request(
+    (
+        Message("user", (Text("ada: "), Text("Why?")), "ada"),
+        Message("assistant", (Thinking("Hm."), Text("bot: "), Text("So.")), "bot"),
+        Message("user", (Text("[redacted]: "), Text("Why?")), "ada"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("provider", "messages"),
+    [
+        (
+            "openai-compatible",
+            [
+                {"role": "user", "content": "Why?", "name": "ada"},
+                {"role": "assistant", "content": "So.", "name": "bot"},
+                {"role": "user", "content": "[redacted]: Why?"},
+            ],
+        ),
+        (
+            "mistral",
+            [
+                {"role": "user", "content": "ada: Why?"},
+                {"role": "assistant", "content": "bot: So."},
+                {"role": "user", "content": "[redacted]: Why?"},
+            ],
+        ),
+    ],
+)
+async def test_a_speakers_name_is_a_field_where_the_api_has_it(
+    vendor: Vendor, hire: Hire, provider: str, messages: list[dict[str, str]]
+) -> None:
+    vendor.says(answer({"content": "Yes."}))
+    await hire(provider, path="/v1").reply(NAMED)
+    assert vendor.body["messages"] == messages
+
+
 async def test_every_setting_goes_out_under_its_name(vendor: Vendor, hire: Hire) -> None:
     vendor.says(answer({"content": "{}"}))
     request = replace(

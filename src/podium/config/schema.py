@@ -339,6 +339,11 @@ class ServerSettings(Table):
         "and JSON elsewhere",
     )
     log_prompts: bool = Field(default=False, description="log questions and answers as well")
+    strict: bool = Field(
+        default=False,
+        description="refuse requests with unknown keys, instead of ignoring these and naming them "
+        "in the response header `X-Podium-Ignored`",
+    )
     private_images: bool = Field(
         default=False,
         description="clients may send image URLs on private networks, which workers of your own "

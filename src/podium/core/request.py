@@ -81,15 +81,25 @@ Part = Text | Image | ToolCall | ToolResult | Thinking
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    `name` tells speakers of one role apart; a text of `speaker_prefix` repeats it, for workers
+    whose API has no names.
+    """
 
     role: Role
     parts: tuple[Part, ...]
+    name: str = ""
 
     @property
     def text(self) -> str:
         """The text of the turn, without images, tools and thinking."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+def speaker_prefix(name: str) -> str:
+    """Return the text that names a speaker."""
+    return f"{name}: "
 
 
 def system(text: str) -> Message:

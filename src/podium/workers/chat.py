@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
@@ -30,6 +30,7 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    speaker_prefix,
 )
 from podium.core.usage import Usage
 from podium.workers import errors, fields, translation
@@ -67,9 +68,9 @@ class ChatVariant:
     takes none. `streams_usage`: a stream must be asked for its usage. A prefill is sent as a last
     assistant message, with `prefill_message` added to the message and `prefill_body` to the body;
     `echoes_prefill`: the server repeats it. `thinking` is the field that returns a model's own
-    thinking to it. `cache_writes`: the server counts cache writes; `cache_key`: it takes a prompt
-    cache key. `parallel_tools`: it can be limited to one tool call at a time. `detail`: it takes an
-    image detail.
+    thinking to it. `names`: messages may name their speaker. `cache_writes`: the server counts
+    cache writes; `cache_key`: it takes a prompt cache key. `parallel_tools`: it can be limited to
+    one tool call at a time. `detail`: it takes an image detail.
     """
 
     max_tokens: str = "max_tokens"
@@ -80,6 +81,7 @@ class ChatVariant:
     prefill_body: Mapping[str, Any] = field(default_factory=dict)
     echoes_prefill: bool = False
     thinking: Literal["", "reasoning_content", "reasoning_details"] = ""
+    names: bool = True
     cache_writes: bool = False
     cache_key: bool = False
     parallel_tools: bool = False
@@ -130,16 +132,29 @@ def _messages(
     request: Request, profile: WorkerProfile, variant: ChatVariant
 ) -> Iterator[dict[str, Any]]:
     for message in request.messages:
+        named: dict[str, Any] = {}
+        if message.name and variant.names:
+            message, named = _take_name(message)
         if message.role == "assistant":
-            yield _assistant(message, profile, variant)
+            yield _assistant(message, profile, variant) | named
         else:
-            yield from _input_messages(message, profile, variant)
+            yield from _input_messages(message, profile, variant, named)
     if translation.has_prefill(request, profile):
         yield {"role": "assistant", "content": request.prefill, **variant.prefill_message}
 
 
+def _take_name(message: Message) -> tuple[Message, dict[str, Any]]:
+    """Move the speaker's name from the text to a field; a changed text keeps it."""
+    prefix = Text(speaker_prefix(message.name))
+    if prefix not in message.parts:
+        return message, {}
+    at = message.parts.index(prefix)
+    parts = (*message.parts[:at], *message.parts[at + 1 :])
+    return replace(message, parts=parts), {"name": message.name}
+
+
 def _input_messages(
-    message: Message, profile: WorkerProfile, variant: ChatVariant
+    message: Message, profile: WorkerProfile, variant: ChatVariant, named: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield one message per tool result, then one for the rest.
 
@@ -159,7 +174,7 @@ def _input_messages(
             content.append(_content(part, message, profile, variant))
     if content or message.role != "tool":
         role = "user" if message.role == "tool" else message.role
-        yield {"role": role, "content": _flatten(content)}
+        yield {"role": role, "content": _flatten(content), **named}
 
 
 def _content(
@@ -479,6 +494,7 @@ VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
             streams_usage=False,  # it refuses the question, and answers unasked
             prefill_message={"prefix": True},
             echoes_prefill=True,
+            names=False,
             parallel_tools=True,
         ),
         "vllm": ChatVariant(

@@ -52,6 +52,73 @@ def test_an_unknown_field_with_half_a_character_can_be_written_in_a_response() -
     assert (caught.value.field or "").encode()
 
 
+def unknown_keys(value: Any, *known: str, path: str = "") -> list[reading.UnknownKey]:
+    with reading.collect_unknown() as unknown:
+        reading.read_object(value, path).expect(frozenset(known))
+    return unknown
+
+
+def test_an_expected_object_may_have_other_keys_which_are_noted() -> None:
+    (key,) = unknown_keys({"a": 1, "b": 2}, "a", path="deep")
+    assert (key.path, key.name) == ("deep", "b")
+    assert str(key.error()) == "unexpected option 'deep.b'; use one of a"
+
+
+def test_an_unknown_key_without_a_value_is_not_noted() -> None:
+    assert unknown_keys({"a": 1, "b": None}, "a") == []
+
+
+def test_keys_are_noted_only_where_they_are_collected() -> None:
+    reading.read_object({"b": 1}).expect(frozenset())
+    assert unknown_keys({}) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [[[]]] * 30_000, object()])
+def test_an_unknown_value_that_no_response_can_repeat_is_refused(value: object) -> None:
+    with pytest.raises(ApiError):
+        unknown_keys({"b": value}, "a")
+
+
+def test_a_body_of_unknown_keys_alone_is_not_collected_whole() -> None:
+    found = unknown_keys({f"key{n}": n for n in range(10_000)})
+    assert len(found) == reading.MOST_UNKNOWN
+
+
+def test_a_header_names_the_keys() -> None:
+    keys = [*unknown_keys({"x": 1}, path="messages.0"), *unknown_keys({"y": 1, "z": 2})]
+    assert reading.format_unknown(keys) == "messages.0.x, y, z"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\r\nSet-Cookie: b=c", "a%0D%0ASet-Cookie%3A%20b%3Dc"),
+        ("a, b", "a%2C%20b"),
+        ("a.b", "a.b"),
+        ("\0", "%00"),
+        ("é", "%C3%A9"),
+        ("\ud800", "%5Cud800"),
+        ("", ""),
+    ],
+)
+def test_a_header_cannot_be_broken_by_a_key(name: str, shown: str) -> None:
+    assert reading.format_unknown([reading.UnknownKey("", name, ())]) == shown
+
+
+@given(st.lists(st.text(), max_size=200, unique=True))
+def test_a_header_is_printable_and_short(names: list[str]) -> None:
+    header = reading.format_unknown(unknown_keys(dict.fromkeys(names, 1)))
+    assert len(header) <= reading.LONGEST_HEADER
+    assert header.isascii()
+    assert header.isprintable()
+
+
+def test_a_header_that_is_cut_says_so() -> None:
+    header = reading.format_unknown(unknown_keys({f"{n:040}": n for n in range(100)}))
+    assert header.endswith(", ...")
+    assert len(header) <= reading.LONGEST_HEADER
+
+
 @pytest.mark.parametrize("body", [None, [], "text", 1, True])
 def test_a_body_that_is_no_object_is_refused(body: object) -> None:
     with pytest.raises(ApiError, match="the body: expected an object"):

@@ -1,8 +1,8 @@
 """Anthropic's Messages API, as its SDKs and Claude Code use it.
 
-Every field is honoured, checked as a hint without effect (`cache_control`, `metadata`,
-`service_tier`, `eager_input_streaming`), or refused with what to do instead. The header
-`anthropic-beta` is not read: a beta only allows fields, and each field is checked by its name.
+`metadata`, `service_tier` and `speed` have no effect. Fields that must not be ignored are refused
+with what to do instead; all others are ignored and reported. The header `anthropic-beta` is not
+read: a beta only allows fields.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from typing import Any, Final
 from podium.core.request import CacheTime, Effort, Message, ResponseOptions, Tool
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects import anthropic_response as writer
-from podium.server.dialects.anthropic_messages import (
-    cache_control,
-    conversation,
-    strip_old_thinking,
-)
+from podium.server.dialects.anthropic_messages import conversation, strip_old_thinking
 from podium.server.dialects.anthropic_response import (
     SHOWN,
     AnthropicWriter,
@@ -44,55 +40,47 @@ from podium.server.dialects.fields import (
 from podium.server.dialects.request import (
     ApiRequest,
     ApiResponse,
+    BodyFields,
     PodiumParams,
     read_podium_params,
-)
-
-KNOWN: Final = frozenset(
-    {
-        "model",
-        "messages",
-        "system",
-        "max_tokens",
-        "stop_sequences",
-        "stream",
-        "temperature",
-        "top_p",
-        "thinking",
-        "tools",
-        "tool_choice",
-        "output_config",
-        "output_format",
-        "context_management",
-        "metadata",
-        "service_tier",
-        "speed",
-        "cache_control",
-        "podium",
-    }
 )
 
 LEAST_THINKING_TOKENS: Final = 1024
 MOST_TOOLS: Final = 1000
 MOST_STOPS: Final = 64
 
-IN_CLAUDE_CODE: Final = "in Claude Code, set CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1"
+FIELDS: Final = BodyFields(
+    honoured=frozenset(
+        {"model", "messages", "system", "max_tokens", "stop_sequences", "stream", "temperature"}
+        | {"top_p", "thinking", "tools", "tool_choice", "output_config", "output_format"}
+        | {"context_management", "metadata", "cache_control", "podium"}
+    ),
+    neutral={
+        "service_tier": ("auto", "standard_only"),
+        "speed": ("standard",),
+        "mcp_servers": ([],),
+        "betas": ([],),
+    },
+    refused={
+        "container": "Podium has no containers or skills",
+        "mcp_servers": "Podium uses only MCP servers configured in podium.toml; leave it out",
+        "inference_geo": "Podium cannot guarantee where a worker runs; use podium.exclude "
+        "to avoid workers or providers",
+        "thread": "Podium does not store threads; send the whole conversation in messages, "
+        "as the SDK's tool runner then does",
+    },
+)
 
-NOT_SUPPORTED: Final[Mapping[str, str]] = {
-    "top_k": "not every worker supports it; use top_p",
-    "container": "Podium has no containers or skills",
-    "mcp_servers": "Podium uses only MCP servers configured in podium.toml; leave it out",
-    "inference_geo": "Podium cannot guarantee where a worker runs; use podium.exclude "
-    "to avoid workers or providers",
-    "diagnostics": f"Podium does not report on providers' caches; leave it out ({IN_CLAUDE_CODE})",
-    "compaction": "Podium does not compact conversations; send the messages, or a summary of them",
-    "thread": "Podium does not store threads; send the whole conversation in messages, "
-    "as the SDK's tool runner then does",
-    "fallbacks": "a worker's fallback is named in podium.toml; leave it out",
-    "fallback_credit_token": "Podium has no such credit",
-    "betas": "send betas in the header anthropic-beta; Podium needs none",
-}
-"""Fields of Anthropic's API and its betas that Podium refuses, and what to do instead."""
+_THINKING: Final = frozenset({"type", "budget_tokens", "display"})
+_OUTPUT: Final = frozenset({"effort", "format"})
+_FORMAT: Final = frozenset({"type", "schema"})
+_TOOL: Final = frozenset(
+    {"type", "name", "description", "input_schema", "cache_control", "eager_input_streaming"}
+    | {"strict", "defer_loading", "allowed_callers", "input_examples"}
+)
+_CHOICE: Final = frozenset({"type", "name", "disable_parallel_tool_use"})
+_EDITS: Final = frozenset({"edits"})
+_EDIT: Final = frozenset({"type", "keep"})
 
 SERVER_TOOLS: Final[Mapping[str, str]] = {
     "web_search": "Podium does not have Anthropic's web search; configure an MCP search server "
@@ -113,22 +101,6 @@ class ThinkingParams:
     shown: bool = False
     tokens: int | None = None
     effort: Effort | None = None
-
-
-def refuse_unsupported(body: Fields) -> None:
-    """Raise `ApiError` for refused and unknown fields; an empty one is harmless."""
-    for name, instead in NOT_SUPPORTED.items():
-        if body.values.get(name) not in (None, [], {}):
-            raise invalid(name, f"{name} is not supported: {instead}")
-    body.only(KNOWN | NOT_SUPPORTED.keys())
-
-
-def read_hints(body: Fields) -> None:
-    """Check fields without effect."""
-    body.optional("cache_control", cache_control)
-    body.optional("metadata", _metadata)
-    body.optional("service_tier", choice(("auto", "standard_only")))
-    body.optional("speed", _speed)
 
 
 def read_response_options(body: Fields, *, counting: bool) -> ResponseOptions:
@@ -181,25 +153,10 @@ def read_kept_thinking(body: Fields) -> int | None:
     return min((turns for turns in edits if turns is not None), default=None)
 
 
-def _speed(value: object, path: str) -> None:
-    if choice(("standard", "fast"))(value, path) == "fast":
-        raise invalid(
-            path,
-            f"{path}: Podium has no fast mode; leave it out (in Claude Code, turn /fast off)",
-        )
-
-
-def _metadata(value: object, path: str) -> None:
-    read_object(value, path).only(("user_id",)).optional("user_id", bounded_text(0, 4096))
-
-
 def _thinking(value: object, path: str) -> ThinkingParams:
-    fields = read_object(value, path).only(("type", "budget_tokens", "display", "block_binding"))
+    fields = read_object(value, path).expect(_THINKING)
     kind = fields.required("type", choice(("enabled", "adaptive", "disabled", "between_tools")))
     display = fields.optional("display", choice(("summarized", "omitted", "updates")))
-    if fields.values.get("block_binding"):
-        path = fields.at("block_binding")
-        raise invalid(path, f"{path} is not supported; leave it out ({IN_CLAUDE_CODE})")
     if kind != "enabled" and fields.has("budget_tokens"):
         path = fields.at("budget_tokens")
         raise invalid(path, f"{path}: only thinking of type 'enabled' has a budget, not {kind!r}")
@@ -214,18 +171,13 @@ def _thinking(value: object, path: str) -> ThinkingParams:
 
 
 def _output_config(value: object, path: str) -> tuple[Effort | None, dict[str, Any] | None]:
-    fields = read_object(value, path).only(("effort", "format", "task_budget"))
-    if fields.has("task_budget"):
-        path = fields.at("task_budget")
-        raise invalid(
-            path, f"{path} is not supported; cap a request by podium.budget ({IN_CLAUDE_CODE})"
-        )
+    fields = read_object(value, path).expect(_OUTPUT)
     effort = fields.optional("effort", choice(("low", "medium", "high", "xhigh", "max")))
     return EFFORTS[effort] if effort else None, fields.optional("format", _format)
 
 
 def _format(value: object, path: str) -> dict[str, Any]:
-    fields = read_object(value, path).only(("type", "schema"))
+    fields = read_object(value, path).expect(_FORMAT)
     fields.required("type", choice(("json_schema",)))
     return fields.required("schema", output_schema)
 
@@ -235,26 +187,8 @@ def _tool(value: object, path: str) -> Tool:
     kind = fields.optional("type", text) or "custom"
     if kind != "custom":
         raise _unsupported_tool(kind, fields.at("type"))
-    fields.only(
-        (
-            "type",
-            "name",
-            "description",
-            "input_schema",
-            "cache_control",
-            "eager_input_streaming",
-            "strict",
-            "defer_loading",
-            "allowed_callers",
-            "input_examples",
-        )
-    )
-    fields.optional("cache_control", cache_control)
-    fields.optional("eager_input_streaming", flag)
-    fields.optional("strict", flag)
+    fields.expect(_TOOL)
     fields.optional("allowed_callers", array(choice(("direct",)), most=1, least=1))
-    if fields.optional("defer_loading", flag):
-        raise invalid(fields.at("defer_loading"), f"{path}: {SERVER_TOOLS['tool_search']}")
     parameters = fields.required("input_schema", read_object)
     if parameters.values.get("type", "object") != "object":
         path = parameters.at("type")
@@ -287,10 +221,7 @@ def _tool_choice(body: Fields, tools: tuple[Tool, ...]) -> str:
     if chosen is None:
         return ""
     kind = chosen.required("type", choice(("auto", "any", "tool", "none")))
-    named = ("name",) if kind == "tool" else ()
-    parallel = ("disable_parallel_tool_use",) if kind != "none" else ()
-    chosen.only(("type", *named, *parallel))
-    chosen.optional("disable_parallel_tool_use", flag)
+    chosen.expect(_CHOICE)
     if kind in ("any", "tool") and not tools:
         raise invalid("tool_choice", f"tool_choice: {kind!r} needs tools, and there are none")
     if kind == "tool":
@@ -305,29 +236,24 @@ def _one_at_a_time(body: Fields) -> bool:
 
 
 def _edits(value: object, path: str) -> tuple[int | None, ...]:
-    fields = read_object(value, path).only(("edits",))
+    fields = read_object(value, path).expect(_EDITS)
     return fields.optional("edits", array(_edit, most=16)) or ()
 
 
 def _edit(value: object, path: str) -> int | None:
     """Return how many turns keep their thinking, by this edit."""
     fields = read_object(value, path)
-    kind = fields.required("type", text)
-    if kind != "clear_thinking_20251015":
-        path = fields.at("type")
-        raise invalid(
-            path,
-            f"{path}: only clear_thinking_20251015 is supported, "
-            f"got {kind[:60]!r}; leave it out ({IN_CLAUDE_CODE})",
-        )
-    fields.only(("type", "keep"))
+    if fields.required("type", text) != "clear_thinking_20251015":
+        fields.expect(frozenset())
+        return None
+    fields.expect(_EDIT)
     return fields.optional("keep", _kept_turns) if fields.has("keep") else 1
 
 
 def _kept_turns(value: object, path: str) -> int | None:
     if value == "all":
         return None
-    fields = read_object(value, path).only(("type", "value"))
+    fields = read_object(value, path)
     if fields.required("type", choice(("thinking_turns", "all"))) == "all":
         return None
     return fields.required("value", integer(1))
@@ -363,6 +289,8 @@ def _mark(holder: Json) -> Iterator[Json]:
 
 class AnthropicDialect:
     """The dialect of `/v1/messages` and `/v1/messages/count_tokens`."""
+
+    fields = FIELDS
 
     def read(self, body: Json) -> ApiRequest:
         """Read a body; raises `ApiError`."""
@@ -403,8 +331,6 @@ MESSAGES: Final = AnthropicDialect()
 
 def _read(value: object, *, counting: bool) -> ApiRequest:
     body = read_object(value)
-    refuse_unsupported(body)
-    read_hints(body)
     options, thinking = read_thinking(body, read_response_options(body, counting=counting))
     messages = conversation(body)
     if not counting:
@@ -418,6 +344,7 @@ def _read(value: object, *, counting: bool) -> ApiRequest:
         shows_reasoning=thinking.shown,
         params=body.optional("podium", read_podium_params) or PodiumParams(),
         body=body.values,
+        extra=FIELDS.select_extra(body.values),
     )
 
 

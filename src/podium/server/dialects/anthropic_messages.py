@@ -49,6 +49,14 @@ _ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
 
 _identifier: Final = bounded_text(1, 256)
 
+_MESSAGE: Final = frozenset({"role", "content"})
+_BLOCK: Final = frozenset({"type", "cache_control"})
+_TEXT: Final = _BLOCK | {"text", "citations"}
+_IMAGE: Final = _BLOCK | {"source", "transformations"}
+_TOOL_USE: Final = _BLOCK | {"id", "name", "input", "caller"}
+_TOOL_RESULT: Final = _BLOCK | {"tool_use_id", "content", "is_error"}
+_DOCUMENT: Final = _BLOCK | {"source", "title", "context"}
+
 _HINTS: Final = {
     "document": "documents are not supported; send the text, or the pages as images",
     "search_result": "search results are not supported; send them as text",
@@ -106,7 +114,7 @@ class _Turns:
 
     def take(self, value: object, path: str) -> None:
         """Read the next message; an empty one is skipped."""
-        fields = read_object(value, path).only(("role", "content"))
+        fields = read_object(value, path).expect(_MESSAGE)
         role = fields.required("role", choice(_ROLES))
         if role == "assistant" and self._last_role == "user":
             self.calls.settle()
@@ -231,9 +239,8 @@ def _unsupported_block(block: Fields, kind: str, expected: str) -> ApiError:
 
 
 def _text_block(value: object, path: str) -> str:
-    block = read_object(value, path).only(("type", "text", "cache_control", "citations"))
+    block = read_object(value, path).expect(_TEXT)
     block.required("type", choice(("text",)))
-    block.optional("cache_control", cache_control)
     return block.required("text", text)
 
 
@@ -243,52 +250,27 @@ def _text_parts(block: Fields) -> tuple[Part, ...]:
 
 
 def _image(block: Fields) -> Image:
-    block.only(("type", "source", "cache_control", "transformations"))
-    block.optional("cache_control", cache_control)
-    block.optional("transformations", _transformations)
+    block.expect(_IMAGE)
     source = block.required("source", read_object)
     if source.values.get("type") == "file":
         path = source.at("type")
         raise invalid(path, f"{path}: files are not supported; send the image as base64 or url")
     if source.required("type", choice(("base64", "url"))) == "url":
-        return Image(url=source.only(("type", "url")).required("url", http_url))
-    source.only(("type", "media_type", "data"))
+        return Image(url=source.required("url", http_url))
     kind = source.required("media_type", text)
     return base64_image(kind, source.required("data", text), source.path)
 
 
-def _transformations(value: object, path: str) -> None:
-    """Check the hint; providers scale oversized images themselves."""
-    read_object(value, path).only(("oversized_image",)).optional(
-        "oversized_image", choice(("downsize",))
-    )
-
-
 def _tool_use(block: Fields) -> ToolCall:
-    block.only(("type", "id", "name", "input", "cache_control", "caller", "toolset_name"))
-    block.optional("cache_control", cache_control)
-    block.optional("caller", _direct_caller)
-    _refuse_toolset(block)
+    block.expect(_TOOL_USE)
     arguments = json.dumps(block.required("input", json_object))
     return ToolCall(
         block.required("id", _identifier), block.required("name", _identifier), arguments
     )
 
 
-def _direct_caller(value: object, path: str) -> None:
-    read_object(value, path).required("type", choice(("direct",)))
-
-
-def _refuse_toolset(block: Fields) -> None:
-    if block.has("toolset_name"):
-        path = block.at("toolset_name")
-        raise invalid(path, f"{path}: Anthropic's toolsets are not supported; leave it out")
-
-
 def _tool_result(block: Fields) -> ToolResult:
-    block.only(("type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"))
-    block.optional("cache_control", cache_control)
-    _refuse_toolset(block)
+    block.expect(_TOOL_RESULT)
     words, images = _split_parts(block.optional("content", _result_content) or ())
     return ToolResult(
         block.required("tool_use_id", _identifier),
@@ -336,8 +318,7 @@ def _text_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
 
 def _document(block: Fields) -> tuple[Part, ...]:
     """Read a document of a tool: its text and images, or a note about it."""
-    block.only(("type", "source", "title", "context", "citations", "cache_control"))
-    block.optional("cache_control", cache_control)
+    block.expect(_DOCUMENT)
     title = block.optional("title", bounded_text(0, 1000))
     context = block.optional("context", text)
     source = block.required("source", read_object)
@@ -364,8 +345,3 @@ def _split_parts(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:
     """Separate text and images."""
     words = "\n".join(part.text for part in content if isinstance(part, Text))
     return words, tuple(part for part in content if isinstance(part, Image))
-
-
-def cache_control(value: object, path: str) -> None:
-    """Check a `cache_control`; its content is the provider's business."""
-    read_object(value, path)

@@ -26,6 +26,10 @@ HIGH_THINKING: Final = 16_384
 """Tokens: a thinking budget below the first is low effort, from the second on high."""
 
 
+_THINKING: Final = frozenset({"type", "thinking", "signature"})
+_REDACTED: Final = frozenset({"type", "data"})
+
+
 def thinking_block(thinking: tuple[Thinking, ...], *, in_words: bool) -> dict[str, Any]:
     """Return a thinking block; without `in_words` it only keeps the opaque state."""
     words = "\n\n".join(part.text for part in thinking if part.text) if in_words else ""
@@ -40,10 +44,10 @@ def redacted_block(sealed: str) -> dict[str, Any]:
 def read_thinking_block(block: Fields) -> tuple[Thinking, ...]:
     """Read a `thinking` or `redacted_thinking` block."""
     if block.values.get("type") == "thinking":
-        block.only(("type", "thinking", "signature"))
+        block.expect(_THINKING)
         block.required("thinking", text)
         return decode_thinking(block.required("signature", text), block.at("signature"))
-    block.only(("type", "data"))
+    block.expect(_REDACTED)
     return decode_thinking(block.required("data", text), block.at("data"))
 
 

@@ -2,10 +2,10 @@
 
 - Honoured: messages, model, tools, tool_choice, parallel_tool_calls (per worker), response_format,
   stop, max_completion_tokens or max_tokens, temperature, top_p, seed, reasoning_effort, verbosity
-  (as an instruction), stream, stream_options, store, prompt_cache_key and `podium`.
-- Checked without effect: user, safety_identifier, metadata, prompt_cache_options and
-  prompt_cache_retention, and a function's `strict`.
-- Accepted at their default only: `_ONLY_DEFAULT`. Refused: `_NOT_SUPPORTED` and unknown fields.
+  (as an instruction), stream, stream_options, store, metadata, prompt_cache_key and `podium`.
+- Without effect: user, safety_identifier, prompt_cache_options, prompt_cache_retention, and a
+  function's `strict`.
+- Refused, as ignoring them would be wrong: `_FIELDS.refused`. All others are ignored and reported.
 
 `reasoning_effort` other than `none` makes progress and thinking visible as `reasoning_content`.
 `usage` is null if a provider did not report all tokens; an unknown detail is left out.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from podium.core.request import Delta, Finish, ResponseOptions, Tool, ToolCall
 from podium.server.api_error import ApiError, invalid
@@ -33,7 +33,6 @@ from podium.server.dialects.fields import (
     array,
     bounded_text,
     choice,
-    describe,
     effort,
     flag,
     integer,
@@ -42,7 +41,6 @@ from podium.server.dialects.fields import (
     text,
 )
 from podium.server.dialects.openai import (
-    cache_options,
     metadata,
     openai_error,
     response_format,
@@ -53,6 +51,7 @@ from podium.server.dialects.openai import (
 from podium.server.dialects.request import (
     ApiRequest,
     ApiResponse,
+    BodyFields,
     Dialect,
     PodiumParams,
     StreamWriter,
@@ -242,53 +241,59 @@ _temperature: Final = number(0, 2)
 _top_p: Final = number(0, 1)
 _seed: Final = integer(-(2**63), 2**63 - 1)
 _format: Final = response_format(nested=True)
-_cache_options: Final = cache_options("30m")
-_retention: Final = choice(("in_memory", "24h"))
 
+_NO_LOGPROBS: Final = "not every worker reports log probabilities"
 
-class _Default(NamedTuple):
-    values: tuple[object, ...]
-    why: str
-
-
-_ONLY_DEFAULT: Final[Mapping[str, _Default]] = {
-    "n": _Default((1,), "each request gets one answer"),
-    "logprobs": _Default((False,), "not every worker reports log probabilities"),
-    "top_logprobs": _Default((0,), "not every worker reports log probabilities"),
-    "frequency_penalty": _Default((0,), "not every worker supports penalties"),
-    "presence_penalty": _Default((0,), "not every worker supports penalties"),
-    "logit_bias": _Default(({},), "workers have different tokenizers"),
-    "modalities": _Default((["text"],), "answers are text"),
-    "service_tier": _Default(("auto", "default"), "there is one service tier"),
-}
-
-_NOT_SUPPORTED: Final[Mapping[str, str]] = {
-    "audio": "answers are text",
-    "prediction": "workers do not support predicted output",
-    "web_search_options": "pass a search tool in tools, or configure an MCP server",
-    "moderation": "there is no moderation",
-    "functions": "deprecated; use tools",
-    "function_call": "deprecated; use tool_choice",
-}
-
-_KNOWN: Final = frozenset(
-    {"messages", "model", "tools", "tool_choice", "parallel_tool_calls", "response_format"}
-    | {"stop", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"}
-    | {"reasoning_effort", "verbosity", "stream", "stream_options", "store", "metadata", "user"}
-    | {"safety_identifier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
-    | {"podium"}
-    | _ONLY_DEFAULT.keys()
-    | _NOT_SUPPORTED.keys()
+_FIELDS: Final = BodyFields(
+    honoured=frozenset(
+        {"messages", "model", "tools", "tool_choice", "parallel_tool_calls", "response_format"}
+        | {"stop", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"}
+        | {"reasoning_effort", "verbosity", "stream", "stream_options", "store", "metadata"}
+        | {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_options"}
+        | {"prompt_cache_retention", "podium"}
+    ),
+    neutral={
+        "n": (1,),
+        "logprobs": (False,),
+        "top_logprobs": (0,),
+        "frequency_penalty": (0,),
+        "presence_penalty": (0,),
+        "logit_bias": ({},),
+        "modalities": (["text"],),
+        "service_tier": ("auto", "default"),
+        "functions": ([],),
+        "function_call": ("auto", "none"),
+    },
+    refused={
+        "n": "each request gets one answer",
+        "logprobs": _NO_LOGPROBS,
+        "top_logprobs": _NO_LOGPROBS,
+        "logit_bias": "workers have different tokenizers",
+        "modalities": "answers are text",
+        "audio": "answers are text",
+        "web_search_options": "pass a search tool in tools, or configure an MCP server",
+        "moderation": "there is no moderation",
+        "functions": "deprecated; use tools",
+        "function_call": "deprecated; use tool_choice",
+    },
 )
+
+_TOOL: Final = frozenset({"type", "function"})
+_FUNCTION: Final = frozenset({"name", "description", "parameters", "strict"})
+_CHOICE: Final = frozenset({"type", "function", "allowed_tools"})
+_ALLOWED: Final = frozenset({"mode", "tools"})
+_NAME: Final = frozenset({"name"})
 
 
 class ChatDialect:
     """The dialect; `CHAT` is its only instance."""
 
+    fields = _FIELDS
+
     def read(self, body: Json) -> ApiRequest:
         """Read a body; raises `ApiError`."""
-        fields = read_object(body).only(_KNOWN)
-        _check_fields_without_effect(fields)
+        fields = read_object(body)
+        fields.optional("metadata", metadata)
         stream = fields.optional("stream", flag) or False
         requested_effort = fields.optional("reasoning_effort", effort)
         return ApiRequest(
@@ -303,6 +308,7 @@ class ChatDialect:
             shows_usage=_shows_usage(fields, stream),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
+            extra=_FIELDS.select_extra(body),
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
@@ -319,31 +325,6 @@ class ChatDialect:
 
 
 CHAT: Final[Dialect] = ChatDialect()
-
-
-def _check_fields_without_effect(fields: Fields) -> None:
-    for name in fields.values:
-        if not fields.has(name):
-            continue
-        if name in _NOT_SUPPORTED:
-            raise invalid(name, f"{name} is not supported: {_NOT_SUPPORTED[name]}")
-        if default := _ONLY_DEFAULT.get(name):
-            value = fields.values[name]
-            if not any(_equals(value, allowed) for allowed in default.values):
-                only = " or ".join(json.dumps(allowed) for allowed in default.values)
-                raise invalid(
-                    name, f"{name}: only {only} is supported ({default.why}), got {describe(value)}"
-                )
-    fields.optional("user", _hint)
-    fields.optional("safety_identifier", _hint)
-    fields.optional("prompt_cache_options", _cache_options)
-    fields.optional("prompt_cache_retention", _retention)
-    fields.optional("metadata", metadata)
-
-
-def _equals(value: object, allowed: object) -> bool:
-    """Compare, without taking `true` for 1."""
-    return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
 
 
 def _shows_usage(fields: Fields, stream: bool) -> bool:
@@ -393,13 +374,12 @@ def _tool(value: object, path: str) -> Tool:
     fields = read_object(value, path)
     if fields.values.get("type") == "custom":
         raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are supported")
-    fields.only(("type", "function")).required("type", choice(("function",)))
+    fields.expect(_TOOL).required("type", choice(("function",)))
     return fields.required("function", _function)
 
 
 def _function(value: object, path: str) -> Tool:
-    fields = read_object(value, path).only(("name", "description", "parameters", "strict"))
-    fields.optional("strict", flag)
+    fields = read_object(value, path).expect(_FUNCTION)
     name = fields.required("name", text)
     return make_tool(
         name, fields.optional("description", text), fields.values.get("parameters"), path
@@ -417,13 +397,12 @@ def _read_tool_choice(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[To
         if chosen == "required" and not tools:
             raise invalid(path, "tool_choice: 'required' needs tools, and there are none")
         return tools, chosen if tools else ""
-    named = read_object(value, path)
+    named = read_object(value, path).expect(_CHOICE)
     kind = named.required("type", choice(("function", "allowed_tools")))
-    named.only(("type", kind))
     if kind == "function":
         name = named.required(kind, _reference)
         return tools, find_tool(tools, name, named.at("function.name")).name
-    allowed = named.required(kind, read_object).only(("mode", "tools"))
+    allowed = named.required(kind, read_object).expect(_ALLOWED)
     at = allowed.at("tools")
     names = {
         find_tool(tools, name, at).name
@@ -434,10 +413,10 @@ def _read_tool_choice(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[To
 
 
 def _allowed(value: object, path: str) -> str:
-    fields = read_object(value, path).only(("type", "function"))
+    fields = read_object(value, path).expect(_TOOL)
     fields.required("type", choice(("function",)))
     return fields.required("function", _reference)
 
 
 def _reference(value: object, path: str) -> str:
-    return read_object(value, path).only(("name",)).required("name", text)
+    return read_object(value, path).expect(_NAME).required("name", text)

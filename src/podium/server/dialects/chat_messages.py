@@ -7,8 +7,8 @@
 | assistant | text, tool calls and `reasoning_content` |
 | tool | a result; consecutive ones are one message |
 
-A participant's `name` is put before the text. Fields that the SDK adds to parsed messages
-(`parsed`, `parsed_arguments`, `index`, `annotations`) are ignored. Calls and results must match.
+A participant's `name` is put before the text, for workers whose API has no names. Unknown keys are
+ignored. Calls and results must match.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from podium.core.request import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+from podium.core.request import (
+    Image,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    speaker_prefix,
+)
 from podium.server.api_error import invalid
 from podium.server.dialects.content import (
     ToolCallMatcher,
@@ -51,10 +61,19 @@ _NOT_SUPPORTED_PARTS: Final = {
     "file": "files are not supported; send their text, or their pages as images",
 }
 
-_ASSISTANT: Final = frozenset(
-    {"role", "content", "name", "refusal", "tool_calls", "reasoning_content"}
-    | {"audio", "function_call", "annotations", "parsed"}
-)
+_NAMED: Final = frozenset({"role", "content", "name"})
+_RESULT: Final = _NAMED | {"tool_call_id"}
+_ASSISTANT: Final = _NAMED | {
+    *("refusal", "tool_calls", "reasoning_content", "audio", "function_call"),
+    *("annotations", "parsed"),  # by the SDK
+}
+_CALL: Final = frozenset({"id", "type", "function", "index"})
+_FUNCTION: Final = frozenset({"name", "arguments", "parsed_arguments"})
+_IMAGE: Final = frozenset({"url", "detail"})
+_PARTS: Final = {
+    kind: frozenset({"type", kind, "prompt_cache_breakpoint"})
+    for kind in ("text", "image_url", "refusal")
+}
 _NOT_SUPPORTED: Final = {
     "audio": "audio is not supported; send a transcript",
     "function_call": "deprecated; use tool_calls",
@@ -62,7 +81,7 @@ _NOT_SUPPORTED: Final = {
 
 _id: Final = bounded_text(1, 1024)
 _role: Final = choice(ROLES)
-_name: Final = bounded_text(1, 64)
+_name: Final = bounded_text(0, 64)
 
 
 def conversation(value: object, path: str) -> tuple[Message, ...]:
@@ -89,39 +108,31 @@ def _message(value: object, path: str) -> Message:
 
 
 def _system(fields: Fields) -> Message:
-    fields.only(("role", "content", "name"))
-    return Message("system", (*_named(fields), *_content(fields, _TEXT)))
+    return _named(fields.expect(_NAMED), "system", _content(fields, _TEXT))
 
 
 def _user(fields: Fields) -> Message:
-    fields.only(("role", "content", "name"))
-    return Message("user", (*_named(fields), *_content(fields, _TEXT_AND_IMAGES)))
+    return _named(fields.expect(_NAMED), "user", _content(fields, _TEXT_AND_IMAGES))
 
 
 def _assistant(fields: Fields) -> Message:
-    fields.only(_ASSISTANT)
+    fields.expect(_ASSISTANT)
     for name, why in _NOT_SUPPORTED.items():
         if fields.has(name):
             raise invalid(fields.at(name), f"{fields.at(name)}: {why}")
-    parts: list[Part] = []
-    if thoughts := fields.optional("reasoning_content", text):
-        parts.append(Thinking(thoughts))
-    parts += _named(fields)
+    thoughts = fields.optional("reasoning_content", text)
+    thinking = (Thinking(thoughts),) if thoughts else ()
     if fields.has("content"):
-        parts += _content(fields, _TEXT_AND_REFUSALS)
-    elif refusal := fields.optional("refusal", text):
-        parts.append(Text(refusal))
-    elif not fields.values.get("tool_calls"):
-        raise invalid(
-            fields.at("content"), f"{fields.at('content')}: expected content or tool_calls"
-        )
-    parts += fields.optional("tool_calls", array(_call, most=MOST_CALLS)) or ()
-    return Message("assistant", tuple(parts))
+        content = _content(fields, _TEXT_AND_REFUSALS)
+    else:
+        refusal = fields.optional("refusal", text)
+        content = (Text(refusal),) if refusal else ()
+    calls = fields.optional("tool_calls", array(_call, most=MOST_CALLS)) or ()
+    return _named(fields, "assistant", (*content, *calls), thinking)
 
 
 def _tool(fields: Fields) -> Message:
-    fields.only(("role", "content", "tool_call_id", "name"))
-    fields.optional("name", _name)
+    fields.expect(_RESULT)
     content = "".join(part.text for part in _content(fields, _TEXT) if isinstance(part, Text))
     return Message("tool", (ToolResult(fields.required("tool_call_id", _id), content),))
 
@@ -135,9 +146,13 @@ _READERS: Final[dict[str, Callable[[Fields], Message]]] = {
 }
 
 
-def _named(fields: Fields) -> tuple[Part, ...]:
+def _named(
+    fields: Fields, role: Role, parts: tuple[Part, ...], thinking: tuple[Part, ...] = ()
+) -> Message:
     name = fields.optional("name", _name)
-    return () if name is None else (Text(f"{name}: "),)
+    if not name:
+        return Message(role, (*thinking, *parts) if thinking else parts)
+    return Message(role, (*thinking, Text(speaker_prefix(name)), *parts), name)
 
 
 def _content(fields: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
@@ -159,8 +174,7 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
         if isinstance(kind, str) and kind in _NOT_SUPPORTED_PARTS:
             raise invalid(path, f"{path}: {_NOT_SUPPORTED_PARTS[kind]}")
         kind = fields.required("type", choice(kinds))
-        fields.only(("type", kind, "prompt_cache_breakpoint"))
-        fields.optional("prompt_cache_breakpoint", _breakpoint)
+        fields.expect(_PARTS[kind])
         if kind == "image_url":
             return fields.required("image_url", _image)
         return Text(fields.required(kind, text))
@@ -169,26 +183,19 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
 
 
 def _image(value: object, path: str) -> Image:
-    fields = read_object(value, path).only(("url", "detail"))
+    if isinstance(value, str):
+        return image_url(value, path)
+    fields = read_object(value, path).expect(_IMAGE)
     detail = fields.optional("detail", image_detail) or ""
     return replace(fields.required("url", image_url), detail=detail)
-
-
-def _breakpoint(value: object, path: str) -> None:
-    """Check a hint for prompt caches; no answer depends on it."""
-    fields = read_object(value, path).only(("mode", "ttl"))
-    fields.required("mode", choice(("explicit",)))
-    fields.optional("ttl", choice(("30m", "12h")))
 
 
 def _call(value: object, path: str) -> ToolCall:
     fields = read_object(value, path)
     if fields.values.get("type") == "custom":
         raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are supported")
-    fields.only(("id", "type", "function", "index"))
-    fields.required("type", choice(("function",)))
-    function = fields.required("function", read_object)
-    function.only(("name", "arguments", "parsed_arguments"))
+    fields.expect(_CALL).optional("type", choice(("function",)))
+    function = fields.required("function", read_object).expect(_FUNCTION)
     return ToolCall(
         fields.required("id", _id),
         function.required("name", _id),

@@ -2,19 +2,26 @@
 
 A reader takes a value and its path, and returns the value's meaning or raises `ApiError`:
 
-    body = read_object(value).only(KNOWN)                     no other keys allowed
+    body = read_object(value).expect(KNOWN)                   other keys are ignored, and noted
     model = body.required("model", text)
     temperature = body.optional("temperature", number(0, 2))  None if absent or null
     stop = body.optional("stop", array(text, most=4))
 
 Readers run in linear time and never repeat a long text in a message.
+
+Clients add keys of their own to standard objects. `collect_unknown` gathers those that `expect`
+does not know; Podium's own objects allow only their keys (`only`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from podium.config.problems import suggest
 from podium.core.request import Effort
@@ -37,6 +44,13 @@ MOST_VALUES: Final = 20_000
 
 BIGGEST_NUMBER: Final = 2**64
 """JSON parsers disagree on larger integers."""
+
+MOST_UNKNOWN: Final = 400
+"""Unknown keys that are collected of one object, and about as many of one body: more than a header
+can name."""
+
+LONGEST_HEADER: Final = 1024
+"""In bytes."""
 
 EFFORTS: Final[Mapping[str, Effort]] = {
     "none": "none",
@@ -83,6 +97,49 @@ def describe(value: object) -> str:
             return f"a {type(value).__name__}"
 
 
+class UnknownKey(NamedTuple):
+    """A key of a body that has no effect, and the keys that have one there."""
+
+    path: str
+    name: str
+    known: Collection[str]
+
+    def error(self) -> ApiError:
+        """Return the error where such a key is refused."""
+        long = len(self.name) > LONGEST_SHOWN
+        name = f"{self.name[:LONGEST_SHOWN]}…" if long else self.name
+        name = name.encode("utf-8", "backslashreplace").decode()
+        path = join_path(self.path, name)
+        return invalid(path, f"unexpected option {path!r}; {suggest(name, self.known)}")
+
+
+_unknown: ContextVar[list[UnknownKey] | None] = ContextVar("unknown", default=None)
+
+
+@contextmanager
+def collect_unknown() -> Iterator[list[UnknownKey]]:
+    """Collect the unknown keys of the objects that are read meanwhile."""
+    found: list[UnknownKey] = []
+    token = _unknown.set(found)
+    try:
+        yield found
+    finally:
+        _unknown.reset(token)
+
+
+def format_unknown(keys: Iterable[UnknownKey]) -> str:
+    """Return the keys' paths as a header's value; characters of other use are percent-encoded."""
+    header = ""
+    for path, key, _ in keys:
+        shown = quote(key[:LONGEST_SHOWN], safe="", errors="backslashreplace")
+        name = join_path(path, shown)
+        longer = f"{header}, {name}" if header else name
+        if len(longer) > LONGEST_HEADER - len(", ..."):
+            return f"{header}, ..."
+        header = longer
+    return header
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """An object of a body and its path."""
@@ -94,10 +151,21 @@ class Fields:
         """Return self; raises `ApiError` for an unknown key."""
         for key in self.values:
             if key not in known:
-                name = key if len(key) <= LONGEST_SHOWN else f"{key[:LONGEST_SHOWN]}…"
-                name = name.encode("utf-8", "backslashreplace").decode()
-                path = join_path(self.path, name)
-                raise invalid(path, f"unexpected option {path!r}; {suggest(name, known)}")
+                raise UnknownKey(self.path, key, known).error()
+        return self
+
+    def expect(self, known: frozenset[str]) -> Fields:
+        """Return self; unknown keys are noted, unless their value is null.
+
+        Their values are JSON that can be repeated in a response or passed on.
+        """
+        if not known.issuperset(self.values):
+            found = _unknown.get()
+            new = {key: value for key, value in self.values.items() if key not in known}
+            json_object(new, self.path)
+            if found is not None and len(found) < MOST_UNKNOWN:
+                keys = (key for key in new if self.has(key))
+                found += (UnknownKey(self.path, key, known) for key in islice(keys, MOST_UNKNOWN))
         return self
 
     def at(self, name: str) -> str:

@@ -29,7 +29,7 @@ VERBOSITY: Final[Mapping[str, str]] = {
 }
 """OpenAI's verbosity as an instruction to workers."""
 
-_SCHEMA_FIELDS: Final = ("name", "description", "schema", "strict")
+_SCHEMA_FIELDS: Final = frozenset({"type", "name", "description", "schema", "strict"})
 
 
 class _ErrorType(NamedTuple):
@@ -83,33 +83,19 @@ def response_format(*, nested: bool) -> Reader[dict[str, Any] | None]:
     The schema's name and description become its title and description. `nested`: the schema is in
     an object of its own, as in Chat Completions.
     """
+    known = frozenset({"type", "json_schema"}) if nested else _SCHEMA_FIELDS
 
     def read(value: object, path: str) -> dict[str, Any] | None:
-        fields = read_object(value, path)
+        fields = read_object(value, path).expect(known)
         kind = fields.required("type", choice(("text", "json_object", "json_schema")))
         if kind != "json_schema":
-            fields.only(("type",))
             return dict(ANY_OBJECT) if kind == "json_object" else None
-        if nested:
-            form = fields.only(("type", kind)).required(kind, read_object).only(_SCHEMA_FIELDS)
-        else:
-            form = fields.only(("type", *_SCHEMA_FIELDS))
+        form = fields.required(kind, read_object).expect(_SCHEMA_FIELDS) if nested else fields
         form.optional("strict", flag)
         titled = {"title": form.required("name", bounded_text(1, 64))}
         if (description := form.optional("description", text)) is not None:
             titled["description"] = description
         return titled | form.required("schema", output_schema)
-
-    return read
-
-
-def cache_options(*lifetimes: str) -> Reader[None]:
-    """Return a reader of prompt cache hints, which change no answer."""
-
-    def read(value: object, path: str) -> None:
-        fields = read_object(value, path).only(("mode", "ttl"))
-        fields.optional("mode", choice(("implicit", "explicit")))
-        fields.optional("ttl", choice(lifetimes))
 
     return read
 
@@ -121,10 +107,8 @@ def stream_options(fields: Fields, own: str, *, stream: bool) -> Fields | None:
         return None
     if not stream:
         raise invalid(options.path, "stream_options requires stream: true")
-    if options.only((own, "include_obfuscation")).optional("include_obfuscation", flag):
-        at = options.at("include_obfuscation")
-        raise invalid(at, f"{at}: obfuscation is not supported; send false, or leave it out")
-    return options
+    pads = options.values.get("include_obfuscation")
+    return options.expect(frozenset({own} if pads else {own, "include_obfuscation"}))
 
 
 class UsageDetails(NamedTuple):

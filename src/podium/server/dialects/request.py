@@ -34,8 +34,10 @@ from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import (
     Json,
     Reader,
+    UnknownKey,
     array,
     bounded_text,
+    describe,
     integer,
     json_object,
     number,
@@ -73,7 +75,8 @@ class ApiRequest:
 
     `messages` is what the client sent. `previous_response` is the id of the stored response that
     comes before it. `shows_reasoning`: the client wants progress and thinking. `shows_usage`: a
-    stream ends with usage. `body` holds fields that the response echoes.
+    stream ends with usage. `body` holds fields that the response echoes, `extra` those that mean
+    something to a single worker at most.
     """
 
     model: str
@@ -87,6 +90,41 @@ class ApiRequest:
     params: PodiumParams = PodiumParams()
     idempotency_key: IdempotencyKey | None = None
     body: Json = field(default_factory=dict)
+    extra: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFields:
+    """The fields of a dialect's bodies.
+
+    `honoured` have an effect, or are hints to caches. A value in `neutral` changes nothing.
+    `refused` are those that a tier must not ignore, with the reason.
+    """
+
+    honoured: frozenset[str]
+    neutral: Mapping[str, tuple[object, ...]]
+    refused: Mapping[str, str]
+
+    def select_extra(self, body: Json) -> dict[str, Any]:
+        """Return the fields that are not honoured."""
+        extra: dict[str, Any] = {}
+        if not self.honoured.issuperset(body):
+            for name, value in body.items():
+                if value is not None and name not in self.honoured:
+                    extra |= json_object({name: value}, name)
+        return extra
+
+    def unknown(self, extra: Json) -> list[UnknownKey]:
+        """Return the extra fields that a tier ignores; raises `ApiError` where it must not."""
+        known = self.honoured | self.neutral.keys()
+        found = []
+        for name, value in extra.items():
+            if value in self.neutral.get(name, ()):
+                continue
+            if why := self.refused.get(name):
+                raise invalid(name, f"{name}: {describe(value)} is not supported: {why}")
+            found.append(UnknownKey("", name, known))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +197,13 @@ class StreamWriter(Protocol):
 class Dialect(Protocol):
     """One wire format: a pure translation without I/O."""
 
+    @property
+    def fields(self) -> BodyFields:
+        """The fields of its bodies."""
+        ...
+
     def read(self, body: Json) -> ApiRequest:
-        """Read a body; raises `ApiError` for every unknown, wrong or contradictory field."""
+        """Read a body; raises `ApiError` for every wrong or contradictory field."""
         ...
 
     def format_response(self, request: ApiRequest, response: ApiResponse) -> dict[str, Any]:

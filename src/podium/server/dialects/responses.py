@@ -1,15 +1,14 @@
 """OpenAI's Responses API, as its SDKs and coding agents such as Codex use it.
 
-Every field is honoured or refused by name. `text.verbosity` becomes an instruction to the workers,
-`parallel_tool_calls` applies to each worker, and `truncation` is always "auto". Accepted without
-effect: user, safety_identifier, metadata, prompt_cache_retention, prompt_cache_options,
-client_metadata, service_tier "auto" or "default", `include` of results of OpenAI's own tools, and
-stream_options.reasoning_summary_delivery.
+`text.verbosity` becomes an instruction to the workers, `parallel_tool_calls` holds for each worker,
+and history is truncated to a worker's context window whatever `truncation` says. Without effect:
+user, safety_identifier, prompt_cache_retention, prompt_cache_options, client_metadata, `include` of
+results of OpenAI's own tools, and stream_options.reasoning_summary_delivery. Fields that must not
+be ignored are refused; all others are ignored and reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from podium.core.request import Message, ResponseOptions
@@ -21,17 +20,14 @@ from podium.server.dialects.fields import (
     array,
     bounded_text,
     choice,
-    describe,
     effort,
     flag,
     integer,
-    json_object,
     number,
     read_object,
     text,
 )
 from podium.server.dialects.openai import (
-    cache_options,
     metadata,
     response_format,
     stream_options,
@@ -40,6 +36,7 @@ from podium.server.dialects.openai import (
 from podium.server.dialects.request import (
     ApiRequest,
     ApiResponse,
+    BodyFields,
     PodiumParams,
     StreamWriter,
     read_podium_params,
@@ -65,34 +62,29 @@ from podium.server.dialects.responses_output import (
 from podium.server.dialects.responses_tools import client_tool_names, read_tool_choice, read_tools
 
 _HINTS: Final = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
-
-_NOT_SUPPORTED: Final[Mapping[str, str]] = {
-    "conversation": "conversations are not stored; send previous_response_id, or all items",
-    "prompt": "prompt templates are not stored; send instructions and input",
-    "max_tool_calls": (
-        "it limits OpenAI's own tools, which are not supported; podium.budget.calls limits the "
-        "calls of a run"
-    ),
-    "moderation": "there is no moderation",
-    "context_management": "history is truncated to each worker's context window automatically",
-    "access_programs": "there are no access programs",
-    "image": "images are passed to workers unchanged",
-}
-"""Fields that are refused, and what to do instead."""
+"""Fields that the response repeats, and that have no other effect on it."""
 
 _NO_LOGPROBS: Final = "not every worker reports log probabilities; leave it out"
 
-_KNOWN: Final = frozenset(
-    {
-        *("model", "input", "instructions", "previous_response_id", "store", "metadata"),
-        *("stream", "stream_options", "include", "background", "truncation", "service_tier"),
-        *("max_output_tokens", "temperature", "top_p", "top_logprobs", "text", "reasoning"),
-        *("tools", "tool_choice", "parallel_tool_calls"),
-        *("client_metadata", "prompt_cache_options", "podium"),
-        *_HINTS,
-        *_NOT_SUPPORTED,
-    }
+_FIELDS: Final = BodyFields(
+    honoured=frozenset(
+        {"model", "input", "instructions", "previous_response_id", "store", "metadata", "stream"}
+        | {"stream_options", "include", "background", "truncation", "max_output_tokens"}
+        | {"temperature", "top_p", "text", "reasoning", "tools", "tool_choice"}
+        | {"parallel_tool_calls", "user", "safety_identifier", "client_metadata", "podium"}
+        | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+    ),
+    neutral={"top_logprobs": (0,), "service_tier": ("auto", "default"), "max_tool_calls": ()},
+    refused={
+        "conversation": "conversations are not stored; send previous_response_id, or all items",
+        "prompt": "prompt templates are not stored; send instructions and input",
+        "moderation": "there is no moderation",
+        "top_logprobs": _NO_LOGPROBS,
+    },
 )
+
+_REASONING: Final = frozenset({"effort", "summary", "generate_summary", "context", "mode"})
+_TEXT: Final = frozenset({"format", "verbosity"})
 
 _INCLUDABLE: Final = (
     ENCRYPTED,
@@ -108,11 +100,18 @@ _INCLUDABLE: Final = (
 class ResponsesDialect:
     """The dialect; `RESPONSES` is its only instance."""
 
+    fields = _FIELDS
+
     def read(self, body: Json) -> ApiRequest:
         """Read a body; raises `ApiError`."""
-        fields = read_object(body).only(_KNOWN)
-        _refuse_unsupported(fields)
-        _read_hints(fields)
+        fields = read_object(body)
+        fields.optional("metadata", metadata)
+        for name in _HINTS:
+            fields.optional(name, bounded_text(0, 1024))
+        if fields.optional("background", flag):
+            raise invalid("background", "background: true is not supported; use stream")
+        fields.optional("truncation", choice(("auto", "disabled")))
+        fields.optional("include", array(_includable, most=32))
         previous = fields.optional("previous_response_id", text)
         reasoning = fields.optional("reasoning", _reasoning) or Fields({})
         form = fields.optional("text", _text) or Fields({})
@@ -130,6 +129,7 @@ class ResponsesDialect:
             shows_reasoning=reasoning.has("summary") or reasoning.has("generate_summary"),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
+            extra=_FIELDS.select_extra(body),
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
@@ -180,49 +180,10 @@ class ResponsesDialect:
 RESPONSES: Final = ResponsesDialect()
 
 
-def _refuse_unsupported(fields: Fields) -> None:
-    for name, instead in _NOT_SUPPORTED.items():
-        if fields.has(name):
-            raise invalid(name, f"{name} is not supported: {instead}")
-    if fields.optional("background", flag):
-        raise invalid("background", "background: true is not supported; use stream")
-    if fields.optional("top_logprobs", integer(0, 20)):
-        raise invalid("top_logprobs", f"top_logprobs: {_NO_LOGPROBS}")
-    fields.optional("truncation", _truncation)
-    fields.optional("service_tier", _service_tier)
-    fields.optional("include", array(_includable, most=32))
-
-
-def _truncation(value: object, path: str) -> None:
-    if choice(("auto", "disabled"))(value, path) == "disabled":
-        raise invalid(
-            path, f"{path}: history is truncated to each worker's context window; send 'auto'"
-        )
-
-
-def _service_tier(value: object, path: str) -> None:
-    if text(value, path) not in ("auto", "default"):
-        raise invalid(
-            path,
-            f"{path}: expected 'auto' or 'default', got {describe(value)}; there is one "
-            f"service tier (in Codex: remove service_tier from config.toml)",
-        )
-
-
 def _includable(value: object, path: str) -> None:
     if value == "message.output_text.logprobs":
         raise invalid(path, f"{path}: {_NO_LOGPROBS}")
     choice(_INCLUDABLE)(value, path)
-
-
-def _read_hints(fields: Fields) -> None:
-    """Check fields without effect."""
-    for name in _HINTS:
-        fields.optional(name, bounded_text(0, 1024))
-    fields.optional("prompt_cache_retention", choice(("in_memory", "24h")))
-    fields.optional("metadata", metadata)
-    fields.optional("client_metadata", json_object)
-    fields.optional("prompt_cache_options", cache_options("30m", "12h"))
 
 
 def _check_stream_options(fields: Fields, *, stream: bool) -> None:
@@ -232,18 +193,16 @@ def _check_stream_options(fields: Fields, *, stream: bool) -> None:
 
 
 def _reasoning(value: object, path: str) -> Fields:
-    fields = read_object(value, path).only(
-        ("effort", "summary", "generate_summary", "context", "mode")
-    )
+    fields = read_object(value, path).expect(_REASONING)
     for name in ("summary", "generate_summary"):
         fields.optional(name, choice(("auto", "concise", "detailed")))
-    fields.optional("context", choice(("auto", "current_turn", "all_turns")))
     fields.optional("mode", choice(("standard",)))
+    fields.optional("context", choice(("auto", "current_turn", "all_turns")))
     return fields
 
 
 def _text(value: object, path: str) -> Fields:
-    return read_object(value, path).only(("format", "verbosity"))
+    return read_object(value, path).expect(_TEXT)
 
 
 def _messages(

@@ -45,7 +45,6 @@ from podium.server.dialects.fields import (
     choice,
     describe,
     join_path,
-    json_object,
     read_object,
     text,
 )
@@ -71,21 +70,27 @@ _COMPACTION: Final = (
 
 _CALL_ID: Final = bounded_text(1, 256)
 _TEXT_PARTS: Final = ("input_text", "output_text")
-_TEXT_FIELDS: Final = (
-    *("type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"),
-    "parsed",  # by the SDK
+_TEXT_FIELDS: Final = frozenset(
+    {"type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"}
+    | {"parsed"}  # by the SDK
 )
-_FILE_FIELDS: Final = ("type", "detail", "file_id", "file_url", "file_data", "filename")
-_ITEM_FIELDS: Final = (
-    *("type", "id", "status"),
-    "internal_chat_message_metadata_passthrough",  # Codex's own notes
+_IMAGE_FIELDS: Final = frozenset(
+    {"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"}
 )
-_CALL_FIELDS: Final = (
-    *_ITEM_FIELDS,
-    *("call_id", "name", "namespace", "caller", "async"),
+_FILE_FIELDS: Final = frozenset({"type", "detail", "file_id", "file_url", "file_data", "filename"})
+_ITEM_FIELDS: Final = frozenset(
+    {"type", "id", "status"} | {"internal_chat_message_metadata_passthrough"}  # Codex's own notes
+)
+_MESSAGE_FIELDS: Final = _ITEM_FIELDS | {"role", "content", "phase"}
+_CALL_FIELDS: Final = _ITEM_FIELDS | {
+    *("call_id", "name", "namespace", "caller", "async", "arguments", "input"),
     "parsed_arguments",  # by the SDK
-)
-_RESULT_FIELDS: Final = (*_ITEM_FIELDS, "call_id", "name", "namespace", "output", "caller")
+}
+_RESULT_FIELDS: Final = _ITEM_FIELDS | {"call_id", "name", "namespace", "output", "caller"}
+_REASONING_FIELDS: Final = _ITEM_FIELDS | {"summary", "content", "encrypted_content"}
+_ADDITIONAL_FIELDS: Final = _ITEM_FIELDS | {"role", "tools"}
+_SEALED_FIELDS: Final = frozenset({"type", "encrypted_content"})
+_AGENT_FIELDS: Final = _ITEM_FIELDS | {"author", "recipient", "content"}
 
 
 def conversation(value: object, path: str, *, continues: bool) -> tuple[Message, ...]:
@@ -119,7 +124,7 @@ def _item(value: object, path: str) -> Message:
 
 
 def _message(fields: Fields) -> Message:
-    fields.only((*_ITEM_FIELDS, "role", "content", "phase"))
+    fields.expect(_MESSAGE_FIELDS)
     role = _ROLES[fields.required("role", choice(tuple(_ROLES)))]
     content = fields.required("content", _content)
     for index, part in enumerate(content):
@@ -148,7 +153,7 @@ def _tool_result_part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     if fields.values.get("type") != "input_file":
         return _part(value, path)
-    fields.only(_FILE_FIELDS)
+    fields.expect(_FILE_FIELDS)
     name = fields.optional("filename", bounded_text(0, 1000))
     words = decode_data_url(fields.optional("file_data", text) or "")
     return unreadable_document(name) if words is None else document_text(name, words)
@@ -158,12 +163,12 @@ def _part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     kind = fields.required("type", text)
     if kind in _TEXT_PARTS:
-        fields.only(_TEXT_FIELDS)
+        fields.expect(_TEXT_FIELDS)
         return Text(fields.required("text", text))
     if kind == "refusal":
-        return Text(fields.only(("type", "refusal")).required("refusal", text))
+        return Text(fields.required("refusal", text))
     if kind == "input_image":
-        fields.only(("type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"))
+        fields.expect(_IMAGE_FIELDS)
         detail = fields.optional("detail", image_detail) or ""
         if fields.has("file_id"):
             at = fields.at("file_id")
@@ -177,12 +182,12 @@ def _part(value: object, path: str) -> Text | Image:
 
 
 def _function_call(fields: Fields) -> Message:
-    fields.only((*_CALL_FIELDS, "arguments"))
+    fields.expect(_CALL_FIELDS)
     return _call_message(fields, fields.required("arguments", text))
 
 
 def _custom_call(fields: Fields) -> Message:
-    fields.only((*_CALL_FIELDS, "input"))
+    fields.expect(_CALL_FIELDS)
     return _call_message(fields, json.dumps({INPUT: fields.required("input", text)}))
 
 
@@ -196,7 +201,7 @@ def _call_message(fields: Fields, arguments: str) -> Message:
 
 def _result(fields: Fields) -> Message:
     """Read a tool result."""
-    fields.only(_RESULT_FIELDS)
+    fields.expect(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
     parts = fields.required("output", _tool_result_content)
     content = "\n".join(part.text for part in parts if isinstance(part, Text))
@@ -206,18 +211,14 @@ def _result(fields: Fields) -> Message:
 
 def _reasoning(fields: Fields) -> Message:
     """Decode opaque thinking; the summary is for people and is not read again."""
-    fields.only((*_ITEM_FIELDS, "summary", "content", "encrypted_content"))
-    for name in ("summary", "content"):
-        fields.optional(name, array(json_object, most=MOST_PARTS))
+    fields.expect(_REASONING_FIELDS)
     sealed = fields.optional("encrypted_content", text) or ""
     return Message("assistant", decode_thinking(sealed, fields.at("encrypted_content")))
 
 
 def _agent_message(fields: Fields) -> Message:
     """Read a message of another Codex agent as the user's."""
-    fields.only((*_ITEM_FIELDS, "author", "recipient", "content"))
-    for name in ("author", "recipient"):
-        fields.optional(name, text)
+    fields.expect(_AGENT_FIELDS)
     return Message("user", fields.required("content", _agent_content))
 
 
@@ -230,12 +231,12 @@ def _agent_part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     if fields.values.get("type") != "encrypted_content":
         return _part(value, path)
-    return Text(fields.only(("type", "encrypted_content")).required("encrypted_content", text))
+    return Text(fields.expect(_SEALED_FIELDS).required("encrypted_content", text))
 
 
 def _additional_tools(fields: Fields) -> Message:
     """Check the item; its tools are read in `responses_tools`."""
-    fields.only((*_ITEM_FIELDS, "role", "tools"))
+    fields.expect(_ADDITIONAL_FIELDS)
     return Message(_ROLES[fields.required("role", choice(tuple(_ROLES)))], ())
 
 

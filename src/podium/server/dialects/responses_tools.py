@@ -43,10 +43,14 @@ _FREE_TEXT: Final[Json] = {
     "additionalProperties": False,
 }
 
-_NAMED: Final = ("type", "name", "description", "allowed_callers", "async", "defer_loading")
-_FUNCTION: Final = (*_NAMED, "parameters", "strict", "output_schema")
-_CUSTOM: Final = (*_NAMED, "format")
-_NAMESPACE: Final = ("type", "name", "description", "tools")
+_NAMED: Final = frozenset(
+    {"type", "name", "description", "allowed_callers", "async", "defer_loading"}
+)
+_FUNCTION: Final = _NAMED | {"parameters", "strict", "output_schema"}
+_CUSTOM: Final = _NAMED | {"format"}
+_NAMESPACE: Final = frozenset({"type", "name", "description", "tools"})
+_CHOICE: Final = frozenset({"type", "name", "mode", "tools"})
+_FORM: Final = frozenset({"type", "syntax", "definition"})
 
 _CODEX_MODEL_HINT: Final = (
     "(Codex does so for models it does not know: set model to a name of this server, such as "
@@ -135,10 +139,10 @@ def read_tool_choice(
 ) -> tuple[str, tuple[Tool, ...]]:
     """Return the tool choice and the tools that may be called."""
     if isinstance(value, Mapping):
-        fields = read_object(value, path)
+        fields = read_object(value, path).expect(_CHOICE)
         kind = fields.required("type", text)
         if kind in ("function", "custom"):
-            named = _named(fields.only(("type", "name")), read_tools)
+            named = _named(fields, read_tools)
             return named.name, read_tools
         if kind == "allowed_tools":
             return _allowed(fields, read_tools)
@@ -153,11 +157,10 @@ def read_tool_choice(
 
 
 def _allowed(fields: Fields, read_tools: tuple[Tool, ...]) -> tuple[str, tuple[Tool, ...]]:
-    fields.only(("type", "mode", "tools"))
     mode = fields.required("mode", choice(("auto", "required")))
 
     def allowed(value: object, path: str) -> Tool:
-        entry = read_object(value, path).only(("type", "name"))
+        entry = read_object(value, path).expect(_CHOICE)
         entry.required("type", choice(("function", "custom")))
         return _named(entry, read_tools)
 
@@ -177,7 +180,7 @@ def _entry(value: object, path: str) -> tuple[Tool, ...]:
         return (_custom(fields),)
     if kind != "namespace":
         raise _unsupported_tool(kind, fields.at("type"))
-    fields.only(_NAMESPACE)
+    fields.expect(_NAMESPACE)
     namespace = fields.required("name", bounded_text(1, 128))
     fields.optional("description", text)
 
@@ -195,19 +198,18 @@ def _unsupported_tool(kind: str, path: str) -> ApiError:
 
 
 def _function(fields: Fields, namespace: str = "") -> Tool:
-    fields.only(_FUNCTION)
+    fields.expect(_FUNCTION)
     fields.optional("strict", flag)
     fields.optional("output_schema", json_object)
     return _tool(fields, namespace, fields.values.get("parameters"))
 
 
 def _custom(fields: Fields, namespace: str = "") -> Tool:
-    fields.only(_CUSTOM)
+    fields.expect(_CUSTOM)
     made = _tool(fields, namespace, _FREE_TEXT)
     form = fields.optional("format", read_object)
-    if form is None or form.required("type", choice(("text", "grammar"))) == "text":
+    if form is None or form.expect(_FORM).required("type", choice(("text", "grammar"))) == "text":
         return made
-    form.only(("type", "syntax", "definition"))
     syntax = form.required("syntax", choice(("lark", "regex")))
     grammar = form.required("definition", bounded_text(1, 100_000))
     rule = f"The input must follow this grammar ({syntax}):\n{grammar}"

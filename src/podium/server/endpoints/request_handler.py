@@ -28,6 +28,7 @@ from podium.server.access.request_checks import check_image_urls, enter_hop
 from podium.server.answers.result import ApiResult
 from podium.server.answers.tiers import IDEMPOTENCY_HEADER
 from podium.server.api_error import ApiError, invalid, to_api_error
+from podium.server.dialects.fields import UnknownKey, collect_unknown, format_unknown
 from podium.server.dialects.request import (
     ApiRequest,
     Dialect,
@@ -49,6 +50,7 @@ from podium.server.service import Service, ServiceHolder
 from podium.store.keys import Scope as KeyScope
 
 TRACE_HEADER: Final = "X-Podium-Trace"
+IGNORED_HEADER: Final = "X-Podium-Ignored"
 
 MAX_IDEMPOTENCY_KEY: Final = 255
 """Characters."""
@@ -131,9 +133,12 @@ class RequestHandler:
         try:
             body = await exchange.json(service.settings.body_megabytes)
             body = merge_podium_headers(body, exchange.headers)
-            self._request = request = self.read(body)
+            with collect_unknown() as unknown:
+                self._request = request = self.read(body)
             await check_image_urls(request.messages, private=service.settings.private_images)
             self._target = target = service.catalog.find(request.model)
+            if unknown or request.extra:
+                self._report_unknown([*self._dialect.fields.unknown(request.extra), *unknown])
             self._request = request = self._with_idempotency_key(request, target, body)
             self._sends_trace = self._wants_trace(request, target)
             tokens = estimate_input_tokens(
@@ -205,6 +210,13 @@ class RequestHandler:
             service.metrics.cost.labels(target.name).inc(cost.cost_usd)
         if service.traces is not None:
             service.traces.record_cost(target, cost)
+
+    def _report_unknown(self, unknown: list[UnknownKey]) -> None:
+        """Name the ignored keys in a header, or refuse them."""
+        if unknown and self.service.settings.strict:
+            raise unknown[0].error()
+        if unknown:
+            self.exchange.response_headers[IGNORED_HEADER] = format_unknown(unknown)
 
     def _wants_trace(self, request: ApiRequest, target: ModelTarget) -> bool:
         value = self.exchange.headers.get(TRACE_HEADER.lower())

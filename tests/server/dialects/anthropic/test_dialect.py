@@ -15,7 +15,11 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.request import ApiRequest, ApiResponse, Dialect, PodiumParams
 from support.messages_sdk import Desk, answer, asked, body, refusal
+from support.readers import ignored_keys
 
+HELLO = {"role": "user", "content": "Hello"}
+STRANGE = {"type": "text", "text": "Hello", "x": 1, "citations": None}
+TASK_BUDGET = "output_config.task_budget"
 FORM: dict[str, object] = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
@@ -217,24 +221,35 @@ def test_claude_codes_counts_are_served() -> None:
     [
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "WebSearch"),
         (
-            {"tools": [{"name": "a", "input_schema": FORM, "defer_loading": True}]},
+            {"tools": [{"type": "tool_search_tool_bm25_20251119", "name": "search"}]},
             "ENABLE_TOOL_SEARCH=false",
         ),
-        (
-            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
-            "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1",
-        ),
-        (
-            {"diagnostics": {"previous_message_id": None}},
-            "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1",
-        ),
-        ({"speed": "fast"}, "/fast"),
     ],
 )
 def test_what_claude_code_may_not_send_is_refused_with_the_setting_to_change(
     fields: dict[str, Any], setting: str
 ) -> None:
     assert setting in str(refusal(**claude_code(**fields)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "ignored"),
+    [
+        (
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+            "context_management.edits.0.type",
+        ),
+        ({"diagnostics": {"previous_message_id": None}}, "diagnostics"),
+        ({"speed": "fast"}, "speed"),
+        ({"top_k": 40}, "top_k"),
+        ({"output_config": {"task_budget": {"type": "tokens", "total": 1}}}, TASK_BUDGET),
+        ({"thinking": {"type": "adaptive", "block_binding": {"x": 1}}}, "thinking.block_binding"),
+        ({"messages": [{**HELLO, "id": "m1"}]}, "messages.0.id"),
+        ({"messages": [{"role": "user", "content": [STRANGE]}]}, "messages.0.content.0.x"),
+    ],
+)
+def test_what_has_no_effect_here_is_ignored_and_named(fields: Any, ignored: str) -> None:
+    assert ignored_keys(MESSAGES, body(**fields)) == [ignored]
 
 
 NAMES = st.sampled_from(

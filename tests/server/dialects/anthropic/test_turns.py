@@ -104,13 +104,6 @@ def test_an_image_that_is_too_large_is_refused_as_such() -> None:
     assert refusal(**said([{"type": "image", "source": source}])).status == 413
 
 
-def test_an_image_must_not_be_demanded_at_its_own_size() -> None:
-    image = {"type": "image", "source": {"type": "url", "url": "https://example.org/cat.png"}}
-    assert asked(**said([image | {"transformations": {"oversized_image": "downsize"}}]))
-    refused = refusal(**said([image | {"transformations": {"oversized_image": "error"}}]))
-    assert refused.field == "messages.0.content.0.transformations.oversized_image"
-
-
 @pytest.mark.parametrize(
     ("kind", "instead"),
     [
@@ -248,16 +241,6 @@ def test_fields_that_the_sdk_adds_to_calls_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "strange",
-    [{"caller": {"type": "code_execution_20250825"}}, {"toolset_name": "browser"}],
-)
-def test_calls_of_anthropics_own_tools_are_refused(strange: dict[str, Any]) -> None:
-    refused = refusal(**said([CALL | strange], "assistant"))
-    assert refused.field is not None
-    assert refused.field.startswith(f"messages.1.content.0.{next(iter(strange))}")
-
-
-@pytest.mark.parametrize(
     ("content", "words"),
     [
         (None, ""),
@@ -375,11 +358,6 @@ def test_hints_on_caching_are_taken_everywhere() -> None:
     body = after_call(RESULT | hinted, {"type": "text", "text": "So?"} | hinted)
     body["messages"][1]["content"][0] |= hinted
     assert asked(**body).messages[2].text == "So?"
-
-
-def test_a_hint_on_caching_that_is_no_object_is_refused() -> None:
-    block = {"type": "text", "text": "Hello", "cache_control": "please"}
-    assert refusal(**said([block])).field == "messages.0.content.0.cache_control"
 
 
 def turns_with_thinking() -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from podium.core.request import DEFAULT_RESPONSE_OPTIONS, ResponseOptions, Tool
 from podium.server.api_error import ApiError
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiRequest, PodiumParams
+from support.readers import ignored_keys, read_strictly
 
 WEATHER = {
     "type": "function",
@@ -28,6 +29,9 @@ WEATHER = {
     },
 }
 CLOCK = {"type": "function", "function": {"name": "clock"}}
+CHOSEN = {"type": "function", "function": {"name": "clock"}}
+PENALTIES = ["frequency_penalty", "presence_penalty"]
+PADDING = "stream_options.include_obfuscation"
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -35,7 +39,7 @@ def body(**fields: Any) -> dict[str, Any]:
 
 
 def read(**fields: Any) -> ApiRequest:
-    return CHAT.read(body(**fields))
+    return read_strictly(CHAT, body(**fields))
 
 
 def refusal(**fields: Any) -> ApiError:
@@ -65,15 +69,57 @@ def test_null_is_the_same_as_absent_for_all_that_is_optional() -> None:
 
 def test_every_field_of_the_sdk_is_known_here() -> None:
     hints = get_type_hints(CompletionCreateParamsStreaming)
-    for name in hints | get_type_hints(CompletionCreateParamsNonStreaming):
+    names = {*hints, *get_type_hints(CompletionCreateParamsNonStreaming)}
+    fields = CHAT.fields
+    assert names - {"prediction"} <= {*fields.honoured, *fields.neutral, *fields.refused}
+    for name in names:
         if found := _refused(body(**{name: object()})):
-            assert "unexpected option" not in str(found), name
             assert (found.field or "").startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "ignored"),
+    [
+        ({"something_new": True}, ["something_new"]),
+        ({"prediction": {"type": "content", "content": "a"}}, ["prediction"]),
+        ({"frequency_penalty": 0.5, "presence_penalty": 1}, PENALTIES),
+        ({"top_k": 4, "min_p": 0.1}, ["top_k", "min_p"]),
+        ({"service_tier": "flex"}, ["service_tier"]),
+        ({"tools": [{**CLOCK, "x": 1}]}, ["tools.0.x"]),
+        ({"tools": [CLOCK], "tool_choice": {**CHOSEN, "y": 2}}, ["tool_choice.y"]),
+        ({"response_format": {"type": "text", "z": 3}}, ["response_format.z"]),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, [PADDING]),
+    ],
+)
+def test_a_tier_ignores_what_it_does_not_know_and_names_it(
+    fields: dict[str, Any], ignored: list[str]
+) -> None:
+    assert ignored_keys(CHAT, body(**fields)) == ignored
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": 1, "logprobs": False, "top_logprobs": 0, "logit_bias": {}},
+        {"frequency_penalty": 0, "presence_penalty": 0.0, "modalities": ["text"]},
+        {"functions": [], "function_call": "auto", "service_tier": "auto"},
+        {"user": 7, "prompt_cache_retention": "9h", "prompt_cache_options": {"ttl": "9h"}},
+        {"something_new": None},
+    ],
+)
+def test_what_changes_nothing_is_not_worth_a_word(fields: dict[str, Any]) -> None:
+    assert read(**fields).response_options == DEFAULT_RESPONSE_OPTIONS
+    assert ignored_keys(CHAT, body(**fields)) == []
+
+
+def test_what_only_a_single_worker_may_honour_is_kept() -> None:
+    asked = CHAT.read(body(n=3, min_p=0.1, functions=[], top_k=None, seed=7))
+    assert asked.extra == {"n": 3, "min_p": 0.1, "functions": []}
 
 
 def _refused(value: Any) -> ApiError | None:
     try:
-        asked = CHAT.read(value)
+        asked = read_strictly(CHAT, value)
     except ApiError as found:
         return found
     assert isinstance(asked, ApiRequest)
@@ -115,7 +161,6 @@ def test_what_changes_nothing_is_taken(field: str, value: object) -> None:
     ("field", "value"),
     [
         ("n", 2),
-        ("n", True),
         ("n", "one"),
         ("logprobs", True),
         ("top_logprobs", 3),
@@ -127,13 +172,10 @@ def test_what_changes_nothing_is_taken(field: str, value: object) -> None:
         ("prediction", {"type": "content", "content": "x"}),
         ("web_search_options", {}),
         ("moderation", {"model": "omni-moderation-latest"}),
-        ("functions", []),
-        ("function_call", "auto"),
+        ("functions", [{"name": "f"}]),
+        ("function_call", {"name": "f"}),
         ("service_tier", "flex"),
         ("verbosity", "endless"),
-        ("prompt_cache_retention", "9h"),
-        ("prompt_cache_options", {"ttl": "9h"}),
-        ("user", 7),
         ("metadata", {"a": 1}),
         ("temperature", 2.5),
         ("temperature", "hot"),
@@ -372,7 +414,7 @@ def test_the_words_of_the_schema_itself_come_first() -> None:
             {"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "strict": 1}},
             "json_schema.strict",
         ),
-        ({"type": "json_object", "json_schema": {}}, "json_schema"),
+        ({"type": "json_object", "schema": {}}, "schema"),
     ],
 )
 def test_a_response_format_that_is_none_is_refused(form: Any, field: str) -> None:
@@ -453,7 +495,7 @@ def _seconds(turns: int) -> float:
     times = []
     for _ in range(3):
         started = time.process_time()
-        CHAT.read(whole)
+        read_strictly(CHAT, whole)
         times.append(time.process_time() - started)
     return min(times)
 

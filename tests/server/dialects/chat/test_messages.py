@@ -21,6 +21,7 @@ from podium.core.request import (
 )
 from podium.server.api_error import ApiError
 from podium.server.dialects.chat_messages import conversation
+from podium.server.dialects.fields import collect_unknown
 
 ASKED = {"role": "user", "content": "Why?"}
 PICTURE = base64.b64encode(b"\x89PNG and some more").decode()
@@ -86,7 +87,9 @@ def test_where_only_the_system_speaks_its_last_words_are_the_question() -> None:
 
 
 def test_a_participant_is_named_in_words() -> None:
-    assert read({"role": "user", "name": "ada", "content": "Why?"})[0].text == "ada: Why?"
+    (message,) = read({"role": "user", "name": "ada", "content": "Why?"})
+    assert (message.text, message.name) == ("ada: Why?", "ada")
+    assert read({"role": "user", "name": "", "content": "Why?"}) == (user("Why?"),)
 
 
 def test_a_picture_may_be_an_address_or_bytes() -> None:
@@ -163,6 +166,52 @@ def test_a_refusal_is_what_the_assistant_said() -> None:
     assert read(said, ASKED)[0] == assistant("I will not.")
 
 
+@pytest.mark.parametrize(
+    "addition",
+    [
+        {"provider_specific_fields": {"a": 1}},
+        {"reasoning_details": [{"type": "x"}]},
+        {"cache_control": {"type": "ephemeral"}},
+        {"id": "m1"},
+        {"createdAt": "2026-01-01"},
+    ],
+)
+def test_what_clients_add_to_a_message_is_ignored_and_named(addition: dict[str, Any]) -> None:
+    with collect_unknown() as unknown:
+        assert read(ASKED | addition) == (user("Why?"),)
+    assert [(key.path, key.name) for key in unknown] == [("messages.0", next(iter(addition)))]
+
+
+def test_what_clients_add_to_a_part_or_a_call_is_ignored_and_named() -> None:
+    part = {"type": "text", "text": "Why?", "cache_control": {"type": "ephemeral"}}
+    called = {**call("c"), "provider_specific_fields": {}}
+    turns = ({"role": "assistant", "tool_calls": [called]}, result("c"))
+    with collect_unknown() as unknown:
+        assert read({"role": "user", "content": [part]}, *turns)[0] == user("Why?")
+    assert [(key.path, key.name) for key in unknown] == [
+        ("messages.0.content.0", "cache_control"),
+        ("messages.1.tool_calls.0", "provider_specific_fields"),
+    ]
+
+
+def test_an_assistant_that_said_nothing_is_an_empty_turn() -> None:
+    silent: dict[str, Any] = {"role": "assistant"}
+    for turn in (silent, silent | {"content": None, "tool_calls": []}):
+        assert read(ASKED, turn, ASKED)[1] == Message("assistant", ())
+
+
+def test_an_image_may_be_a_text() -> None:
+    part = {"type": "image_url", "image_url": "https://a.org/b.png"}
+    assert read({"role": "user", "content": [part]})[0].parts == (Image(url="https://a.org/b.png"),)
+
+
+def test_a_call_needs_no_type() -> None:
+    untyped = {name: value for name, value in call("c").items() if name != "type"}
+    assert read(ASKED, {"role": "assistant", "tool_calls": [untyped]}, result("c"))[1].parts == (
+        ToolCall("c", "clock", "{}"),
+    )
+
+
 def test_what_the_sdk_adds_to_a_message_that_it_read_is_left_aside() -> None:
     said: dict[str, Any] = {
         "role": "assistant",
@@ -188,17 +237,16 @@ def test_what_the_sdk_adds_to_a_message_that_it_read_is_left_aside() -> None:
         ({"role": "user", "content": None}, ".content"),
         ({"role": "user", "content": 5}, ".content"),
         ({"role": "user", "content": []}, ".content"),
-        ({"role": "user", "content": "Why?", "tool_calls": []}, ".tool_calls"),
-        ({"role": "user", "content": "Why?", "name": ""}, ".name"),
+        ({"role": "user", "content": "Why?", "name": 7}, ".name"),
+        ({"role": "user", "content": "Why?", "name": "a" * 65}, ".name"),
         ({"role": "user", "content": ["Why?"]}, ".content.0"),
         ({"role": "user", "content": [{"text": "Why?"}]}, ".content.0.type"),
         ({"role": "user", "content": [{"type": "text"}]}, ".content.0.text"),
-        ({"role": "user", "content": [{"type": "text", "text": "a", "b": 1}]}, ".content.0.b"),
         ({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}, ".content.0"),
         ({"role": "user", "content": [{"type": "file", "file": {}}]}, ".content.0"),
         ({"role": "user", "content": [{"type": "video"}]}, ".content.0.type"),
         (
-            {"role": "user", "content": [{"type": "image_url", "image_url": "https://a.org/b"}]},
+            {"role": "user", "content": [{"type": "image_url", "image_url": "a.png"}]},
             ".content.0.image_url",
         ),
         (
@@ -218,8 +266,6 @@ def test_what_the_sdk_adds_to_a_message_that_it_read_is_left_aside() -> None:
             {"role": "system", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
             ".content.0.type",
         ),
-        ({"role": "assistant"}, ".content"),
-        ({"role": "assistant", "content": None, "tool_calls": []}, ".content"),
         ({"role": "assistant", "function_call": {"name": "f", "arguments": ""}}, ".function_call"),
         ({"role": "assistant", "content": "a", "audio": {"id": "x"}}, ".audio"),
         (

@@ -18,6 +18,7 @@ from podium.core.request import (
 from podium.server.api_error import ApiError
 from podium.server.dialects.content import encode_thinking
 from podium.server.dialects.responses import RESPONSES
+from support.readers import read_strictly
 
 PIXEL: Final = "data:image/png;base64,iVBORw0KGgo="
 QUESTION: Final = {"role": "user", "content": "And now?"}
@@ -26,7 +27,7 @@ RESULT: Final = {"type": "function_call_output", "call_id": "call_1", "output": 
 
 
 def told(items: Any, **wishes: Any) -> tuple[Message, ...]:
-    return RESPONSES.read({"model": "podium", "input": items, **wishes}).messages
+    return read_strictly(RESPONSES, {"model": "podium", "input": items, **wishes}).messages
 
 
 def refused(items: Any, **wishes: Any) -> ApiError:
@@ -213,7 +214,9 @@ def test_instructions_that_come_last_stay_last() -> None:
 
 
 def test_a_result_may_answer_a_call_of_an_earlier_response() -> None:
-    asked = RESPONSES.read({"model": "podium", "input": [RESULT], "previous_response_id": "resp_1"})
+    asked = read_strictly(
+        RESPONSES, {"model": "podium", "input": [RESULT], "previous_response_id": "resp_1"}
+    )
     assert asked.previous_response == "run_1"
     assert asked.messages == (Message("tool", (ToolResult("call_1", "sunny"),)),)
 

@@ -9,6 +9,7 @@ from podium.server.api_error import ApiError
 from podium.server.dialects.content import MOST_TOOLS
 from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_tools import ClientToolName, client_tool_names, flat_name
+from support.readers import read_strictly
 
 FORM: Final = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER: Final = {"type": "function", "name": "weather", "description": "It.", "parameters": FORM}
@@ -18,7 +19,7 @@ PATCH: Final = {"type": "custom", "name": "patch", "description": "Changes files
 
 def response_options(*tools: Any, **wishes: Any) -> ResponseOptions:
     body = {"model": "podium", "input": "hello", "tools": list(tools), **wishes}
-    return RESPONSES.read(body).response_options
+    return read_strictly(RESPONSES, body).response_options
 
 
 def refused(*tools: Any, **wishes: Any) -> ApiError:
@@ -107,7 +108,7 @@ GROUP = {"type": "namespace", "name": "a", "description": "", "tools": [PATCH]}
     ],
 )
 def test_a_function_that_is_added_later_is_answered_as_it_is_offered(body: dict[str, Any]) -> None:
-    (tool,) = RESPONSES.read({"model": "podium"} | body).response_options.tools
+    (tool,) = read_strictly(RESPONSES, {"model": "podium"} | body).response_options.tools
     assert tool.parameters == FORM
     assert client_tool_names(body) == {}
 
@@ -121,7 +122,7 @@ def test_nothing_is_said_by_adding_tools() -> None:
         {"type": "function_call_output", "call_id": id_, "output": "sunny"} for id_ in ("a", "b")
     ]
     told = [HELLO, calls[0], added(WEATHER), calls[1], results[0], added(WEATHER), results[1]]
-    read = RESPONSES.read({"model": "podium", "input": told})
+    read = read_strictly(RESPONSES, {"model": "podium", "input": told})
     assert [message.role for message in read.messages] == ["user", "assistant", "tool"]
 
 
