@@ -69,10 +69,11 @@ COMMANDS: Final = {
 
 
 @contextmanager
-def _interruptions() -> Iterator[None]:
-    """Raise Ctrl-C as `typer.Abort`, for which `main` prints a line."""
+def _translated_errors() -> Iterator[None]:
+    """Raise lost output as `OutputLost` and Ctrl-C as `typer.Abort`, for which `main` is ready."""
     try:
-        yield
+        with output_errors():
+            yield
     except KeyboardInterrupt as interruption:
         raise typer.Abort from interruption
 
@@ -93,12 +94,12 @@ class LazyGroup(TyperGroup):
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """Parse the command line; this also prints `--help` and `--version`."""
-        with output_errors(), _interruptions():
+        with _translated_errors():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with output_errors(), _interruptions():
+        with _translated_errors():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:

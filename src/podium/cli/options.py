@@ -47,7 +47,6 @@ from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, MCP_PREFIX, excludable_names
 from podium.core.run import Run, Tier
-from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.local.sources import is_repository
 
@@ -223,8 +222,9 @@ class BudgetOptions:
             for name in ("usd", "calls", "seconds", "tokens")
             if (cap := getattr(self, name)) is not None
         }
-        allowed = self.allow_unpriced or budget.allow_unpriced
-        return replace(budget, **caps, allow_unpriced=allowed)
+        if self.allow_unpriced:
+            caps["allow_unpriced"] = True
+        return replace(budget, **caps) if caps else budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +332,7 @@ def exclude_workers(settings: Settings, excluded: Collection[str]) -> Settings:
     if planner is not None:
         names = (planner.profile.name, planner.profile.provider)
         if not set(names).isdisjoint(excluded):
-            planner = default_planner(workers, Catalogue.load())
+            planner = default_planner(workers)
         elif planner.profile.name in pool.names:
             planner = next(w for w in workers if w.profile.name == planner.profile.name)
         conductor = replace(conductor, worker=planner)
@@ -352,6 +352,10 @@ def conductor_option(run: Run) -> str | None:
     if asked and (asked in run.pool.names or asked.partition("/")[0] in PROVIDERS):
         return asked
     return None
+
+
+NO_PLANNING: Final = PlanningOptions()
+NO_CAPS: Final = BudgetOptions()
 
 
 def run_options(settings: Settings, planning: PlanningOptions, budget: BudgetOptions) -> RunOptions:
@@ -399,7 +403,7 @@ def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Sett
     planner = kept.conductor.worker
     if planner is None or is_local(planner, environment):
         return kept
-    best = default_planner(kept.workers, Catalogue.load())
+    best = default_planner(kept.workers)
     return replace(kept, conductor=replace(kept.conductor, worker=best))
 
 

@@ -21,6 +21,8 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from podium.cli.models import fetch_weights
 from podium.cli.options import (
+    NO_CAPS,
+    NO_PLANNING,
     BudgetOptions,
     PlanningOptions,
     PoolOptions,
@@ -195,9 +197,6 @@ def _create_display(*, silent: bool) -> RunDisplay:
 RunWork = Callable[[AsyncPodium, RunOptions], Awaitable[Run]]
 """Performs a run with these options, whose `emit` and `stream` it must pass on."""
 
-NO_PLANNING: Final = PlanningOptions()
-NO_BUDGET: Final = BudgetOptions()
-
 
 class Session:
     """Settings, weights, store and client of one command.
@@ -215,7 +214,7 @@ class Session:
         self,
         pool: PoolOptions,
         planning: PlanningOptions = NO_PLANNING,
-        budget: BudgetOptions = NO_BUDGET,
+        budget: BudgetOptions = NO_CAPS,
         *,
         store_runs: bool,
         quiet: bool = False,
@@ -297,7 +296,7 @@ class Session:
             echo_error(OFFLINE)
         self.store = await self._open_store()
         # The settings no longer hold what is excluded; the run must know it to be resumed alike.
-        options = default_options(self.settings, exclude=self._pool.excluded)
+        options = default_options(self.settings, exclude=frozenset(self._pool.exclude or ()))
         self.podium = AsyncPodium(settings=self.settings, store=self.store, options=options)
 
     async def _open_store(self) -> RunStore:
@@ -359,7 +358,7 @@ def answer_once(
     work: Callable[[Session, RunOptions], Awaitable[Run]],
     pool: PoolOptions,
     planning: PlanningOptions = NO_PLANNING,
-    budget: BudgetOptions = NO_BUDGET,
+    budget: BudgetOptions = NO_CAPS,
     *,
     json: bool,
     quiet: bool,

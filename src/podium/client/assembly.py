@@ -14,8 +14,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from podium import conductors
-from podium.conductors import Conductor, ModelConductor, TierRouter, conductor_for_tier, plan
+from podium.conductors import (
+    KINDS,
+    Conductor,
+    ModelConductor,
+    TierRouter,
+    conductor_for_tier,
+    plan,
+)
+from podium.conductors import build as build_conductor
 from podium.conductors.evolved.description import read_description
 from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.config.problems import suggest
@@ -78,7 +85,7 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
     else:
         named = workers.get(chosen.worker.profile.name) if chosen.worker is not None else None
         file = read_workflow_file(chosen.workflow) if chosen.workflow else None
-        conductor = conductors.build(
+        conductor = build_conductor(
             chosen.kind,
             worker=planner or named,
             workflow=file.workflow(settings.pool) if file else None,
@@ -113,7 +120,7 @@ def assemble_workers(
         case None | "model":
             return Assembly(tuple(workers), pool, ModelConductor(by_name[pool.best.name]))
         case "rules" | "router":
-            return Assembly(tuple(workers), pool, conductors.build(conductor))
+            return Assembly(tuple(workers), pool, build_conductor(conductor))
         case "fixed":
             raise UsageError("conductor 'fixed' needs a workflow; use FixedConductor(workflow)")
         case str() if conductor.startswith(EVOLVED_PREFIX):
@@ -125,8 +132,7 @@ def assemble_workers(
             raise UsageError("conductor 'evolved' needs a directory; use 'evolved:DIRECTORY'")
         case _:
             raise UsageError(
-                f"unknown conductor {conductor!r}; "
-                f"{suggest(conductor, (*conductors.KINDS, *by_name))}"
+                f"unknown conductor {conductor!r}; {suggest(conductor, (*KINDS, *by_name))}"
             )
 
 
@@ -194,7 +200,7 @@ def load_evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conduc
 
     coordinator = Coordinator.load(directory)
     scaled = reader.with_scales(description.matrices, coordinator.scales)
-    conductor = conductors.build("evolved", coordinator=coordinator, reader=scaled, notice=notice)
+    conductor = build_conductor("evolved", coordinator=coordinator, reader=scaled, notice=notice)
     return conductor, reader
 
 

@@ -483,17 +483,16 @@ class AsyncPodium:
     async def _open(self) -> Runtime:
         # The store comes last: settings that cannot be used must not leave it open.
         settings = None
-        assembly, options, retry = self._assembly, self._options or Options(), self._retry
-        breaker, hedges = self._breaker or BreakerPolicy(), self._hedges or {}
+        assembly, options = self._assembly, self._options
+        retry, breaker, hedges = self._retry, self._breaker, self._hedges
         if assembly is None:
             settings = await self._read_settings()
             assembly = assemble(settings, os.environ, self._http)
             if self._conductor is not None and not isinstance(self._conductor, str):
                 assembly = replace(assembly, conductor=self._conductor)
-            options = self._options or default_options(settings)
-            retry = self._retry or settings.retry
-            breaker = self._breaker or settings.breaker
-            hedges = settings.hedges if self._hedges is None else self._hedges
+            options = options or default_options(settings)
+            retry, breaker = retry or settings.retry, breaker or settings.breaker
+            hedges = settings.hedges if hedges is None else hedges
         if self._guardrails:
             guardrails = (*assembly.guardrails, *self._guardrails)
             assembly = replace(assembly, guardrails=guardrails)
@@ -512,8 +511,8 @@ class AsyncPodium:
             await opened.open()
         heartbeat = Heartbeat(store, seconds=lease / HEARTBEATS_PER_LEASE)
         self._to_close.push_async_callback(heartbeat.close)
-        call_policy = CallPolicy(retry, breaker, hedges)
-        return Runtime(assembly, store, options, call_policy, toolbox, heartbeat)
+        call_policy = CallPolicy(retry, breaker or BreakerPolicy(), hedges)
+        return Runtime(assembly, store, options or Options(), call_policy, toolbox, heartbeat)
 
     async def _read_settings(self) -> Settings:
         settings = self._settings

@@ -17,7 +17,7 @@ from podium.store import Feedback, RunSummary
 
 def run_document(run: Run) -> dict[str, Any]:
     """Return a run as `ask`, `run`, `runs show` and `runs resume` print it."""
-    orchestration = run.orchestration
+    usage, cost_usd, orchestration = run.totals
     return {
         "run_id": run.id,
         "question": run.question,
@@ -27,18 +27,18 @@ def run_document(run: Run) -> dict[str, Any]:
         "tier": run.tier,
         "conductor": run.conductor,
         "rounds": [_round(round_) for round_ in run.rounds],
-        "steps": [step_document(step) for step in run.steps],
+        "steps": [step_document(step) for round_ in run.rounds for step in round_.steps],
         "usage": {
-            **_usage(run.usage),
+            **_usage(usage),
             "orchestration_input_tokens": orchestration.input_tokens,
             "orchestration_output_tokens": orchestration.output_tokens,
-            "total_tokens": run.usage.total_tokens,
+            "total_tokens": usage.total_tokens,
         },
-        "cost_usd": run.cost_usd,
+        "cost_usd": cost_usd,
         "budget": {**asdict(run.budget), "spent": asdict(run.spent)},
         "guardrails": list(run.guardrails),
         "blocked_by": run.blocked_by,
-        "checks": [check_document(check) for check in run.all_checks],
+        "checks": [check_document(check) for check in run.all_checks] if run.guardrails else [],
     }
 
 
@@ -60,6 +60,7 @@ def check_document(check: GuardrailCheck) -> dict[str, Any]:
 
 def step_document(step: StepRecord) -> dict[str, Any]:
     """Return one step of a run."""
+    totals = step.totals
     return {
         "round": step.round,
         "index": step.index,
@@ -69,8 +70,8 @@ def step_document(step: StepRecord) -> dict[str, Any]:
         "status": step.status,
         "reply": step.reply,
         "error": step.error,
-        "usage": _usage(step.usage),
-        "cost_usd": step.cost_usd,
+        "usage": _usage(totals.usage),
+        "cost_usd": totals.cost_usd,
         "started_ms": step.started_ms,
         "finished_ms": step.finished_ms,
     }
@@ -95,8 +96,8 @@ def _round(round_: Round) -> dict[str, Any]:
         "index": round_.index,
         "accepted": round_.accepted,
         "role": round_.role,
-        "shape": workflow.shape.value if workflow else None,
-        "steps": len(workflow) if workflow else 0,
+        "shape": workflow.shape.value if workflow is not None else None,
+        "steps": len(workflow.steps) if workflow is not None else 0,
         "warnings": list(round_.warnings),
         "routed": routed_document(round_),
         "usage": _usage(total_usage(iter(round_.planning))),

@@ -217,12 +217,13 @@ def assign_roles(pool: Pool) -> RoleAssignment:
     order, repeating where there are too few.
     """
     poc = PROOF_OF_CONCEPT
-    if {poc.lead, poc.planner, poc.implementer, poc.practical} <= set(pool.names):
+    names = {worker.name for worker in pool.workers}
+    if {poc.lead, poc.planner, poc.implementer, poc.practical} <= names:
         return poc
     lead = pool.best.name
     others = [
         worker.name
-        for worker in pool
+        for worker in pool.workers
         if worker.name != lead and worker.provider != CONDUCTOR_PROVIDER
     ] or [lead]
     first, second = others[0], others[1 % len(others)]

@@ -142,7 +142,7 @@ class ConductorTable(Table):
                 'coordinator is missing; kind = "evolved" needs the directory that '
                 "`podium train evolve` wrote"
             )
-        if secret := find_secret(self.options, "options"):
+        if self.options and (secret := find_secret(self.options, "options")):
             raise ValueError(secret_problem(secret))
         return self
 

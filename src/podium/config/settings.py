@@ -78,6 +78,8 @@ class WorkerSettings:
     faults_seed: int = 0
     deployments: tuple[DeploymentSettings, ...] = ()
     balance: Balance = "least-latency"
+    entry: CatalogueEntry | None = field(default=None, repr=False, compare=False)
+    """What the catalogue knows of its model."""
 
     @property
     def targets(self) -> tuple[WorkerSettings, ...]:
@@ -190,18 +192,15 @@ class Settings:
     warnings: tuple[str, ...] = ()
     pool: Pool = field(init=False, repr=False, compare=False)
     """The workers' profiles, as conductors and the engine take them."""
+    hedges: Mapping[str, Hedge] = field(init=False, repr=False, compare=False)
+    """The hedges, by the workers' names."""
 
     def __post_init__(self) -> None:
         profiles = tuple(worker.profile for worker in self.workers)
         pool = Pool(profiles, share_question=self.share_question, mask_names=self.mask_names)
         object.__setattr__(self, "pool", pool)
-
-    @property
-    def hedges(self) -> dict[str, Hedge]:
-        """The hedges, by the workers' names."""
-        return {
-            worker.profile.name: worker.hedge for worker in self.workers if worker.hedge is not None
-        }
+        hedges = {one.profile.name: one.hedge for one in self.workers if one.hedge is not None}
+        object.__setattr__(self, "hedges", hedges)
 
     def __getitem__(self, name: str) -> WorkerSettings:
         """Return the worker of that name."""
@@ -258,10 +257,10 @@ def _settings(
         ),
         mini=RouterSettings(**config.mini.model_dump()) if config.mini.router else None,
         guardrails=config.guardrail,
-        warnings=tuple(_warnings(workers, catalogue, today)),
+        warnings=tuple(_warnings(workers, today)),
     )
-    if hedges := settings.hedges:
-        check_hedges(hedges, settings.pool)
+    if settings.hedges:
+        check_hedges(settings.hedges, settings.pool)
     able = [one.name for one in settings.pool.workers if one.provider != CONDUCTOR_PROVIDER]
     conductor = _conductor(config.conductor, settings, able, planner)
     _check_guardrails(config.guardrail, able, conductor.rounds)
@@ -295,7 +294,7 @@ def _planner(
     catalogue, pool = Catalogue.load(), settings.pool
     model = table.model
     if model is None:
-        planner = default_planner(settings.workers, catalogue)
+        planner = default_planner(settings.workers)
     elif model in pool.names:
         planner = settings[model]
     elif extra is not None and model == extra.name:
@@ -324,12 +323,9 @@ def _planner(
     return planner
 
 
-def _warnings(
-    workers: Sequence[WorkerSettings], catalogue: Catalogue, today: datetime.date
-) -> Iterator[str]:
+def _warnings(workers: Sequence[WorkerSettings], today: datetime.date) -> Iterator[str]:
     """Warn of retired models, and then of workers whose calls fail on purpose."""
-    for profile in (worker.profile for worker in workers):
-        entry = catalogue.lookup(profile.provider, profile.model)
+    for profile, entry in ((worker.profile, worker.entry) for worker in workers):
         if entry is not None and entry.retires is not None and entry.retires <= today:
             retired = f"{profile.provider} retired {entry.id} on {entry.retires}"
             yield f"worker {profile.name!r}: {retired}"
@@ -345,13 +341,17 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
     entry = catalogue.lookup(table.provider, model)
     capabilities = entry.capabilities if entry else catalogue.assumed(table.provider)
     described = entry.description if entry else ""
+    known = {
+        "context_window": entry.context_window if entry else None,
+        "max_output_tokens": entry.max_output_tokens if entry else None,
+    }
     profile = WorkerProfile(
         name=table.name,
         provider=table.provider,
         model=entry.id if entry and model in entry.aliases else model,
         description=described if table.description is None else table.description,
         price=_price(table, entry),
-        limits=_limits(table, entry),
+        limits=Limits(**{**known, **table.limits.model_dump(exclude_none=True)}),
         capabilities=capabilities if table.capabilities is None else table.capabilities,
         fallback=table.fallback,
     )
@@ -366,6 +366,7 @@ def resolve_worker(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         hedge=table.hedge.hedge() if table.hedge else None,
         faults=table.faults.faults() if table.faults else None,
         faults_seed=table.faults.seed if table.faults else 0,
+        entry=entry,
     )
 
 
@@ -387,13 +388,12 @@ def _deployments(
     return tuple(found)
 
 
-def default_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> WorkerSettings:
+def default_planner(workers: Sequence[WorkerSettings]) -> WorkerSettings:
     """Return the worker that plans by default: the catalogue's choice, else the pool's best."""
     ranked = [
-        (entry.conductor, position)
+        (worker.entry.conductor, position)
         for position, worker in enumerate(workers)
-        if (entry := catalogue.lookup(worker.profile.provider, worker.profile.model))
-        and entry.conductor is not None
+        if worker.entry is not None and worker.entry.conductor is not None
     ]
     if ranked:
         return workers[min(ranked)[1]]
@@ -439,7 +439,7 @@ def _change_kind(settings: Settings, kind: str) -> ConductorSettings:
     conductor = settings.conductor
     match kind:
         case "model":
-            planner = conductor.worker or default_planner(settings.workers, Catalogue.load())
+            planner = conductor.worker or default_planner(settings.workers)
             return replace(conductor, kind="model", worker=planner)
         case "fixed" if conductor.workflow is None:
             raise UsageError(
@@ -530,11 +530,3 @@ def _price(table: WorkerTable, entry: CatalogueEntry | None) -> Price | None:
     if entry is not None and entry.price is not None:
         return entry.price.price()
     return FREE if table.provider in FREE_PROVIDERS else None
-
-
-def _limits(table: WorkerTable, entry: CatalogueEntry | None) -> Limits:
-    known = {
-        "context_window": entry.context_window if entry else None,
-        "max_output_tokens": entry.max_output_tokens if entry else None,
-    }
-    return Limits(**{**known, **table.limits.model_dump(exclude_none=True)})

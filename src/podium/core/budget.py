@@ -368,10 +368,11 @@ def _tokens_of(text: str) -> int:
 
 
 def cap_output(request: Request, profile: WorkerProfile, hold: CallReservation) -> Request:
-    """Cap the request's output by the reservation, the worker's limit and its window."""
+    """Cap the request's output by the reservation, the worker's limit and its window.
+
+    One of the first two must be set.
+    """
     limits = profile.limits
-    if hold.max_tokens is None and limits.max_output_tokens is None:
-        return request
     caps = (request.max_tokens, limits.max_output_tokens, hold.max_tokens)
     most = min(cap for cap in caps if cap is not None)
     if limits.context_window is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -101,6 +101,14 @@ def total_cost(calls: Iterable[Attempt]) -> float | None:
     costs = [call.cost_usd for call in calls]
     known = [cost for cost in costs if cost is not None]
     return sum(known, 0.0) if len(known) == len(costs) else None
+
+
+class Totals(NamedTuple):
+    """The usage and cost of calls, and the conductor's part of the usage."""
+
+    usage: Usage
+    cost_usd: float | None
+    orchestration: Usage = NO_USAGE
 
 
 GuardrailStage = Literal["question", "reply", "answer"]
@@ -207,6 +215,12 @@ class StepRecord:
     def cost_usd(self) -> float | None:
         """Money over every call of this step; None when a part is unknown."""
         return total_cost(self.calls)
+
+    @property
+    def totals(self) -> Totals:
+        """Tokens and money over every call of this step."""
+        calls = tuple(self.calls)
+        return Totals(total_usage(calls), total_cost(calls))
 
     @property
     def waiting_for(self) -> tuple[ToolCall, ...]:
@@ -402,6 +416,12 @@ class Run:
     def cost_usd(self) -> float | None:
         """Money over every call; None when a part is unknown."""
         return total_cost(self.calls)
+
+    @property
+    def totals(self) -> Totals:
+        """Tokens and money over every call, and the conductor's part."""
+        calls = tuple(self.calls)
+        return Totals(total_usage(calls), total_cost(calls), self.orchestration)
 
     @property
     def waiting_for(self) -> tuple[ToolCall, ...]:

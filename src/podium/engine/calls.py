@@ -112,35 +112,35 @@ class Gate:
     def __init__(self, limits: Limits, clock: Clock, sleep: Sleep) -> None:
         self._slots = asyncio.Semaphore(limits.concurrency) if limits.concurrency else None
         self._max_tokens = limits.tokens_per_minute or 0
-        self._rates = RateLimiter(
-            limits.requests_per_minute or None, limits.tokens_per_minute or None, clock()
-        )
+        rates = (limits.requests_per_minute or None, limits.tokens_per_minute or None)
+        self._rates = RateLimiter(*rates, clock()) if any(rates) else None
         self._clock = clock
         self._sleep = sleep
-        self.is_open = not (self._slots or limits.requests_per_minute or limits.tokens_per_minute)
+        self.is_open = self._slots is None and self._rates is None
 
     @asynccontextmanager
     async def enter(self, estimated_tokens: int) -> AsyncIterator[None]:
         """Wait for a slot and for the rate limits; the slot is held during the call."""
         async with self._slots or nullcontext():
-            await self._wait_for_rate(min(estimated_tokens, self._max_tokens))
+            if self._rates is not None:
+                await self._wait_for_rate(self._rates, min(estimated_tokens, self._max_tokens))
             yield
 
-    async def _wait_for_rate(self, tokens: int) -> None:
+    async def _wait_for_rate(self, rates: RateLimiter, tokens: int) -> None:
         """Wait for the rate limits; a cancelled wait returns what it took."""
-        wait = self._rates.wait(tokens, self._clock())
-        self._rates.take(tokens)
+        wait = rates.wait(tokens, self._clock())
+        rates.take(tokens)
         if wait <= 0:
             return
         try:
             await self._sleep(wait)
         except BaseException:
-            self._rates.take(-tokens, requests=-1)
+            rates.take(-tokens, requests=-1)
             raise
 
     def correct(self, estimated_tokens: int, used: int | None) -> None:
         """Correct an estimate once the call's real tokens are known."""
-        if used is not None:
+        if used is not None and self._rates is not None:
             self._rates.correct(used - min(estimated_tokens, self._max_tokens))
 
 
@@ -345,12 +345,12 @@ class Calls:
         began = call_policy.clock()
         task = call_policy.deadlines.start(worker.profile.limits.timeout_seconds)
         try:
+            if hold.max_tokens is not None or worker.profile.limits.max_output_tokens is not None:
+                request = cap_output(request, worker.profile, hold)
             if on_delta is None:
-                reply = await worker.reply(cap_output(request, worker.profile, hold))
+                reply = await worker.reply(request)
             else:
-                reply = await _stream_reply(
-                    worker, cap_output(request, worker.profile, hold), on_delta
-                )
+                reply = await _stream_reply(worker, request, on_delta)
             reply = _check_reply(reply, worker)
         except BaseException as error:
             timed_out = call_policy.deadlines.stop(task)

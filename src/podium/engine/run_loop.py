@@ -198,7 +198,9 @@ class RunLoop:
         return blocking_error(self._rounds, self.stopped_by, self._objection)
 
     async def _run_rounds(self) -> None:
-        seconds_left = self._context.ledger.seconds_left if self._run.depth == 0 else None
+        run, seconds_left = self._run, None
+        if run.depth == 0 and run.budget.seconds is not None:
+            seconds_left = self._context.ledger.seconds_left
         deadline = asyncio.timeout(seconds_left)
         try:
             async with deadline:
@@ -209,7 +211,7 @@ class RunLoop:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            self.stopped_by = BudgetExhausted("seconds", self._run.budget.seconds or 0.0)
+            self.stopped_by = BudgetExhausted("seconds", run.budget.seconds or 0.0)
         except PodiumError as error:
             self.stopped_by = error
             self._failures = (error,) if isinstance(error, WorkerError) else ()
@@ -232,7 +234,7 @@ class RunLoop:
         planning = PlanningContext(
             question=run.question,
             pool=run.pool,
-            history=run.conversation,
+            history=run.conversation if run.trailing else run.history,
             rounds=tuple(self._rounds),
             max_steps=run.max_steps,
             images=run.images,
@@ -241,15 +243,15 @@ class RunLoop:
             rounds_left=run.max_rounds - len(self._rounds),
             quality_bias=run.quality_bias,
         )
-        self._rounds.append(Round(len(self._rounds), None))
         try:
             round_ = await plan_round(self._conductor, planning, calls)
         except BaseException as error:
-            self._rounds[-1] = replace(self._rounds[-1], planning=tuple(calls.attempts))
+            planned = tuple(calls.attempts)
+            self._rounds.append(Round(len(self._rounds), None, planning=planned))
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
                 raise BudgetExhausted("depth", run.budget.depth) from error
             raise
-        self._rounds[-1] = round_
+        self._rounds.append(round_)
         self._emit(RoundPlanned(run.id, round_))
         await self._persist()
         return not round_.accepted
@@ -469,7 +471,7 @@ class Execution:
         self.hedges = context.call_policy.hedges.policies
         self.stream = stream
         self.last = len(workflow.steps) - 1
-        self.first_final = workflow.main if round_.answers else self.last + 1
+        self.first_final = workflow.main if round_.role in ANSWERING else self.last + 1
         """From here on, a step's reply may be the answer; this one holds the client's tools."""
         options = run.response_options
         self.is_plain = (

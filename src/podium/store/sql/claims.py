@@ -59,7 +59,8 @@ class ClaimTable:
     def __init__(self, clock: Callable[[], str], lease_seconds: float) -> None:
         self._clock = clock
         self._lease_seconds = lease_seconds
-        self._claims: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
+        """The claims of runs that were begun or claimed here."""
         self._ended: set[str] = set()
         self._lost: dict[str, None] = {}
 
@@ -70,22 +71,18 @@ class ClaimTable:
         return self._holds(run_id, seen.claim) or self.is_alive(seen.process, seen.updated_at)
 
     def _holds(self, run_id: str, claim: int) -> bool:
-        return self._claims.get(run_id) == claim and run_id not in self._ended
-
-    def is_known(self, run_id: str) -> bool:
-        """True if the run was begun or claimed here."""
-        return run_id in self._claims
+        return self.numbers.get(run_id) == claim and run_id not in self._ended
 
     def drop(self, run_ids: Iterable[str]) -> None:
         """Forget the claims on runs that have ended."""
         for run_id in run_ids:
-            self._claims.pop(run_id, None)
+            self.numbers.pop(run_id, None)
             self._ended.discard(run_id)
             self._lost.pop(run_id, None)
 
     def end(self, run_id: str) -> None:
         """Release a run whose end could not be written; the number stays for a later write."""
-        if run_id in self._claims:
+        if run_id in self.numbers:
             self._ended.add(run_id)
 
     async def read_state(self, connection: AsyncConnection, run_id: str) -> ClaimState | None:
@@ -124,30 +121,30 @@ class ClaimTable:
     def add(self, run_id: str, claim: int) -> None:
         """Remember that the run is claimed here under that number."""
         self.drop([run_id])
-        self._claims[run_id] = claim
+        self.numbers[run_id] = claim
 
     async def release(self, connection: AsyncConnection, run: Run) -> None:
         """Write the run as it was before it was claimed, unless another process holds it now."""
-        if run.id not in self._claims:
+        if run.id not in self.numbers:
             return
         before = replace(run, process="") if run.status == "running" else run
         row = run_row(before, self._clock())
         del row["expires_at"]
-        own = (RUNS.c.id == run.id) & (RUNS.c.claim == self._claims[run.id])
+        own = (RUNS.c.id == run.id) & (RUNS.c.claim == self.numbers[run.id])
         await connection.execute(update(RUNS).where(own).values(row))
 
     async def begin(self, connection: AsyncConnection, run: Run) -> None:
         """Write the row of a run that begins or resumes here, as the first statement of a
         transaction; raises `RunTakenOver` if another process began it."""
         row, dialect = run_row(run, self._clock()), connection.dialect.name
-        if run.id in self._claims:
+        if run.id in self.numbers:
             await self.fence(connection, [run.id])
             await connection.execute(upsert(dialect, RUNS, CLAIM_COLUMNS), row)
             self._ended.discard(run.id)
             return
         if (await connection.execute(insert_missing(dialect, RUNS), row)).rowcount == 0:
             raise await self._taken_over(connection, run.id)
-        self._claims[run.id] = UNCLAIMED
+        self.numbers[run.id] = UNCLAIMED
 
     async def begin_new(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
         """Write the rows of new runs. Call `add` for each after the transaction."""
@@ -165,8 +162,8 @@ class ClaimTable:
         if progress:
             values["takeovers"] = 0
         own = RUNS.c.id == run_id
-        if run_id in self._claims:
-            own &= RUNS.c.claim == self._claims[run_id]
+        if run_id in self.numbers:
+            own &= RUNS.c.claim == self.numbers[run_id]
         if (await connection.execute(update(RUNS).where(own).values(values))).rowcount:
             return
         await self._check(connection, [run_id])
@@ -181,7 +178,7 @@ class ClaimTable:
         # Padded to a power of two, so that few lengths of the statement are ever prepared.
         length = 1 << (len(run_ids) - 1).bit_length()
         named = list(islice(cycle(sorted(run_ids)), length))
-        pairs = [(run_id, self._claims.get(run_id, UNCLAIMED)) for run_id in named]
+        pairs = [(run_id, self.numbers.get(run_id, UNCLAIMED)) for run_id in named]
         own = tuple_(RUNS.c.id, RUNS.c.claim).in_(pairs)
         values: dict[str, Any] = {"updated_at": self._clock()}
         if progress:
@@ -195,13 +192,13 @@ class ClaimTable:
     async def fence(self, connection: AsyncConnection, run_ids: Sequence[str]) -> None:
         """Keep other processes from claiming these runs until the transaction ends, as its first
         statement; raises `RunTakenOver` if one has."""
-        known = [run_id for run_id in run_ids if run_id in self._claims]
+        known = [run_id for run_id in run_ids if run_id in self.numbers]
         if known and await self._renew(connection, known) < len(known):
             await self._check(connection, known)
 
     async def heartbeat(self, connection: AsyncConnection, run_ids: Sequence[str]) -> list[str]:
         """Renew the leases of these runs; return those that another process has claimed."""
-        known = [run_id for run_id in run_ids if run_id in self._claims]
+        known = [run_id for run_id in run_ids if run_id in self.numbers]
         if not known or await self._renew(connection, known) == len(known):
             return []
         return await self._find_lost(connection, known)
@@ -246,7 +243,7 @@ class ClaimTable:
 
     async def _renew(self, connection: AsyncConnection, known: Sequence[str]) -> int:
         """Renew the leases of runs; return how many are still held here."""
-        pairs = [(run_id, self._claims[run_id]) for run_id in known]
+        pairs = [(run_id, self.numbers[run_id]) for run_id in known]
         own = tuple_(RUNS.c.id, RUNS.c.claim).in_(pairs) & (RUNS.c.status == "running")
         # Locked in one order everywhere, or two writers could wait for each other.
         locked = select(RUNS.c.id).where(own).order_by(RUNS.c.id).with_for_update()
@@ -256,7 +253,7 @@ class ClaimTable:
     async def _find_lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:
         query = select(RUNS.c.id, RUNS.c.claim).where(RUNS.c.id.in_(known))
         rows = await connection.execute(query)  # some may end here meanwhile
-        lost = [run_id for run_id, claim in rows if claim != self._claims.get(run_id, claim)]
+        lost = [run_id for run_id, claim in rows if claim != self.numbers.get(run_id, claim)]
         # A late write of a lost run must still be refused, so its number is dropped much later.
         self._lost.update(dict.fromkeys(lost))
         while len(self._lost) > MAX_LOST:
@@ -264,7 +261,7 @@ class ClaimTable:
         return lost
 
     async def _check(self, connection: AsyncConnection, known: Sequence[str]) -> None:
-        known = [run_id for run_id in known if run_id in self._claims]
+        known = [run_id for run_id in known if run_id in self.numbers]
         for run_id in await self._find_lost(connection, known):
             raise await self._taken_over(connection, run_id)
 

@@ -98,7 +98,9 @@ class Batcher(Generic[Item]):
                     done.cancel()
 
     async def _write_batch(self, batch: Sequence[_Waiting[Item]]) -> None:
-        if len(batch) > 1 and await self._is_written([item for item, _ in batch]):
+        if len(batch) == 1:
+            await self._write_alone(*batch[0])
+        elif await self._is_written([item for item, _ in batch]):
             for _, done in batch:
                 _resolve(done, None)
         else:
@@ -184,7 +186,7 @@ class SqlRunStore:
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
-        if self._claims.is_known(run.id):
+        if run.id in self._claims.numbers:
             await self._write_one((run.id, run))  # a resumed run replaces its row
         else:
             await self._batcher.add((run.id, run))

@@ -335,7 +335,7 @@ async def write_contents(
         ended: tuple[StepRecord, ...] = ()
         if isinstance(content, Run):
             rounds += [round_row(run_id, round_) for round_ in content.rounds]
-            ended = content.steps
+            ended = tuple(step for round_ in content.rounds for step in round_.steps)
         elif isinstance(content, Round):
             rounds.append(round_row(run_id, content))
         else:
@@ -366,6 +366,7 @@ async def write_whole(
 def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
     """Build the row of the run itself. Totals stay unknown while it is running."""
     ended = run.status != "running"
+    totals = run.totals if ended else None
     return {
         "id": run.id,
         "version": run.version,
@@ -376,11 +377,11 @@ def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
         "answer": None if run.answer is None else plain(run.answer),
         "conductor": plain(run.conductor),
         "tier": plain(run.tier),
-        "cost_usd": run.cost_usd if ended else None,
-        "total_tokens": _storable(run.usage.total_tokens) if ended else None,
+        "cost_usd": totals.cost_usd if totals is not None else None,
+        "total_tokens": _storable(totals.usage.total_tokens) if totals is not None else None,
         "calls": _storable(run.spent.calls) if ended else None,
         "seconds": run.spent.seconds if ended else None,
-        "document": _encode(dump(run, without="rounds")),
+        "document": _document(run, without="rounds"),
         "owner": plain(run.owner),
         "expires_at": expires_at,
         "process": plain(run.process),
@@ -389,14 +390,14 @@ def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
 
 def round_row(run_id: str, round_: Round) -> Row:
     """Build the row of a round, without its steps."""
-    document = _encode(dump(round_, without="steps"))
+    document = _document(round_, without="steps")
     return {"run_id": run_id, "round": round_.index, "document": document}
 
 
 def step_row(run_id: str, step: StepRecord) -> Row:
     """Build the row of a step, including its nested runs."""
     key_columns = {"run_id": run_id, "round": step.round, "step": step.index}
-    return {**key_columns, "document": _encode(dump(step))}
+    return {**key_columns, "document": _document(step)}
 
 
 def worker_rows(run_id: str, steps: Iterable[StepRecord]) -> list[Row]:
@@ -446,8 +447,8 @@ def _storable(number: int | None) -> int | None:
     return None if number is None or number > MAX_INTEGER else number
 
 
-def _encode(document: Row) -> str:
-    return json.dumps(document, ensure_ascii=True, separators=(",", ":"))
+def _document(content: Content, without: str = "") -> str:
+    return json.dumps(dump(content, without), ensure_ascii=True, separators=(",", ":"))
 
 
 def _decode(document: str) -> Row:
