@@ -107,30 +107,32 @@ def lookup(
     )
 
 
-def join_all(
+def of_items(
     family: Family,
     name: str,
-    solve: Callable[[Arguments], Value | None],
     takes: frozenset[Kind],
-    results: Kind,
+    solve: Callable[[Arguments], Value | None],
+    results: frozenset[Kind],
+    draw: Draw | None = None,
     *,
     accepts: Callable[[Value], bool] = lambda value: True,
-    sizes: tuple[int, ...] = (2, 3),
+    refers: bool = True,
+    joins: tuple[int, ...] = (2, 3),
     operands: str | None = None,
 ) -> Skill:
-    """Make a skill that takes nothing but earlier results, all at once."""
+    """Make a skill on a list of items; without `draw`, it takes nothing but earlier results."""
     return Skill(
         family,
         name,
         (ITEMS,),
         (takes,),
         accepts=lambda position, value: value.kind in takes and accepts(value),
-        draw=lambda rng, given: tuple(given[position] for position in sorted(given)),
+        draw=draw or (lambda rng, given: tuple(given[position] for position in sorted(given))),
         solve=solve,
-        results=frozenset({results}),
-        leaf=False,
-        refers=(),
-        joins=sizes,
+        results=results,
+        leaf=draw is not None,
+        refers=(0,) if draw is not None and refers else (),
+        joins=joins,
         operands=operands,
     )
 
@@ -144,8 +146,14 @@ def _inverse(table: Mapping[Value, Value]) -> dict[Value, Value]:
     return {value: key for key, value in table.items()}
 
 
-def _translate_all(table: Mapping[Value, Value]) -> Callable[[Arguments], Value]:
-    return lambda arguments: _as_list(tuple(table[argument] for argument in arguments))
+def _translate_all(family: Family, name: str, table: Mapping[Value, Value]) -> Skill:
+    """Make a skill that looks up all of several earlier results."""
+
+    def solve(arguments: Arguments) -> Value:
+        return _as_list(tuple(table[argument] for argument in arguments))
+
+    kinds = frozenset(value.kind for value in table)
+    return of_items(family, name, kinds, solve, LIST, accepts=table.__contains__)
 
 
 def _as_list(items: Arguments) -> Value:
@@ -153,6 +161,7 @@ def _as_list(items: Arguments) -> Value:
 
 
 NUMBER: Final = frozenset({Kind.NUMBER})
+LIST: Final = frozenset({Kind.LIST})
 LARGEST_SUM_OF_THREE: Final = 40
 """Three numbers at once carry more than two do, so they are kept small."""
 
@@ -162,29 +171,31 @@ LARGEST_TO_ADD_TO: Final = HIGHEST - 10
 LARGEST_TO_MULTIPLY: Final = 20
 
 
+def _numbers(arguments: Arguments) -> list[int]:
+    return [int(argument.text) for argument in arguments]
+
+
 def _within(result: int) -> Value | None:
     return number(result) if 0 <= result <= HIGHEST else None
 
 
 def _sum(arguments: Arguments) -> Value | None:
-    total = sum(int(argument.text) for argument in arguments)
-    if len(arguments) > 2 and total > LARGEST_SUM_OF_THREE:
-        return None
-    return _within(total)
+    total = sum(_numbers(arguments))
+    return None if len(arguments) > 2 and total > LARGEST_SUM_OF_THREE else _within(total)
 
 
 def _difference(arguments: Arguments) -> Value | None:
-    one, other = (int(argument.text) for argument in arguments)
+    one, other = _numbers(arguments)
     return number(abs(one - other))
 
 
 def _subtract(arguments: Arguments) -> Value | None:
-    one, other = (int(argument.text) for argument in arguments)
+    one, other = _numbers(arguments)
     return _within(one - other)
 
 
 def _times(arguments: Arguments) -> Value | None:
-    one, other = (int(argument.text) for argument in arguments)
+    one, other = _numbers(arguments)
     return _within(one * other) if one <= LARGEST_TO_MULTIPLY and other <= 9 else None
 
 
@@ -192,11 +203,12 @@ def _calculation(
     name: str,
     solve: Callable[[Arguments], Value | None],
     first: tuple[int, int],
-    accepted: tuple[int, int],
+    least: int,
     second: Callable[[int], tuple[int, int]],
     operands: str | None = None,
 ) -> Skill:
-    """Make a skill on two numbers; `second` gives the bounds of the second by the first."""
+    """Make a skill on two numbers: the first within bounds, of which an earlier result may go down
+    to `least`; `second` gives the bounds of the second by the first."""
 
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
         one = given[0] if 0 in given else number(rng.randint(*first))
@@ -207,7 +219,7 @@ def _calculation(
         name,
         ("a", "b"),
         (NUMBER, NUMBER),
-        accepts=lambda position, value: is_number(value, *accepted),
+        accepts=lambda position, value: is_number(value, least, first[1]),
         draw=draw,
         solve=solve,
         results=NUMBER,
@@ -217,34 +229,17 @@ def _calculation(
 
 _DOUBLES: Final = {number(n): number(2 * n) for n in range(1, HIGHEST // 2 + 1)}
 _ARITHMETIC: Final = (
+    _calculation("add", _sum, (1, LARGEST_TO_ADD_TO), 0, lambda one: (1, HIGHEST - one), "sum"),
+    _calculation("subtract", _subtract, (5, HIGHEST), 3, lambda one: (1, one), "difference"),
     _calculation(
-        "add",
-        _sum,
-        (1, LARGEST_TO_ADD_TO),
-        (0, LARGEST_TO_ADD_TO),
-        lambda one: (1, HIGHEST - one),
-        "sum",
-    ),
-    _calculation(
-        "subtract", _subtract, (5, HIGHEST), (3, HIGHEST), lambda one: (1, one), "difference"
-    ),
-    _calculation(
-        "times",
-        _times,
-        (2, LARGEST_TO_MULTIPLY),
-        (2, LARGEST_TO_MULTIPLY),
-        lambda one: (2, min(9, HIGHEST // one)),
+        "times", _times, (2, LARGEST_TO_MULTIPLY), 2, lambda one: (2, min(9, HIGHEST // one))
     ),
     lookup(Family.ARITHMETIC, "double", _DOUBLES),
     lookup(Family.ARITHMETIC, "half", _inverse(_DOUBLES)),
-    join_all(Family.ARITHMETIC, "sum", _sum, NUMBER, Kind.NUMBER, operands="sum"),
-    join_all(
-        Family.ARITHMETIC,
-        "difference",
-        _difference,
-        NUMBER,
-        Kind.NUMBER,
-        sizes=(2,),
+    of_items(Family.ARITHMETIC, "sum", NUMBER, _sum, NUMBER, operands="sum"),
+    of_items(
+        *(Family.ARITHMETIC, "difference", NUMBER, _difference, NUMBER),
+        joins=(2,),
         operands="difference",
     ),
 )
@@ -324,18 +319,18 @@ def _smallest(arguments: Arguments) -> Value:
     return min(arguments, key=_size)
 
 
-def _of_numbers(name: str, solve: Callable[[Arguments], Value], draw: Draw, results: Kind) -> Skill:
+def _of_numbers(
+    name: str, solve: Callable[[Arguments], Value], draw: Draw, results: frozenset[Kind]
+) -> Skill:
     """Make a skill on distinct numbers, some of which may be earlier results."""
-    return Skill(
+    return of_items(
         Family.LISTS,
         name,
-        (ITEMS,),
-        (NUMBER,),
-        accepts=lambda position, value: is_number(value, 0, HIGHEST),
-        draw=draw,
-        solve=lambda items: solve(items) if len(set(items)) == len(items) > 1 else None,
-        results=frozenset({results}),
-        joins=(2, 3),
+        NUMBER,
+        lambda items: solve(items) if len(set(items)) == len(items) > 1 else None,
+        results,
+        draw,
+        accepts=lambda value: is_number(value, 0, HIGHEST),
         operands="items",
     )
 
@@ -348,24 +343,18 @@ def _of_anything(
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
         return tuple(rng.sample(rng.choice(_COLLECTIONS), rng.randint(shortest, LONGEST)))
 
-    return Skill(
-        Family.LISTS,
-        name,
-        (ITEMS,),
-        (_LIST_KINDS,),
-        accepts=lambda position, value: value.kind in _LIST_KINDS,
-        draw=draw,
-        solve=solve,
-        results=results,
-        refers=(),
+    return of_items(
+        *(Family.LISTS, name, _LIST_KINDS, solve, results, draw),
+        refers=False,
+        joins=(),
         operands="items",
     )
 
 
 _LISTS: Final = (
-    _of_numbers("largest", _largest, _draw_either_way(_largest), Kind.NUMBER),
-    _of_numbers("smallest", _smallest, _draw_either_way(_smallest), Kind.NUMBER),
-    _of_numbers("ascending", _ascending, _draw_numbers(3, 3), Kind.LIST),
+    _of_numbers("largest", _largest, _draw_either_way(_largest), NUMBER),
+    _of_numbers("smallest", _smallest, _draw_either_way(_smallest), NUMBER),
+    _of_numbers("ascending", _ascending, _draw_numbers(3, 3), LIST),
     _of_anything("first", lambda items: items[0], _LIST_KINDS, 3),
     _of_anything("last", lambda items: items[-1], _LIST_KINDS, 3),
     _of_anything("count", lambda items: number(len(items)), NUMBER, 2),
@@ -373,7 +362,7 @@ _LISTS: Final = (
         Family.LISTS,
         "item",
         ("a", "b"),
-        (NUMBER, frozenset({Kind.LIST})),
+        (NUMBER, LIST),
         accepts=lambda position, value: is_number(value, 1, LONGEST),
         draw=_draw_item,
         solve=_item,
@@ -412,28 +401,18 @@ def _hyphen(arguments: Arguments) -> Value:
     return Value(Kind.TEXT, "-".join(argument.text for argument in arguments))
 
 
+_INITIALED: Final = (*_ENGLISH, *_TOWNS, *esperanto_words().values())
 _WORDS: Final = (
     lookup(Family.WORDS, "opposite", opposites()),
     lookup(Family.WORDS, "plural", plurals()),
     lookup(Family.WORDS, "letters", {word: number(len(word.text)) for word in _ENGLISH}),
-    lookup(
-        Family.WORDS,
-        "first_letter",
-        {word: _initial(word) for word in (*_ENGLISH, *_TOWNS, *esperanto_words().values())},
-    ),
-    Skill(
-        Family.WORDS,
-        "alphabetical",
-        (ITEMS,),
-        (_NAMES,),
-        accepts=lambda position, value: value.kind in _NAMES,
-        draw=_draw_two,
-        solve=_alphabetical,
-        results=_NAMES,
+    lookup(Family.WORDS, "first_letter", {word: _initial(word) for word in _INITIALED}),
+    of_items(
+        *(Family.WORDS, "alphabetical", _NAMES, _alphabetical, _NAMES, _draw_two),
         joins=(2,),
         operands="alphabetical",
     ),
-    join_all(Family.WORDS, "hyphen", _hyphen, _HYPHENATED, Kind.TEXT),
+    of_items(Family.WORDS, "hyphen", _HYPHENATED, _hyphen, frozenset({Kind.TEXT})),
 )
 
 _MONTH_LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -473,6 +452,10 @@ def _shift(name: str, cycle: tuple[Value, ...], direction: int) -> Skill:
 
 
 _MONTH_NUMBERS: Final = {month: number(n) for n, month in enumerate(MONTHS, start=1)}
+_SEASON_OF: Final = {
+    month: Value(Kind.WORD, _SEASONS[(position + 1) % 12 // 3])
+    for position, month in enumerate(MONTHS)
+}
 _CALENDAR: Final = (
     _shift("day_after", WEEKDAYS, 1),
     _shift("day_before", WEEKDAYS, -1),
@@ -481,39 +464,23 @@ _CALENDAR: Final = (
     lookup(Family.CALENDAR, "month_number", _MONTH_NUMBERS),
     lookup(Family.CALENDAR, "days_in", dict(zip(MONTHS, map(number, _MONTH_LENGTHS), strict=True))),
     lookup(Family.CALENDAR, "month_of", _inverse(_MONTH_NUMBERS)),
-    lookup(
-        Family.CALENDAR,
-        "season",
-        {
-            month: Value(Kind.WORD, _SEASONS[(position + 1) % 12 // 3])
-            for position, month in enumerate(MONTHS)
-        },
-    ),
+    lookup(Family.CALENDAR, "season", _SEASON_OF),
 )
 
+_TOWN_NUMBERS: Final = {number(n): town for n, town in enumerate(_TOWNS, start=1)}
 _TO_ESPERANTO: Final = {**esperanto_words(), **esperanto_numbers()}
+_FROM_NUMBERS: Final = _inverse(esperanto_numbers())
 _KNOWLEDGE: Final = (
     lookup(Family.FACTS, "bridges", {town.name: town.bridges for town in towns()}),
     lookup(Family.FACTS, "motto", {town.name: town.motto for town in towns()}),
     lookup(Family.FACTS, "market", {town.name: town.market for town in towns()}),
     lookup(Family.FACTS, "fair", {town.name: town.fair for town in towns()}),
-    lookup(
-        Family.FACTS, "town_by_number", {number(n): town for n, town in enumerate(_TOWNS, start=1)}
-    ),
+    lookup(Family.FACTS, "town_by_number", _TOWN_NUMBERS),
     lookup(Family.FACTS, "town_by_motto", {town.motto: town.name for town in towns()}),
     lookup(Family.TRANSLATION, "to_esperanto", _TO_ESPERANTO),
     lookup(Family.TRANSLATION, "from_esperanto", _inverse(esperanto_words()), refers=False),
-    lookup(
-        Family.TRANSLATION, "number_from_esperanto", _inverse(esperanto_numbers()), refers=False
-    ),
-    join_all(
-        Family.TRANSLATION,
-        "all_to_esperanto",
-        _translate_all(_TO_ESPERANTO),
-        frozenset(value.kind for value in _TO_ESPERANTO),
-        Kind.LIST,
-        accepts=_TO_ESPERANTO.__contains__,
-    ),
+    lookup(Family.TRANSLATION, "number_from_esperanto", _FROM_NUMBERS, refers=False),
+    _translate_all(Family.TRANSLATION, "all_to_esperanto", _TO_ESPERANTO),
 )
 
 _TO_LETTER: Final = {number(n): letter for n, letter in enumerate(LETTERS, start=1)}
@@ -531,14 +498,7 @@ _CODES: Final = (
     lookup(Family.CODES, "dozens", _multiples(12), slot=COUNT),
     lookup(Family.CODES, "weeks", _multiples(7), slot=COUNT),
     lookup(Family.CODES, "yards", _multiples(3), slot=COUNT),
-    join_all(
-        Family.CODES,
-        "all_to_roman",
-        _translate_all(ROMAN_NUMERALS),
-        NUMBER,
-        Kind.LIST,
-        accepts=ROMAN_NUMERALS.__contains__,
-    ),
+    _translate_all(Family.CODES, "all_to_roman", ROMAN_NUMERALS),
 )
 
 SKILLS: Final = MappingProxyType(
