@@ -6,12 +6,12 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from benchmarks.report import Figures
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -21,14 +21,6 @@ LiteLLM = Annotated[
     Path | None,
     typer.Option(metavar="PYTHON", help="The Python of an environment that has the proxy."),
 ]
-
-
-class Figures(Protocol):
-    """The results of a benchmark."""
-
-    def as_table(self) -> Table: ...
-
-    def as_json(self) -> str: ...
 
 
 @app.callback()

@@ -15,10 +15,10 @@ from operator import ge, le
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final
 
 from benchmarks.environment import LANGGRAPH, InstallCommands, Say, install_commands, prepare
-from benchmarks.report import Bar, machine, make_table
+from benchmarks.report import Bar, Figures, machine
 from benchmarks.timing import Chains, Contestant, Timing, take_turns
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
@@ -33,9 +33,6 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, Execution, RunContext
 from podium.engine.runner import Runner
 from podium.workers.scripted import ScriptedWorker
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 LONGEST_WAIT_SECONDS: Final = 120.0
 """Timeout for one line from the peer, whose first start compiles all that it imports."""
@@ -126,15 +123,15 @@ async def join_makespan() -> float:
     return median(makespans)
 
 
-TASKGROUP_BAR: Final = Bar("<=", 2.5, le)
-LANGGRAPH_BAR: Final = Bar(">=", 10.0, ge)
-JOIN_BAR: Final = Bar("<=", 1.05, le)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFigures:
+class EngineFigures(Figures):
     """The timings of every contestant by name, and the makespan of the join."""
 
+    bars: ClassVar = {
+        "taskgroup_ratio": Bar("<=", 2.5, le),
+        "langgraph_ratio": Bar(">=", 10.0, ge),
+        "join_makespan_ratio": Bar("<=", 1.05, le),
+    }
     timings: Mapping[str, Timing]
     join_seconds: float
     langgraph_version: str | None
@@ -156,58 +153,21 @@ class EngineFigures:
         """The join's makespan over the minimum."""
         return self.join_seconds / LEAST_SECONDS
 
-    def as_json(self) -> str:
-        """Return the figures as one line of JSON."""
+    def document(self) -> dict[str, Any]:
         ratio = self.langgraph_ratio
-        return json.dumps(
-            {
-                "taskgroup_ratio": round(self.taskgroup_ratio, 3),
-                "langgraph_ratio": None if ratio is None else round(ratio, 2),
-                "join_makespan_ratio": round(self.join_makespan_ratio, 4),
-                "microseconds": {
-                    name: {key: round(value, 2) for key, value in asdict(timing).items()}
-                    for name, timing in self.timings.items()
-                },
-                "join_milliseconds": round(self.join_seconds * 1000, 2),
-                "repeat": self.repeat,
-                "langgraph": self.langgraph_version,
-                **machine(),
-            }
-        )
-
-    def as_table(self) -> Table:
-        """Return the figures as a table."""
-        bare, langgraph = self.timings["taskgroup"].best, self.timings.get("langgraph")
-        join, peer_ratio = self.join_makespan_ratio, self.langgraph_ratio
-        ours = (
-            ("bare TaskGroup, the same awaits", "taskgroup", ""),
-            ("engine, no events", "engine", TASKGROUP_BAR.verdict(self.taskgroup_ratio)),
-            ("engine, events on", "engine_watched", ""),
-            ("whole run, fixed conductor", "runner", ""),
-        )
-        rows = [
-            (label, f"{best:,.1f}", f"{best / bare:.2f} × bare", verdict)
-            for label, name, verdict in ours
-            for best in [self.timings[name].best]
-        ]
-        rows.append(
-            (
-                f"LangGraph {self.langgraph_version or ''}",
-                f"{langgraph.best:,.1f}" if langgraph else "",
-                "not measured" if peer_ratio is None else f"{peer_ratio:.1f} × engine",
-                LANGGRAPH_BAR.verdict(peer_ratio),
-            )
-        )
-        rows.append(
-            (
-                "join of 300, 300 and 100 ms",
-                f"{self.join_seconds * 1e6:,.0f}",
-                f"{join:.3f} × {LEAST_SECONDS * 1000:.0f} ms",
-                JOIN_BAR.verdict(join),
-            )
-        )
-        title = "a 5-step chain of workers that do nothing, and a join"
-        return make_table(title, ("measured", "µs", "ratio", "bar"), rows)
+        return {
+            "taskgroup_ratio": round(self.taskgroup_ratio, 3),
+            "langgraph_ratio": None if ratio is None else round(ratio, 2),
+            "join_makespan_ratio": round(self.join_makespan_ratio, 4),
+            "microseconds": {
+                name: {key: round(value, 2) for key, value in asdict(timing).items()}
+                for name, timing in self.timings.items()
+            },
+            "join_milliseconds": round(self.join_seconds * 1000, 2),
+            "repeat": self.repeat,
+            "langgraph": self.langgraph_version,
+            **machine(),
+        }
 
 
 LENGTH: Final = 5

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +28,35 @@ class Bar:
         if ratio is None:
             return ""
         return f"{self.sign} {self.limit:g}  {'met' if self.holds(ratio, self.limit) else 'MISSED'}"
+
+
+class Figures:
+    """The results of a benchmark: a JSON document, and a table of it beside its bars."""
+
+    __slots__ = ()
+    bars: ClassVar[Mapping[str, Bar]] = {}
+
+    def document(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def as_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(self.document())
+
+    def as_table(self) -> Table:
+        """Return a table of every figure by its JSON key."""
+        document = self.document()
+        bars = {name: bar.verdict(document[name]) for name, bar in self.bars.items()}
+        rows = [(name, text, bars.get(name, "")) for name, text in _flatten(document)]
+        return make_table("", ("figure", "measured", "bar"), rows)
+
+
+def _flatten(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}: ")
+        else:
+            yield prefix + name, "not measured" if value is None else f"{value}"
 
 
 def make_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -12,12 +11,12 @@ from dataclasses import dataclass, replace
 from operator import lt
 from pathlib import Path
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from benchmarks.environment import Say
 from benchmarks.load_client import QUESTION, Call, first_tokens
 from benchmarks.processes import upstream_process
-from benchmarks.report import Bar, machine, make_table
+from benchmarks.report import Bar, Figures, machine
 from benchmarks.server import TIER, podium_server
 from benchmarks.upstream import MODEL
 from podium.core.pool import Pool, WorkerProfile
@@ -25,8 +24,6 @@ from podium.workers.local.weights import models_dir
 from podium_lab.etudes import everyday_questions
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from podium.conductors.routing import LearnedRouter
     from podium.conductors.routing.encoders import Encoder
 
@@ -80,11 +77,18 @@ class Decisions:
         """Mean CPU milliseconds of a decision."""
         return self.cpu_seconds / len(self.seconds) * 1000
 
+    def document(self) -> dict[str, float]:
+        """Return the figures as JSON values."""
+        names = ("p50_ms", "p95_ms", "cpu_ms")
+        figures = {name: round(getattr(self, name), 2) for name in names}
+        return {**figures, "count": len(self.seconds)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouterFigures:
+class RouterFigures(Figures):
     """Decisions by kind of question, and seconds to first token by contestant."""
 
+    bars: ClassVar = dict.fromkeys(("decision_p50_ms", "ttft_added_ms", "ttft_added_long_ms"), BAR)
     decisions: Mapping[str, Decisions]
     first_tokens: Mapping[str, Sequence[float]]
     load_average: float
@@ -93,57 +97,25 @@ class RouterFigures:
         """Milliseconds to first token, p50."""
         return median(self.first_tokens[name]) * 1000
 
-    def added_ms(self, question: str = "") -> float:
+    def added_ms(self, question: str = "") -> float | None:
         """Milliseconds that `podium-mini` adds to the upstream's first token."""
+        if not self.first_tokens:
+            return None
         routed, upstream = f"routed{question}", f"upstream{question}"
-        return self.first_token_ms(routed) - self.first_token_ms(upstream)
+        return round(self.first_token_ms(routed) - self.first_token_ms(upstream), 2)
 
-    def as_json(self) -> str:
-        """Return one line of JSON."""
-        return json.dumps(
-            {
-                "decision_p50_ms": round(self.decisions["everyday"].p50_ms, 2),
-                "decision_p95_ms": round(self.decisions["everyday"].p95_ms, 2),
-                "ttft_added_ms": round(self.added_ms(), 2),
-                "ttft_added_long_ms": round(self.added_ms(_LONG), 2),
-                "decisions": {
-                    name: {
-                        "p50_ms": round(kind.p50_ms, 2),
-                        "p95_ms": round(kind.p95_ms, 2),
-                        "cpu_ms": round(kind.cpu_ms, 2),
-                        "count": len(kind.seconds),
-                    }
-                    for name, kind in self.decisions.items()
-                },
-                "ttft_ms": {
-                    name: round(self.first_token_ms(name), 2) for name in self.first_tokens
-                },
-                "load_average": round(self.load_average, 2),
-                **machine(),
-            }
-        )
-
-    def as_table(self) -> Table:
-        """Return a table."""
-        rows = [
-            (
-                f"decision, {name}",
-                *(f"{ms:.2f}" for ms in (kind.p50_ms, kind.p95_ms, kind.cpu_ms)),
-                BAR.verdict(kind.p50_ms),
-            )
-            for name, kind in self.decisions.items()
-        ]
-        for name in self.first_tokens:
-            verdict = ""
-            if name.startswith("routed"):
-                added = self.added_ms(name.removeprefix("routed"))
-                verdict = f"{added:.2f} more: {BAR.verdict(added)}"
-            rows.append(
-                (f"first token, {name}", f"{self.first_token_ms(name):.2f}", "", "", verdict)
-            )
-        title = f"a learned router, at a load average of {self.load_average:.1f}"
-        headings = ("measured", "p50, ms", "p95, ms", "CPU ms", "bar, for the median")
-        return make_table(title, headings, rows)
+    def document(self) -> dict[str, Any]:
+        decisions = {name: kind.document() for name, kind in self.decisions.items()}
+        return {
+            "decision_p50_ms": decisions["everyday"]["p50_ms"],
+            "decision_p95_ms": decisions["everyday"]["p95_ms"],
+            "ttft_added_ms": self.added_ms(),
+            "ttft_added_long_ms": self.added_ms(_LONG),
+            "decisions": decisions,
+            "ttft_ms": {name: round(self.first_token_ms(name), 2) for name in self.first_tokens},
+            "load_average": round(self.load_average, 2),
+            **machine(),
+        }
 
 
 async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -> RouterFigures:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from operator import ge, le, lt
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from benchmarks.environment import LITELLM, InstallCommands, Say, install_commands, prepare
 from benchmarks.load_client import Call, first_tokens, flood
@@ -27,18 +27,9 @@ from benchmarks.processes import (
     server_process,
     upstream_process,
 )
-from benchmarks.report import Bar, machine, make_table
+from benchmarks.report import Bar, Figures, machine
 from benchmarks.upstream import MODEL
 from podium.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-RATE_BAR: Final = Bar(">=", 15.0, ge)
-GATEWAY_BAR: Final = Bar("<=", 1.1, le)
-ONE_STEP_BAR: Final = Bar("<=", 2.5, le)
-FIRST_TOKEN_BAR: Final = Bar("<=", 5.0, le)
-START_BAR: Final = Bar("<", 2.0, lt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +49,20 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFigures:
+class ServerFigures(Figures):
     """The turns of each contestant, times to first token and to readiness.
 
     `litellm_version` is None when the proxy was not measured. A `load_average` lowers rates, and
     hardly CPU time.
     """
 
+    bars: ClassVar = {
+        "litellm_rps_ratio": Bar(">=", 15.0, ge),
+        "gateway_cpu_ms": Bar("<=", 1.1, le),
+        "one_step_cpu_ms": Bar("<=", 2.5, le),
+        "ttft_overhead_ms": Bar("<=", 5.0, le),
+        "cold_start_s": Bar("<", 2.0, lt),
+    }
     costs: Mapping[str, Sequence[Costs]]
     first_tokens: Mapping[str, Sequence[float]]
     starts: Sequence[Start]
@@ -105,71 +103,24 @@ class ServerFigures:
         """Seconds from process start to readiness, the median."""
         return median(start.seconds for start in self.starts)
 
-    def as_json(self) -> str:
-        """Return the figures as one line of JSON."""
+    def document(self) -> dict[str, Any]:
         ratio, theirs = self.litellm_rps_ratio, self.litellm_start
-        return json.dumps(
-            {
-                "litellm_rps_ratio": None if ratio is None else round(ratio, 2),
-                "gateway_cpu_ms": round(self.cpu_ms("podium"), 3),
-                "one_step_cpu_ms": round(self.cpu_ms("one_step"), 3),
-                "ttft_overhead_ms": round(self.ttft_overhead_ms, 2),
-                "cold_start_s": round(self.cold_start_s, 3),
-                "requests_per_second": {
-                    name: round(self.best_rate(name), 1) for name in self.costs
-                },
-                "cpu_ms": {name: round(self.cpu_ms(name), 3) for name in self.costs},
-                "ttft_ms": {
-                    name: round(self.first_token_ms(name), 2) for name in self.first_tokens
-                },
-                "start_cpu_s": round(median(start.cpu_seconds for start in self.starts), 3),
-                "litellm_start_s": None if theirs is None else round(theirs.seconds, 3),
-                "rounds": len(self.costs["podium"]),
-                "litellm": self.litellm_version,
-                "load_average": round(self.load_average, 2),
-                **machine(),
-            }
-        )
-
-    def as_table(self) -> Table:
-        """Return the figures as a table."""
-        ratio, has_peer = self.litellm_rps_ratio, self.litellm_version is not None
-        gateway, one_step = self.cpu_ms("podium"), self.cpu_ms("one_step")
-        first_token = self.first_token_ms("upstream") + self.ttft_overhead_ms
-        rows = (
-            (
-                "requests/s",
-                f"{self.best_rate('podium'):,.0f}",
-                f"{self.best_rate('litellm'):,.0f}" if has_peer else "",
-                f"{ratio:.1f} × theirs" if ratio is not None else "",
-                RATE_BAR.verdict(ratio),
-            ),
-            (
-                "CPU ms, request",
-                f"{gateway:.2f}",
-                f"{self.cpu_ms('litellm'):.2f}" if has_peer else "",
-                "",
-                GATEWAY_BAR.verdict(gateway),
-            ),
-            ("CPU ms, one step", f"{one_step:.2f}", "", "", ONE_STEP_BAR.verdict(one_step)),
-            (
-                "first token, ms",
-                f"{first_token:.2f}",
-                f"{self.first_token_ms('litellm'):.2f}" if has_peer else "",
-                f"{self.ttft_overhead_ms:.2f} more",
-                FIRST_TOKEN_BAR.verdict(self.ttft_overhead_ms),
-            ),
-            (
-                "start, s",
-                f"{self.cold_start_s:.2f}",
-                f"{self.litellm_start.seconds:.2f}" if self.litellm_start else "",
-                "",
-                START_BAR.verdict(self.cold_start_s),
-            ),
-        )
-        peer = f"LiteLLM {self.litellm_version or 'not measured'}"
-        title = f"32 in flight, at a load average of {self.load_average:.1f}"
-        return make_table(title, ("measured", "Podium", peer, "compared", "bar"), rows)
+        return {
+            "litellm_rps_ratio": None if ratio is None else round(ratio, 2),
+            "gateway_cpu_ms": round(self.cpu_ms("podium"), 3),
+            "one_step_cpu_ms": round(self.cpu_ms("one_step"), 3),
+            "ttft_overhead_ms": round(self.ttft_overhead_ms, 2),
+            "cold_start_s": round(self.cold_start_s, 3),
+            "requests_per_second": {name: round(self.best_rate(name), 1) for name in self.costs},
+            "cpu_ms": {name: round(self.cpu_ms(name), 3) for name in self.costs},
+            "ttft_ms": {name: round(self.first_token_ms(name), 2) for name in self.first_tokens},
+            "start_cpu_s": round(median(start.cpu_seconds for start in self.starts), 3),
+            "litellm_start_s": None if theirs is None else round(theirs.seconds, 3),
+            "rounds": len(self.costs["podium"]),
+            "litellm": self.litellm_version,
+            "load_average": round(self.load_average, 2),
+            **machine(),
+        }
 
 
 TIER: Final = "podium-mini"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.report import NONE_YET, make_table, markdown_row
+from benchmarks.report import NONE_YET, Figures, make_table, markdown_row
 from podium._util.files import replace_parts
 from podium.store.sql.database import CONNECTIONS
 
@@ -72,7 +72,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class Capacity(Figures):
     """All results. Rows over Postgres and `commits_per_second` are missing where there is none."""
 
     rows: Sequence[Row]
@@ -88,10 +88,6 @@ class Capacity:
         memory = self.memory
         per_run = round((memory.held_bytes - memory.idle_bytes) / memory.in_flight)
         return {**asdict(self), "memory": {**asdict(memory), "per_run_bytes": per_run}}
-
-    def as_json(self) -> str:
-        """Return one line of JSON."""
-        return json.dumps(self.document())
 
     def as_table(self) -> Table:
         """Return a table."""
