@@ -60,9 +60,15 @@ def test_a_request_is_one_line_that_a_person_can_read() -> None:
 
 
 def test_what_was_refused_or_took_long_or_ended_badly_is_said() -> None:
-    refused = request(status=400, error_reason="invalid", field="messages.2", milliseconds=1540.0)
+    refused = request(
+        status=400,
+        error_reason="invalid",
+        error_message="expected text",
+        field="messages.2",
+        milliseconds=1540.0,
+    )
     assert "400" in refused
-    assert "1.5 s  error: invalid (messages.2)" in refused
+    assert "1.5 s  error: invalid (messages.2): expected text" in refused
     assert "exhausted" in request(run_status="exhausted")
     assert "answered" not in request(run_status="answered")
 
@@ -112,4 +118,6 @@ def test_the_web_servers_own_lines_are_for_programs(
         configure_logging(form)  # type: ignore[arg-type]
         logging.getLogger("uvicorn.error").info("Started server process [1]")
         logging.getLogger("podium.server").info("running on http://127.0.0.1:7755")
-        assert len(capsys.readouterr().err.splitlines()) == lines
+        written = capsys.readouterr().err
+        assert len(written.splitlines()) == lines
+        assert "uvicorn.error" not in written

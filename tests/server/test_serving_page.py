@@ -97,12 +97,21 @@ def test_every_call_of_curl_is_answered(address: str) -> None:
 
 def test_a_key_that_is_made_while_the_server_runs_is_taken_at_once(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "keys.md").read_text("utf-8")
-    (session,) = (block for block in blocks("console", page) if "curl" in block)
-    script = session.replace("$ ", "", 1).replace("\n$ ", "\n")
+    sessions = [block for block in blocks("console", page) if "curl" in block]
     podium = f'podium() {{ {shlex.quote(sys.executable)} -m podium "$@"; }}\n'
     with podium_serve(tmp_path, "--keys") as address:
-        said = said_by_shell(podium + script.replace(ADDRESS, address), PODIUM_HOME=str(tmp_path))
-        assert "podium-ultra" in [model["id"] for model in json.loads(said)["data"]]
+        models, created = (
+            json.loads(
+                said_by_shell(
+                    podium
+                    + session.replace("$ ", "", 1).replace("\n$ ", "\n").replace(ADDRESS, address),
+                    PODIUM_HOME=str(tmp_path),
+                )
+            )
+            for session in sessions
+        )
+        assert "podium-ultra" in [model["id"] for model in models["data"]]
+        assert created["token"].startswith("pk_")
         refused = said_by_shell(f"curl {address}/v1/models")
     assert "error" in json.loads(refused)
 

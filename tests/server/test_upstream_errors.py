@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,10 +96,10 @@ async def test_a_status_of_the_provider_keeps_its_meaning(
     ):
         site.service.gateway._call_policy.breakers.policy = None
         for path in (CHAT, RESPONSES, MESSAGES):
-            for model in MODELS:
-                response = await client.post(path, json=body(path, model))
+            for model, stream in product(MODELS, (False, True)):
+                response = await client.post(path, json=body(path, model) | {"stream": stream})
+                assert response.status_code == ours, (path, model, stream, response.text)
                 error = response.json()["error"]
-                assert response.status_code == ours, (path, model, response.text)
                 assert error["type"] == (anthropic_type if path == MESSAGES else openai_type)
                 assert "far" in error["message"], "the worker's name"
                 assert "the provider says no" in error["message"]

@@ -18,6 +18,12 @@ LOGGER: Final = logging.getLogger("podium.server")
 REQUEST_MESSAGE: Final = "request"
 """The message of a request's log record; its fields are in `extra`."""
 
+MAX_LOGGED_MESSAGE: Final = 500
+"""Characters of a refusal's message: providers may answer with a page."""
+
+_LOGGER_NAMES: Final = {"uvicorn.error": "uvicorn"}
+"""uvicorn logs everything under a name that looks like an error."""
+
 _STANDARD: Final = frozenset(
     (*vars(logging.makeLogRecord({})), "message", "asctime", "color_message")
 )
@@ -32,7 +38,7 @@ class JsonLogFormatter(logging.Formatter):
         line: dict[str, Any] = {
             "time": moment,
             "level": record.levelname.lower(),
-            "logger": record.name,
+            "logger": _LOGGER_NAMES.get(record.name, record.name),
             "message": record.getMessage(),
         }
         line |= _extra_fields(record)
@@ -101,7 +107,7 @@ def _format_request(fields: dict[str, Any]) -> str:
     ]
     if "error_reason" in fields:
         field = f" ({fields['field']})" if fields.get("field") else ""
-        parts.append(f"error: {fields['error_reason']}{field}")
+        parts.append(f"error: {fields['error_reason']}{field}: {fields.get('error_message', '')}")
     if fields.get("input_tokens") is not None and fields.get("output_tokens") is not None:
         parts.append(f"{fields['input_tokens']:,} + {fields['output_tokens']:,} tokens")
     if fields.get("cost_usd"):

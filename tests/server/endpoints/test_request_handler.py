@@ -60,6 +60,8 @@ async def test_an_error_is_found_in_the_log_by_what_the_client_was_told(
         line, response = await logged(caplog, served, model="nobody")
     assert line["request_id"] == response.headers["x-request-id"] == response.headers["request-id"]
     assert line["request_id"].startswith("req_")
+    assert (line["model"], line["error_reason"]) == ("nobody", "not_found")
+    assert line["error_message"] in response.text
 
 
 async def test_a_client_that_goes_away_in_the_middle_of_a_stream_leaves_its_line(

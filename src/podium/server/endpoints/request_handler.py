@@ -43,7 +43,7 @@ from podium.server.endpoints.http import (
     server_stopped_error,
 )
 from podium.server.endpoints.response_stream import ResponseStream
-from podium.server.logs import LOGGER, REQUEST_MESSAGE
+from podium.server.logs import LOGGER, MAX_LOGGED_MESSAGE, REQUEST_MESSAGE
 from podium.server.model_catalog import ModelTarget
 from podium.server.records.metrics import RequestCost
 from podium.server.service import Service, ServiceHolder
@@ -53,6 +53,7 @@ TRACE_HEADER: Final = "X-Podium-Trace"
 IGNORED_HEADER: Final = "X-Podium-Ignored"
 
 MAX_IDEMPOTENCY_KEY: Final = 255
+MAX_LOGGED_MODEL: Final = 100
 """Characters."""
 
 
@@ -99,6 +100,7 @@ class RequestHandler:
         self._path = path
         self._started_at = time.perf_counter()
         self._is_disconnected = False
+        self._asked_model = ""
         self._principal: Principal | None = None
         self._target: ModelTarget | None = None
         self._request: ApiRequest | None = None
@@ -132,6 +134,7 @@ class RequestHandler:
         await service.limiter.acquire()
         try:
             body = await exchange.json(service.settings.body_megabytes)
+            self._asked_model = str(body.get("model", ""))[:MAX_LOGGED_MODEL]
             body = merge_podium_headers(body, exchange.headers)
             with collect_unknown() as unknown:
                 self._request = request = self.read(body)
@@ -313,7 +316,7 @@ class RequestHandler:
             "path": self._path,
             "status": self.exchange.status,
             "milliseconds": round(seconds * 1000, 2),
-            "model": model,
+            "model": model or self._asked_model,
             "request_id": self.exchange.request_id,
         }
         if self._principal is not None and self._principal.name:
@@ -329,6 +332,7 @@ class RequestHandler:
             line["cost_usd"] = self.cost.cost_usd
         if self._error is not None:
             line["error_reason"] = self._error.reason
+            line["error_message"] = str(self._error)[:MAX_LOGGED_MESSAGE]
             line["field"] = self._error.field
         if self.service.settings.log_prompts and self._request is not None:
             line |= self._logged_text(self._request, run)
