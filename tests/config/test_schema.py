@@ -82,7 +82,9 @@ def test_what_the_file_says_wins_over_the_catalogue(settings: Settings) -> None:
 
 def test_the_catalogue_fills_in_what_the_file_leaves_out(settings: Settings) -> None:
     profile = settings.pool["claude"]
-    assert profile.price == Price(input=3, output=15, cached=0.3, cache_write=3.75)
+    assert profile.price == Price(
+        input=3, output=15, cached=0.3, cache_write=3.75, cache_write_1h=6
+    )
     assert profile.description.startswith("balanced")
     assert profile.limits.context_window == 200_000
     assert profile.limits.timeout_seconds == 300

@@ -93,6 +93,20 @@ def test_output_never_passes_the_workers_own_limit_or_its_window() -> None:
     assert cap_output(replace(ASK, max_tokens=5), roomy, hold).max_tokens == 5
 
 
+def test_a_cautious_guess_of_the_prompt_does_not_cut_the_answer_short() -> None:
+    limits = Limits(max_output_tokens=2000, context_window=10_000)
+    worker = WorkerProfile(name="worker", limits=limits)
+
+    def capped(bytes_: int) -> int | None:
+        request = Request((user("x" * bytes_),))
+        return cap_output(request, worker, CallReservation()).max_tokens
+
+    assert capped(3 * 9_000) == 999, "by the cautious guess"
+    assert capped(3 * 9_900) == 2000, "full by that guess, though there is room at 4 bytes a token"
+    assert capped(4 * 9_000) == 1000
+    assert capped(4 * 10_000) == 2000, "no room by any guess: the provider refuses it"
+
+
 def test_tools_results_and_pictures_count_as_input() -> None:
     plain = estimate_input_tokens(ASK)
     long = "x" * 3000

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from podium.core.usage import (
@@ -23,6 +25,15 @@ def test_cached_and_written_tokens_are_part_of_the_input_and_priced_apart() -> N
     price = Price(input=2.0, output=10.0, cached=0.2, cache_write=2.5)
     usage = Usage(1_000_000, 100_000, 400_000, 0, 100_000)
     assert price.cost(usage) == pytest.approx(0.5 * 2.0 + 0.4 * 0.2 + 0.1 * 2.5 + 0.1 * 10.0)
+
+
+def test_tokens_that_are_cached_for_an_hour_have_a_price_of_their_own() -> None:
+    usage = Usage(1_000_000, 0, 0, 0, 500_000, 200_000)
+    price = Price(input=2.0, output=10.0, cache_write=2.5, cache_write_1h=4.0)
+    assert price.cost(usage) == pytest.approx(0.5 * 2.0 + 0.3 * 2.5 + 0.2 * 4.0)
+    assert replace(price, cache_write_1h=None).cost(usage) == pytest.approx(1.0 + 0.5 * 2.5)
+    assert price.cost(replace(usage, cache_write_1h_tokens=None)) is None
+    assert price.highest_input == 4.0
 
 
 def test_without_a_cached_price_cached_tokens_cost_what_input_costs() -> None:
@@ -52,6 +63,8 @@ def test_a_long_input_is_priced_as_a_whole_at_the_higher_rate() -> None:
         (Usage(10, 5, 11, 5, 0), Usage(10, 5, None, 5, None)),
         (Usage(10, 5, 6, 5, 5), Usage(10, 5, None, 5, None)),
         (Usage(10, 5, 0, 6, 0), Usage(10, 5, 0, None, 0)),
+        (Usage(10, 5, 0, 5, 4, 4), Usage(10, 5, 0, 5, 4, 4)),
+        (Usage(10, 5, 0, 5, 4, 5), Usage(10, 5, 0, 5, 4, None)),
         (Usage(None, None, 7, 7, 7), Usage(None, None, 7, 7, 7)),
         (Usage(-40, -2, 0, 0, 0), Usage(None, None, 0, 0, 0)),
         (Usage(10, 5, -1, 0, 0), Usage(10, 5, None, 0, 0)),

@@ -46,9 +46,10 @@ USAGE = {
     "output_tokens": 20,
     "cache_read_input_tokens": 60,
     "cache_creation_input_tokens": 30,
+    "cache_creation": {"ephemeral_5m_input_tokens": 22, "ephemeral_1h_input_tokens": 8},
     "output_tokens_details": {"thinking_tokens": 12},
 }
-COUNTED = Usage(100, 20, 60, 12, 30)
+COUNTED = Usage(100, 20, 60, 12, 30, 8)
 ANSWER_SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer", "minimum": 1}}}
 
 
@@ -495,7 +496,11 @@ async def test_a_stream_carries_thinking_words_calls_and_usage(
     thought = {"type": "thinking", "thinking": "", "signature": ""}
     tool = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}
     vendor.streams(
-        start(cache_read_input_tokens=60, cache_creation_input_tokens=30),
+        start(
+            cache_read_input_tokens=60,
+            cache_creation_input_tokens=30,
+            cache_creation=USAGE["cache_creation"],
+        ),
         b'event: ping\ndata: {"type": "ping"}\n\n',
         *block(
             0,

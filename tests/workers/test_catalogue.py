@@ -62,6 +62,7 @@ def test_every_price_rises_with_length_and_falls_with_caching(entry: CatalogueEn
     assert 0 < price.input <= price.output
     assert price.cached is None or price.cached < price.input
     assert price.cache_write is None or price.cache_write > price.input
+    assert price.cache_write_1h is None or price.cache_write_1h > (price.cache_write or 0)
     if price.beyond is not None:
         assert price.beyond.over > 0
         assert price.beyond.input > price.input

@@ -29,7 +29,11 @@ DEFAULT_OUTPUT_TOKENS: Final = 8192
 MIN_OUTPUT_TOKENS: Final = 16
 """A call that could afford less output than this is not worth making."""
 
+SHORT_ANSWER_TOKENS: Final = 256
+"""An answer is not capped below this by a guess of its prompt's size."""
+
 BYTES_PER_TOKEN: Final = 3
+USUAL_BYTES_PER_TOKEN: Final = 4
 TOKENS_PER_IMAGE: Final = 1600
 
 
@@ -376,6 +380,12 @@ def cap_output(request: Request, profile: WorkerProfile, hold: CallReservation) 
     caps = (request.max_tokens, limits.max_output_tokens, hold.max_tokens)
     most = min(cap for cap in caps if cap is not None)
     if limits.context_window is not None:
-        room = limits.context_window - estimate_input_tokens(request)
-        most = min(most, max(room, MIN_OUTPUT_TOKENS))
+        estimate = estimate_input_tokens(request)
+        room = limits.context_window - estimate
+        if room < min(most, SHORT_ANSWER_TOKENS):
+            # The estimate is on the high side; believe the usual length of a token before an
+            # answer is cut short. If there is no room even so, the provider says that.
+            room = limits.context_window - estimate * BYTES_PER_TOKEN // USUAL_BYTES_PER_TOKEN
+        if room >= MIN_OUTPUT_TOKENS:
+            most = min(most, room)
     return request if most == request.max_tokens else replace(request, max_tokens=most)

@@ -27,7 +27,8 @@ class Usage:
     """The tokens of one call, or the sum over several.
 
     `input_tokens` counts everything that was read, so `cached_input_tokens` (read from the
-    provider's cache) and `cache_write_tokens` (written to it) are parts of it;
+    provider's cache) and `cache_write_tokens` (written to it) are parts of it; those written for an
+    hour, which Anthropic prices apart, are `cache_write_1h_tokens`, a part of the latter.
     `reasoning_tokens` are a part of `output_tokens`.
     """
 
@@ -36,6 +37,7 @@ class Usage:
     cached_input_tokens: int | None = None
     reasoning_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_write_1h_tokens: int | None = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -44,6 +46,7 @@ class Usage:
             add(self.cached_input_tokens, other.cached_input_tokens),
             add(self.reasoning_tokens, other.reasoning_tokens),
             add(self.cache_write_tokens, other.cache_write_tokens),
+            add(self.cache_write_1h_tokens, other.cache_write_1h_tokens),
         )
 
     def __sub__(self, other: Usage) -> Usage:
@@ -53,6 +56,7 @@ class Usage:
             subtract(self.cached_input_tokens, other.cached_input_tokens),
             subtract(self.reasoning_tokens, other.reasoning_tokens),
             subtract(self.cache_write_tokens, other.cache_write_tokens),
+            subtract(self.cache_write_1h_tokens, other.cache_write_1h_tokens),
         )
 
     @property
@@ -79,16 +83,19 @@ def plausible_usage(usage: Usage) -> Usage:
     """
     read, written = usage.input_tokens, usage.output_tokens
     cached, reasoned = usage.cached_input_tokens, usage.reasoning_tokens
-    kept = usage.cache_write_tokens
+    kept, hour = usage.cache_write_tokens, usage.cache_write_1h_tokens
     if (
         type(read) is type(written) is type(cached) is type(reasoned) is type(kept) is int
+        and type(hour) is int
         and 0 <= reasoned <= written <= MAX_TOKENS
         and cached >= 0
-        and kept >= 0
+        and 0 <= hour <= kept
         and cached + kept <= read <= MAX_TOKENS
     ):
         return usage
-    counts = Usage(*map(_count, (read, written, cached, reasoned, kept)))
+    counts = Usage(*map(_count, (read, written, cached, reasoned, kept, hour)))
+    if (counts.cache_write_1h_tokens or 0) > (counts.cache_write_tokens or 0):
+        counts = replace(counts, cache_write_1h_tokens=None)
     parts = (counts.cached_input_tokens or 0) + (counts.cache_write_tokens or 0)
     if counts.input_tokens is not None and parts > counts.input_tokens:
         counts = replace(counts, cached_input_tokens=None, cache_write_tokens=None)
@@ -105,14 +112,16 @@ def _count(value: object) -> int | None:
 class Price:
     """US dollars per million tokens.
 
-    `cached` and `cache_write` default to the input price. `beyond` holds the prices that
-    replace these for the whole call when its input is longer than `beyond.over` tokens.
+    `cached` and `cache_write` default to the input price, `cache_write_1h` to `cache_write`.
+    `beyond` holds the prices that replace these for the whole call when its input is longer than
+    `beyond.over` tokens.
     """
 
     input: float
     output: float
     cached: float | None = None
     cache_write: float | None = None
+    cache_write_1h: float | None = None
     over: int = 0
     beyond: Price | None = None
 
@@ -124,18 +133,21 @@ class Price:
             return None
         if self.beyond is not None and usage.input_tokens > self.beyond.over:
             return self.beyond.cost(usage)
-        cached = usage.cached_input_tokens
-        written = usage.cache_write_tokens
-        if (cached is None and self.cached is not None) or (
-            written is None and self.cache_write is not None
+        cached, written = usage.cached_input_tokens, usage.cache_write_tokens
+        hour = usage.cache_write_1h_tokens
+        if (
+            (cached is None and self.cached is not None)
+            or (written is None and self.cache_write is not None)
+            or (hour is None and self.cache_write_1h is not None)
         ):
             return None
-        cached, written = cached or 0, written or 0
-        plain = usage.input_tokens - cached - written
+        cached, written, hour = cached or 0, written or 0, hour or 0
+        write_price = self.input if self.cache_write is None else self.cache_write
         dollars = (
-            plain * self.input
+            (usage.input_tokens - cached - written) * self.input
             + cached * (self.input if self.cached is None else self.cached)
-            + written * (self.input if self.cache_write is None else self.cache_write)
+            + (written - hour) * write_price
+            + hour * (write_price if self.cache_write_1h is None else self.cache_write_1h)
             + usage.output_tokens * self.output
         )
         return dollars / 1_000_000
@@ -148,7 +160,7 @@ class Price:
     @property
     def highest_input(self) -> float:
         """The most that one input token can cost, for reserving money before a call."""
-        prices = [self.input, self.cached or 0, self.cache_write or 0]
+        prices = [self.input, self.cached or 0, self.cache_write or 0, self.cache_write_1h or 0]
         return max(prices + ([self.beyond.highest_input] if self.beyond else []))
 
     @property

@@ -215,6 +215,11 @@ class Calls:
         self.attempts: list[Attempt] = []
         self.share = 1
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the run's deadline, or None without one."""
+        return self._ledger.seconds_left
+
     async def __call__(self, worker: Worker, request: Request) -> Reply:
         """Call the worker, with retries; raise the last error."""
         return await self.make(worker, request)

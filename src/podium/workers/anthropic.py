@@ -63,6 +63,11 @@ _COUNTS: Final = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
+_PARTS: Final = (
+    ("output_tokens_details", "thinking_tokens"),
+    ("cache_creation", "ephemeral_1h_input_tokens"),
+)
+"""Counts inside an object of the usage."""
 
 
 def thinking_block(thinking: Thinking, profile: WorkerProfile) -> dict[str, Any]:
@@ -209,11 +214,10 @@ class MessageReplyParser(ReplyParser):
             if name in usage:
                 # The API writes null for a cache that was not used.
                 self._counts[name] = fields.get_count(usage, name) or 0
-        thinking = fields.get_count(
-            fields.get_object(usage, "output_tokens_details"), "thinking_tokens"
-        )
-        if thinking is not None:
-            self._counts["thinking_tokens"] = thinking
+        for part, name in _PARTS:
+            count = fields.get_count(fields.get_object(usage, part), name)
+            if count is not None:
+                self._counts[name] = count
 
     def to_reply(self) -> Reply:
         """Return what has arrived as a reply."""
@@ -257,6 +261,7 @@ class MessageReplyParser(ReplyParser):
             cached_input_tokens=cached,
             reasoning_tokens=self._counts.get("thinking_tokens"),
             cache_write_tokens=written,
+            cache_write_1h_tokens=self._counts.get("ephemeral_1h_input_tokens", 0),
         )
         return plausible_usage(usage)
 

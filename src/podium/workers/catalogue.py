@@ -38,6 +38,9 @@ class TokenRates(Table):
     cache_write: Dollars | None = Field(
         default=None, description="input written to the provider's cache; as `input` when left out"
     )
+    cache_write_1h: Dollars | None = Field(
+        default=None, description="input cached for an hour; as `cache_write` when left out"
+    )
 
 
 class LongInputRates(TokenRates):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 
@@ -34,7 +35,7 @@ from podium.core.request import (
     assistant,
     user,
 )
-from podium.core.run import Run, dump, load
+from podium.core.run import GuardrailStage, Run, dump, load
 from podium.core.usage import Usage
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
@@ -351,6 +352,21 @@ async def test_what_is_no_verdict_and_what_takes_too_long_block() -> None:
         run = await runner(Planner(ONE), Actor("a"), guardrails=[guard]).run("why?")
         assert run.error is not None
         assert run.error.endswith(f"it could not decide: {why}")
+
+
+@pytest.mark.parametrize("stage", get_args(GuardrailStage))
+async def test_a_guardrail_has_no_more_time_than_the_run(stage: GuardrailStage) -> None:
+    async def forever(checked: GuardrailInput) -> Verdict:
+        await asyncio.sleep(30)
+        return Pass()
+
+    slow = Guardrail("slow", forever, stages=(stage,))
+    options = Options(budget=Budget(seconds=0.05))
+    async with asyncio.timeout(10):
+        run = await runner(Planner(ONE), Actor("a"), guardrails=[slow]).run("why?", options=options)
+    assert run.answer is None
+    assert run.error is not None
+    assert "the run's budget is spent" in run.error
 
 
 async def test_a_replan_passes_its_reason_to_the_conductor() -> None:

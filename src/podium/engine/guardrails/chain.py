@@ -224,11 +224,15 @@ class GuardrailChain:
     async def _decide(
         self, guardrail: Guardrail, hook: Hook, item: GuardrailInput, attempts: list[Attempt]
     ) -> FinalVerdict:
+        left = self._new_calls().seconds_left
+        seconds = guardrail.seconds if left is None else min(guardrail.seconds, left)
         try:
-            async with asyncio.timeout(guardrail.seconds):
+            async with asyncio.timeout(seconds):
                 return await self._ask_hook(hook, item, attempts)
         except TimeoutError:
-            fault = f"it took more than {guardrail.seconds:g} s"
+            fault = f"it took more than {seconds:g} s"
+            if seconds < guardrail.seconds:
+                fault = "the run's budget is spent: no seconds are left"
         except PodiumError as error:
             fault = str(error)
         except Exception as error:  # noqa: BLE001 - the border: a hook is anyone's
