@@ -37,7 +37,7 @@ from podium.core.request import (
     ToolResult,
     unanswered_calls,
 )
-from podium.core.run import Run, dump, load
+from podium.core.run import ClientRequest, Run, dump, load
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
@@ -145,12 +145,15 @@ async def test_finished_steps_are_not_asked_again() -> None:
 
 async def test_a_resumed_run_keeps_its_earlier_responses() -> None:
     stage = runner(ALONE, user_of_tools("a", calling("1", text="Looking."), calling("2"), "done"))
-    run = await stage.run("why?", options=replace(OPTIONS, fingerprint="first"))
-    assert (run.fingerprint, run.exchanges) == ("first", ())
+    run = await stage.run("why?", options=replace(OPTIONS, request=ClientRequest("first")))
+    assert (run.request.fingerprint, run.exchanges) == ("first", ())
     for fingerprint in ("second", "third"):
-        run = await stage.resume(load(dump(run)), results=results(run), fingerprint=fingerprint)
+        run = await stage.resume(
+            load(dump(run)), results=results(run), request=ClientRequest(fingerprint)
+        )
     first, second = load(dump(run)).exchanges
-    assert run.fingerprint == "third"
+    assert run.request.fingerprint == "third"
+    assert (first.request.fingerprint, second.request.fingerprint) == ("first", "second")
     assert (first.text, first.usage.input_tokens) == ("Looking.", 1)
     assert first.thinking == (Thinking("hm", "sealed", "a"),)
     assert first.results == (ToolResult("1", "found for 1"),)

@@ -212,7 +212,7 @@ def test_a_response_that_waits_for_tools_is_not_gone_on_from_without_their_resul
 ) -> None:
     house.solver.says(calling(("a1", "{}")))
     first = sdk.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
-    with pytest.raises(openai.BadRequestError, match="no tool output found") as caught:
+    with pytest.raises(openai.BadRequestError, match="No tool output found") as caught:
         sdk.responses.create(model=ULTRA, input="Well?", previous_response_id=first.id)
     assert caught.value.param == "input"
 
@@ -318,7 +318,7 @@ def test_a_conversation_goes_on_by_the_id_of_its_last_response(
 def test_a_response_of_another_key_is_not_gone_on_from(house: Runtime, sdk: openai.OpenAI) -> None:
     first = sdk.responses.create(model=ULTRA, input="My secret is 7.")
     with openai_client(house, house.key()) as other:
-        with pytest.raises(openai.NotFoundError) as caught:
+        with pytest.raises(openai.BadRequestError) as caught:
             other.responses.create(model=ULTRA, input="And?", previous_response_id=first.id)
         assert caught.value.code == "previous_response_not_found"
         with pytest.raises(openai.NotFoundError):
@@ -337,7 +337,7 @@ def test_a_response_is_retrieved_as_it_was_and_deleted_for_good(sdk: openai.Open
     sdk.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError):
         sdk.responses.retrieve(first.id)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError, match="Previous response with id"):
         sdk.responses.create(model=ULTRA, input="And?", previous_response_id=first.id)
 
 
@@ -413,8 +413,8 @@ def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
     ("asked", "error", "param"),
     [
         ({"model": "podium-ultar"}, openai.NotFoundError, "model"),
-        ({"background": True}, openai.BadRequestError, "background"),
-        ({"previous_response_id": "resp_none"}, openai.NotFoundError, "previous_response_id"),
+        ({"background": True, "store": False}, openai.BadRequestError, "background"),
+        ({"previous_response_id": "resp_none"}, openai.BadRequestError, "previous_response_id"),
         ({"previous_response_id": "none"}, openai.BadRequestError, "previous_response_id"),
         ({"temperature": 3}, openai.BadRequestError, "temperature"),
         ({"input": []}, openai.BadRequestError, "input"),

@@ -36,7 +36,7 @@ from podium.config import Settings, choose_conductor, discover_settings
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Event, fan_out
 from podium.core.pool import Pool, check_excluded, excludable_names
-from podium.core.run import Round, Run
+from podium.core.run import NO_REQUEST, Round, Run
 from podium.core.worker import Worker, mcp_servers
 from podium.core.workflow import Workflow
 from podium.engine import (
@@ -143,7 +143,7 @@ class Runtime:
                 return await self._runner(conductor, nested, sink).resume(
                     claimed,
                     results=wanted.get("results", ()),
-                    fingerprint=wanted.get("fingerprint", ""),
+                    request=wanted.get("request"),
                     budget=wanted.get("budget"),
                     account=wanted.get("account"),
                     emit=sink.emit,
@@ -206,7 +206,7 @@ class Runtime:
             response_options=wanted.get("response_options", usual.response_options),
             owner=wanted.get("owner", usual.owner),
             run_id=wanted.get("run_id", ""),
-            fingerprint=wanted.get("fingerprint", ""),
+            request=wanted.get("request", NO_REQUEST),
             quality_bias=wanted.get("quality_bias", usual.quality_bias),
         )
 

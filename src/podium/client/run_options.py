@@ -8,7 +8,7 @@ from typing import TypedDict
 from podium.core.budget import Account, Budget
 from podium.core.events import Emit
 from podium.core.request import Image, Message, ResponseOptions, ToolResult
-from podium.core.run import Tier
+from podium.core.run import ClientRequest, Tier
 
 
 class RunOptions(TypedDict, total=False):
@@ -22,7 +22,7 @@ class RunOptions(TypedDict, total=False):
         response_options: Demands on the answer: schema, tools, max_tokens and others.
         owner: Whose run it is.
         run_id: The run's id, where it must be known before the run starts.
-        fingerprint: That of the request that the run answers, kept on the run.
+        request: The API request that the run answers, kept on the run.
         tier: `"mini"`, `"podium"` or `"ultra"`.
         max_steps: The most steps that a plan may have.
         rounds: The most rounds.
@@ -43,7 +43,7 @@ class RunOptions(TypedDict, total=False):
     response_options: ResponseOptions
     owner: str
     run_id: str
-    fingerprint: str
+    request: ClientRequest
     tier: Tier
     max_steps: int
     rounds: int
@@ -60,7 +60,7 @@ class ResumeOptions(TypedDict, total=False):
 
     Attributes:
         results: The result of every tool call that a waiting run waits for.
-        fingerprint: That of the request that brought the results, kept on the run.
+        request: The API request that brought the results, kept on the run.
         budget: Replaces the run's own.
         account: A shared budget that the run's calls also draw on.
         emit: Receives every event, on the event loop's thread; it must return at once.
@@ -70,7 +70,7 @@ class ResumeOptions(TypedDict, total=False):
     """
 
     results: Sequence[ToolResult]
-    fingerprint: str
+    request: ClientRequest
     budget: Budget | None
     account: Account | None
     emit: Emit | None

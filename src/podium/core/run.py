@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple, final
@@ -293,19 +293,32 @@ class Round:
         return self.workflow is not None and done < len(self.workflow.steps)
 
 
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """The API request that a run answers: its fingerprint, and the fields that its response
+    repeats."""
+
+    fingerprint: str = ""
+    echoed: Mapping[str, Any] = field(default_factory=dict)
+
+
+NO_REQUEST: Final = ClientRequest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """An earlier response of a run, which called the client's tools, and the results it got.
+    """A response of a run, and the results that the tools it called got.
 
     `usage` and `orchestration` are those of the run until then.
     """
 
     text: str
-    tool_calls: tuple[ToolCall, ...]
-    results: tuple[ToolResult, ...]
+    tool_calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     usage: Usage = NO_USAGE
     orchestration: Usage = NO_USAGE
+    request: ClientRequest = NO_REQUEST
 
 
 @final
@@ -326,7 +339,7 @@ class Run:
         blocked_by: The guardrail that ended it. A blocked question is not kept.
         process: The process that performs it.
         prompt_hash: A fingerprint of the prompts that shaped it.
-        fingerprint: That of the request it answers, made by its caller; empty without one.
+        request: The API request that its current response answers, if it answers one.
         exchanges: Its responses before the current one.
     """
 
@@ -362,7 +375,7 @@ class Run:
     checks: tuple[GuardrailCheck, ...] = ()
     blocked_by: str = ""
     quality_bias: float | None = None
-    fingerprint: str = ""
+    request: ClientRequest = NO_REQUEST
     exchanges: tuple[Exchange, ...] = ()
     version: int = RUN_VERSION
 
@@ -376,7 +389,20 @@ class Run:
     @property
     def question_message(self) -> Message:
         """The question with its images."""
-        return Message("user", (*self.images, Text(self.question)))
+        text = (Text(self.question),) if self.question else ()
+        return Message("user", (*self.images, *text))
+
+    @property
+    def current_exchange(self) -> Exchange:
+        """The current response, without results."""
+        return Exchange(
+            text=self.answer or "",
+            tool_calls=self.waiting_for,
+            thinking=self.answer_thinking,
+            usage=self.usage,
+            orchestration=self.orchestration,
+            request=self.request,
+        )
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:

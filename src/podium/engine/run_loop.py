@@ -40,6 +40,7 @@ from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Message, ResponseOptio
 from podium.core.requirements import fit_workflow
 from podium.core.run import (
     ANSWERING,
+    NO_REQUEST,
     Attempt,
     Round,
     Run,
@@ -332,7 +333,7 @@ class RunLoop:
             question=question,
             history=history,
             trailing=trailing,
-            fingerprint="",
+            request=NO_REQUEST,
             exchanges=(),
             pool=pool_at_depth(above.pool, depth, above.budget),
             created_at=timestamp(),

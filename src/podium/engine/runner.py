@@ -35,7 +35,16 @@ from podium.core.request import (
     ToolResult,
 )
 from podium.core.requirements import check_pool, check_response_options
-from podium.core.run import Exchange, Round, Run, Tier, new_run_id, recorded_spending, timestamp
+from podium.core.run import (
+    NO_REQUEST,
+    ClientRequest,
+    Round,
+    Run,
+    Tier,
+    new_run_id,
+    recorded_spending,
+    timestamp,
+)
 from podium.core.worker import Toolbox, Worker, exclude_servers
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.engine.calls import CallPolicy, Calls
@@ -63,7 +72,7 @@ class Options:
         owner: The owner of the run.
         account: A budget shared with other runs.
         run_id: The run's id; made up if empty.
-        fingerprint: That of the request that the run answers, kept on the run.
+        request: The API request that the run answers, kept on the run.
         quality_bias: Quality over cost where a learned router chooses, from 0 (cheapest) to 1
             (best); None for the router's default.
     """
@@ -77,7 +86,7 @@ class Options:
     owner: str = ""
     account: Account | None = None
     run_id: str = ""
-    fingerprint: str = ""
+    request: ClientRequest = NO_REQUEST
     quality_bias: float | None = None
 
     def __post_init__(self) -> None:
@@ -206,7 +215,7 @@ class Runner:
         run: Run,
         *,
         results: Sequence[ToolResult] = (),
-        fingerprint: str = "",
+        request: ClientRequest | None = None,
         budget: Budget | None = None,
         account: Account | None = None,
         emit: Emit | None = None,
@@ -232,11 +241,11 @@ class Runner:
             run, results, blocked = await admit_results(run, results, chain)
         exchanges = run.exchanges
         if was_waiting:
-            exchanges += (_last_exchange(run, results),)
+            exchanges += (replace(run.current_exchange, results=tuple(results)),)
         resumed = replace(
             run if blocked is not None else apply_results(run, results),
             exchanges=exchanges,
-            fingerprint=fingerprint or run.fingerprint,
+            request=request or run.request,
             status="running",
             answer=None,
             error=None,
@@ -357,7 +366,7 @@ class Runner:
             budget=options.budget,
             history=history,
             trailing=trailing,
-            fingerprint=options.fingerprint,
+            request=options.request,
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=self._prompt_hash,
             process=this_process(),
@@ -473,15 +482,3 @@ class Runner:
     def _prompt_hash(self) -> str:
         """A fingerprint of every prompt text that shapes the run."""
         return f"{self.conductor.prompt_hash}:{prompt_hash()}".strip(":")
-
-
-def _last_exchange(run: Run, results: Sequence[ToolResult]) -> Exchange:
-    """Return the response of a waiting run with the results it is resumed with."""
-    return Exchange(
-        text=run.answer or "",
-        tool_calls=run.waiting_for,
-        results=tuple(results),
-        thinking=run.answer_thinking,
-        usage=run.usage,
-        orchestration=run.orchestration,
-    )

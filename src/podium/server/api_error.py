@@ -108,8 +108,8 @@ def request_id_headers(request_id: str) -> dict[str, str]:
 class ApiError(Exception):
     """A request is refused or failed.
 
-    `field` is the path of the faulty field, such as `messages.2.content`. `request_id` is that of
-    the request once it is known.
+    `field` is the path of the faulty field, such as `messages.2.content`. `code` is OpenAI's, where
+    it says more than the reason. `request_id` is that of the request once it is known.
     """
 
     def __init__(
@@ -119,10 +119,12 @@ class ApiError(Exception):
         *,
         field: str | None = None,
         retry_after: float | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.field = field
+        self.code = code
         self.retry_after = retry_after
         self.request_id = new_request_id()
 

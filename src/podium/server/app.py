@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -25,7 +26,16 @@ from podium.server import pages
 from podium.server.api_error import ApiError, Reason, api_error_boundary, to_api_error
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
-from podium.server.endpoints import accounting, keys, learning, models, plan, pool, runs
+from podium.server.endpoints import (
+    accounting,
+    keys,
+    learning,
+    models,
+    plan,
+    pool,
+    responses,
+    runs,
+)
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep, is_anthropic_client
 from podium.server.endpoints.http import (
     CLIENT_CLOSED_REQUEST,
@@ -37,7 +47,7 @@ from podium.server.endpoints.http import (
     send_uncached,
 )
 from podium.server.endpoints.openapi import add_dialect_paths
-from podium.server.endpoints.request_handler import DialectEndpoint
+from podium.server.endpoints.request_handler import DialectEndpoint, RequestHandler
 from podium.server.logs import LOGGER
 from podium.server.records.maintenance import delete_expired_runs
 from podium.server.records.metrics import MEDIA_TYPE
@@ -46,6 +56,11 @@ from podium.server.service import Service, ServiceHolder
 CHAT_PATH: Final = "/v1/chat/completions"
 MESSAGES_PATH: Final = "/v1/messages"
 PLAN_PATH: Final = "/v1/plan"
+
+HANDLERS: Final = MappingProxyType[str, type[RequestHandler]](
+    {"/v1/responses": responses.ResponsesRequestHandler}
+)
+"""The handlers of dialects that need their own."""
 
 EXPOSED_HEADERS: Final = (
     "X-Request-Id",
@@ -167,7 +182,10 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
                     )
                 holder.service = None
 
-    endpoints = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}
+    endpoints = {
+        path: DialectEndpoint(holder, dialect, path, HANDLERS.get(path))
+        for path, dialect in dialects.items()
+    }
     endpoints[PLAN_PATH] = DialectEndpoint(holder, CHAT, PLAN_PATH, plan.PlanRequestHandler)
     app = app_ = _Application(
         endpoints,
@@ -189,7 +207,7 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
         models.router,
         plan.router,
         runs.router,
-        runs.responses_router,
+        responses.router,
         pool.router,
         accounting.router,
         keys.router,

@@ -16,6 +16,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.server.access import AccessPolicy
 from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.answers.gateway import Gateway
+from podium.server.answers.stored_responses import StoredResponses
 from podium.server.answers.tiers import Tiers
 from podium.server.api_error import ApiError
 from podium.server.logs import LOGGER
@@ -96,6 +97,7 @@ class Service:
     access: AccessPolicy
     store: BufferedRunStore
     repository: RunRepository
+    responses: StoredResponses
     tiers: Tiers
     gateway: Gateway
     limiter: ConcurrencyLimiter
@@ -133,6 +135,7 @@ async def open_service(
     runtime.call_policy.breakers.on_opening = partial(_report_open_breaker, metrics)
     repository = RunRepository(store, audit)
     repository.broadcast.listener = traces
+    responses = StoredResponses(repository, has_guardrails=bool(runtime.assembly.guardrails))
     return Service(
         podium=podium,
         settings=settings,
@@ -141,8 +144,9 @@ async def open_service(
         access=access,
         store=store,
         repository=repository,
-        tiers=Tiers(podium, repository, runtime),
-        gateway=Gateway(runtime),
+        responses=responses,
+        tiers=Tiers(podium, repository, responses, runtime),
+        gateway=Gateway(runtime, responses),
         limiter=ConcurrencyLimiter(settings.in_flight, settings.queue),
         metrics=metrics,
         started=time.time(),

@@ -5,16 +5,11 @@ from dataclasses import replace
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Message, ToolCall, ToolResult, system
-from podium.core.run import Attempt, Exchange, Round, Run, RunStatus, StepRecord
+from podium.core.request import Message, ToolCall, system
+from podium.core.run import Round, Run, RunStatus, StepRecord
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
-from podium.server.answers.result import (
-    build_response,
-    build_result,
-    find_failure,
-    reconstruct_exchange,
-)
+from podium.server.answers.result import build_response, build_result, find_failure
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest
 from podium.server.records.metrics import RequestCost
@@ -39,13 +34,6 @@ def broken() -> Run:
     """A run whose answer was cut off by its worker."""
     failed = replace(STEP, status="failed", error="it hung up")
     return replace(RUN, status="partial", rounds=(Round(0, PLAN, (failed,)),))
-
-
-def test_a_run_is_told_again_under_the_name_of_its_tier() -> None:
-    asked, answer = reconstruct_exchange(RUN, 0)
-    assert (asked.model, answer.model) == ("podium-ultra", "podium-ultra")
-    assert asked.messages == (system("Be brief."),)
-    assert (answer.id, answer.text, answer.created) == (RUN.id, "so", 1767225600)
 
 
 def test_an_answer_tells_what_its_own_request_came_to() -> None:
@@ -84,25 +72,3 @@ def test_a_run_that_came_to_nothing_is_refused_with_its_reason(run: Run, reason:
 def test_an_answer_stands_unless_its_worker_broke_off(status: RunStatus) -> None:
     whole = replace(RUN, status=status)
     assert find_failure(whole) is None
-
-
-def test_earlier_responses_of_a_run_are_rebuilt_as_they_were() -> None:
-    call = ToolCall("c1", "look", "{}")
-    exchange = Exchange(
-        text="So.",
-        tool_calls=(call,),
-        results=(ToolResult("c1", "red"),),
-        usage=Usage(5, 5, 0, 0, 0),
-    )
-    attempt = Attempt("solo", Usage(7, 8, 0, 0, 0), 0.0, 0.0, 0.0)
-    run = replace(RUN, rounds=(Round(0, PLAN, (replace(STEP, attempts=(attempt,)),)),))
-    run = replace(run, exchanges=(exchange,))
-    first, second = (reconstruct_exchange(run, number)[1] for number in (0, 1))
-    assert (first.id, first.text, first.finish) == (RUN.id, "So.", "tool")
-    assert [call.id for call in first.tool_calls] == ["call_0123456789abcdef_c1"]
-    assert first.usage.output_tokens == 5
-    assert (second.id, second.text, second.finish) == (f"{RUN.id}_1", "so", "stop")
-    assert (second.usage.input_tokens, second.usage.output_tokens) == (2, 3)
-    with pytest.raises(ApiError) as missing:
-        reconstruct_exchange(run, 2)
-    assert missing.value.reason == "not_found"

@@ -268,8 +268,11 @@ async def test_a_conversation_goes_on_from_a_response(tmp_path: Path) -> None:
             ("user", "When?"),
         ]
         gone = await ask("Why?", previous_response_id="resp_ffffffffffffffff")
-        assert gone.status_code == 404
-        assert gone.json()["error"]["param"] == "previous_response_id"
+        assert gone.status_code == 400
+        error = gone.json()["error"]
+        assert error["message"] == "Previous response with id 'resp_ffffffffffffffff' not found."
+        assert error["code"] == "previous_response_not_found"
+        assert error["param"] == "previous_response_id"
 
 
 async def test_the_trace_comes_only_where_it_is_asked_for() -> None:

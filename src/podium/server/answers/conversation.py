@@ -28,7 +28,7 @@ from podium.core.request import (
 from podium.core.run import Run
 from podium.engine.guardrails.redaction import PLACEHOLDER
 from podium.engine.runner import Options
-from podium.server.api_error import ApiError, invalid
+from podium.server.api_error import invalid
 from podium.server.dialects.request import ApiRequest
 
 
@@ -58,6 +58,9 @@ def limits_for_effort(
 
 IMAGE_QUESTION: Final = "See the picture."
 """The question where a client sends an image without text."""
+
+DIRECT: Final = "direct"
+"""The conductor on record where a worker was called by its own name; its calls keep their ids."""
 
 _EXPOSED_ID: Final = re.compile(r"call_([0-9a-f]{16})_(.+)", re.DOTALL)
 _RESPONSE: Final = re.compile(r"(run_[0-9a-f]{16})(?:_([1-9][0-9]{0,8}))?")
@@ -245,33 +248,10 @@ def response_id(run: Run) -> str:
     return f"{run.id}_{len(run.exchanges)}" if run.exchanges else run.id
 
 
-def parse_response_id(id_: str, field: str) -> tuple[str, int]:
-    """Return the run and the number of a response in it; raises `ApiError`."""
+def parse_response_id(id_: str) -> tuple[str, int]:
+    """Return the run and the number of a response in it; no run if the id is malformed."""
     found = _RESPONSE.fullmatch(id_)
-    if found is None:
-        raise missing_response(id_, field)
-    return found[1], int(found[2] or 0)
-
-
-def missing_response(id_: str, field: str) -> ApiError:
-    """Return the error of a response that is not stored."""
-    return ApiError("not_found", f"there is no response {id_[:80]!r}", field=field)
-
-
-def conversation_until(run: Run, number: int) -> tuple[Message, ...]:
-    """Return the conversation up to and with that response of a run."""
-    messages = [*run.history, run.question_message, *run.trailing]
-    for exchange in run.exchanges[:number]:
-        messages += (
-            output_message(exchange.thinking, exchange.text, exchange.tool_calls),
-            Message("tool", exchange.results),
-        )
-    if number < len(run.exchanges):
-        last = run.exchanges[number]
-        output = output_message(last.thinking, last.text, last.tool_calls)
-    else:
-        output = output_message(run.answer_thinking, run.answer or "", run.waiting_for)
-    return (*messages, output) if output.parts else tuple(messages)
+    return (found[1], int(found[2] or 0)) if found else ("", 0)
 
 
 def output_message(
@@ -282,19 +262,11 @@ def output_message(
     return Message("assistant", (*thinking, *texts, *calls))
 
 
-def continue_conversation(
-    earlier: tuple[Message, ...], messages: tuple[Message, ...]
-) -> tuple[Message, ...]:
-    """Put an earlier conversation before the messages; new instructions replace its own."""
-    count = count_instructions(messages)
-    if count:
-        earlier = earlier[count_instructions(earlier) :]
-    return (*messages[:count], *earlier, *messages[count:])
-
-
-def expose_call_ids(run_id: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+def expose_call_ids(run: Run, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     """Return a run's calls with the ids that clients see."""
-    return tuple(replace(call, id=expose_call_id(run_id, call.id)) for call in calls)
+    if run.conductor == DIRECT:
+        return tuple(calls)
+    return tuple(replace(call, id=expose_call_id(run.id, call.id)) for call in calls)
 
 
 def expose_call_id(run_id: str, call_id: str) -> str:

@@ -1,11 +1,11 @@
-"""Requests for a worker by its own name: no plan and no run, but the same limits, retries,
-timeouts, budget and guardrails as in a run."""
+"""Requests for a worker by its own name: no plan, but the same limits, retries, timeouts, budget
+and guardrails as in a run. A stored response of one is kept as a run of one step."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,7 @@ from podium.engine.requests import prompt_text, repair_request, schema_error, wi
 from podium.server.access import Principal
 from podium.server.answers.conversation import strip_call_ids
 from podium.server.answers.result import ApiResult, StreamSink
+from podium.server.answers.stored_responses import StoredResponses
 from podium.server.api_error import ApiError, api_error_boundary, invalid
 from podium.server.dialects.request import ApiRequest, ApiResponse, check_exclude
 from podium.server.records.metrics import RequestCost
@@ -53,7 +54,8 @@ ReplyCheck = Callable[[Reply], Awaitable[Reply]]
 class Gateway:
     """Passes requests on to single workers."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, responses: StoredResponses) -> None:
+        self._responses = responses
         assembly = runtime.assembly
         self._guardrails = assembly.guardrails
         self._workers = {worker.profile.name: worker for worker in assembly.workers}
@@ -77,7 +79,10 @@ class Gateway:
         """Call the worker; raises `ApiError`. `cost` is filled in whatever happens."""
         check_exclude(request.params.exclude, self._excludable)
         with api_error_boundary():
+            messages = await self._responses.read_messages(request, principal)
+            request = replace(request, messages=messages)
             _check(request, worker.profile)
+        created = datetime.now(UTC)
         prompt = _worker_request(request, worker.profile)
         budget = principal.quota.narrow(self._budget.narrowed(request.params.budget))
         self._call_policy.bind()
@@ -107,10 +112,16 @@ class Gateway:
             cost.cost_usd = total_cost(iter(calls.attempts))
         if not prompt.parallel_tools:
             reply = reply.with_first_call()
+        if request.store and request.echoed is not None:
+            kept = (prompt.messages, reply) if guarded is None else guarded.kept
+            if kept is not None:
+                await self._responses.keep_reply(
+                    id_, request, principal, worker.profile, *kept, calls.attempts, created
+                )
         response = ApiResponse(
             id=id_,
             model=request.model,
-            created=int(time.time()),
+            created=int(created.timestamp()),
             text=reply.text,
             thinking=reply.thinking,
             tool_calls=reply.tool_calls,
@@ -155,6 +166,8 @@ class _GuardedCall:
         id_: str,
     ) -> None:
         self.checks: list[GuardrailCheck] = []
+        self.kept: tuple[tuple[Message, ...], Reply] | None = None
+        """The conversation and the reply as guardrails left them; None if one blocked."""
         self._calls = calls
         self._guard = GuardrailChain(guardrails, workers, lambda: calls)
         self._input = GuardrailInput(stage="question", text="", run_id=id_, question="")
@@ -174,6 +187,7 @@ class _GuardedCall:
                 reply = await _call(self._calls, worker, prompt, sink, restored)
         except GuardrailBlocked:
             return Reply("", finish="refused")
+        self.kept = messages, reply
         if restore is None:
             return reply
         calls = [
@@ -300,12 +314,6 @@ def _check(request: ApiRequest, profile: WorkerProfile) -> None:
                 f"podium.{name} requires a tier, and {profile.name!r} is a single worker; drop it, "
                 f"or choose a tier as model",
             )
-    if request.previous_response is not None:
-        raise invalid(
-            "previous_response_id",
-            f"previous_response_id requires a tier: replies of the single worker {profile.name!r} "
-            f"are not stored; send the conversation, or choose a tier as model",
-        )
     for name in (profile.name, profile.provider):
         if name and name in params.exclude:
             raise ApiError(

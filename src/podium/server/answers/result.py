@@ -25,15 +25,9 @@ from podium.core.request import Delta
 from podium.core.run import GuardrailCheck, Run
 from podium.core.workflow import Workflow
 from podium.engine.guardrails.redaction import restore_events
-from podium.server.answers.conversation import (
-    expose_call_id,
-    expose_call_ids,
-    missing_response,
-    response_id,
-)
+from podium.server.answers.conversation import expose_call_id, expose_call_ids, response_id
 from podium.server.api_error import ApiError, prompt_too_long, upstream_error
 from podium.server.dialects.request import ApiRequest, ApiResponse
-from podium.server.model_catalog import MODEL_NAMES
 from podium.server.records.metrics import RequestCost
 
 MAX_SUBTASK: Final = 160
@@ -225,42 +219,6 @@ def build_result(request: ApiRequest, run: Run, cost: RequestCost | None = None)
     return ApiResult(response=response, run=run)
 
 
-def reconstruct_exchange(run: Run, number: int) -> tuple[ApiRequest, ApiResponse]:
-    """Rebuild the request and the response with that number in a stored run."""
-    model = MODEL_NAMES[run.tier]
-    request = ApiRequest(
-        model=model, messages=run.conversation, response_options=run.response_options
-    )
-    response = build_response(run, model)
-    if number > len(run.exchanges):
-        raise missing_response(f"{run.id}_{number}", "response_id")
-    if number == len(run.exchanges):
-        return request, _without_earlier_usage(response, run, number)
-    exchange = run.exchanges[number]
-    earlier = replace(
-        response,
-        id=f"{run.id}_{number}" if number else run.id,
-        text=exchange.text,
-        thinking=exchange.thinking,
-        tool_calls=expose_call_ids(run.id, exchange.tool_calls),
-        finish="tool",
-        usage=exchange.usage,
-        orchestration=exchange.orchestration,
-    )
-    return request, _without_earlier_usage(earlier, run, number)
-
-
-def _without_earlier_usage(response: ApiResponse, run: Run, number: int) -> ApiResponse:
-    if not number:
-        return response
-    before = run.exchanges[number - 1]
-    return replace(
-        response,
-        usage=response.usage - before.usage,
-        orchestration=response.orchestration - before.orchestration,
-    )
-
-
 def build_response(run: Run, model: str) -> ApiResponse:
     """Return the response of a run, with the usage of all its calls."""
     return ApiResponse(
@@ -269,7 +227,7 @@ def build_response(run: Run, model: str) -> ApiResponse:
         created=int(datetime.fromisoformat(run.created_at).timestamp()),
         text=run.answer or "",
         thinking=run.answer_thinking,
-        tool_calls=expose_call_ids(run.id, run.waiting_for) if run.status == "waiting" else (),
+        tool_calls=expose_call_ids(run, run.waiting_for) if run.status == "waiting" else (),
         finish=run.final_finish,
         stop_sequence=run.final_stop_sequence,
         usage=run.usage,

@@ -14,20 +14,15 @@ from podium.conductors import can_replan
 from podium.conductors.plan import read_workflow
 from podium.core.budget import Budget
 from podium.core.errors import Conflict, NotFound, PodiumError, RunTakenOver
-from podium.core.request import Message, ToolResult, unanswered_calls
-from podium.core.run import Run, Tier, new_run_id, recorded_spending, timestamp
+from podium.core.request import Message, ToolResult
+from podium.core.run import ClientRequest, Run, Tier, new_run_id, recorded_spending, timestamp
 from podium.server.access import Principal
 from podium.server.answers.conversation import (
     Conversation,
     Fingerprint,
-    continue_conversation,
     continues,
-    conversation_until,
-    expose_call_ids,
     find_continuation,
     limits_for_effort,
-    missing_response,
-    parse_response_id,
     response_id,
     split_conversation,
 )
@@ -37,7 +32,8 @@ from podium.server.answers.result import (
     StreamSink,
     build_result,
 )
-from podium.server.api_error import ApiError, api_error_boundary, invalid
+from podium.server.answers.stored_responses import StoredResponses
+from podium.server.api_error import ApiError, api_error_boundary
 from podium.server.dialects.request import ApiRequest, IdempotencyKey, check_exclude
 from podium.server.logs import LOGGER
 from podium.server.records.metrics import RequestCost
@@ -54,9 +50,16 @@ MAX_POLL_SECONDS: Final = 1.0
 class Tiers:
     """Answers requests with runs of one Podium."""
 
-    def __init__(self, podium: AsyncPodium, repository: RunRepository, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        podium: AsyncPodium,
+        repository: RunRepository,
+        responses: StoredResponses,
+        runtime: Runtime,
+    ) -> None:
         self._podium = podium
         self._repository = repository
+        self._responses = responses
         self._assembly = runtime.assembly
         self._options = runtime.options
         self._excludable = runtime.excludable_names
@@ -82,8 +85,9 @@ class Tiers:
         before: Run | None = None
         try:
             with api_error_boundary():
-                messages = await self._read_messages(request, principal)
-                fingerprint = str(Fingerprint.of(request, messages, principal.key_id))
+                messages = await self._responses.read_messages(request, principal)
+                fingerprint = Fingerprint.of(request, messages, principal.key_id)
+                kept = ClientRequest(str(fingerprint), self._responses.echoed(request))
                 found = await self._find_waiting_run(request, messages, principal)
                 try:
                     if found is not None:
@@ -92,7 +96,7 @@ class Tiers:
                             run = await self._podium.resume(
                                 before,
                                 results=results,
-                                fingerprint=fingerprint,
+                                request=kept,
                                 budget=_remaining_budget(before, principal),
                                 account=principal.quota.account,
                                 emit=events,
@@ -104,7 +108,7 @@ class Tiers:
                         conversation = split_conversation(messages)
                         options = self.run_options(request, conversation, principal, tier)
                         options |= {"emit": events, "stream": sink is not None}
-                        options["fingerprint"] = fingerprint
+                        options["request"] = kept
                         if request.idempotency_key is not None:
                             run = await self._run_once(
                                 request, conversation, principal, options, events, cost, sink
@@ -176,29 +180,8 @@ class Tiers:
         self, request: ApiRequest, principal: Principal, tier: Tier
     ) -> tuple[Conversation, RunOptions]:
         """Return the question to plan for and the options of its run."""
-        conversation = split_conversation(await self._read_messages(request, principal))
+        conversation = split_conversation(await self._responses.read_messages(request, principal))
         return conversation, self.run_options(request, conversation, principal, tier)
-
-    async def _read_messages(
-        self, request: ApiRequest, principal: Principal
-    ) -> tuple[Message, ...]:
-        """Return the whole conversation, with the stored part before what was sent."""
-        if request.previous_response is None:
-            return request.messages
-        field = "previous_response_id"
-        run_id, number = parse_response_id(request.previous_response, field)
-        run = await self._repository.run(run_id, principal, field)
-        if number > len(run.exchanges):
-            raise missing_response(request.previous_response, field)
-        if number == len(run.exchanges) and run.status in ("running", "interrupted"):
-            raise ApiError("conflict", f"{field}: that response is not complete", field=field)
-        earlier = conversation_until(run, number)
-        messages = continue_conversation(earlier, request.messages)
-        answered = {p.call_id for m in messages for p in m.parts if isinstance(p, ToolResult)}
-        exposed = expose_call_ids(run_id, unanswered_calls(earlier))
-        if missing := [call.id for call in exposed if call.id not in answered]:
-            raise invalid("input", f"no tool output found for function call {missing[0]}")
-        return messages
 
     async def _find_waiting_run(
         self, request: ApiRequest, messages: tuple[Message, ...], principal: Principal
@@ -216,14 +199,14 @@ class Tiers:
             return None
         if run.status in ("failed", "interrupted") and not run.blocked_by:
             whole = Fingerprint.of(request, messages, principal.key_id)
-            return (run, ()) if run.fingerprint == str(whole) else None
+            return (run, ()) if run.request.fingerprint == str(whole) else None
         if run.status != "waiting":
             return None
         fingerprint = Fingerprint.of(request, found.before, principal.key_id)
         if request.previous_response == response_id(run):  # its messages are the run's own
-            is_same = run.fingerprint.startswith(f"{fingerprint.settings}.")
+            is_same = run.request.fingerprint.startswith(f"{fingerprint.settings}.")
         else:
-            is_same = run.fingerprint == str(fingerprint)
+            is_same = run.request.fingerprint == str(fingerprint)
         return (run, found.results) if is_same and continues(run, found) else None
 
     async def _start(

@@ -145,5 +145,5 @@ def openai_error(error: ApiError) -> dict[str, Any]:
         "message": str(error),
         "type": kind.type,
         "param": error.field or None,
-        "code": "model_not_found" if unknown_model else kind.code,
+        "code": error.code or ("model_not_found" if unknown_model else kind.code),
     }

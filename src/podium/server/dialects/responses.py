@@ -9,6 +9,7 @@ be ignored are refused; all others are ignored and reported.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from podium.core.request import Message, ResponseOptions
@@ -28,6 +29,7 @@ from podium.server.dialects.fields import (
     text,
 )
 from podium.server.dialects.openai import (
+    VERBOSITY,
     metadata,
     response_format,
     stream_options,
@@ -42,19 +44,23 @@ from podium.server.dialects.request import (
     read_podium_params,
 )
 from podium.server.dialects.responses_input import conversation
-from podium.server.dialects.responses_output import (
-    ENCRYPTED,
+from podium.server.dialects.responses_items import (
     Item,
     ItemIds,
-    ResponsesWriter,
     Status,
     call_item,
-    encrypted_content,
+    input_items,
     message_item,
     output_text,
     read_response_id,
     reasoning_item,
     refusal_part,
+)
+from podium.server.dialects.responses_output import (
+    ENCRYPTED,
+    KEPT,
+    ResponsesWriter,
+    encrypted_content,
     response_object,
     response_status,
     responses_error,
@@ -108,8 +114,6 @@ class ResponsesDialect:
         fields.optional("metadata", metadata)
         for name in _HINTS:
             fields.optional(name, bounded_text(0, 1024))
-        if fields.optional("background", flag):
-            raise invalid("background", "background: true is not supported; use stream")
         fields.optional("truncation", choice(("auto", "disabled")))
         fields.optional("include", array(_includable, most=32))
         previous = fields.optional("previous_response_id", text)
@@ -130,6 +134,8 @@ class ResponsesDialect:
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
             extra=_FIELDS.select_extra(body),
+            echoed={name: body[name] for name in KEPT if body.get(name) is not None},
+            background=_background(fields, stream=stream),
         )
 
     def format_response(self, request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
@@ -165,8 +171,18 @@ class ResponsesDialect:
             part = refusal_part(answer.text) if is_text_refusal else output_text(answer.text)
             output.append(message_item(ids.new("msg"), status, part))
         client_names = client_tool_names(request.body)
-        output += [call_item(call, client_names) for call in answer.tool_calls]
+        output += [call_item(ids, call, client_names) for call in answer.tool_calls]
         return output
+
+    def stored_items(
+        self, request: ApiRequest, answer: ApiResponse, messages: tuple[Message, ...]
+    ) -> list[Item]:
+        """Return the items of a stored response and of the conversation before it, with opaque
+        thinking."""
+        names = client_tool_names(request.body)
+        request = replace(request, body={**request.body, "include": [ENCRYPTED]})
+        output = self._output(request, answer, "completed", is_text_refusal=False)
+        return [*input_items(answer.id, messages, names), *output]
 
     def stream_writer(self, request: ApiRequest, opening: ApiResponse) -> StreamWriter:
         """Return a writer of response events."""
@@ -178,6 +194,16 @@ class ResponsesDialect:
 
 
 RESPONSES: Final = ResponsesDialect()
+
+
+def _background(fields: Fields, *, stream: bool) -> bool:
+    if not fields.optional("background", flag):
+        return False
+    if stream:
+        raise invalid("background", "background: true cannot be combined with stream; send one")
+    if fields.optional("store", flag) is False:
+        raise invalid("background", "background: true requires store: true")
+    return True
 
 
 def _includable(value: object, path: str) -> None:
@@ -217,6 +243,12 @@ def _messages(
     if reasoning.values.get("context") == "current_turn":
         messages = _strip_earlier_thinking(messages)
     return prepend_instructions(messages, instructions, length)
+
+
+def count_instructions(body: Json) -> int:
+    """Count the messages that come before the input. They belong to one request alone."""
+    length = VERBOSITY.get((body.get("text") or {}).get("verbosity") or "")
+    return bool(body.get("instructions")) + bool(length)
 
 
 def _strip_earlier_thinking(messages: tuple[Message, ...]) -> tuple[Message, ...]:

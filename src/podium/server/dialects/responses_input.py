@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 from podium.core.request import (
     Image,
@@ -111,16 +111,19 @@ def _item(value: object, path: str) -> Message:
     kind = fields.optional("type", text) or ("message" if "role" in fields.values else "")
     if (reader := _ITEMS.get(kind)) is not None:
         return reader(fields)
-    if kind == "item_reference" or (not kind and "id" in fields.values):
-        raise invalid(
-            path,
-            f"{path}: single items are not stored; send the item itself, or previous_response_id",
-        )
     at = fields.at("type")
     instead = _COMPACTION if kind.startswith("compaction") else _OTHER_SERVER
     raise invalid(
         at, f"{at}: expected one of {', '.join(_ITEMS)}; got {describe(kind or None)}. {instead}"
     )
+
+
+def is_reference(item: object) -> TypeGuard[dict[str, Any]]:
+    """True if an item stands for a stored one. Those are resolved before the body is read."""
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    kind = item.get("type")
+    return kind == "item_reference" or (kind is None and "role" not in item)
 
 
 def _message(fields: Fields) -> Message:

@@ -10,27 +10,32 @@ that only the end brings is a reasoning item of its own.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from podium.core.request import Delta, Thinking, ToolCall
 from podium.core.usage import Usage
-from podium.server.api_error import ApiError, Reason, invalid
+from podium.server.api_error import ApiError, Reason
 from podium.server.dialects.content import encode_thinking
 from podium.server.dialects.openai import openai_error, usage_details
-from podium.server.dialects.request import ApiRequest, ApiResponse, id_stem, unsent_calls
-from podium.server.dialects.responses_tools import INPUT, ClientToolName, client_tool_names
-
-Item = dict[str, Any]
-Status = Literal["in_progress", "completed", "incomplete", "failed"]
+from podium.server.dialects.request import ApiRequest, ApiResponse, unsent_calls
+from podium.server.dialects.responses_items import (
+    Item,
+    ItemIds,
+    Status,
+    call_item,
+    message_item,
+    output_text,
+    reasoning_item,
+    refusal_part,
+    response_id,
+)
+from podium.server.dialects.responses_tools import client_tool_names
 
 ENCRYPTED: Final = "reasoning.encrypted_content"
 """A value of `include`: reasoning items carry the model's opaque thinking."""
 
 CONTENT_FILTER: Final = "content_filter"
-
-_RESPONSE_ID: Final = re.compile(r"resp_([A-Za-z0-9_-]{1,128})")
 
 _ECHOED: Final = (
     "instructions",
@@ -45,6 +50,13 @@ _ECHOED: Final = (
 )
 """Request fields that the response repeats; null if absent."""
 
+KEPT: Final = (
+    *_ECHOED,
+    *("model", "background", "include", "metadata", "parallel_tool_calls", "reasoning"),
+    *("text", "tool_choice", "tools", "truncation"),
+)
+"""Request fields that a stored response is rebuilt from."""
+
 _ERROR_CODES: Final[Mapping[Reason, str]] = {
     "invalid": "invalid_prompt",
     "too_long": "invalid_prompt",
@@ -53,88 +65,6 @@ _ERROR_CODES: Final[Mapping[Reason, str]] = {
     "rate_limited": "rate_limit_exceeded",
 }
 """Codes of failed responses; all others are `server_error`."""
-
-
-def response_id(id_: str) -> str:
-    """Return a response's id in this dialect."""
-    return f"resp_{id_stem(id_)}"
-
-
-def read_response_id(id_: str, field: str = "response_id") -> str:
-    """Return the id of a response, without this dialect's prefix; raises `ApiError`."""
-    matched = _RESPONSE_ID.fullmatch(id_)
-    if matched is None:
-        raise invalid(field, f"{field}: expected a response id such as resp_0123456789abcdef")
-    return f"run_{matched[1]}"
-
-
-class ItemIds:
-    """Ids of the items of one response. Clients collect the items of all turns by id."""
-
-    def __init__(self, answer_id: str) -> None:
-        self._stem = id_stem(answer_id)
-        self._made: dict[str, int] = {}
-
-    def new(self, kind: Literal["msg", "rs"]) -> str:
-        """Return the next id of a message or reasoning item."""
-        count = self._made[kind] = self._made.get(kind, 0) + 1
-        return f"{kind}_{self._stem}" + (f"_{count}" if count > 1 else "")
-
-
-def output_text(text: str) -> Item:
-    """Return a text part."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def refusal_part(text: str) -> Item:
-    """Return a refusal part."""
-    return {"type": "refusal", "refusal": text}
-
-
-def message_item(item_id: str, status: Status, *content: Item) -> Item:
-    """Return a message of the assistant."""
-    return {
-        "type": "message",
-        "id": item_id,
-        "status": status,
-        "role": "assistant",
-        "content": list(content),
-    }
-
-
-def reasoning_item(item_id: str, summary: Iterable[str] = (), opaque: str = "") -> Item:
-    """Return a reasoning item: a summary for people and opaque thinking for the model."""
-    item: Item = {
-        "type": "reasoning",
-        "id": item_id,
-        "summary": [{"type": "summary_text", "text": text} for text in summary],
-    }
-    return item | ({"encrypted_content": opaque} if opaque else {})
-
-
-def call_item(
-    call: ToolCall, client_names: Mapping[str, ClientToolName], status: Status = "completed"
-) -> Item:
-    """Return a tool call under the client's name of the tool."""
-    tool = client_names.get(call.name, ClientToolName(call.name))
-    rest = call.id.removeprefix("call_")
-    item: Item = {"type": "function_call", "id": f"fc_{rest}", "call_id": call.id}
-    if tool.is_custom:
-        item |= {"type": "custom_tool_call", "id": f"ctc_{rest}", "name": tool.name}
-        item |= {"input": _free_input(call.arguments)}
-    else:
-        item |= {"name": tool.name, "arguments": call.arguments, "status": status}
-    return item | ({"namespace": tool.namespace} if tool.namespace else {})
-
-
-def _free_input(arguments: str) -> str:
-    """Return the input of a custom tool, which workers pass as the one argument of a function."""
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    text = given.get(INPUT) if isinstance(given, dict) else None
-    return text if isinstance(text, str) else arguments
 
 
 def encrypted_content(request: ApiRequest, thinking: tuple[Thinking, ...]) -> str:
@@ -178,7 +108,7 @@ def response_object(
         "output": output,
         "usage": response_usage(answer.usage, answer.orchestration) if ended else None,
         **{name: body.get(name) for name in _ECHOED},
-        "background": False,
+        "background": body.get("background") is True,
         "metadata": body.get("metadata") or {},
         "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
         "reasoning": {"effort": reasoning.get("effort"), "summary": summary},
@@ -191,7 +121,7 @@ def response_object(
         "tool_choice": body.get("tool_choice") or "auto",
         "tools": body.get("tools") or [],
         "top_logprobs": 0,
-        "truncation": "auto",
+        "truncation": body.get("truncation") or "auto",
     }
 
 
@@ -214,8 +144,6 @@ def responses_error(error: ApiError) -> Item:
     body = openai_error(error)
     if error.field == "messages":
         body["param"] = "input"
-    if error.field == "previous_response_id" and error.reason == "not_found":
-        body["code"] = "previous_response_not_found"
     return body
 
 
@@ -279,7 +207,9 @@ class ResponsesWriter:
         if delta.call == self._calls:
             self._calls += 1
             events = self._close("completed")
-            self._open = _Call(delta, self._client_names, len(self._done))
+            empty = ToolCall(delta.id, delta.name, "")
+            begun = call_item(self._ids, empty, self._client_names)
+            self._open = _Call(begun, len(self._done))
             events += self._add(self._open.item("in_progress"))
         call = self._open
         assert isinstance(call, _Call), "a piece belongs to the call that is open"
@@ -438,10 +368,12 @@ class ResponsesWriter:
 
     def _whole_call(self, delta: Delta) -> bytes:
         """Write a call of which nothing was streamed."""
-        item = call_item(ToolCall(delta.id, delta.name, delta.text), self._client_names)
-        if item["type"] == "function_call":
+        tool = self._client_names.get(delta.name)
+        if tool is None or not tool.is_custom:
             return self.tool_call(delta) + self._close("completed")
         self._calls += 1
+        call = ToolCall(delta.id, delta.name, delta.text)
+        item = call_item(self._ids, call, self._client_names)
         position = {"item_id": item["id"], "output_index": len(self._done)}
         written, kind = item["input"], "response.custom_tool_call_input"
         added = self._add(item | {"input": ""})
@@ -487,12 +419,10 @@ class _Message:
 class _Call:
     """An open function call."""
 
-    def __init__(
-        self, delta: Delta, client_names: Mapping[str, ClientToolName], index: int
-    ) -> None:
-        self._empty = call_item(ToolCall(delta.id, delta.name, ""), client_names)
+    def __init__(self, empty: Item, index: int) -> None:
+        self._empty = empty
         self.pieces: list[str] = []
-        self.position = {"item_id": self._empty["id"], "output_index": index}
+        self.position = {"item_id": empty["id"], "output_index": index}
 
     def item(self, status: Status) -> Item:
         return self._empty | {"arguments": "".join(self.pieces), "status": status}

@@ -41,7 +41,7 @@ class PlanRequestHandler(RequestHandler):
 
     scope = "plan"
 
-    def read(self, body: dict[str, Any]) -> ApiRequest:
+    async def read(self, body: dict[str, Any], principal: Principal) -> ApiRequest:
         """Read the body."""
         request = CHAT.read(_to_chat_body(body))
         if request.stream:

@@ -25,7 +25,7 @@ from podium.core.run import GuardrailCheck, Run
 from podium.core.usage import NO_USAGE
 from podium.server.access import Principal
 from podium.server.access.request_checks import check_image_urls, enter_hop
-from podium.server.answers.result import ApiResult
+from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import IDEMPOTENCY_HEADER
 from podium.server.api_error import ApiError, invalid, to_api_error
 from podium.server.dialects.fields import UnknownKey, collect_unknown, format_unknown
@@ -137,7 +137,7 @@ class RequestHandler:
             self._asked_model = str(body.get("model", ""))[:MAX_LOGGED_MODEL]
             body = merge_podium_headers(body, exchange.headers)
             with collect_unknown() as unknown:
-                self._request = request = self.read(body)
+                self._request = request = await self.read(body, principal)
             await check_image_urls(request.messages, private=service.settings.private_images)
             self._target = target = service.catalog.find(request.model)
             if unknown or request.extra:
@@ -152,13 +152,14 @@ class RequestHandler:
             )
             try:
                 with enter_hop(exchange.headers):
-                    await exchange.run_until_disconnect(self.answer(request, principal, target))
+                    work = self.answer(request, principal, target)
+                    await (work if request.background else exchange.run_until_disconnect(work))
             finally:
                 await self._settle(principal, target)
         finally:
             service.limiter.release()
 
-    def read(self, body: dict[str, Any]) -> ApiRequest:
+    async def read(self, body: dict[str, Any], principal: Principal) -> ApiRequest:
         """Read the body."""
         return self._dialect.read(body)
 
@@ -186,7 +187,7 @@ class RequestHandler:
         request: ApiRequest,
         principal: Principal,
         target: ModelTarget,
-        stream: ResponseStream | None = None,
+        stream: StreamSink | None = None,
     ) -> Coroutine[Any, Any, ApiResult]:
         if target.worker is not None:
             gateway = self.service.gateway

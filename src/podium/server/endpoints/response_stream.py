@@ -52,7 +52,7 @@ class ResponseStream:
     def open(self, response_id: str, *, stored: bool) -> None:
         """Take the response's id; `stored` if its run is stored."""
         if stored:
-            self._exchange.response_headers["X-Podium-Run"] = parse_response_id(response_id, "")[0]
+            self._exchange.response_headers["X-Podium-Run"] = parse_response_id(response_id)[0]
         start = ApiResponse(id=response_id, model=self._request.model, created=int(time.time()))
         self._writer = self._dialect.stream_writer(self._request, start)
 

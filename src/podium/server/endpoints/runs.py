@@ -17,12 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from podium.client.documents import feedback_document, summary_document
 from podium.core.run import Run, RunStatus, Tier, dump, timestamp
 from podium.server.access import Principal
-from podium.server.answers.conversation import parse_response_id
-from podium.server.answers.result import find_failure, reconstruct_exchange
 from podium.server.api_error import ApiError
 from podium.server.dialects.fields import bounded_text, number, read_object
-from podium.server.dialects.responses import RESPONSES
-from podium.server.dialects.responses_output import read_response_id, response_id
 from podium.server.endpoints.accounting import key_names
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
 from podium.server.endpoints.http import encode_json, parse_json_object
@@ -34,7 +30,6 @@ from podium.store.audit import AuditAction
 from podium.store.base import MAX_ANSWER, MAX_COMMENT
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
-responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
 MAX_LISTED: Final = 100
 
@@ -161,34 +156,6 @@ async def delete(run_id: str, service: ServiceDep, principal: PrincipalDep) -> R
     """Delete a run with everything that it holds."""
     await _delete_run(run_id, service, principal)
     return Response(status_code=204)
-
-
-@responses_router.get("/{id}")
-async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
-    """Return a stored response: `in_progress`, `incomplete` if interrupted, or `failed` with the
-    error."""
-    run_id, number = parse_response_id(read_response_id(id), "response_id")
-    run = await load_run(run_id, service, principal)
-    asked, answer = reconstruct_exchange(run, number)
-    if number < len(run.exchanges):
-        return RESPONSES.format_response(asked, answer)
-    if run.status == "running":
-        return RESPONSES.format_unfinished(asked, answer, "in_progress")
-    if run.status == "interrupted":
-        return RESPONSES.format_unfinished(asked, answer, "incomplete")
-    failure = find_failure(run)
-    if failure is not None:
-        return RESPONSES.format_unfinished(asked, answer, "failed", failure)
-    return RESPONSES.format_response(asked, answer)
-
-
-@responses_router.delete("/{id}")
-async def delete_response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
-    """Delete a response and its run."""
-    response = read_response_id(id)
-    run_id, _ = parse_response_id(response, "response_id")
-    await _delete_run(run_id, service, principal)
-    return {"id": response_id(response), "object": "response", "deleted": True}
 
 
 async def load_run(run_id: str, service: Service, principal: Principal) -> Run:

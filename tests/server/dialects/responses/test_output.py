@@ -9,7 +9,13 @@ from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.api_error import STATUS, ApiError
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import RESPONSES
-from podium.server.dialects.responses_output import read_response_id, response_id, response_usage
+from podium.server.dialects.responses_items import (
+    read_response_id,
+    response_id,
+)
+from podium.server.dialects.responses_output import (
+    response_usage,
+)
 from support.responses_sdk import valid_response
 
 USED: Final = Usage(30, 12, 4, 2, 3)
@@ -35,7 +41,7 @@ def test_a_response_has_the_id_of_its_run_and_back() -> None:
     "odd", ["", "run_1f", "resp_", "resp_../x", "resp_1 ", "resp_" + "f" * 200]
 )
 def test_what_cannot_be_the_id_of_a_response_is_refused(odd: str) -> None:
-    with pytest.raises(ApiError, match="expected a response id"):
+    with pytest.raises(ApiError, match="Expected an ID that begins with 'resp_'"):
         read_response_id(odd)
 
 
@@ -207,8 +213,8 @@ def test_what_the_server_calls_messages_is_input_here() -> None:
     assert RESPONSES.format_error(refusal)["error"]["param"] == "input"
 
 
-def test_a_response_to_go_on_from_that_is_not_there_has_a_code_of_its_own() -> None:
-    refusal = ApiError("not_found", "it was deleted", field="previous_response_id")
+def test_an_error_with_a_code_of_its_own_is_told_with_it() -> None:
+    refusal = ApiError("invalid", "it was deleted", code="previous_response_not_found")
     assert RESPONSES.format_error(refusal)["error"]["code"] == "previous_response_not_found"
 
 

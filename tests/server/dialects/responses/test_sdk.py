@@ -175,8 +175,8 @@ def test_a_refusal_is_the_sdks_own_error(refusal: ApiError, error: type[Exceptio
 
 def test_a_bad_request_names_its_field_in_the_sdks_error() -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        Backstage().client.responses.create(model="podium", input="Why?", background=True)
-    assert caught.value.param == "background"
+        Backstage().client.responses.create(model="podium", input="Why?", max_tool_calls=1)
+    assert caught.value.param == "max_tool_calls"
 
 
 def test_a_stream_that_fails_tells_the_error_and_what_came_before() -> None:
