@@ -25,9 +25,8 @@ from podium.core.budget import Budget, Ledger
 from podium.core.errors import ConfigError
 from podium.core.events import Emit, Event
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Reply, Request, user
+from podium.core.request import Reply, Request, Usage, user
 from podium.core.run import Round, Run
-from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, Execution, RunContext

@@ -23,9 +23,8 @@ sys.path.insert(0, str(ROOT / "tests"))  # the server that the tests visit is th
 
 from podium.conductors import Plan, PlanningContext  # noqa: E402
 from podium.core.errors import Unavailable  # noqa: E402
-from podium.core.request import Request  # noqa: E402
+from podium.core.request import Price, Request  # noqa: E402
 from podium.core.run import new_run_id, timestamp  # noqa: E402
-from podium.core.usage import Price  # noqa: E402
 from podium.core.worker import Caller, Worker  # noqa: E402
 from podium.core.workflow import Step, Workflow  # noqa: E402
 from podium.workers import ScriptedWorker  # noqa: E402

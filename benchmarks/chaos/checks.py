@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Final, NamedTuple
 
+from podium.core.request import NO_USAGE, Usage, add
 from podium.core.run import Run, dump
-from podium.core.usage import NO_USAGE, Usage, add
 
 EXACT_USD: Final = 1e-9
 """Tolerance for money: sums of fractions depend on their order."""

@@ -27,9 +27,18 @@ from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import NotFound, PodiumError, WorkerError
 from podium.core.events import Event, StepDelta
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.core.request import Delta, Reply, Request, user
+from podium.core.request import (
+    NO_USAGE,
+    UNKNOWN_USAGE,
+    Delta,
+    Price,
+    Reply,
+    Request,
+    Usage,
+    plausible_usage,
+    user,
+)
 from podium.core.run import Run
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, plausible_usage
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Workflow
 from podium.engine import RetryPolicy

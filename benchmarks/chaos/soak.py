@@ -35,8 +35,8 @@ from podium.conductors import FixedConductor
 from podium.conductors.plan import read_workflow
 from podium.config import Settings, discover_settings
 from podium.core.errors import ConfigError
+from podium.core.request import Price
 from podium.core.run import Tier, timestamp
-from podium.core.usage import Price
 from podium.server.operation.startup import create_application
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import RunStore, open_store

@@ -19,8 +19,8 @@ from benchmarks.chaos.upstream import MARK, tokens_of
 from benchmarks.processes import WORKER
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError
+from podium.core.request import Price
 from podium.core.run import Run
-from podium.core.usage import Price
 from podium.core.workflow import Access, Step, Workflow
 from podium.store import RunStore, RunSummary
 

@@ -31,8 +31,7 @@ from podium.conductors import ModelConductor
 from podium.conductors.plan import write
 from podium.config import ServerSettings
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Reply, Request, ToolCall
-from podium.core.usage import Price, Usage
+from podium.core.request import Price, Reply, Request, ToolCall, Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import RetryPolicy
 from podium.server.access import KeyAuthenticator

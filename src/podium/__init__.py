@@ -33,15 +33,16 @@ if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of the
         Delta,
         Image,
         Message,
+        Price,
         Reply,
         Request,
         ResponseOptions,
         Tool,
         ToolCall,
         ToolResult,
+        Usage,
     )
     from podium.core.run import Round, Run, StepRecord
-    from podium.core.usage import Price, Usage
     from podium.core.worker import Caller, Worker
     from podium.core.workflow import Step, Workflow
     from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
@@ -73,21 +74,19 @@ _EXPORTS = {
         "Delta",
         "Image",
         "Message",
+        "Price",
         "Reply",
         "Request",
         "ResponseOptions",
         "Tool",
         "ToolCall",
         "ToolResult",
+        "Usage",
     ),
     "podium.core.run": (
         "Round",
         "Run",
         "StepRecord",
-    ),
-    "podium.core.usage": (
-        "Price",
-        "Usage",
     ),
     "podium.core.worker": (
         "Caller",

@@ -21,8 +21,8 @@ from podium.client.client import AsyncPodium
 from podium.client.run_options import RunOptions
 from podium.conductors import FixedConductor, TierRouter
 from podium.core.budget import Budget
+from podium.core.request import Price
 from podium.core.run import Run
-from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
 from podium.store import NullStore, RunStore

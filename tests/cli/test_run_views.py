@@ -5,8 +5,8 @@ from dataclasses import replace
 from podium.cli.run_views import run_lines
 from podium.client.documents import run_document
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import UNKNOWN_USAGE, Usage
 from podium.core.run import Attempt, GuardrailCheck, Round, Run, StepRecord
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.workflow import Step, Workflow
 
 FAILED = Attempt("near", UNKNOWN_USAGE, None, 0, 1000, error="busy")

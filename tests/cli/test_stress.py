@@ -6,7 +6,7 @@ import pytest
 
 from cli.support import Podium, Vendor
 from podium.cli import pool as stress
-from podium.core.usage import Usage
+from podium.core.request import Usage
 from podium.workers import Faults
 
 POOL = """

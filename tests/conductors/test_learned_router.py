@@ -14,9 +14,8 @@ from podium.conductors import (
     TierRouter,
 )
 from podium.core.pool import Limits, Pool, WorkerProfile
-from podium.core.request import Image
+from podium.core.request import Image, Price
 from podium.core.run import Round, RoutingRecord
-from podium.core.usage import Price
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.workers import ScriptedWorker

@@ -11,8 +11,7 @@ from podium.conductors.model import form_for
 from podium.conductors.prompt import Prompt
 from podium.core.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable, UsageError
 from podium.core.pool import Capability, Pool, WorkerProfile
-from podium.core.request import Reply, Request
-from podium.core.usage import Price
+from podium.core.request import Price, Reply, Request
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from support.rounds import answered

@@ -6,7 +6,7 @@ import pytest
 
 from podium.conductors.prompt import model_list, short_model_list
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.core.usage import FREE, Price
+from podium.core.request import FREE, Price
 
 POOL = Pool(
     (

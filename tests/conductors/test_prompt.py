@@ -10,9 +10,8 @@ from podium.conductors.evolved.turns import TEXTS
 from podium.conductors.prompt import Form, Length, Prompt, examples, model_list, prompt_text
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Image, assistant, system, user
+from podium.core.request import Image, Price, assistant, system, user
 from podium.core.run import Round, StepRecord
-from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
 
 POOL = Pool(

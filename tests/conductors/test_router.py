@@ -6,8 +6,7 @@ from podium.conductors import PlanningContext, RouterConductor
 from podium.conductors.builtin import cheapest_capable
 from podium.core.errors import UnknownWorker
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
-from podium.core.request import Image, Message, ResponseOptions, Tool, ToolResult, user
-from podium.core.usage import Price
+from podium.core.request import Image, Message, Price, ResponseOptions, Tool, ToolResult, user
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from support.rounds import answered

@@ -4,7 +4,7 @@ import pytest
 
 from podium.conductors import PlanningContext, RulesConductor, classify_question
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.core.usage import Price
+from podium.core.request import Price
 from podium.core.worker import Caller
 from podium.core.workflow import Access, Shape, Step, Workflow
 from support.rounds import answered

@@ -17,8 +17,8 @@ from podium.conductors import (
     conductor_for_tier,
 )
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Price
 from podium.core.run import Tier
-from podium.core.usage import Price
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.workers import ScriptedWorker

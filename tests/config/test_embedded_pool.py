@@ -12,8 +12,7 @@ from podium.client.assembly import Assembly, assemble
 from podium.config import Settings, WorkerSettings, load
 from podium.config.sources import EMBEDDED_POOL
 from podium.core.errors import ConfigError
-from podium.core.request import Request, user
-from podium.core.usage import FREE
+from podium.core.request import FREE, Request, user
 from podium.train.worker_set import MISLEADING_SYSTEM
 from podium.workers import Http
 from podium.workers.local import weights

@@ -18,7 +18,7 @@ from podium.config.local_servers import (
 )
 from podium.config.settings import resolve_worker
 from podium.config.sources import discover_workers
-from podium.core.usage import FREE
+from podium.core.request import FREE
 from podium.workers.catalogue import Catalogue
 
 Serve = Callable[..., Awaitable[str]]

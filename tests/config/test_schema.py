@@ -13,8 +13,8 @@ from podium.config.schema import ConductorKind, PromptLength
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UnknownWorker
 from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.request import FREE, Price
 from podium.core.retry import RetryPolicy
-from podium.core.usage import FREE, Price
 
 Write = Callable[..., Path]
 

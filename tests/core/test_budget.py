@@ -15,8 +15,19 @@ from podium.core.budget import (
 )
 from podium.core.errors import BudgetExhausted, ConfigError
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
-from podium.core.request import Image, Message, Request, Tool, ToolCall, ToolResult, user
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+from podium.core.request import (
+    NO_USAGE,
+    UNKNOWN_USAGE,
+    Image,
+    Message,
+    Price,
+    Request,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
 
 ASK = Request((user("a question of about ten tokens"),), max_tokens=1000)
 DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))

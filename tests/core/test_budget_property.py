@@ -12,9 +12,8 @@ from podium.core.budget import Budget
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import Unavailable
 from podium.core.pool import Limits
-from podium.core.request import Reply, Request, user
+from podium.core.request import Reply, Request, Usage, user
 from podium.core.run import Run
-from podium.core.usage import Usage
 from podium.core.worker import Caller
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy

@@ -4,7 +4,7 @@ import pytest
 
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.usage import Price
+from podium.core.request import Price
 
 CHEAP = WorkerProfile(name="cheap", provider="x", price=Price(input=0.1, output=0.4))
 STRONG = WorkerProfile(

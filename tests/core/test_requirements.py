@@ -6,7 +6,7 @@ import pytest
 
 from podium.core.errors import PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
-from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, ResponseOptions, Tool
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Price, ResponseOptions, Tool
 from podium.core.requirements import (
     answer_capabilities,
     check_pool,
@@ -14,7 +14,6 @@ from podium.core.requirements import (
     fit_workflow,
     sole_worker_capabilities,
 )
-from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
 
 LOOK = Tool("look", "", {"type": "object"})

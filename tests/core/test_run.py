@@ -8,6 +8,7 @@ import pytest
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import (
+    UNKNOWN_USAGE,
     Image,
     Message,
     ResponseOptions,
@@ -16,9 +17,9 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from podium.core.run import Attempt, Round, Run, StepRecord, dump, load, recorded_spending
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.workflow import Step, Workflow
 
 CALL = Attempt("a", Usage(10, 5, 0, 0, 0), 0.25, 0.0, 8.0)

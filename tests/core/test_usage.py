@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.core.usage import (
+from podium.core.request import (
     FREE,
     MAX_TOKENS,
     NO_USAGE,

@@ -21,8 +21,7 @@ from podium.core.errors import (
 )
 from podium.core.events import Event, StepRetried
 from podium.core.pool import Limits
-from podium.core.request import Request, user
-from podium.core.usage import NO_USAGE
+from podium.core.request import NO_USAGE, Request, user
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Calls, RetryPolicy
 from podium.engine.breakers import Breakers

@@ -19,8 +19,7 @@ from podium.core.errors import (
     WorkerCrashed,
 )
 from podium.core.pool import Limits, WorkerProfile
-from podium.core.request import Delta, Reply, Request, user
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Delta, Price, Reply, Request, Usage, user
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, Calls, RetryPolicy
 from podium.engine import calls as calls_module

@@ -11,9 +11,8 @@ from podium.core.budget import Budget
 from podium.core.errors import RequestRefused, Unavailable
 from podium.core.events import StepDelta, StepDone, StepRetried, StepStarted
 from podium.core.pool import Limits
-from podium.core.request import Reply, Request, user
+from podium.core.request import NO_USAGE, Reply, Request, Usage, user
 from podium.core.run import Round, StepRecord
-from podium.core.usage import NO_USAGE, Usage
 from podium.core.workflow import Access, Step, Workflow
 from support.stage import Actor, Stage
 

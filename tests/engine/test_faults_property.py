@@ -12,9 +12,8 @@ from podium.conductors import FixedConductor
 from podium.core.budget import Budget
 from podium.core.events import Event, StepDelta
 from podium.core.pool import Limits, WorkerProfile
-from podium.core.request import Delta, Reply, Request
+from podium.core.request import NO_USAGE, Delta, Price, Reply, Request, Usage, plausible_usage
 from podium.core.run import Attempt, Run
-from podium.core.usage import NO_USAGE, Price, Usage, plausible_usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
 from podium.engine.hedging import LOST_RACE

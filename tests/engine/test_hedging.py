@@ -10,9 +10,19 @@ from podium.core.budget import Budget
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.events import Event, StepDelta
 from podium.core.pool import Limits, WorkerProfile
-from podium.core.request import Delta, Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
+from podium.core.request import (
+    UNKNOWN_USAGE,
+    Delta,
+    Price,
+    Reply,
+    Request,
+    ResponseOptions,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from podium.core.run import Attempt, Run
-from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy

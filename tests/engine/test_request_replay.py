@@ -17,12 +17,12 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
     assistant,
     system,
     user,
 )
 from podium.core.run import Round, Run
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
 from podium.engine.requests import replay_request

@@ -12,9 +12,17 @@ import pytest
 from podium.conductors import FixedConductor
 from podium.core.errors import UsageError
 from podium.core.events import Event, StepDelta
-from podium.core.request import Delta, Image, Reply, Request, ResponseOptions, Text
+from podium.core.request import (
+    UNKNOWN_USAGE,
+    Delta,
+    Image,
+    Reply,
+    Request,
+    ResponseOptions,
+    Text,
+    Usage,
+)
 from podium.core.run import dump, load
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy

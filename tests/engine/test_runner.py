@@ -20,9 +20,8 @@ from podium.core.errors import (
     UsageError,
 )
 from podium.core.events import Event, RoundPlanned, RunDone, RunStarted, StepDelta
-from podium.core.request import Delta, Reply, Request, user
+from podium.core.request import FREE, NO_USAGE, Delta, Price, Reply, Request, user
 from podium.core.run import Run, dump, load
-from podium.core.usage import FREE, NO_USAGE, Price
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy

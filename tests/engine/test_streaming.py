@@ -15,8 +15,8 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
 from support.stage import Actor, Stage

@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 
 from podium.conductors import FixedConductor
 from podium.core.errors import Unavailable
-from podium.core.request import Message, Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
+from podium.core.request import (
+    Message,
+    Reply,
+    Request,
+    ResponseOptions,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from podium.core.run import Run, StepRecord, dump, load
-from podium.core.usage import Usage
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner

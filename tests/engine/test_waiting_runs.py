@@ -35,10 +35,10 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
     unanswered_calls,
 )
 from podium.core.run import ClientRequest, Run, dump, load
-from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy, Toolbox

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Price, Usage
 from podium.core.run import Attempt, Round, Run, StepRecord
 from podium.core.task import Task
-from podium.core.usage import Price, Usage
 from podium.core.workflow import Access, Step, Workflow
 from podium.evals.log import SUMMARY, EvalLogWriter, write_json
 from podium.evals.sample import Case, Sample, grade_run

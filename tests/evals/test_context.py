@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from podium.core.errors import RequestRefused, Unavailable
-from podium.core.request import Request, user
-from podium.core.usage import Price
+from podium.core.request import Price, Request, user
 from podium.evals.context import (
     MAX_UNANSWERED_CALLS,
     MAX_UNANSWERED_SECONDS,

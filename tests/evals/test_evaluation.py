@@ -8,9 +8,8 @@ import pytest
 
 from evals.support import Knowing, case_of, oracle_cases, setup_of
 from podium.core.errors import BudgetExhausted, StoreError, UsageError
-from podium.core.request import Reply, Request
+from podium.core.request import Price, Reply, Request
 from podium.core.run import Run
-from podium.core.usage import Price
 from podium.evals.context import CountedWorker, EvalBudget, RepeatCachedWorker
 from podium.evals.evaluation import Evaluation
 from podium.evals.sample import Sample, SampleKey

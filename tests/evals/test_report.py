@@ -10,7 +10,7 @@ import pytest
 from evals.support import setup_of
 from podium.conductors import ModelConductor
 from podium.core.errors import ConfigError, UsageError
-from podium.core.usage import Price
+from podium.core.request import Price
 from podium.evals.context import CountedWorker
 from podium.evals.log import EvalLogWriter, write_json
 from podium.evals.report import EvalReport, EvalSpec, run_eval

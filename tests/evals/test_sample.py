@@ -7,10 +7,9 @@ from evals.support import Knowing, case_of, oracle_cases, pool_of, stage_of
 from podium.conductors import ModelConductor, RulesConductor
 from podium.core.budget import Budget
 from podium.core.errors import Unavailable
-from podium.core.request import Reply
+from podium.core.request import Price, Reply, Usage
 from podium.core.roles import Role
 from podium.core.run import load
-from podium.core.usage import Price, Usage
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
 from podium.evals.sample import Case, Sample, grade_run

@@ -30,11 +30,11 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
     assistant,
     user,
 )
 from podium.core.run import Run
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from podium.config import ServerSettings
 from podium.core.errors import ConfigError, Unavailable
-from podium.core.usage import Price
+from podium.core.request import Price
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.logs import JsonLogFormatter
 from podium.workers import ScriptedWorker

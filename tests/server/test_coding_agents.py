@@ -19,8 +19,7 @@ from typing import Any, Final
 import pytest
 
 from podium.core.pool import WorkerProfile
-from podium.core.request import Reply, Request, ToolCall
-from podium.core.usage import Usage
+from podium.core.request import Reply, Request, ToolCall, Usage
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.responses import RESPONSES

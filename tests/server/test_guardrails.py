@@ -12,8 +12,7 @@ import pytest
 
 from podium.config import ServerSettings
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Delta, Reply, Request, ToolCall
-from podium.core.usage import Usage
+from podium.core.request import Delta, Reply, Request, ToolCall, Usage
 from podium.core.worker import Worker
 from podium.engine.guardrails import (
     Block,

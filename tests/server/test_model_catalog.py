@@ -10,8 +10,8 @@ from podium.conductors import Conductor, FixedConductor, ModelConductor, RulesCo
 from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.core.budget import Budget
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Price
 from podium.core.run import Tier
-from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker, Options
 from podium.server.api_error import ApiError

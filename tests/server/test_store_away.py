@@ -15,8 +15,7 @@ import pytest
 from benchmarks.postgres import NOBODY, programs, running_postgres
 from podium.core.errors import NotFound, StoreError
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request
-from podium.core.usage import Usage
+from podium.core.request import Delta, Reply, Request, Usage
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect

@@ -24,9 +24,19 @@ from podium.core.budget import Budget
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.pool import Capability, Pool, WorkerProfile
-from podium.core.request import Delta, Reply, Request, ToolCall, user
+from podium.core.request import (
+    NO_USAGE,
+    UNKNOWN_USAGE,
+    Delta,
+    Price,
+    Reply,
+    Request,
+    ToolCall,
+    Usage,
+    add,
+    user,
+)
 from podium.core.run import Run
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, add
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine.runner import ConductorWorker, Options

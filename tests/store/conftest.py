@@ -14,9 +14,19 @@ from hypothesis import strategies as st
 
 from podium.core.budget import Budget, Spent
 from podium.core.pool import CAPABILITIES, Limits, Pool, WorkerProfile
-from podium.core.request import Finish, Image, Message, Role, Text, Thinking, ToolCall, ToolResult
+from podium.core.request import (
+    Finish,
+    Image,
+    Message,
+    Price,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from podium.core.run import Attempt, Round, Run, RunStatus, StepRecord, StepStatus, Tier
-from podium.core.usage import Price, Usage
 from podium.core.workflow import Access, Step, Workflow
 from podium.store.base import RunStore
 from podium.store.sql.run_store import SqlRunStore

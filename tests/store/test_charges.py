@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from podium.core.budget import Spent
+from podium.core.request import UNKNOWN_USAGE, Usage
 from podium.core.run import Attempt, Run
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.model_catalog import MODEL_NAMES
 from podium.store.quotas import MAX_TOKENS, MODEL_OF, Amount, charge_of
 

@@ -15,9 +15,8 @@ from podium import AsyncPodium, ScriptedWorker, Step, Workflow
 from podium._util.process import this_process
 from podium.core.errors import Conflict, RunTakenOver, StoreError
 from podium.core.events import Event, RunStarted
-from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
+from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult, Usage
 from podium.core.run import Round, Run
-from podium.core.usage import Usage
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass
 from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import Heartbeat, NullStore

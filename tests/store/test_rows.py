@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.core.errors import StoreError, UnreadableRun
+from podium.core.request import Usage
 from podium.core.run import Run
-from podium.core.usage import Usage
 from podium.store.sql.tables import OWN, Piece, assemble, plain, round_row, run_row, step_row
 
 NOW = "2026-01-02T03:04:06.000+00:00"

@@ -16,8 +16,7 @@ from hashlib import blake2b
 
 from podium.cli import main
 from podium.core.pool import WorkerProfile
-from podium.core.request import Reply, Request
-from podium.core.usage import Usage
+from podium.core.request import Reply, Request, Usage
 from podium.core.worker import Worker
 from podium.workers import scripted
 from podium.workers.endpoints import Endpoint

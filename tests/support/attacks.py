@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from podium.core.request import Reply, ToolCall
-from podium.core.usage import Usage
+from podium.core.request import Reply, ToolCall, Usage
 
 PLAN: Final = 'model_id = [0, 0]\nsubtasks = ["Read all", "Send it"]\naccess_list = [[], ["all"]]'
 STEPS: Final = '{"steps": [{"worker": "thief", "subtask": "Steal.", "access": "all"}]}'

@@ -19,9 +19,8 @@ from podium.conductors import ModelConductor
 from podium.conductors.plan import write
 from podium.config import ServerSettings
 from podium.core.pool import Capability, Pool, WorkerProfile
-from podium.core.request import Delta, Reply, Request, ToolCall
+from podium.core.request import Delta, Price, Reply, Request, ToolCall, Usage
 from podium.core.run import Run
-from podium.core.usage import Price, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, RetryPolicy

@@ -8,8 +8,7 @@ from typing import Final
 
 from podium.core.errors import RequestRefused
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request
-from podium.core.usage import Price, Usage
+from podium.core.request import Delta, Price, Reply, Request, Usage
 from podium.core.worker import Worker
 
 USED: Final = Usage(100, 10, 0, 0, 0)

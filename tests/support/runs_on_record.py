@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Usage
 from podium.core.run import Attempt, Round, Run, StepRecord, StepStatus, timestamp
-from podium.core.usage import Usage
 from podium.core.workflow import Access, Step, Workflow
 
 WORKERS: Final = ("solver", "checker", "local")

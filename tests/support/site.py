@@ -17,8 +17,8 @@ import uvicorn
 from podium.conductors import Conductor
 from podium.config import ServerSettings
 from podium.core.pool import Pool
+from podium.core.request import Price
 from podium.core.run import Run
-from podium.core.usage import Price
 from podium.core.worker import Worker
 from podium.engine.runner import Options
 from podium.server.access import KeyAuthenticator

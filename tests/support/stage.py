@@ -11,9 +11,8 @@ from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
 from podium.core.events import Event
 from podium.core.pool import Capability, Limits, Pool, WorkerProfile
-from podium.core.request import Delta, Reply, Request
+from podium.core.request import Delta, Reply, Request, Usage
 from podium.core.run import Round, Run, StepRecord
-from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy, Execution, RetryPolicy, RunContext, Toolbox

@@ -14,10 +14,9 @@ import pytest
 from podium.conductors.plan import write
 from podium.core.errors import ConfigError, RequestRefused, Unavailable, UnknownWorker, UsageError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Reply
+from podium.core.request import Reply, Usage
 from podium.core.run import Round
 from podium.core.task import Task
-from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy

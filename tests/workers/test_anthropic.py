@@ -19,6 +19,7 @@ from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailabl
 from podium.core.pool import Limits
 from podium.core.request import (
     ANY_OBJECT,
+    UNKNOWN_USAGE,
     Delta,
     Effort,
     Image,
@@ -29,11 +30,11 @@ from podium.core.request import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     assistant,
     system,
     user,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.worker import Worker
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from podium.core.errors import (
 )
 from podium.core.pool import CAPABILITIES, Limits, WorkerProfile
 from podium.core.request import (
+    UNKNOWN_USAGE,
     Delta,
     Image,
     Message,
@@ -38,10 +39,10 @@ from podium.core.request import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     assistant,
     user,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.workers import Endpoint, Http, connect
 from podium.workers.bedrock import BedrockWorker
 from podium.workers.credentials import AwsSignature, aws_region

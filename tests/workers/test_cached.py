@@ -15,8 +15,7 @@ import pytest
 
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request, Thinking, Tool, ToolCall, user
-from podium.core.usage import Usage
+from podium.core.request import Delta, Reply, Request, Thinking, Tool, ToolCall, Usage, user
 from podium.core.worker import Worker
 from podium.workers.cached import LEAST_BYTES, CachedWorker, ReplyCache
 from podium.workers.scripted import ScriptedWorker

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from podium.core.pool import CAPABILITIES
-from podium.core.usage import Usage
+from podium.core.request import Usage
 from podium.workers.catalogue import Catalogue, CatalogueEntry
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 

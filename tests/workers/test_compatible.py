@@ -10,6 +10,7 @@ import pytest
 from podium.core.errors import PromptTooLong, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.request import (
     ANY_OBJECT,
+    UNKNOWN_USAGE,
     Delta,
     Image,
     Message,
@@ -19,9 +20,9 @@ from podium.core.request import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     user,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
 
 if TYPE_CHECKING:
     from workers.conftest import Hire, Streamed, Vendor

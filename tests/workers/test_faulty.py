@@ -8,8 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from podium.core.errors import BadReply, ConfigError, RateLimited, Unavailable
-from podium.core.request import Delta, Reply, Request, user
-from podium.core.usage import Usage
+from podium.core.request import Delta, Reply, Request, Usage, user
 from podium.core.worker import Worker
 from podium.workers import Faults, FaultyWorker, ScriptedWorker, faulty
 from podium.workers.faulty import FAULT_NAMES

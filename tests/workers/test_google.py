@@ -10,6 +10,7 @@ import pytest
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable
 from podium.core.request import (
     ANY_OBJECT,
+    UNKNOWN_USAGE,
     Delta,
     Effort,
     Image,
@@ -20,10 +21,10 @@ from podium.core.request import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     assistant,
     user,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.worker import Worker
 
 if TYPE_CHECKING:

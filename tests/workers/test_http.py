@@ -27,8 +27,7 @@ from podium.core.errors import (
     WorkerError,
 )
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Request, user
-from podium.core.usage import Price
+from podium.core.request import Delta, Price, Request, user
 from podium.core.worker import Worker
 from podium.workers import Endpoint, Http, connect, errors
 from podium.workers import http as border

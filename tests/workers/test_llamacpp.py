@@ -18,8 +18,7 @@ import pytest
 
 from podium.core.errors import ConfigError, RequestRefused
 from podium.core.pool import Limits, WorkerProfile
-from podium.core.request import Message, Request, assistant, system, user
-from podium.core.usage import Usage
+from podium.core.request import Message, Request, Usage, assistant, system, user
 from podium.workers import Endpoint, Http, connect, llamacpp
 from podium.workers.llamacpp import LlamaCppWorker
 from podium.workers.local import weights as local_weights

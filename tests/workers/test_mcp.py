@@ -24,8 +24,7 @@ from podium.config import (
 )
 from podium.core.budget import Budget
 from podium.core.pool import WorkerProfile
-from podium.core.request import Reply, ToolCall, ToolResult
-from podium.core.usage import Usage
+from podium.core.request import Reply, ToolCall, ToolResult, Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker, mcp

@@ -13,8 +13,7 @@ from openai.types.chat.completion_create_params import (
 )
 
 from podium.core.errors import Unavailable
-from podium.core.request import Delta, Image, Message, Reply, Request, ToolCall, user
-from podium.core.usage import Usage
+from podium.core.request import Delta, Image, Message, Reply, Request, ToolCall, Usage, user
 
 if TYPE_CHECKING:
     from workers.conftest import Fits, Hire, Streamed, Vendor

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.request import (
     ANY_OBJECT,
+    UNKNOWN_USAGE,
     Delta,
     Image,
     Message,
@@ -24,9 +25,9 @@ from podium.core.request import (
     Text,
     Thinking,
     ToolCall,
+    Usage,
     user,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.worker import Worker
 
 if TYPE_CHECKING:

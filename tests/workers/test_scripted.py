@@ -4,8 +4,7 @@ import pytest
 
 from podium.core.errors import Unavailable
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request, user
-from podium.core.usage import NO_USAGE, Price, Usage
+from podium.core.request import NO_USAGE, Delta, Price, Reply, Request, Usage, user
 from podium.core.worker import Worker
 from podium.workers import ScriptedWorker
 

@@ -27,11 +27,11 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
     assistant,
     system,
     user,
 )
-from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.workers import Endpoint, Http, connect
 from podium.workers.local import weights

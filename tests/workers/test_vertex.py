@@ -13,8 +13,7 @@ from google.genai import types
 
 from podium.core.errors import AuthenticationFailed, ConfigError
 from podium.core.pool import WorkerProfile
-from podium.core.request import Reply, Request, Thinking, ToolCall, user
-from podium.core.usage import Usage
+from podium.core.request import Reply, Request, Thinking, ToolCall, Usage, user
 from podium.workers import KNOWN_ENDPOINTS, Endpoint, Http, connect
 from podium.workers.credentials import google_token
 from podium.workers.http import HttpCall

@@ -17,8 +17,8 @@ from podium.conductors import plan
 from podium.conductors.prompt import Prompt
 from podium.core.conductor import PlanningContext
 from podium.core.pool import WorkerProfile
+from podium.core.request import FREE
 from podium.core.task import Task
-from podium.core.usage import FREE
 from podium.core.workflow import Workflow
 from podium.train.examples import CONDUCTOR, TextExample
 from podium.train.exercises import Exercise, Fits, in_every_place, limit_context, take_fitting

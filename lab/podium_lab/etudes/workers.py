@@ -18,8 +18,7 @@ from typing import Final
 from podium._util.lab import ORACLE
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Delta, Reply, Request
-from podium.core.usage import FREE, NO_USAGE, Usage
+from podium.core.request import FREE, NO_USAGE, Delta, Reply, Request, Usage
 from podium.core.worker import Worker
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.shapes import Split

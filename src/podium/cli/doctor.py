@@ -45,7 +45,7 @@ from podium.config.local_servers import (
 from podium.config.sources import find
 from podium.core.errors import ConfigError, PodiumError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER
-from podium.core.usage import Usage
+from podium.core.request import Usage
 from podium.store import default_url, open_store
 from podium.workers import KNOWN_ENDPOINTS, Http
 from podium.workers.local.weights import LocalModel, list_models

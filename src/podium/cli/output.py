@@ -17,8 +17,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:  # `podium --version` must not import them
+    from podium.core.request import Price, Usage
     from podium.core.run import GuardrailCheck, Round, Run, StepRecord
-    from podium.core.usage import Price, Usage
     from podium.core.workflow import Access, Step
     from podium.store import Feedback
 

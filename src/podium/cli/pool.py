@@ -35,10 +35,9 @@ from podium.conductors import TierRouter
 from podium.config import Settings, WorkerSettings
 from podium.core.errors import PodiumError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.core.request import Delta, Reply, Request, ResponseOptions, user
+from podium.core.request import Delta, Reply, Request, ResponseOptions, Usage, plausible_usage, user
 from podium.core.retry import BreakerPolicy
 from podium.core.run import Run
-from podium.core.usage import Usage, plausible_usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.workers import Faults, FaultyWorker, Http

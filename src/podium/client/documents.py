@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from podium.conductors.plan import workflow_document
+from podium.core.request import Usage
 from podium.core.run import GuardrailCheck, Round, Run, StepRecord, total_cost, total_usage
-from podium.core.usage import Usage
 from podium.core.workflow import Access
 from podium.store import Feedback, RunSummary
 

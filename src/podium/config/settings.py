@@ -34,8 +34,8 @@ from podium.config.workers import BATCHING_PROVIDER, PROVIDERS, WEIGHTS_PROVIDER
 from podium.core.budget import DEFAULT_BUDGET, Budget
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.core.request import FREE, Price
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
-from podium.core.usage import FREE, Price
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.workers.balanced import Balance
 from podium.workers.catalogue import Catalogue, CatalogueEntry

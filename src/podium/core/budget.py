@@ -20,8 +20,7 @@ from typing import Final, NamedTuple, Protocol
 
 from podium.core.errors import BudgetExhausted, ConfigError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.core.request import Image, Request, ToolCall, ToolResult
-from podium.core.usage import NO_USAGE, Price, Usage
+from podium.core.request import NO_USAGE, Image, Price, Request, ToolCall, ToolResult, Usage
 
 DEFAULT_OUTPUT_TOKENS: Final = 8192
 """Output of a capped call where neither request nor worker sets a limit."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
-from podium.core.usage import Price
+from podium.core.request import Price
 
 Capability = Literal["vision", "tools", "json", "long_context", "reasoning", "sampling", "prefill"]
 """`sampling`: it accepts temperature, top_p and seed. `prefill`: it continues a given reply."""

@@ -21,6 +21,7 @@ from podium.core.frozen import fast_init
 from podium.core.pool import Pool
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
+    NO_USAGE,
     Finish,
     Image,
     Message,
@@ -29,9 +30,9 @@ from podium.core.request import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     unanswered_calls,
 )
-from podium.core.usage import NO_USAGE, Usage
 from podium.core.workflow import Access, Workflow
 
 

@@ -18,9 +18,9 @@ rounds, the conductor sees the answer and accepts it or plans again. A run is a 
 its rounds, calls, tokens and costs; one budget caps it. A worker may be a conductor itself: its
 step is a nested run.
 
-From here: `pool` and `worker` (who answers), `request` (what they are asked), `conductor` (who
-plans), `run` and `events` (what is recorded), `budget` (what it may cost). Text becomes a workflow
-in `podium.conductors.plan`; `podium.engine` executes it.
+From here: `pool` and `worker` (who answers), `request` (what they are asked and what that uses),
+`conductor` (who plans), `run` and `events` (what is recorded), `budget` (what it may cost). Text
+becomes a workflow in `podium.conductors.plan`; `podium.engine` executes it.
 """
 
 from __future__ import annotations

@@ -26,10 +26,17 @@ from podium.core.errors import (
     WorkerError,
 )
 from podium.core.pool import Limits
-from podium.core.request import Delta, Reply, Request
+from podium.core.request import (
+    NO_USAGE,
+    UNKNOWN_USAGE,
+    Delta,
+    Reply,
+    Request,
+    Usage,
+    plausible_usage,
+)
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.run import Attempt
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage, plausible_usage
 from podium.core.worker import Worker
 from podium.engine.breakers import Breakers, Clock
 from podium.engine.hedging import Hedges

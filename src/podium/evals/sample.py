@@ -11,10 +11,10 @@ from podium.conductors import plan
 from podium.conductors.evolved.turns import ends_accepted
 from podium.core.errors import MalformedPlan, UsageError
 from podium.core.pool import Pool
+from podium.core.request import Usage
 from podium.core.roles import Role, step_roles
 from podium.core.run import Round, Run, dump
 from podium.core.task import Suite, Task
-from podium.core.usage import Usage
 from podium.core.workflow import Workflow
 
 if TYPE_CHECKING:

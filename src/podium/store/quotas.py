@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Final, final
 
 from podium.core.frozen import fast_init
+from podium.core.request import Usage
 from podium.core.run import Run, Tier
-from podium.core.usage import Usage
 from podium.store.keys import KeyUsage
 
 MAX_TOKENS: Final = 10**12

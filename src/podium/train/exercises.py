@@ -23,9 +23,8 @@ from podium.config.problems import suggest
 from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError, PodiumError, Unavailable
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.core.request import Request, user
+from podium.core.request import FREE, Request, user
 from podium.core.task import Task
-from podium.core.usage import FREE
 from podium.core.worker import Worker
 from podium.tasks import TaskRecord, load_source, paper_mix, read_records
 from podium.tasks.suites import seeded_rank

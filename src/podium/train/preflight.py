@@ -20,7 +20,7 @@ from podium._util.files import explain_write_errors, write_atomically
 from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError, install_command
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.usage import Usage
+from podium.core.request import Usage
 from podium.train.exercises import needs_baselines
 from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, is_path, keys_without_effect
 from podium.train.runtime import last_checkpoint

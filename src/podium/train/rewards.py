@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from podium.core.errors import ConfigError
+from podium.core.request import add
 from podium.core.run import StepRecord
-from podium.core.usage import add
 
 _PENALTIES: Final = (
     "per_usd",

@@ -27,9 +27,8 @@ from podium.client.assembly import assemble, close_all
 from podium.config import Settings
 from podium.core.errors import MalformedPlan, UnknownWorker
 from podium.core.pool import Limits, Pool, WorkerProfile
-from podium.core.request import Reply, Request
+from podium.core.request import FREE, Reply, Request
 from podium.core.task import Task
-from podium.core.usage import FREE
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy

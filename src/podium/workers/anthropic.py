@@ -23,6 +23,7 @@ from podium.core.errors import RequestRefused
 from podium.core.pool import WorkerProfile
 from podium.core.request import (
     ANY_OBJECT,
+    UNKNOWN_USAGE,
     CacheTime,
     Delta,
     Effort,
@@ -36,8 +37,9 @@ from podium.core.request import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
+    plausible_usage,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage, plausible_usage
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
 from podium.workers.hosted import HostedWorker, ReplyParser

@@ -28,8 +28,7 @@ from typing import Any, Final, Self, TypeGuard
 
 from podium.core.errors import ConfigError, WorkerError
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request, Thinking, ToolCall
-from podium.core.usage import Usage
+from podium.core.request import Delta, Reply, Request, Thinking, ToolCall, Usage
 from podium.core.worker import Worker
 
 LEAST_BYTES: Final = 65_536

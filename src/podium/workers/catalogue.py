@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from podium.core.pool import Capability
-from podium.core.usage import Price
+from podium.core.request import Price
 
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int, Field(gt=0)]

@@ -30,9 +30,9 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
     speaker_prefix,
 )
-from podium.core.usage import Usage
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
 from podium.workers.hosted import HostedWorker, ReplyParser

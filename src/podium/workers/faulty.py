@@ -23,8 +23,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, Self
 
 from podium.core.errors import BadReply, ConfigError, Unavailable, WorkerError
-from podium.core.request import Delta, Reply, Request
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Delta, Reply, Request, Usage
 from podium.core.worker import Worker
 from podium.workers.errors import error_from_status
 from podium.workers.http import MAX_REPLY_BYTES

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Final, ParamSpec
 
-from podium.core.usage import MAX_TOKENS, UNKNOWN_USAGE, Usage, plausible_usage
+from podium.core.request import MAX_TOKENS, UNKNOWN_USAGE, Usage, plausible_usage
 
 Document = Mapping[str, Any]
 Arguments = ParamSpec("Arguments")

@@ -34,8 +34,8 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from podium.core.usage import Usage
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
 from podium.workers.hosted import HostedWorker, ReplyParser

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Final
 from podium._util.addresses import redact_url
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request, Thinking
-from podium.core.usage import UNKNOWN_USAGE
+from podium.core.request import UNKNOWN_USAGE, Delta, Reply, Request, Thinking
 from podium.workers.endpoints import Endpoint
 from podium.workers.errors import truncated_stream
 from podium.workers.fields import Document

@@ -25,8 +25,7 @@ from typing import Any, Final
 
 from podium.core.errors import ConfigError, RequestRefused, StoreError
 from podium.core.pool import Capability, WorkerProfile
-from podium.core.request import Delta, Reply, Request
-from podium.core.usage import Number
+from podium.core.request import Delta, Number, Reply, Request
 from podium.workers.chat import ChatReplyParser, ChatVariant, CompatibleWorker
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document

@@ -13,6 +13,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import (
     ANY_OBJECT,
     TOOL_CHOICES,
+    UNKNOWN_USAGE,
     Delta,
     Finish,
     Image,
@@ -24,8 +25,8 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.workers import errors, fields, translation
 from podium.workers.chat import SCHEMA_NAME, CompatibleWorker
 from podium.workers.endpoints import Endpoint

@@ -19,8 +19,17 @@ from typing import Any, Final
 
 from podium.core.errors import ConfigError, WorkerError
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request, Tool, ToolCall, ToolResult
-from podium.core.usage import UNKNOWN_USAGE, Price, Usage
+from podium.core.request import (
+    UNKNOWN_USAGE,
+    Delta,
+    Price,
+    Reply,
+    Request,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from podium.workers.endpoints import Endpoint
 from podium.workers.http import Http
 

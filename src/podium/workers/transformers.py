@@ -32,8 +32,7 @@ from podium.core.errors import (
     install_command,
 )
 from podium.core.pool import WorkerProfile
-from podium.core.request import Message, Reply, Request, Text, Thinking
-from podium.core.usage import Number, Usage
+from podium.core.request import Message, Number, Reply, Request, Text, Thinking, Usage
 from podium.core.worker import Worker
 from podium.workers.endpoints import Endpoint
 from podium.workers.local.batching import ModelName, shared_completion_model

@@ -17,8 +17,8 @@ from benchmarks.chaos.checks import (
     overruns,
 )
 from podium.core.budget import Budget, Spent
+from podium.core.request import UNKNOWN_USAGE, Usage
 from podium.core.run import Attempt, Run
-from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.workflow import Step
 from support.runs_on_record import run_with_calls
 

@@ -9,9 +9,8 @@ from benchmarks.chaos import faults
 from benchmarks.chaos.checks import Billed
 from benchmarks.chaos.faults import CALLS, Witness, measure_faults, planned_run
 from podium.core.errors import BadReply, RateLimited, WorkerError
-from podium.core.request import Delta, Reply, Request, user
+from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Delta, Price, Reply, Request, Usage, user
 from podium.core.run import Run
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
 from podium.store.sql.run_store import SqlRunStore
 from podium.workers.scripted import ScriptedWorker
 

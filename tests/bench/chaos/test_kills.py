@@ -31,8 +31,8 @@ from benchmarks.chaos.workload import (
 )
 from podium.config import discover_settings
 from podium.core.errors import ConfigError
+from podium.core.request import Usage
 from podium.core.run import Attempt, Run
-from podium.core.usage import Usage
 from podium.core.workflow import Step
 from support.runs_on_record import run_with_calls
 

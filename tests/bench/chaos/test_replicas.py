@@ -22,8 +22,8 @@ from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.upstream import CallCounts
 from benchmarks.chaos.workload import INNER, cost_of
 from benchmarks.postgres import programs
+from podium.core.request import Usage
 from podium.core.run import Attempt, Run, RunStatus
-from podium.core.usage import Usage
 from podium.core.workflow import Step
 from support.postgres import MISSING
 from support.runs_on_record import run_with_calls

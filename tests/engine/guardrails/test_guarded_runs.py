@@ -32,11 +32,11 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    Usage,
     assistant,
     user,
 )
 from podium.core.run import GuardrailStage, Run, dump, load
-from podium.core.usage import Usage
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy

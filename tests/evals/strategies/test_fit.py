@@ -8,8 +8,7 @@ import pytest
 
 from evals.support import case_of, setup_of, stage_of
 from podium.core.errors import AuthenticationFailed, UsageError
-from podium.core.request import Reply, Request
-from podium.core.usage import Price, Usage
+from podium.core.request import Price, Reply, Request, Usage
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
 from podium.evals.sample import Sample

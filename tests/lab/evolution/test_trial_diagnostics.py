@@ -6,9 +6,9 @@ import pytest
 
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Usage
 from podium.core.run import Attempt, Round, Run, StepRecord, TurnRole
 from podium.core.task import Task
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium_lab.evolution.trials import Trial, diagnose_trials
 

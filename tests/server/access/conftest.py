@@ -9,8 +9,8 @@ import pytest
 
 from podium.core.budget import Spent
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Usage
 from podium.core.run import Attempt, Round, Run, RunStatus, StepRecord
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.server.access import quotas
 from support.postgres import Postgres

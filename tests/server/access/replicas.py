@@ -13,8 +13,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from podium.core.budget import Budget, CallReservation, Ledger
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Request, user
-from podium.core.usage import NO_USAGE, Price, Usage
+from podium.core.request import NO_USAGE, Price, Request, Usage, user
 from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.tokens import NewKey, make_key
 from podium.store.keys import Rules

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from podium.core.errors import NotFound, StoreError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.usage import NO_USAGE, Usage
+from podium.core.request import NO_USAGE, Usage
 from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.policy import UNLIMITED
 from podium.server.access.tokens import make_key

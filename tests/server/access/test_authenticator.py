@@ -8,8 +8,8 @@ import pytest
 
 from podium.core.budget import Budget
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import UNKNOWN_USAGE, Price, Usage
 from podium.core.run import Run
-from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.server.access import AccessPolicy, KeyAuthenticator
 from podium.server.access.authenticator import (
     FAILURES_PER_MINUTE,

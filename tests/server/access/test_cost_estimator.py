@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.usage import Price
+from podium.core.request import Price
 from podium.server.access.usage import CostEstimator, highest_input_price
 from podium.store.quotas import Amount
 

@@ -8,8 +8,7 @@ import pytest
 from podium.core.budget import Budget, CallReservation, Ledger, Remaining
 from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
-from podium.core.request import Request, user
-from podium.core.usage import Price, Usage
+from podium.core.request import Price, Request, Usage, user
 from podium.server.access.quotas import KeyBudget, SpentCap
 from podium.store.keys import Allowance, Rules
 from podium.store.quotas import Amount, KeyCharges

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from podium.core.budget import Budget, CallReservation, Ledger
 from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
-from podium.core.request import Request, user
-from podium.core.usage import UNKNOWN_USAGE, Price, Usage
+from podium.core.request import UNKNOWN_USAGE, Price, Request, Usage, user
 from podium.server.access import Principal
 from podium.server.access.quotas import KeyBudget, Reservation
 from podium.server.api_error import ApiError

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from podium.conductors import FixedConductor
-from podium.core.request import Delta, Reply, Request
-from podium.core.usage import Price, Usage
+from podium.core.request import Delta, Price, Reply, Request, Usage
 from podium.core.workflow import Step, Workflow
 from podium.store.keys import Allowance, Rules
 from podium.workers import ScriptedWorker

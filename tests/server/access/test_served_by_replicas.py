@@ -16,9 +16,8 @@ from sqlalchemy import select
 from podium.conductors import FixedConductor
 from podium.core.errors import RequestRefused
 from podium.core.pool import Pool
-from podium.core.request import Delta, Reply, Request, ToolCall
+from podium.core.request import Delta, Price, Reply, Request, ToolCall, Usage
 from podium.core.run import Run
-from podium.core.usage import Price, Usage
 from podium.core.workflow import Step, Workflow
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
+from podium.core.request import Usage
 from podium.core.run import Run
-from podium.core.usage import Usage
 from podium.server.access import quotas
 from podium.server.access.quotas import Reservation, SharedBudget
 from podium.server.api_error import ApiError

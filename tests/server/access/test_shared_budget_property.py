@@ -12,7 +12,7 @@ import pytest
 
 from podium.core.budget import Budget, CallReservation, Ledger
 from podium.core.errors import BudgetExhausted, BudgetUnavailable
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Usage
 from podium.server.api_error import ApiError
 from podium.store.keys import Allowance, Rules
 from server.access.replicas import CRUMB, WORKER, Replica, Replicas, asking, replicas_of

@@ -14,9 +14,19 @@ from podium import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult, user
+from podium.core.request import (
+    NO_USAGE,
+    Price,
+    Reply,
+    Request,
+    ResponseOptions,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
 from podium.core.run import Run
-from podium.core.usage import NO_USAGE, Price, Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict, Verify
 from podium.server.access import KeyAuthenticator, Principal

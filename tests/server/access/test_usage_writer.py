@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.access import usage as usage_module
 from podium.server.access.usage import UsageWriter, measure_usage
 from podium.store.keys import KeyUsage

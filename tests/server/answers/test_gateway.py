@@ -9,8 +9,7 @@ import pytest
 from podium.core.budget import Budget
 from podium.core.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
 from podium.core.pool import Capability, WorkerProfile
-from podium.core.request import Delta, Reply, Request, ToolCall, ToolResult
-from podium.core.usage import Price, Usage
+from podium.core.request import Delta, Price, Reply, Request, ToolCall, ToolResult, Usage
 from podium.engine.runner import Options
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT

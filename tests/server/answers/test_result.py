@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Message, ToolCall, system
+from podium.core.request import Message, ToolCall, Usage, system
 from podium.core.run import Round, Run, RunStatus, StepRecord
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import build_response, build_result, find_failure
 from podium.server.api_error import ApiError

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Image, Message, Text, ToolCall, ToolResult, assistant, system
+from podium.core.request import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, system
 from podium.core.run import Attempt, ClientRequest, Exchange, Round, Run, StepRecord
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.stored_responses import StoredResponse
 

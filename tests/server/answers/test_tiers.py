@@ -14,8 +14,7 @@ from podium.conductors import FixedConductor, ModelConductor
 from podium.core.budget import Budget
 from podium.core.errors import PromptTooLong, RequestRefused, Unavailable
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request, ToolCall, ToolResult
-from podium.core.usage import Price, Usage
+from podium.core.request import Delta, Price, Reply, Request, ToolCall, ToolResult, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.usage import Price, Usage
+from podium.core.request import Price, Usage
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import NewKey, make_key
 from podium.store.keys import USUAL_SCOPES, Rules

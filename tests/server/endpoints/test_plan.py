@@ -10,8 +10,7 @@ from podium.conductors import ModelConductor
 from podium.config import ServerSettings
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import PlanError
-from podium.core.request import Reply, Request, user
-from podium.core.usage import Price, Usage
+from podium.core.request import Price, Reply, Request, Usage, user
 from podium.core.worker import Caller
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from podium.core.pool import Pool
-from podium.core.request import Reply, Request, Thinking, ToolCall
-from podium.core.usage import Usage
+from podium.core.request import Reply, Request, Thinking, ToolCall, Usage
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS

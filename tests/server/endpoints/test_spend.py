@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Price, Usage
 from podium.core.run import timestamp
-from podium.core.usage import Price, Usage
 from podium.core.workflow import Step
 from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key

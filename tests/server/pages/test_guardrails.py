@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from podium.core.request import Usage
 from podium.core.run import Attempt, GuardrailCheck
-from podium.core.usage import Usage
 from support.runs_on_record import kept_run
 from support.site import Site
 

@@ -17,9 +17,8 @@ import httpx
 import pytest
 
 from podium.conductors import FixedConductor
-from podium.core.request import Message, ToolCall
+from podium.core.request import NO_USAGE, Message, ToolCall, Usage
 from podium.core.run import Attempt, Round, RoutingRecord, Run, load
-from podium.core.usage import NO_USAGE, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.workers import ScriptedWorker

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from podium.core.request import Price
 from podium.core.run import Run, Tier, timestamp
-from podium.core.usage import Price
 from podium.core.workflow import Step
 from podium.server.access.tokens import make_key
 from podium.store import keys_in

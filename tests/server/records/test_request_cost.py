@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Usage
 from podium.core.run import Attempt, Round, Run, StepRecord
-from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.server.records.metrics import RequestCost
 

@@ -19,7 +19,7 @@ from podium.conductors.plan import write
 from podium.config import Settings, load
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.usage import Price, Usage
+from podium.core.request import Price, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails import Guardrail, GuardrailInput, Note, Verdict, Verify

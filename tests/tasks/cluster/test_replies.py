@@ -5,8 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from podium.core.request import Reply
-from podium.core.usage import Usage
+from podium.core.request import Reply, Usage
 from podium.tasks.cluster import RemoteReplyCache, ReplyCacheActor, ReplyCacheSpec
 from support.ray_cluster import Remote
 

@@ -25,8 +25,8 @@ from podium._util.rate_limit import RateLimiter, TokenBucket
 from podium.core.budget import Account, Budget
 from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
+from podium.core.request import Usage
 from podium.core.run import Run
-from podium.core.usage import Usage
 from podium.server.access.policy import AccessPolicy, Principal, RequestQuota, scope_of
 from podium.server.access.quotas import KeyBudget, Reservation, SharedBudget, SharedRates, SpentCap
 from podium.server.access.tokens import (

@@ -17,8 +17,8 @@ from typing import Final, final
 
 from podium.core.budget import Account, Budget
 from podium.core.frozen import fast_init
+from podium.core.request import Usage
 from podium.core.run import Run, Tier
-from podium.core.usage import Usage
 from podium.server.api_error import ApiError
 from podium.server.model_catalog import parse_tier
 from podium.store.keys import SCOPES, Rules, Scope

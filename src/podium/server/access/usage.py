@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from podium.core.errors import StoreError
 from podium.core.frozen import fast_init
 from podium.core.pool import Pool
-from podium.core.usage import Usage
+from podium.core.request import Usage
 from podium.store.keys import KeyUsage
 from podium.store.quotas import (
     ZERO,

@@ -11,8 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from podium.core.request import Delta, Effort, Finish, Thinking, ToolCall
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Delta, Effort, Finish, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError, Reason
 from podium.server.dialects.content import decode_thinking, encode_thinking
 from podium.server.dialects.fields import Fields, text

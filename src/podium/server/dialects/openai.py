@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.core.request import ANY_OBJECT, Detail
-from podium.core.usage import Usage
+from podium.core.request import ANY_OBJECT, Detail, Usage
 from podium.server.api_error import ApiError, Reason, invalid
 from podium.server.dialects.content import output_schema
 from podium.server.dialects.fields import (

@@ -22,14 +22,15 @@ from podium.core.errors import ConfigError
 from podium.core.pool import check_excluded
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
+    NO_USAGE,
     Delta,
     Finish,
     Message,
     ResponseOptions,
     Thinking,
     ToolCall,
+    Usage,
 )
-from podium.core.usage import NO_USAGE, Usage
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import (
     Json,

@@ -13,8 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from podium.core.request import Delta, Thinking, ToolCall
-from podium.core.usage import Usage
+from podium.core.request import Delta, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError, Reason
 from podium.server.dialects.content import encode_thinking
 from podium.server.dialects.openai import openai_error, usage_details

@@ -12,9 +12,8 @@ from podium.conductors.plan import workflow_document
 from podium.core.budget import estimate_input_tokens
 from podium.core.events import Event, RoundPlanned
 from podium.core.pool import Pool
-from podium.core.request import Request, user
+from podium.core.request import NO_USAGE, Request, Usage, add, user
 from podium.core.run import Round, total_cost, total_usage
-from podium.core.usage import NO_USAGE, Usage, add
 from podium.server.access import Principal
 from podium.server.answers.conversation import Conversation
 from podium.server.api_error import api_error_boundary, invalid

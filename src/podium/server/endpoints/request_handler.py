@@ -20,9 +20,8 @@ from starlette.types import Receive, Scope, Send
 from podium.client.documents import run_document
 from podium.core.budget import estimate_input_tokens
 from podium.core.errors import StoreError
-from podium.core.request import Request
+from podium.core.request import NO_USAGE, Request
 from podium.core.run import GuardrailCheck, Run
-from podium.core.usage import NO_USAGE
 from podium.server.access import Principal
 from podium.server.access.request_checks import check_image_urls, enter_hop
 from podium.server.answers.result import ApiResult, StreamSink

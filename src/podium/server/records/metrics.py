@@ -19,8 +19,8 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from podium.core.request import NO_USAGE, Usage, subtract
 from podium.core.run import Run
-from podium.core.usage import NO_USAGE, Usage, subtract
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 METRICS_DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"

@@ -27,9 +27,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from podium._version import __version__
 from podium.core.events import Event, GuardrailActed, RunDone, RunStarted, StepDone, StepStarted
 from podium.core.pool import Pool
-from podium.core.request import ToolCall
+from podium.core.request import ToolCall, Usage
 from podium.core.run import Attempt, GuardrailCheck, Run, StepRecord
-from podium.core.usage import Usage
 from podium.server.model_catalog import MODEL_NAMES, ModelTarget
 from podium.server.records.metrics import RequestCost
 

@@ -6,8 +6,7 @@ import pytest
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock
 from anthropic.types.shared import ErrorResponse
 
-from podium.core.request import Finish, Thinking, ToolCall
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Finish, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError, Reason, invalid
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.anthropic_response import UNREADABLE

@@ -16,8 +16,7 @@ from anthropic.types import (
     ToolUseBlock,
 )
 
-from podium.core.request import Delta, Text, Thinking, ToolCall
-from podium.core.usage import Usage
+from podium.core.request import Delta, Text, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.anthropic_response import SHOWN

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.shared import ErrorObject
 
-from podium.core.request import Finish, Thinking, ToolCall
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Finish, Thinking, ToolCall, Usage
 from podium.server.api_error import STATUS, ApiError, Reason, invalid
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiRequest, ApiResponse

@@ -11,8 +11,7 @@ import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
 from pydantic import BaseModel
 
-from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Image, Text, Thinking, ToolCall, ToolResult, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiResponse
 from support.chat_sdk import Backstage

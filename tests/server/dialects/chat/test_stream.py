@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 
-from podium.core.request import Delta, ToolCall
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Delta, ToolCall, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import ApiResponse, StreamWriter

@@ -4,8 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from podium.core.request import Thinking, ToolCall
-from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Thinking, ToolCall, Usage
 from podium.server.api_error import STATUS, ApiError
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import RESPONSES

@@ -9,8 +9,7 @@ import pytest
 from openai.types.responses import FunctionToolParam, ResponseInputParam
 from pydantic import BaseModel
 
-from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Image, Text, Thinking, ToolCall, ToolResult, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiResponse
 from support.openai_sdk import ERRORS

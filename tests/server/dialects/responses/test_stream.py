@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from podium.core.request import Delta, Thinking, ToolCall
-from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.request import UNKNOWN_USAGE, Delta, Thinking, ToolCall, Usage
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiResponse, StreamWriter
 from podium.server.dialects.responses import RESPONSES
