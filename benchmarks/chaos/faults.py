@@ -195,27 +195,8 @@ PRICES: Final = {
 FALLBACKS: Final = {"anna": "bert", "bert": "cora", "cora": "anna"}
 
 
-@dataclass(slots=True)
-class Findings:
-    """Counts over the runs. `to_be_answered` had a fallback and no cap."""
-
-    runs: int = 0
-    lost: int = 0
-    stuck: int = 0
-    to_be_answered: int = 0
-    answered: int = 0
-    misreported: int = 0
-    overran: int = 0
-    calls: int = 0
-    hidden: int = 0
-    broken: Counter[str] = field(default_factory=Counter)
-    statuses: Counter[str] = field(default_factory=Counter)
-    ids: set[str] = field(default_factory=set)
-
-
 async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> ChaosRow:
     """Run `runs` questions, `in_flight` at a time, with faults drawn from that seed."""
-    found = Findings()
     workers = {name: _faulty(name, seed) for name in PRICES}
     planner = Witness(workers["planner"])
     started = time.perf_counter()
@@ -233,13 +214,13 @@ async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> Ch
             ) as podium,
             _opened(path) as reader,
         ):
-            trial = FaultTrial(podium, reader, found)
+            trial = FaultTrial(podium, reader)
             await in_turns(runs, in_flight, lambda n: trial.perform(planned_run(n, seed)))
         async with _opened(path) as store:
             kept = {summary.id async for summary in every_run(store)}
-        found.lost += len(found.ids - kept)
+        trial.lost += len(trial.ids - kept)
     injected = sum((worker.injected for worker in workers.values()), Counter[str]())
-    return _row(found, injected, time.perf_counter() - started)
+    return trial.row(injected, time.perf_counter() - started)
 
 
 @asynccontextmanager
@@ -266,24 +247,37 @@ def _reply_to(request: Request) -> str:
     return f"As to {words[0]}: " + " ".join(words[-(len(request.text) % 40 + 3) :])
 
 
+@dataclass(slots=True)
 class FaultTrial:
-    """Starts runs and checks each when it has ended."""
+    """Starts runs, checks each when it has ended, and counts.
 
-    def __init__(self, podium: AsyncPodium, reader: RunStore, found: Findings) -> None:
-        self._podium = podium
-        self._reader = reader
-        self._found = found
+    `to_be_answered` runs had a fallback and no cap, `hidden` calls an unknown usage.
+    """
+
+    podium: AsyncPodium
+    reader: RunStore
+    runs: int = 0
+    lost: int = 0
+    stuck: int = 0
+    to_be_answered: int = 0
+    answered: int = 0
+    misreported: int = 0
+    overran: int = 0
+    calls: int = 0
+    hidden: int = 0
+    broken: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    ids: set[str] = field(default_factory=set)
 
     async def perform(self, planned: PlannedRun) -> None:
         """Ask, wait for the end, and check it."""
-        found, events = self._found, list[Event]()
-        calls: list[Billed] = []
+        events, calls = list[Event](), list[Billed]()
         CALLS.set(calls)
-        found.runs += 1
-        found.to_be_answered += planned.must_be_answered
+        self.runs += 1
+        self.to_be_answered += planned.must_be_answered
         try:
             async with asyncio.timeout(LONGEST_RUN_SECONDS):
-                run = await self._podium.ask(
+                run = await self.podium.ask(
                     planned.question,
                     rounds=planned.rounds,
                     budget=planned.budget,
@@ -291,30 +285,53 @@ class FaultTrial:
                     stream=planned.streams,
                 )
         except TimeoutError:
-            found.stuck += 1
+            self.stuck += 1
             return
         except PodiumError as error:
-            found.lost += 1
-            found.broken[f"a run raised {type(error).__name__}: {error}"] += 1
+            self.lost += 1
+            self.broken[f"a run raised {type(error).__name__}: {error}"] += 1
             return
-        found.answered += planned.must_be_answered and run.status == "answered"
+        self.answered += planned.must_be_answered and run.status == "answered"
         await self._judge(run, calls, _streamed(events, run) if planned.streams else None)
 
     async def _judge(self, run: Run, calls: list[Billed], streamed: str | None) -> None:
-        found = self._found
-        found.statuses[run.status] += 1
-        found.calls += len(calls)
-        found.hidden += sum(call.cost_usd is None for call in calls)
-        found.ids.add(run.id)
+        self.statuses[run.status] += 1
+        self.calls += len(calls)
+        self.hidden += sum(call.cost_usd is None for call in calls)
+        self.ids.add(run.id)
         if not has_ended(run):
-            found.broken[f"a run ended as {run.status} without a cause"] += 1
+            self.broken[f"a run ended as {run.status} without a cause"] += 1
         try:
-            kept = await self._reader.load(run.id)
+            kept = await self.reader.load(run.id)
         except NotFound:
             kept = None
-        found.lost += is_lost(run, kept, streamed)
-        found.misreported += misreports(run, calls)
-        found.overran += overruns(run, len(calls))
+        self.lost += is_lost(run, kept, streamed)
+        self.misreported += misreports(run, calls)
+        self.overran += overruns(run, len(calls))
+
+    def row(self, injected: Counter[str], seconds: float) -> ChaosRow:
+        """Return the result of the part."""
+        ended = ", ".join(f"{count:,} {status}" for status, count in self.statuses.most_common())
+        return ChaosRow(
+            name="faults",
+            runs=self.runs,
+            lost=self.lost,
+            stuck=self.stuck,
+            answered_share=self.answered / self.to_be_answered if self.to_be_answered else None,
+            usage_mismatch=self.misreported,
+            budget_overruns=self.overran,
+            seconds=seconds,
+            note=f"{injected.total():,} faults in {self.calls:,} calls; {ended}",
+            broken=tuple(f"{words} ({count})" for words, count in self.broken.items()),
+            figures={
+                "calls": self.calls,
+                "faults": injected.total(),
+                "to_be_answered": self.to_be_answered,
+                "calls_of_unknown_usage": self.hidden,
+                "runs_per_second": round(self.runs / seconds, 1),
+                **{f"fault_{kind}": count for kind, count in sorted(injected.items())},
+            },
+        )
 
 
 def _streamed(events: list[Event], run: Run) -> str:
@@ -323,28 +340,4 @@ def _streamed(events: list[Event], run: Run) -> str:
     deltas = [event for event in events if isinstance(event, StepDelta) and not event.thinking]
     return "".join(
         delta.text for delta in deltas if (delta.run_id, delta.round) == (run.id, *finals[-1:])
-    )
-
-
-def _row(found: Findings, injected: Counter[str], seconds: float) -> ChaosRow:
-    ended = ", ".join(f"{count:,} {status}" for status, count in found.statuses.most_common())
-    return ChaosRow(
-        name="faults",
-        runs=found.runs,
-        lost=found.lost,
-        stuck=found.stuck,
-        answered_share=found.answered / found.to_be_answered if found.to_be_answered else None,
-        usage_mismatch=found.misreported,
-        budget_overruns=found.overran,
-        seconds=seconds,
-        note=f"{injected.total():,} faults in {found.calls:,} calls; {ended}",
-        broken=tuple(f"{words} ({count})" for words, count in found.broken.items()),
-        figures={
-            "calls": found.calls,
-            "faults": injected.total(),
-            "to_be_answered": found.to_be_answered,
-            "calls_of_unknown_usage": found.hidden,
-            "runs_per_second": round(found.runs / seconds, 1),
-            **{f"fault_{kind}": count for kind, count in sorted(injected.items())},
-        },
     )

@@ -136,14 +136,12 @@ class Etudes:
 
     seed: int
     split: Split = "train"
-    nested_share: float = NESTED_SHARE
 
     def stream(self, shapes: Mapping[EtudeShape, float] = USUAL) -> Iterator[Etude]:
         """Étude after étude, of shapes as frequent as their weights say."""
         rng = Random(f"{self.seed}/{self.split}")  # noqa: S311 - to be repeatable, not secret
         while True:
-            shape = draw_shape(rng, shapes)
-            yield make_etude(rng, self.split, shape, nested_share=self.nested_share)
+            yield make_etude(rng, self.split, draw_shape(rng, shapes))
 
     def sample(self, n: int, shapes: Mapping[EtudeShape, float] = USUAL) -> list[Etude]:
         """The first `n` of them."""

@@ -1,4 +1,4 @@
-"""Études as tasks."""
+"""Études and everyday questions as tasks, and their graders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podium._util.lab import EVERYDAY
 from podium.core.errors import ConfigError
 from podium.core.task import Task
 from podium.core.workflow import Workflow
-from podium_lab.etudes.etude import Etude, Etudes, EtudeStep, held_out
+from podium_lab.etudes.etude import Etude, Etudes, held_out
 from podium_lab.etudes.oracle import oracle_reply
 from podium_lab.etudes.shapes import SPLITS, TEST_ONLY, USUAL, EtudeShape, Split
 from podium_lab.etudes.skills import FAMILIES
@@ -53,12 +53,12 @@ _TOKEN: Final = re.compile(r"[^\W_]+")
 
 
 def grade(reply: str, etude: Etude) -> bool:
-    """Whether the reply gives the étude's answer, and nothing else for an answer."""
+    """Return whether the reply gives the étude's answer and no other."""
     return is_answer(reply, etude.answer, etude.kind, etude.question)
 
 
 def is_answer(reply: str, answer: str, kind: Kind, question: str = "") -> bool:
-    """Whether the reply gives that answer of that kind; the question may be repeated in it."""
+    """Return whether the reply gives that answer of that kind, and no other."""
     if len(reply) > LONGEST_REPLY:
         return False
     wanted = _plain(answer, kind)
@@ -93,8 +93,8 @@ def _plain(text: str, kind: Kind) -> str:
 
 
 def _is_harmless(lead: str, kind: Kind, question: str) -> bool:
-    """Whether the words before the answer name no other candidate than the question does, or are
-    no more than the sum of which it is the result."""
+    """Return whether the words before the answer name no candidate that the question does not, or
+    are the sum of which it is the result."""
     if _PLAIN_LEAD.fullmatch(lead) or _WORKING.fullmatch(lead):
         return True
     if _REFUSAL.search(lead):
@@ -104,11 +104,7 @@ def _is_harmless(lead: str, kind: Kind, question: str) -> bool:
 
 
 def _is_candidate(token: str, kind: Kind) -> bool:
-    if token.isdigit():
-        return True
-    if kind is Kind.NUMBER:
-        return False
-    return token in _names()
+    return token.isdigit() or (kind is not Kind.NUMBER and token in _names())
 
 
 @cache
@@ -126,8 +122,8 @@ def everyday_questions(split: Split) -> tuple[str, ...]:
 
 
 def is_direct_plan(workflow: Workflow, question: str) -> bool:
-    """Whether the plan hands the question, as it is, to the generalist, or to a specialist who
-    knows the answer; workers are named by their roles, as `pool_profiles` names them."""
+    """Return whether the plan hands the question as it is to the generalist, or to a specialist
+    that knows the answer; workers are named by their roles."""
     if len(workflow) != 1 or workflow.steps[0].subtask != question:
         return False
     worker = workflow.steps[0].worker
@@ -137,32 +133,27 @@ def is_direct_plan(workflow: Workflow, question: str) -> bool:
 
 
 def everyday_task(question: str) -> Task:
-    """An everyday question. A plan is right when it leaves the question alone: one step, for a
-    worker who can take it."""
+    """Return an everyday question as a task. A plan is right if it leaves the question alone: one
+    step, for a worker that can take it."""
     return Task(
         id=f"{EVERYDAY}/{blake2b(question.encode(), digest_size=8).hexdigest()}",
         question=question,
         grader=_never_graded,
         kind=EVERYDAY,
-        plan_grader=partial(_leaves_alone, question),
+        plan_grader=partial(is_direct_plan, question=question),
     )
-
-
-def everyday_suite(split: str = "test") -> list[Task]:
-    """The everyday questions that are kept for testing (`test`), or those that are trained on
-    (`train`)."""
-    for known in SPLITS:
-        if split == known:
-            return [everyday_task(question) for question in everyday_questions(known)]
-    raise ConfigError(f"everyday questions have no split {split!r}; they have {', '.join(SPLITS)}")
 
 
 async def _never_graded(answer: str) -> bool:
     return False
 
 
-def _leaves_alone(question: str, workflow: Workflow) -> bool:
-    return is_direct_plan(workflow, question)
+def everyday_suite(split: str = "test") -> list[Task]:
+    """Return the everyday questions for testing (`test`) or for training (`train`)."""
+    for known in SPLITS:
+        if split == known:
+            return [everyday_task(question) for question in everyday_questions(known)]
+    raise ConfigError(f"everyday questions have no split {split!r}; they have {', '.join(SPLITS)}")
 
 
 LONGER: Final[Mapping[EtudeShape, float]] = MappingProxyType(dict.fromkeys(sorted(TEST_ONLY), 1.0))
@@ -172,38 +163,29 @@ ETUDE_SPLITS: Final = ("test", "longer", "train")
 
 
 @dataclass(frozen=True, slots=True)
-class EtudeGrader:
-    """Whether a reply gives the étude's one right answer."""
+class AnswerGrader:
+    """Decides whether a reply gives an answer of an étude; the question may be repeated in it."""
 
-    etude: Etude
-
-    async def __call__(self, answer: str) -> bool:
-        """Grade the reply as études are graded."""
-        return grade(answer, self.etude)
-
-
-@dataclass(frozen=True, slots=True)
-class StepGrader:
-    """Whether a reply gives the result of one step of an étude."""
-
-    step: EtudeStep
+    expected: str
+    kind: Kind
+    question: str = ""
 
     async def __call__(self, answer: str) -> bool:
-        """Grade the reply as études are graded."""
-        return is_answer(answer, self.step.answer, self.step.kind)
+        """Grade the reply."""
+        return is_answer(answer, self.expected, self.kind, self.question)
 
 
 def etude_task(etude: Etude) -> Task:
-    """The étude as a task, grouped by its shape and as difficult as it has steps; what its other
-    steps come to are milestones."""
+    """Return the étude as a task: its kind is the shape, its difficulty the number of steps, and
+    the results of its other steps are milestones."""
     return Task(
         id=etude.id,
         question=etude.question,
-        grader=EtudeGrader(etude),
+        grader=AnswerGrader(etude.answer, etude.kind, etude.question),
         kind=etude.shape.value,
         difficulty=str(len(etude.steps)),
         answer=etude.answer,
-        milestones=tuple(StepGrader(step) for step in etude.steps[:-1]),
+        milestones=tuple(AnswerGrader(step.answer, step.kind) for step in etude.steps[:-1]),
     )
 
 
