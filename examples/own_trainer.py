@@ -43,7 +43,7 @@ async def one_step() -> StepDiagnostics:
     scorer = Scorer(oracle_workers(), reward=recipe.reward.reward())
     rng = Random(7)  # noqa: S311 - repeatable, not secret
     rollouts = []
-    for number, (task, context) in enumerate(exercises(recipe, recipe_pool(recipe))):
+    for task, context, number in exercises(recipe, recipe_pool(recipe)):
         messages = prompt.messages(context)
         texts = [policy(messages, context, rng) for _ in range(ROLLOUTS)]
         scores = await asyncio.gather(*(scorer.score(t, task, context.pool) for t in texts))

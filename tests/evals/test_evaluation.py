@@ -13,7 +13,7 @@ from podium.core.run import Run
 from podium.evals.context import CountedWorker, EvalBudget, RepeatCachedWorker
 from podium.evals.evaluation import Evaluation
 from podium.evals.sample import Sample, SampleKey
-from podium.evals.strategies import STRATEGIES
+from podium.evals.strategies.registry import STRATEGIES
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers

@@ -215,7 +215,7 @@ class EvalSession:
 
     def _used_settings(self, settings: Settings) -> Settings:
         """Remove the workers whose weights are not needed."""
-        from podium.evals.strategies import NEEDS_CONDUCTOR
+        from podium.evals.strategies.registry import NEEDS_CONDUCTOR
 
         planned = any(name.partition(":")[0] in NEEDS_CONDUCTOR for name in self.strategies)
         conductor = settings.conductor

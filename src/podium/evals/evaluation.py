@@ -20,7 +20,7 @@ from podium.evals.context import EvalBudget, Strategy, sample_context
 from podium.evals.results import StrategyRow
 from podium.evals.sample import THE_STRATEGY, Case, Sample, SampleKey, grade_run
 from podium.evals.setup import EvalSetup
-from podium.evals.strategies import (
+from podium.evals.strategies.registry import (
     check_strategy,
     expand_candidates,
     make_strategy,

@@ -51,11 +51,37 @@ _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+")
 
 
 class SampleLine(NamedTuple):
-    """A line of a samples file: the strategy, the sample, and the line's JSON."""
+    """A line of a samples file: strategy, sample, the line's JSON, and where it is."""
 
     strategy: str
     sample: Sample
     document: Mapping[str, Any]
+    raw: bytes
+    offset: int
+    where: str
+
+
+def read_samples(path: Path) -> Iterator[SampleLine]:
+    """Yield every line of a samples file but one that a crash cut off."""
+    offset = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if raw.endswith(b"\n"):
+                yield _sample_line(path, f"{path}, line {number}", raw, offset)
+            offset += len(raw)
+
+
+def _sample_line(path: Path, where: str, raw: bytes, offset: int) -> SampleLine:
+    try:
+        document = json.loads(raw)
+        strategy = str(document.get("strategy") or path.stem)
+        sample = Sample.from_document(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{where}: expected a sample as podium eval run --output writes them ({error}); remove "
+            f"the line, and the sample is run again"
+        ) from error
+    return SampleLine(strategy, sample, document, raw, offset, where)
 
 
 class EvalLogWriter:
@@ -134,11 +160,8 @@ class EvalLogWriter:
 
     def paid_usd(self) -> float:
         """Return what all samples in this directory cost, dropped ones included."""
-        paid = sum(
-            line.sample.paid_usd
-            for path in sorted(self._directory.glob("*.jsonl"))
-            for _, line in _raw_lines(path)
-        )
+        files = sorted(self._directory.glob("*.jsonl"))
+        paid = sum(line.sample.paid_usd for path in files for line in read_samples(path))
         return paid + _dropped_usd(read_json_object(self._directory / MANIFEST))
 
     def known(self, strategy: str, *, retry_errors: bool = False) -> dict[SampleKey, Sample]:
@@ -151,22 +174,22 @@ class EvalLogWriter:
         if not path.exists():
             return {}
         with self._writing():
-            kept, dropped_usd = list[tuple[bytes, str, Sample]](), 0.0
-            for raw, (name, sample, _) in _raw_lines(path):
-                if name == strategy and retry_errors and sample.error is not None:
-                    dropped_usd += sample.paid_usd
+            kept, dropped_usd = list[SampleLine](), 0.0
+            for line in read_samples(path):
+                if line.strategy == strategy and retry_errors and line.sample.error is not None:
+                    dropped_usd += line.sample.paid_usd
                 else:
-                    kept.append((raw, name, sample))
+                    kept.append(line._replace(document={}))
             if dropped_usd:
                 manifest = self._directory / MANIFEST
                 found = read_json_object(manifest)
                 write_json(manifest, {**found, DROPPED_USD: _dropped_usd(found) + dropped_usd})
-            content = b"".join(raw + b"\n" for raw, _, _ in kept)
+            content = b"".join(line.raw for line in kept)
             if content != path.read_bytes():
                 draft = path.with_name(f"{path.name}.part")
                 draft.write_bytes(content)
                 move_into_place(draft, path)
-        return {sample.key: sample for _, name, sample in kept if name == strategy}
+        return {line.sample.key: line.sample for line in kept if line.strategy == strategy}
 
     def write_sample(self, strategy: str, sample: Sample, run: Run) -> None:
         """Append a sample with its run."""
@@ -188,12 +211,6 @@ def _is_unused(directory: Path) -> bool:
     return directory.is_dir() and all(
         path.name == LOCK or path.name.startswith(REPLIES) for path in directory.iterdir()
     )
-
-
-def _raw_lines(path: Path) -> Iterator[tuple[bytes, SampleLine]]:
-    """Yield each line, raw and parsed, without one that was cut off."""
-    for number, raw in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-        yield raw, read_sample_line(path, number, raw)
 
 
 def _dropped_usd(manifest: Mapping[str, Any]) -> float:
@@ -227,19 +244,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return document
 
 
-def read_sample_line(path: Path, number: int, line: bytes) -> SampleLine:
-    """Parse a line of a samples file."""
-    try:
-        document = json.loads(line)
-        strategy = str(document.get("strategy") or path.stem)
-        return SampleLine(strategy, Sample.from_document(document), document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{path}, line {number}: expected a sample as podium eval run --output writes them "
-            f"({error}); remove the line, and the sample is run again"
-        ) from error
-
-
 def read_judged_runs(directory: Path, skipped: Counter[str]) -> Iterator[JudgedRun]:
     """Yield every sample of a results directory as a run with its reward.
 
@@ -250,31 +254,26 @@ def read_judged_runs(directory: Path, skipped: Counter[str]) -> Iterator[JudgedR
             f"{directory} holds no evaluation; name a directory that podium eval run --output wrote"
         )
     for path in sorted(directory.glob("*.jsonl")):
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):  # it was cut off
-                    continue
-                judged = _judged_run(path, number, line)
-                if judged is None:
-                    skipped[FAILED_SAMPLE] += 1
-                else:
-                    yield judged
+        for line in read_samples(path):
+            run = None if line.sample.error is not None else _read_run(line)
+            if run is None or run.status != "answered":
+                skipped[FAILED_SAMPLE] += 1
+                continue
+            yield JudgedRun(
+                run=run,
+                reward=float(line.sample.right),
+                source=f"evaluation:{directory.name}/{line.strategy}",
+                judged_at=run.created_at,
+            )
 
 
-def _judged_run(path: Path, number: int, line: bytes) -> JudgedRun | None:
-    strategy, sample, document = read_sample_line(path, number, line)
-    if sample.error is not None:
-        return None
+def _read_run(line: SampleLine) -> Run:
     try:
-        run = load(document["run"])
+        return load(line.document["run"])
     except (KeyError, AttributeError, UnreadableRun) as error:
         raise UsageError(
-            f"{path}, line {number}: the sample's run cannot be read ({error}); remove the line"
+            f"{line.where}: the sample's run cannot be read ({error}); remove the line"
         ) from error
-    if run.status != "answered":
-        return None
-    source = f"evaluation:{path.parent.name}/{strategy}"
-    return JudgedRun(run=run, reward=float(sample.right), source=source, judged_at=run.created_at)
 
 
 class LinePosition(NamedTuple):
@@ -352,10 +351,10 @@ def read_eval_log(directory: Path) -> EvalLog:
     found: dict[str, list[Sample]] = {}
     positions: dict[tuple[str, SampleKey], LinePosition] = {}
     for path in sorted(directory.glob("*.jsonl")):
-        for position, strategy, sample in _positioned_samples(path):
-            if sample.repeat < repeats:  # else the table was made without it
-                found.setdefault(strategy, []).append(sample)
-                positions[strategy, sample.key] = position
+        for line in read_samples(path):
+            if line.sample.repeat < repeats:  # else the table was made without it
+                found.setdefault(line.strategy, []).append(line.sample)
+                positions[line.strategy, line.sample.key] = LinePosition(path, line.offset)
     if not found:
         raise UsageError(
             f"{directory} has no samples; name a directory that podium eval run --output wrote"
@@ -378,16 +377,6 @@ def read_eval_log(directory: Path) -> EvalLog:
         is_finished=summary_path.is_file(),
         positions=positions,
     )
-
-
-def _positioned_samples(path: Path) -> Iterator[tuple[LinePosition, str, Sample]]:
-    offset = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.endswith(b"\n"):
-                strategy, sample, _ = read_sample_line(path, number, line)
-                yield LinePosition(path, offset), strategy, sample
-            offset += len(line)
 
 
 def _table_rows(

@@ -35,7 +35,7 @@ from podium.evals.recorded import is_recorded, recorded_pool
 from podium.evals.results import ErrorSummary, StrategyRow, summarise_errors
 from podium.evals.sample import Case, EtudeVariant, check_roles, make_cases
 from podium.evals.setup import EvalSetup
-from podium.evals.strategies import strategy_checksums
+from podium.evals.strategies.registry import strategy_checksums
 from podium.tasks.records import ENDINGS, SkippedLine
 from podium.tasks.suites import DEFAULT_ETUDES, read_suite
 

@@ -30,7 +30,7 @@ from podium.evals.page.report import (
     report_page,
 )
 from podium.evals.results import StrategyRow
-from podium.evals.strategies import STRATEGIES
+from podium.evals.strategies.registry import STRATEGIES
 from podium_lab.etudes.workers import oracle_workers
 
 LOADING = ("src", "href", "srcset", "poster", "data", "action", "formaction", "background")

@@ -19,8 +19,8 @@ from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
 from podium.evals.sample import make_cases
 from podium.evals.setup import open_setup
-from podium.evals.strategies import check_strategy, strategy_checksums
 from podium.evals.strategies import registry as by_name
+from podium.evals.strategies.registry import check_strategy, strategy_checksums
 from podium.workers import ScriptedWorker
 from podium.workers.local import hidden_states as reading
 from support.evolved import Reading, coordinator

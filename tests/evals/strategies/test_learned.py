@@ -10,7 +10,6 @@ import pytest
 from evals.support import case_of, setup_of, stage_of
 from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
-from podium.evals.strategies import check_strategy, strategy_checksums
 from podium.evals.strategies.learned import (
     LEARNED,
     LearnedStrategy,
@@ -19,6 +18,7 @@ from podium.evals.strategies.learned import (
     read_learned,
     write_learned,
 )
+from podium.evals.strategies.registry import check_strategy, strategy_checksums
 from podium.workers.scripted import ScriptedWorker
 
 np = pytest.importorskip("numpy")

@@ -10,7 +10,7 @@ from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
 from podium.evals.sample import make_cases
-from podium.evals.strategies import check_strategy, expand_candidates, strategy_checksums
+from podium.evals.strategies.registry import check_strategy, expand_candidates, strategy_checksums
 from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 

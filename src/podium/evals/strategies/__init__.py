@@ -7,25 +7,3 @@ learned, routers    fitted strategies, their files and their models
 fit                 fitting them
 cross_validation    evaluating them on tasks that they did not learn from
 """
-
-from __future__ import annotations
-
-from podium.evals.strategies.registry import (
-    NEEDS_CONDUCTOR,
-    STRATEGIES,
-    check_strategy,
-    expand_candidates,
-    make_strategy,
-    strategy_checksums,
-    strategy_note,
-)
-
-__all__ = [
-    "NEEDS_CONDUCTOR",
-    "STRATEGIES",
-    "check_strategy",
-    "expand_candidates",
-    "make_strategy",
-    "strategy_checksums",
-    "strategy_note",
-]
