@@ -17,9 +17,8 @@ from podium.cli import eval_session
 from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import PoolOptions
-from podium.evals import cluster
-from podium.evals.cluster import SetupSpec
-from podium.evals.evaluation import SampleRunner
+from podium.evals import evaluation as cluster
+from podium.evals.evaluation import SampleRunner, SetupSpec
 from podium.evals.setup import EvalSetup, open_setup
 from podium.tasks.cluster import ReplyCacheSpec
 from podium_lab.etudes import ROLES

@@ -11,8 +11,8 @@ import pytest
 
 from cli.support import Podium
 from podium.cli.eval_tables import read_coordinators, shortest_tail
-from podium.conductors.evolved.description import ROLES as TURN_ROLES
-from podium.conductors.evolved.description import Description
+from podium.conductors.evolved.turns import ROLES as TURN_ROLES
+from podium.conductors.evolved.turns import Description
 from podium.core.errors import UsageError
 from podium_lab.etudes import ROLES
 from podium_lab.evals.training_cost import read_training_cost

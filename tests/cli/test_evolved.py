@@ -14,7 +14,7 @@ import pytest
 from cli.support import RULES, MakePool, Podium
 from podium.cli import models as fetching
 from podium.cli.options import PoolOptions, check_can_resume, load_settings
-from podium.conductors.evolved.description import Description, read_description
+from podium.conductors.evolved.turns import Description, read_description
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
 from podium.core.run import Run

@@ -18,7 +18,7 @@ from podium.core.errors import Unavailable, install_command
 from podium.train import exercises as pools
 from podium.train import preflight
 from podium.train.recipe import Recipe
-from podium.train.runtime import STATE_FILE
+from podium.train.training_log import STATE_FILE
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, TASK, write_recipe
 
 SMALL = GRPO.replace("model-7B", "model-1M")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.support import MakePool, Podium
-from podium.conductors.routing.evidence import read_log
+from podium.conductors.routing.router import read_log
 
 
 def lines(path: str) -> list[dict[str, Any]]:

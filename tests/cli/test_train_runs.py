@@ -19,7 +19,7 @@ import pytest
 from benchmarks.processes import free_port
 from cli.support import REPOSITORY, Podium
 from podium.train.recipe import Recipe, read_recipe
-from podium.train.runtime import last_checkpoint
+from podium.train.training_log import last_checkpoint
 from support.once import made_once
 from support.trainings import LESSONS, REWARD, adapter_bytes, base, metrics, tiny_recipe
 

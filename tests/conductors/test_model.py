@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from podium.conductors import Conductor, Form, Length, ModelConductor, PlanningContext, plan
-from podium.conductors.model import form_for
+from podium.conductors.builtin import form_for
 from podium.conductors.prompt import Prompt
 from podium.core.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable, UsageError
 from podium.core.pool import Capability, Pool, WorkerProfile

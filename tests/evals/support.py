@@ -13,8 +13,7 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.evals.context import EvalContext
-from podium.evals.sample import Case, EtudeVariant
+from podium.evals.sample import Case, EtudeVariant, EvalContext
 from podium.evals.setup import EvalSetup
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes import UNSURE

@@ -11,8 +11,13 @@ import pytest
 
 from evals.support import oracle_cases, setup_of
 from podium.config import Settings, load
-from podium.evals.cluster import ActorResult, ClusterSampleRunner, SetupSpec, open_cluster
-from podium.evals.evaluation import SampleRunner
+from podium.evals.evaluation import (
+    ActorResult,
+    ClusterSampleRunner,
+    SampleRunner,
+    SetupSpec,
+    open_cluster,
+)
 from podium.evals.report import EvalSpec, run_eval
 from podium.evals.setup import open_setup
 from podium.tasks.cluster import ActorPool, ReplyCacheSpec

@@ -7,7 +7,7 @@ import pytest
 
 from podium.core.errors import RequestRefused, Unavailable
 from podium.core.request import Price, Request, user
-from podium.evals.context import (
+from podium.evals.sample import (
     MAX_UNANSWERED_CALLS,
     MAX_UNANSWERED_SECONDS,
     CountedWorker,

@@ -9,8 +9,8 @@ from evals.support import case_of, setup_of
 from podium.core.errors import BadReply, BudgetExhausted, Unavailable
 from podium.core.request import Price, Reply, Request, Usage, user
 from podium.engine import RetryPolicy
-from podium.evals.context import CountedWorker, EvalBudget, sample_context
 from podium.evals.evaluation import Evaluation
+from podium.evals.sample import CountedWorker, EvalBudget, sample_context
 from podium.workers.scripted import ScriptedWorker
 
 

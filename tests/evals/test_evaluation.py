@@ -10,9 +10,8 @@ from evals.support import Knowing, case_of, oracle_cases, setup_of
 from podium.core.errors import BudgetExhausted, StoreError, UsageError
 from podium.core.request import Price, Reply, Request
 from podium.core.run import Run
-from podium.evals.context import CountedWorker, EvalBudget, RepeatCachedWorker
 from podium.evals.evaluation import Evaluation
-from podium.evals.sample import Sample, SampleKey
+from podium.evals.sample import CountedWorker, EvalBudget, RepeatCachedWorker, Sample, SampleKey
 from podium.evals.strategies.registry import STRATEGIES
 from podium.workers.cached import ReplyCache
 from podium.workers.scripted import ScriptedWorker

@@ -11,11 +11,10 @@ from evals.support import setup_of
 from podium.conductors import ModelConductor
 from podium.core.errors import ConfigError, UsageError
 from podium.core.request import Price
-from podium.evals.context import CountedWorker
 from podium.evals.log import EvalLogWriter, write_json
 from podium.evals.report import EvalReport, EvalSpec, run_eval
-from podium.evals.sample import EtudeVariant
-from podium.evals.text_table import notes, rows_table
+from podium.evals.results import notes, rows_table
+from podium.evals.sample import CountedWorker, EtudeVariant
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.workers import oracle_workers
 

@@ -13,8 +13,7 @@ from podium.core.run import load
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
 from podium.evals.sample import Case, Sample, grade_run
-from podium.evals.strategies.baselines import single_worker
-from podium.evals.strategies.conducting import conductor_strategy, ideal_plan
+from podium.evals.strategies.conducting import conductor_strategy, ideal_plan, single_worker
 from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.tasks import everyday_task
 from podium_lab.etudes.workers import oracle_workers

@@ -6,9 +6,8 @@ from evals.support import case_of, setup_of
 from podium.core.errors import BudgetExhausted, ConfigError, PodiumError, Unavailable
 from podium.core.run import Run
 from podium.evals import evaluation as performing
-from podium.evals.context import EvalContext
 from podium.evals.evaluation import SampleRunner
-from podium.evals.sample import Case
+from podium.evals.sample import Case, EvalContext
 from podium.workers.scripted import ScriptedWorker
 
 

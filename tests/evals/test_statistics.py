@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.evals.statistics import (
+from podium.evals.results import (
     bootstrap,
     estimate_share,
     mcnemar,

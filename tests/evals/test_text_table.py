@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from evals.samples import sample
-from podium.evals.results import StrategyRow
-from podium.evals.text_table import COLUMNS, rows_table
+from podium.evals.results import COLUMNS, StrategyRow, rows_table
 
 
 def test_money_and_calls_of_a_task_are_told_and_unknown_is_a_dash() -> None:

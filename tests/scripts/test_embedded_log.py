@@ -36,7 +36,7 @@ def test_every_family_is_asked_as_often_and_some_of_each_of_everyone(
 
 def test_its_lines_are_such_as_routers_learn_from(script: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    from podium.conductors.routing.evidence import read_log
+    from podium.conductors.routing.router import read_log
 
     rows = [script["_row"]("Why?", worker, "tiny", 1.0) for worker in ("words", "lists")]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")

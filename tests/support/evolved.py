@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from podium.conductors.evolved.coordinator import Coordinator, Vector
-from podium.conductors.evolved.description import ROLES, Description
+from podium.conductors.evolved.turns import ROLES, Description
 from podium.core.run import TurnRole
 
 WORKERS = ("ann", "bob")

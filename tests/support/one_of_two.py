@@ -19,7 +19,7 @@ from transformers import Trainer
 from podium.cli import main
 from podium.train.exercises import Exercise
 from podium.train.rollouts import Rollouts
-from podium.train.runtime import process_index
+from podium.train.training_log import process_index
 from support.trainings import let_it_plan
 
 

@@ -79,7 +79,7 @@ def tiny_recipe(text: str, base: Path, directory: Path, *overrides: str) -> Reci
 def let_it_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tiny model write a plan now and then: it has no words, but it can choose. What it
     says follows from its first token, and of three tokens two make a plan."""
-    from podium.train.policy import Policy
+    from podium.train.rollouts import Policy
 
     sample = Policy.sample
 

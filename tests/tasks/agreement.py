@@ -25,8 +25,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from podium.core.task import Task
-from podium.tasks.code_grader import CodeGrader
-from podium.tasks.graders import MathGrader
+from podium.tasks.graders import CodeGrader, MathGrader
 from podium.tasks.suites import seeded_rank
 
 _GROUP: Final = r"\{((?:[^{}]|\{[^{}]*\})*)\}"

@@ -7,8 +7,7 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.tasks.answers import strip_fence
-from podium.tasks.code_grader import same_output
-from podium.tasks.graders import make_grader
+from podium.tasks.graders import make_grader, same_output
 
 ECHO: dict[str, Any] = {
     "tests": [{"input": "a\n", "output": "a\n"}, {"input": "b\n", "output": "b\n"}]

@@ -7,7 +7,7 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.tasks import load_suite
-from podium.tasks.gym import GymGrader
+from podium.tasks.suites import GymGrader
 
 NEEDED = pytest.mark.skipif(
     find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from podium.tasks import sources as hub
+from podium.tasks import readers as hub
 
 utils = pytest.importorskip("huggingface_hub.utils")
 pytest.importorskip("datasets")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.tasks import sources as hub
+from podium.tasks import readers as hub
 from podium.tasks.benchmarks import BENCHMARKS, load_records, read_benchmark
 from podium.tasks.readers import boxed
 from podium.tasks.records import TaskRecord

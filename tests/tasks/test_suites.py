@@ -8,7 +8,7 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.tasks import NAMES, load_suite, read_suite
-from podium.tasks.code_grader import CodeGrader
+from podium.tasks.graders import CodeGrader
 from podium_lab.etudes.tasks import etude_suite, everyday_suite
 
 REAL = os.environ.get("PODIUM_TEST_DATA", "")

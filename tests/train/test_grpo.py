@@ -28,9 +28,8 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from trl import GRPOTrainer
 
 from podium.train import grpo, shared_prompts
-from podium.train.policy import Policy
-from podium.train.rollouts import Rollouts
-from podium.train.runtime import last_checkpoint
+from podium.train.rollouts import Policy, Rollouts
+from podium.train.training_log import last_checkpoint
 
 pytestmark = pytest.mark.torch
 

@@ -16,7 +16,7 @@ from support.trainings import LORA, REWARD, base, tiny_recipe
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from podium.train.policy import Policy
+from podium.train.rollouts import Policy
 from podium.workers.local.decoding import Sampling
 
 pytestmark = pytest.mark.torch

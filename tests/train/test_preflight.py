@@ -18,7 +18,7 @@ from podium.train.preflight import (
     missing_files,
 )
 from podium.train.recipe import Recipe, read_recipe
-from podium.train.runtime import STATE_FILE
+from podium.train.training_log import STATE_FILE
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, RECIPES, make_recipe
 
 

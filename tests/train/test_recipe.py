@@ -10,7 +10,7 @@ import pytest
 
 from podium.core.errors import ConfigError
 from podium.train.recipe import Recipe, read_recipe
-from podium.train.rewards import RELEASED, Reward
+from podium.train.score import RELEASED, Reward
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, RECIPES, make_recipe, write_recipe
 from support.trainings import REWARD
 

@@ -7,7 +7,7 @@ import pytest
 from podium.core.errors import ConfigError
 from podium.core.request import UNKNOWN_USAGE, Usage
 from podium.core.run import Attempt, StepRecord
-from podium.train.rewards import PAPER, RELEASED, Reward, combine_rounds
+from podium.train.score import PAPER, RELEASED, Reward, combine_rounds
 
 USED = Usage(600, 400, 0, 0, 0)
 

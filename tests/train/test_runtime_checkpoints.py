@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError, StoreError
-from podium.train.runtime import DIRECTORY, STATE_FILE, explain_out_of_space, last_checkpoint
+from podium.train.training_log import DIRECTORY, STATE_FILE, explain_out_of_space, last_checkpoint
 
 
 def write(output: Path, name: str, state: str | None = "{}") -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.train.runtime import is_main_process, process_count, process_index
+from podium.train.training_log import is_main_process, process_count, process_index
 
 
 def test_a_process_by_itself_is_the_first_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,7 @@ from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker
-from podium.train.rewards import PAPER, RELEASED, Reward
-from podium.train.score import Score, Scorer, score
+from podium.train.score import PAPER, RELEASED, Reward, Score, Scorer, score
 from podium_lab.etudes import FAMILIES, held_out, oracle_reply, pool_profiles
 from podium_lab.etudes.tasks import etude_task
 from support.stage import Actor

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.train.rewards import PAPER, RELEASED, Reward
-from podium.train.score import Score
+from podium.train.score import PAPER, RELEASED, Reward, Score
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scoring.md").read_text("utf-8")

@@ -19,7 +19,6 @@ pytest.importorskip("transformers")
 
 from podium.train import sft
 from podium.train.examples import UNLABELLED, TokenExample
-from podium.train.runtime import last_checkpoint
 from podium.train.sft import (
     ClipPerAdapter,
     MultiAdapterModel,
@@ -29,6 +28,7 @@ from podium.train.sft import (
     own_share,
 )
 from podium.train.trainer_setup import silence
+from podium.train.training_log import last_checkpoint
 from podium.workers.local import pretrained
 from podium.workers.local.lora import NO_ADAPTER, AdapterStack, LoraShape
 

@@ -14,11 +14,15 @@ from typing import Any, Final
 
 from podium._util.distribution import shares
 from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
-from podium.evals.results import StrategyRow, difference_document
+from podium.evals.results import (
+    StrategyRow,
+    difference_document,
+    format_number,
+    markdown,
+    round_figure,
+)
 from podium.evals.sample import EtudeVariant
 from podium.evals.setup import EvalSetup
-from podium.evals.statistics import round_figure
-from podium.evals.text_table import format_number, markdown
 from podium_lab.etudes.plan_examples import FLAKY
 from podium_lab.etudes.tasks import LONGER
 from podium_lab.evals.cases import make_etude_cases

@@ -12,10 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from podium.evals.evaluation import Evaluation, ProgressCallback, SampleCallback, ignore_progress
-from podium.evals.results import StrategyRow, difference_document
+from podium.evals.results import (
+    UNKNOWN,
+    IntervalEstimate,
+    StrategyRow,
+    difference_document,
+    format_interval,
+    format_number,
+    markdown,
+)
 from podium.evals.setup import EvalSetup
-from podium.evals.statistics import IntervalEstimate
-from podium.evals.text_table import UNKNOWN, format_interval, format_number, markdown
 from podium_lab.evals.cases import make_etude_cases
 from podium_lab.evals.training_cost import NOT_MEASURED, TrainingCost
 

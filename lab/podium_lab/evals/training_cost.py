@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from podium.core.errors import UsageError
-from podium.evals.statistics import round_figure
+from podium.evals.results import round_figure
 from podium.workers.local.sources import WEIGHTS_FILE
 
 SUMMARY: Final = "summary.json"

@@ -16,12 +16,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from podium._util.files import read_json
-from podium.conductors.evolved.description import Description, read_description
+from podium.conductors.evolved.turns import Description, read_description
 from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError
 from podium.train.preflight import RECIPE_FILE
-from podium.train.runtime import last_checkpoint
 from podium.train.schema import EvolveTable
+from podium.train.training_log import last_checkpoint
 
 COORDINATOR: Final = "coordinator"
 """The directory in which the coordinator lies: below the output, and in every checkpoint."""

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.evolved.coordinator import read_floats
-from podium.conductors.evolved.description import Description
+from podium.conductors.evolved.turns import Description
 from podium.conductors.routing.learning import SeparableCma, Vector
 from podium.core.errors import ConfigError
-from podium.train.runtime import ANEW
 from podium.train.schema import Method
+from podium.train.training_log import ANEW
 
 FILE: Final = "directions.npy"
 """Where directions are kept, in the directory of a checkpoint."""

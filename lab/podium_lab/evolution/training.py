@@ -24,23 +24,23 @@ from numpy.typing import NDArray
 
 from podium._util.files import read_json, replace_directory, write_atomically
 from podium.conductors.evolved.coordinator import Coordinator
-from podium.conductors.evolved.description import ROLES, Description
+from podium.conductors.evolved.turns import ROLES, Description
 from podium.conductors.routing.arrays import normalize_seed
 from podium.conductors.routing.learning import default_population
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.task import Task
 from podium.train.exercises import exercises, held_out_exercises
 from podium.train.recipe import Recipe
-from podium.train.runtime import (
+from podium.train.schema import EvolveTable
+from podium.train.training_log import (
     ANEW,
     DIRECTORY,
     STATE_FILE,
     Checkpoint,
+    TrainingLog,
     explain_out_of_space,
     last_checkpoint,
 )
-from podium.train.schema import EvolveTable
-from podium.train.training_log import TrainingLog
 from podium.train.worker_set import WorkerSet, connect_workers
 from podium.workers import Http
 from podium.workers.local.hidden_states import HiddenReader

@@ -21,9 +21,8 @@ from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.evals.comparison import Comparison
-    from podium.evals.report import EvalReport, EvalSpec
+    from podium.evals.report import EvalReport, EvalSpec, SuiteFile, VariantTable
     from podium.evals.sample import EtudeVariant
-    from podium.evals.suite_file import SuiteFile, VariantTable
 
 REPORT: Final = "report"
 DEFAULT_STRATEGIES: Final = ("conductor",)
@@ -133,7 +132,7 @@ def run(
     The études are unseen, with pools described in words that no training has seen. Their workers
     come from --pool, are perfect with --oracle, else are the embedded pool's. Runs are not stored.
     """
-    from podium.evals.suite_file import override, suite_file_for
+    from podium.evals.report import override, suite_file_for
 
     file = suite_file_for(suite)
     values = {**asdict(given), "strategies": _split(given.strategies)}
@@ -237,7 +236,7 @@ def _variant(table: VariantTable) -> EtudeVariant:
 
 def _print_report(report: EvalReport, session: EvalSession, *, as_json: bool) -> None:
     """Print the table, write it beside the samples, and say what failed."""
-    from podium.evals.text_table import notes, rows_table
+    from podium.evals.results import notes, rows_table
 
     session.write_summary(report.document())
     print_left_out(report.skipped)
@@ -334,7 +333,7 @@ def compare(
 
 
 def _describe_comparison(comparison: Comparison, names: tuple[str, str]) -> str:
-    from podium.evals.text_table import shares_table
+    from podium.evals.results import shares_table
 
     difference = comparison.difference
     rows = [

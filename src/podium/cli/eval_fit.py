@@ -15,8 +15,8 @@ from podium.cli.options import Omit, with_option_groups
 from podium.cli.output import echo, echo_json
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
-    from podium.evals.strategies.cross_validation import CrossValidation
-    from podium.evals.strategies.learned import LearnedStrategy
+    from podium.evals.strategies.fit import CrossValidation
+    from podium.evals.strategies.registry import LearnedStrategy
 
 Encoder = Annotated[
     str | None,
@@ -68,7 +68,7 @@ def fit(
     """
     from podium.evals.strategies.fit import fit as fit_strategy
     from podium.evals.strategies.fit import load_training_cases, training_suite
-    from podium.evals.strategies.learned import write_learned
+    from podium.evals.strategies.registry import write_learned
 
     name = training_suite(suite)
     session = EvalSession(pool_options=pool, eval_options=given, suite=name)
@@ -139,7 +139,7 @@ def cross_validate(
 
 def _cross_validate(session: EvalSession, fold_count: int, encoder: str | None) -> CrossValidation:
     from podium.evals.report import EvalSpec
-    from podium.evals.strategies.cross_validation import cross_validate
+    from podium.evals.strategies.fit import cross_validate
 
     given = session.eval_options
     spec = EvalSpec(

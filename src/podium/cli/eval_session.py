@@ -31,8 +31,7 @@ from podium.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium.config import Settings, WorkerSettings
-    from podium.evals.cluster import ClusterSampleRunner
-    from podium.evals.evaluation import ProgressCallback, SampleCallback
+    from podium.evals.evaluation import ClusterSampleRunner, ProgressCallback, SampleCallback
     from podium.evals.log import EvalLogWriter
     from podium.evals.setup import EvalSetup
     from podium.tasks.records import SkippedLine
@@ -239,7 +238,7 @@ class EvalSession:
         """Connect to the Ray cluster, if one is given."""
         if self.ray is None:
             return None
-        from podium.evals.cluster import SetupSpec, open_cluster
+        from podium.evals.evaluation import SetupSpec, open_cluster
         from podium.tasks.cluster import ReplyCacheSpec
 
         opening = SetupSpec(

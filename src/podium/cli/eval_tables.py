@@ -48,7 +48,7 @@ def etudes_table(
     the same unseen études, and for each target whether it was met.
     """
     from podium._util.lab import ETUDES
-    from podium.evals.text_table import notes, rows_table
+    from podium.evals.results import notes, rows_table
     from podium.tasks.suites import DEFAULT_ETUDES
 
     with lab_extra():
@@ -114,7 +114,7 @@ def evolved_table(
     parameters and rollouts of each training run.
     """
     from podium._util.lab import ETUDES
-    from podium.evals.text_table import notes
+    from podium.evals.results import notes
     from podium.tasks.suites import DEFAULT_ETUDES
 
     with lab_extra():

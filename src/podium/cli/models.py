@@ -21,7 +21,7 @@ from podium.cli.output import (
     to_one_line,
     with_program_name,
 )
-from podium.conductors.evolved.description import read_description
+from podium.conductors.evolved.turns import read_description
 from podium.config import Settings, WorkerSettings
 from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file

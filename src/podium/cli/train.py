@@ -39,7 +39,7 @@ from podium.train.exercises import load_problems
 from podium.train.preflight import Estimate, calls_a_run, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
 from podium.train.router import read_router_recipe
-from podium.train.runtime import is_main_process, last_checkpoint
+from podium.train.training_log import is_main_process, last_checkpoint
 from podium.workers.local.sources import ShippedAdapter, parse_source, read_config, weights_file
 from podium.workers.local.weights import locate
 
@@ -154,7 +154,7 @@ def router(
     if output is not None:
         values.append(f"router.output={json_format.dumps(str(output.absolute()))}")
     read = read_router_recipe(recipe, values)
-    from podium.tasks.sources import import_optional  # slow to import
+    from podium.tasks.readers import import_optional  # slow to import
 
     for package in read.packages:
         import_optional(package, "training a router", extra="router")

@@ -23,7 +23,7 @@ from podium.conductors import (
     plan,
 )
 from podium.conductors import build as build_conductor
-from podium.conductors.evolved.description import read_description
+from podium.conductors.evolved.turns import read_description
 from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.config.settings import EVOLVED_PREFIX

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from podium.conductors.builtin import (
     Complexity,
     FixedConductor,
+    ModelConductor,
     RequestWorkflowConductor,
     RouterConductor,
     RulesConductor,
     classify_question,
 )
-from podium.conductors.model import ModelConductor
 from podium.conductors.prompt import Form, Length
 from podium.conductors.tiers import (
     AdaptiveConductor,

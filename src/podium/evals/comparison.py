@@ -13,15 +13,16 @@ from typing import Any, Final, Literal, NamedTuple
 
 from podium.core.errors import UsageError
 from podium.evals.log import EvalLog, read_eval_log
-from podium.evals.results import StrategyRow, difference_document
-from podium.evals.sample import Sample
-from podium.evals.statistics import (
+from podium.evals.results import (
     IntervalEstimate,
     PairedDifference,
+    StrategyRow,
+    difference_document,
     estimate_share,
     paired_difference,
     round_figure,
 )
+from podium.evals.sample import Sample
 
 SINGLE: Final = "single:"
 BEST_SINGLE: Final = "best-single"

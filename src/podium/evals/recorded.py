@@ -22,7 +22,7 @@ from podium.core.request import Reply, Request
 from podium.core.task import Grader, Task
 from podium.core.worker import Worker
 from podium.engine import RetryPolicy
-from podium.evals.context import count_cached_call, current_repeat
+from podium.evals.sample import count_cached_call, current_repeat
 from podium.evals.setup import EvalSetup
 from podium.tasks import load_records
 from podium.tasks.suites import seeded_rank

@@ -1,24 +1,22 @@
-"""The row of a strategy: the figures of its samples."""
+"""The row of a strategy: the figures of its samples, their statistics, and tables in Markdown.
+
+An outcome is the share of right samples of one task. Samples of one task are not independent, so
+intervals and tests are always over tasks.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
 from typing import Any, Final
 
 from podium._util.distribution import entropy_bits, shares
 from podium.evals.sample import Sample
-from podium.evals.statistics import (
-    IntervalEstimate,
-    PairedDifference,
-    estimate_share,
-    mean,
-    paired_difference,
-    quantile,
-    round_figure,
-)
 
 _LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "hard", "competition")
 """Words for difficulty, the easiest first."""
@@ -297,3 +295,222 @@ def _rounded(number: float | None) -> float | None:
 
 def _all_rounded(numbers: Mapping[str, float]) -> dict[str, float]:
     return {name: round_figure(number) for name, number in numbers.items()}
+
+
+UNKNOWN: Final = "–"
+COLUMNS: Final = (
+    *("strategy", "accuracy", "95 % interval", "valid", "steps", "calls"),
+    *("worker tokens", "orchestration tokens", "USD", "entropy", "errors"),
+)
+
+
+def rows_table(rows: Iterable[tuple[str, StrategyRow]]) -> str:
+    """Return strategies with their means per task; times are left out, as only they vary."""
+    return markdown(COLUMNS, [_cells(name, row) for name, row in rows])
+
+
+def shares_table(rows: Iterable[tuple[str, IntervalEstimate]]) -> str:
+    """Return estimates by name, each with its interval."""
+    cells = [(name, f"{share.value:.3f}", format_interval(share)) for name, share in rows]
+    return markdown(("", "share", "95 % interval"), cells)
+
+
+def notes(rows: Iterable[tuple[str, StrategyRow]]) -> list[str]:
+    """Return the notes on rows, a line each."""
+    return [f"{name}: {row.note}" for name, row in rows if row.note]
+
+
+def _cells(name: str, row: StrategyRow) -> Sequence[str]:
+    return (
+        name,
+        f"{row.accuracy.value:.3f}",
+        format_interval(row.accuracy),
+        format_number(row.valid_rate, 3),
+        format_number(row.steps(), 2),
+        format_number(row.calls, 2),
+        format_number(row.worker_tokens, 0),
+        format_number(row.orchestration_tokens, 0),
+        _format_usd(row.cost_usd),
+        f"{row.entropy_bits:.2f}",
+        str(row.errors),
+    )
+
+
+def format_interval(share: IntervalEstimate) -> str:
+    """Format an interval with three digits."""
+    return f"{share.low:.3f} to {share.high:.3f}"
+
+
+def format_number(number: float | None, digits: int) -> str:
+    """Format a number, or a dash if it is unknown."""
+    return UNKNOWN if number is None else f"{number:.{digits}f}"
+
+
+def _format_usd(dollars: float | None) -> str:
+    return UNKNOWN if dollars is None else f"{dollars:.2g}" if dollars < 1 else f"{dollars:.2f}"
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    rule = tuple("-" * width for width in widths)
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in (columns, rule, *rows)
+    )
+
+
+Z_95: Final = 1.959963984540054
+"""The 97.5 % quantile of the standard normal distribution."""
+
+RESAMPLES: Final = 2_000
+"""Resamples of the bootstrap."""
+
+FEW: Final = 20
+"""The bootstrap is not used for fewer numbers."""
+
+DIGITS: Final = 6
+"""Decimal places of written figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalEstimate:
+    """A share, or a difference of shares, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def document(self) -> dict[str, float]:
+        """Return the estimate as JSON."""
+        return {name: round_figure(getattr(self, name)) for name in ("value", "low", "high")}
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """The difference of two accuracies on the same tasks.
+
+    `gained` counts tasks that only the first got right, `lost` those that only the second did;
+    `p_value` is McNemar's, exact and two-sided.
+    """
+
+    share: IntervalEstimate
+    gained: int
+    lost: int
+    p_value: float
+
+
+def round_figure(number: float) -> float:
+    """Round a figure for output and for comparison with a threshold."""
+    return round(number, DIGITS)
+
+
+def wilson(successes: float, trials: int) -> IntervalEstimate:
+    """Return a share with Wilson's score interval, which also holds near 0 and 1.
+
+    Without trials the share is 0 and the interval 0 to 1. `successes` may be a sum of shares:
+    these vary less than trials, so the interval holds.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes in {trials} trials cannot be")
+    if trials == 0:
+        return IntervalEstimate(0.0, 0.0, 1.0)
+    value = successes / trials
+    weight = Z_95**2 / trials
+    centre = (value + weight / 2) / (1 + weight)
+    reach = Z_95 / (1 + weight) * math.sqrt(value * (1 - value) / trials + weight / (4 * trials))
+    low = 0.0 if successes == 0 else centre - reach
+    high = 1.0 if successes == trials else centre + reach
+    return IntervalEstimate(value, low, high)
+
+
+def estimate_share(outcomes: Iterable[float]) -> IntervalEstimate:
+    """Return the mean outcome, with Wilson's interval for single samples or few tasks, else with a
+    bootstrap interval over tasks."""
+    found = list(outcomes)
+    if _is_binary(found):
+        return wilson(round(sum(found)), len(found))
+    return wilson(math.fsum(found), len(found)) if len(found) < FEW else bootstrap(found)
+
+
+def bootstrap(numbers: Sequence[float]) -> IntervalEstimate:
+    """Return the mean with a bootstrap percentile interval; the order of the numbers is ignored."""
+    if not numbers:
+        raise ValueError("the mean of no numbers cannot be; give at least one")
+    return _resampled(tuple(sorted(numbers)))
+
+
+@lru_cache(maxsize=512)
+def _resampled(numbers: tuple[float, ...]) -> IntervalEstimate:
+    """Resample; cached because tables use the same figure several times."""
+    count = len(numbers)
+    rng = Random(count)  # noqa: S311 - repeatable
+    means = sorted(math.fsum(rng.choices(numbers, k=count)) / count for _ in range(RESAMPLES))
+    value = math.fsum(numbers) / count
+    low, high = _between(means, 0.025), _between(means, 0.975)
+    return IntervalEstimate(value, min(low, value), max(high, value))
+
+
+def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDifference:
+    """Return how much more often `one` is right than `other`, task by task.
+
+    The interval is Agresti and Min's: Wald's for matched pairs, with half a pair added to each
+    of the four cells, which helps if few pairs differ. For repeated tasks, unless they are few,
+    it is a bootstrap interval.
+    """
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} and {len(other)} outcomes are not of the same tasks")
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    gained = sum(difference > 0 for difference in differences)
+    lost = sum(difference < 0 for difference in differences)
+    is_binary = _is_binary(one) and _is_binary(other)
+    share = (
+        _matched_pairs(differences)
+        if is_binary or len(differences) < FEW
+        else bootstrap(differences)
+    )
+    return PairedDifference(share, gained, lost, mcnemar(gained, lost))
+
+
+def _matched_pairs(differences: Sequence[float]) -> IntervalEstimate:
+    """Compute the interval: the added half pairs keep the sum and add one to the squares."""
+    total = math.fsum(differences)
+    pairs = len(differences) + 2.0
+    squares = math.fsum(difference**2 for difference in differences) + 1.0
+    value, centre = total / len(differences) if differences else 0.0, total / pairs
+    spread = math.sqrt(max(0.0, squares - total**2 / pairs)) / pairs
+    low, high = centre - Z_95 * spread, centre + Z_95 * spread
+    return IntervalEstimate(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
+
+
+def _is_binary(outcomes: Sequence[float]) -> bool:
+    return all(outcome in (0, 1) for outcome in outcomes)
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Return the p-value of McNemar's exact test; for repeated tasks, of the sign test."""
+    differing = gained + lost
+    tail = sum(math.comb(differing, count) for count in range(min(gained, lost) + 1))
+    return min(1.0, float(2 * tail / 2**differing))
+
+
+def mean(numbers: Iterable[float | None]) -> float | None:
+    """Return the mean; None without numbers or if one is unknown."""
+    found = list(numbers)
+    if not found or any(number is None for number in found):
+        return None
+    return math.fsum(number for number in found if number is not None) / len(found)
+
+
+def quantile(numbers: Iterable[float], share: float) -> float | None:
+    """Return a quantile; None without numbers."""
+    ordered = sorted(numbers)
+    return _between(ordered, share) if ordered else None
+
+
+def _between(ordered: Sequence[float], share: float) -> float:
+    """Interpolate between neighbours."""
+    position = (len(ordered) - 1) * share
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -23,13 +23,13 @@ from podium._util.lab import lab_extra
 from podium._version import __version__
 from podium.client.assembly import assemble, connect_endpoints, default_options
 from podium.conductors import Conductor, Length, ModelConductor
-from podium.conductors.evolved.description import PARAMETERS
+from podium.conductors.evolved.turns import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.evals.context import CountedWorker, EvalContext, RepeatCachedWorker
+from podium.evals.sample import CountedWorker, EvalContext, RepeatCachedWorker
 from podium.workers import Http
 from podium.workers.cached import ReplyCache
 from podium.workers.local import weights

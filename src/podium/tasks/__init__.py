@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from podium.tasks.benchmarks import BENCHMARKS, load_records
 from podium.tasks.graders import GRADERS, make_grader
-from podium.tasks.gym import gym_suite
 from podium.tasks.records import (
     LoadedTasks,
     SkippedLine,
@@ -26,6 +25,7 @@ from podium.tasks.suites import (
     SplitShares,
     TrainingMix,
     build_mix,
+    gym_suite,
     load_source,
     load_suite,
     paper_mix,

@@ -34,6 +34,7 @@ from typing import Any, Final
 
 from podium.core.errors import ConfigError
 from podium.tasks import readers
+from podium.tasks.readers import DatasetRow, HubDataset, LocalFiles
 from podium.tasks.records import (
     LoadedTasks,
     TaskEntry,
@@ -42,7 +43,6 @@ from podium.tasks.records import (
     json_lines,
     open_text,
 )
-from podium.tasks.sources import DatasetRow, HubDataset, LocalFiles
 
 MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
 

@@ -3,7 +3,7 @@
     with start_actors("auto", EvalActor, spec, replies, on_gpus=False, hint="…") as pool:
         result = await pool.perform(...)
 
-`podium.evals.cluster` and `podium.train.cluster` define the actors. Here they are started, given
+`podium.evals.evaluation` and `podium.train.cluster` define the actors. Here they are started, given
 work, and replaced when they are lost; one actor shares cached replies. Ray is imported on use.
 """
 

@@ -2,16 +2,16 @@
 
 One step of learning from reward goes one way:
 
-    exercises -> rollouts, policy -> score -> rewards -> diagnostics -> grpo (TRL's trainer)
+    exercises -> rollouts -> score -> diagnostics -> grpo (TRL's trainer)
 
     recipe, schema                the TOML file of a training, its checks and its documentation
     preflight                     what must be there before it begins, and what it will cost
     worker_set                    the workers, and the scorers of plans, here or on a Ray cluster
     sft, examples                 learning by example, several adapters side by side
-    trainer_setup, runtime        arguments of the trainers; processes and checkpoints
+    trainer_setup                 arguments of the trainers
     shared_prompts                one forward pass for a prompt's plans
     diagnostics                   what a step is compared with, what it showed, and collapse
-    training_log, curves          what a training writes, and its picture
+    training_log, curves          what a training writes, its checkpoints, and its picture
     router                        a learned router
     gguf                          adapters for llama.cpp, and back
     run_data                      judged runs as training data, and grading runs

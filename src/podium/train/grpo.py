@@ -2,8 +2,8 @@
 
 One step goes one way:
 
-    exercises (`podium.train.exercises`) -> sample, execute, grade and reward plans (`rollouts`,
-    with `policy` and `score`) -> diagnose and log them -> update (TRL)
+    exercises (`podium.train.exercises`) -> sample plans (`rollouts`) -> execute, grade and reward
+    them (`score`) -> diagnose and log them (`diagnostics`, `training_log`) -> update (TRL)
 
 TRL asks for the rollouts of a batch (`rollout_func`); `_GrpoRun.rollout` answers with prompts,
 completions and their rewards, and the reward function hands TRL that last column. The loss, the
@@ -54,17 +54,8 @@ from podium.train.exercises import (
     held_out_exercises,
     needs_baselines,
 )
-from podium.train.policy import ONLY_THE_ADAPTER, Policy
 from podium.train.recipe import Recipe
-from podium.train.rollouts import Rollouts
-from podium.train.runtime import (
-    explain_out_of_space,
-    is_main_process,
-    last_checkpoint,
-    process_count,
-    process_index,
-    wait_for_everyone,
-)
+from podium.train.rollouts import ONLY_THE_ADAPTER, Policy, Rollouts
 from podium.train.score import PlanScorer
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharedPromptTrainer
@@ -74,7 +65,15 @@ from podium.train.trainer_setup import (
     silence,
     trainer_arguments,
 )
-from podium.train.training_log import TrainingLog
+from podium.train.training_log import (
+    TrainingLog,
+    explain_out_of_space,
+    is_main_process,
+    last_checkpoint,
+    process_count,
+    process_index,
+    wait_for_everyone,
+)
 from podium.train.worker_set import (
     RayScorer,
     WorkerSet,

@@ -23,8 +23,8 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Usage
 from podium.train.exercises import needs_baselines
 from podium.train.recipe import NOT_THE_RECIPE, Kind, Recipe, is_path, keys_without_effect
-from podium.train.runtime import last_checkpoint
 from podium.train.schema import EvolveTable, GrpoTable, SftTable
+from podium.train.training_log import last_checkpoint
 from podium.workers.local.sources import parse_source, read_config
 
 USUAL_POPULATION: Final = 32

@@ -24,7 +24,6 @@ from podium._util.files import read_toml
 from podium._util.lab import lab_extra
 from podium.config.problems import suggest, validation_problem
 from podium.core.errors import ConfigError
-from podium.train.rewards import PAPER
 from podium.train.schema import (
     DataTable,
     EstimateTable,
@@ -39,6 +38,7 @@ from podium.train.schema import (
     SftTable,
     WorkersTable,
 )
+from podium.train.score import PAPER
 from podium.workers.catalogue import Table
 
 Kind = Literal["sft", "grpo", "evolve"]

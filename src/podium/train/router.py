@@ -12,7 +12,6 @@ from pydantic import Field
 
 from podium.conductors.routing.embedding import Embedder
 from podium.conductors.routing.encoders import Encoder, HashedEncoder
-from podium.conductors.routing.evidence import RewardTable, read_log
 from podium.conductors.routing.learning import (
     LEAST_QUESTIONS,
     Evolution,
@@ -20,6 +19,7 @@ from podium.conductors.routing.learning import (
     RouterTraining,
     fit_router,
 )
+from podium.conductors.routing.router import RewardTable, read_log
 from podium.config.workers import Name
 from podium.train.recipe import read_tables
 from podium.train.schema import Positive, Spread, Weight

@@ -13,11 +13,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from podium._util.lab import lab_extra
-from podium.conductors.evolved.description import TURNS, Token
+from podium.conductors.evolved.turns import TURNS, Token
 from podium.config.schema import PromptLength
 from podium.config.workers import Count, Name
 from podium.core.errors import ConfigError
-from podium.train.rewards import PAPER, RELEASED, Reward
+from podium.train.score import PAPER, RELEASED, Reward
 from podium.workers.catalogue import Table
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -23,14 +23,6 @@ from podium.core.errors import ConfigError
 from podium.train.examples import UNLABELLED, TokenExample, batches, encode, load_examples
 from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
-from podium.train.runtime import (
-    explain_out_of_space,
-    is_main_process,
-    last_checkpoint,
-    process_count,
-    process_index,
-    wait_for_everyone,
-)
 from podium.train.trainer_setup import (
     StopAfterMinutes,
     autocast_dtype,
@@ -38,7 +30,15 @@ from podium.train.trainer_setup import (
     silence,
     trainer_arguments,
 )
-from podium.train.training_log import TrainingLog
+from podium.train.training_log import (
+    TrainingLog,
+    explain_out_of_space,
+    is_main_process,
+    last_checkpoint,
+    process_count,
+    process_index,
+    wait_for_everyone,
+)
 from podium.workers.local import pretrained
 from podium.workers.local.decoding import Decoder, Sampling
 from podium.workers.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape

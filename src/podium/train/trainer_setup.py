@@ -14,9 +14,8 @@ from transformers.utils import logging
 
 from podium.conductors.routing.arrays import normalize_seed
 from podium.train.recipe import Recipe
-from podium.train.runtime import DIRECTORY
 from podium.train.schema import OptimiserTable
-from podium.train.training_log import TrainingLog
+from podium.train.training_log import DIRECTORY, TrainingLog
 from podium.workers.local.pretrained import data_type
 
 # TRL reports every training to the hub otherwise; Podium sends no telemetry.

@@ -36,8 +36,8 @@ from podium.engine.calls import Gate
 from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 from podium.train.exercises import place_names, pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
-from podium.train.runtime import process_count
 from podium.train.score import Score, Scorer
+from podium.train.training_log import process_count
 from podium.workers import Endpoint, Http, connect
 from podium.workers.cached import LEAST_BYTES, CachedWorker, ReplyCache
 from podium.workers.local.sources import WEIGHTS_FILE

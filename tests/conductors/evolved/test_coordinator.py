@@ -8,7 +8,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from podium.conductors.evolved.coordinator import Coordinator, choose_index, shares
-from podium.conductors.evolved.description import PARAMETERS
+from podium.conductors.evolved.turns import PARAMETERS
 from podium.core.errors import ConfigError
 from support.evolved import described
 

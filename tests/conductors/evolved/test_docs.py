@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductors.evolved.description import Description
+from podium.conductors.evolved.turns import Description
 from podium.config.schema import ConductorTable
 from podium.workers.local.hidden_states import LONGEST_TEXT
 

@@ -12,7 +12,7 @@ from podium.core.errors import ConfigError
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import KnownWorker
-from podium.conductors.routing.evidence import read_log
+from podium.conductors.routing.router import read_log
 from podium.train.router import read_router_recipe
 
 

@@ -12,7 +12,6 @@ np = pytest.importorskip("numpy")
 from podium.conductors.routing import KnownWorker, learning
 from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.evidence import RewardTable
 from podium.conductors.routing.learning import (
     Evolution,
     Hold,
@@ -24,7 +23,7 @@ from podium.conductors.routing.learning import (
     fit_head,
     fit_router,
 )
-from podium.conductors.routing.router import QualityBias, expected_by, mean_reward
+from podium.conductors.routing.router import QualityBias, RewardTable, expected_by, mean_reward
 
 WORKERS = (KnownWorker("small", "s", 1.0), KnownWorker("large", "l", 10.0))
 SUBJECTS = {"sum": (0.9, 0.9), "play": (0.1, 0.9), "riddle": (0.1, 0.2)}

@@ -21,7 +21,7 @@ from podium.evals.page.rendering import (
     usd,
     visible,
 )
-from podium.evals.statistics import IntervalEstimate
+from podium.evals.results import IntervalEstimate
 
 
 @pytest.mark.parametrize(

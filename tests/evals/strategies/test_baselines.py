@@ -10,7 +10,7 @@ from podium.core.budget import Budget
 from podium.core.errors import Unavailable
 from podium.core.request import Request
 from podium.engine.runner import Options
-from podium.evals.strategies.baselines import (
+from podium.evals.strategies.conducting import (
     DRAWN,
     FORMS,
     REVISIONS,

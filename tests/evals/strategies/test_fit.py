@@ -18,7 +18,7 @@ from podium.evals.strategies.fit import (
     measure_single_workers,
     training_suite,
 )
-from podium.evals.strategies.learned import LEARNED, write_learned
+from podium.evals.strategies.registry import LEARNED, write_learned
 from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 

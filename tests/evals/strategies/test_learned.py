@@ -10,15 +10,16 @@ import pytest
 from evals.support import case_of, setup_of, stage_of
 from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
-from podium.evals.strategies.learned import (
+from podium.evals.strategies.registry import (
     LEARNED,
     LearnedStrategy,
+    check_strategy,
     parse_learned_name,
     question_fingerprints,
     read_learned,
+    strategy_checksums,
     write_learned,
 )
-from podium.evals.strategies.registry import check_strategy, strategy_checksums
 from podium.workers.scripted import ScriptedWorker
 
 np = pytest.importorskip("numpy")

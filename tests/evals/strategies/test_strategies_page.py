@@ -12,8 +12,7 @@ import pytest
 from evals.support import case_of, setup_of
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import READERS
-from podium.evals.strategies.learned import LEARNED
-from podium.evals.strategies.registry import STRATEGIES
+from podium.evals.strategies.registry import LEARNED, STRATEGIES
 from podium.workers.scripted import ScriptedWorker
 
 ROOT = Path(__file__).parents[3]

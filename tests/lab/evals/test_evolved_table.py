@@ -12,7 +12,7 @@ pytest.importorskip("numpy")
 
 from evals.support import Knowing, oracle_cases, setup_of
 from podium.conductors.evolved.coordinator import EvolvedConductor
-from podium.conductors.evolved.description import PARAMETERS
+from podium.conductors.evolved.turns import PARAMETERS
 from podium.core.errors import ConfigError
 from podium.evals.strategies import registry as by_name
 from podium_lab.etudes import ROLES

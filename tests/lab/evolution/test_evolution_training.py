@@ -30,7 +30,7 @@ from support.trainings import base, metrics, tiny_recipe
 pytest.importorskip("torch")
 pytest.importorskip("cmaes")
 
-from podium.train.runtime import STATE_FILE, Checkpoint, last_checkpoint
+from podium.train.training_log import STATE_FILE, Checkpoint, last_checkpoint
 from podium_lab.evolution import training as evolve
 from podium_lab.evolution.results import COORDINATOR
 

@@ -9,7 +9,7 @@ pytest.importorskip("numpy")
 import numpy as np
 
 from podium.conductors.evolved.coordinator import Coordinator, Vector
-from podium.conductors.evolved.description import Description
+from podium.conductors.evolved.turns import Description
 from podium.core.errors import PlanError, RequestRefused
 from podium.core.pool import Pool
 from podium.core.task import Task

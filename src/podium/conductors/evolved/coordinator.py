@@ -23,11 +23,14 @@ from numpy.typing import NDArray
 
 from podium._util.files import explain_write_errors, replace_directory, write_atomically
 from podium.conductors.builtin import evolved_conductor_name
-from podium.conductors.evolved.description import FILE, PARAMETERS, Description, read_description
 from podium.conductors.evolved.turns import (
+    FILE,
+    PARAMETERS,
+    Description,
     Turn,
     is_accepted,
     prompt_hash,
+    read_description,
     subtask,
     suggested_role,
     transcript,

@@ -1,4 +1,9 @@
-"""Turns of a run: the transcript, the roles' prompts, and what is read from replies.
+"""A coordinator's description, and turns of a run: transcript, prompts, what is read from replies.
+
+`coordinator.json` names its workers, its roles and its base model:
+
+    description = read_description(Path("trained/evolved/coordinator"))
+    description.check(pool)
 
 Of a reply only two things are read: whether a verifier accepts, and which role a thinker suggests.
 Neither can name a worker, a subtask or an access.
@@ -9,13 +14,169 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from podium.conductors.evolved.description import ROLES
+from pydantic import TypeAdapter, ValidationError
+
+from podium._util.files import read_json
 from podium.core.conductor import PlanningContext
+from podium.core.errors import ConfigError
+from podium.core.pool import Pool
 from podium.core.run import Round, StepRecord, TurnRole
+
+FILE: Final = "coordinator.json"
+PARAMETERS: Final = "parameters.npy"
+"""The file of its numbers, in the same directory."""
+
+FORMAT: Final = "podium-coordinator"
+VERSION: Final = 1
+
+ROLES: Final[tuple[TurnRole, ...]] = get_args(TurnRole)
+
+TURNS: Final = 5
+"""The most turns of a run, in the paper and by default."""
+
+Token = Literal["penultimate", "last"]
+"""The token of a transcript whose hidden state the head reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A coordinator without its numbers.
+
+    `workers` are in the order of the head's rows, `models` theirs where known. `width` is that of
+    the base's hidden states. `matrices` have their singular values scaled, `ranks` of them each.
+    Without `roles` every turn is a worker's.
+    """
+
+    workers: tuple[str, ...]
+    base: str
+    width: int
+    roles: tuple[TurnRole, ...] = ROLES
+    token: Token = "penultimate"  # noqa: S105 - of a text
+    matrices: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    models: tuple[str, ...] = ()
+    turns: int = TURNS
+
+    def __post_init__(self) -> None:
+        if not self.workers or len(set(self.workers)) < len(self.workers):
+            raise ConfigError(
+                f"a coordinator chooses among {self.workers!r}; name one worker or more, each once"
+            )
+        if self.roles and "worker" not in self.roles:
+            raise ConfigError(
+                f"a coordinator gives the roles {', '.join(self.roles)}; without `worker` among "
+                f"them, no run would have an answer"
+            )
+        if len(self.matrices) != len(self.ranks) or len(self.models) not in (0, len(self.workers)):
+            raise ConfigError(
+                f"a coordinator has {len(self.matrices)} matrices, {len(self.ranks)} ranks, "
+                f"{len(self.workers)} workers and {len(self.models)} models; each matrix has a "
+                f"rank, and each worker a model or none of them has"
+            )
+        for name in ("width", "turns"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"a coordinator's {name} is {getattr(self, name)}; it must be 1 or more"
+                )
+
+    @property
+    def rows(self) -> int:
+        """Rows of the head: one for each worker, then one for each role."""
+        return len(self.workers) + len(self.roles)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters: the scales of singular values, then the head."""
+        return self.size_with(self.width)
+
+    def size_with(self, row_length: int) -> int:
+        """Return the number of parameters if a row of the head had that length."""
+        return sum(self.ranks) + self.rows * row_length
+
+    def changes(self, pool: Pool) -> str:
+        """Describe how the pool differs from that of the training; the order does not count."""
+        added = [name for name in pool.names if name not in self.workers]
+        removed = [name for name in self.workers if name not in pool.names]
+        trained = dict(zip(self.workers, self.models, strict=False))
+        others = [
+            f"{worker.name} (then {trained[worker.name]}, now {worker.model})"
+            for worker in pool
+            if trained.get(worker.name, worker.model) != worker.model
+        ]
+        parts = (("added", added), ("removed", removed), ("another model", others))
+        return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
+
+    def shared(self, pool: Pool) -> tuple[str, ...]:
+        """Return the workers that training and pool share, by name and, where known, model."""
+        there = {worker.name: worker.model for worker in pool}
+        models = self.models or tuple(there.get(name, "") for name in self.workers)
+        return tuple(
+            name
+            for name, model in zip(self.workers, models, strict=True)
+            if there.get(name) == model
+        )
+
+    def check(self, pool: Pool, *, otherwise: str = "put the pool back") -> None:
+        """Raise `ConfigError` if the pool is not that of the training."""
+        if changes := self.changes(pool):
+            raise ConfigError(
+                f"the coordinator was trained with other workers than this pool has ({changes}); "
+                f"train it again, or {otherwise}"
+            )
+
+    def narrowed_to(self, pool: Pool) -> str:
+        """Return the warning about a pool that changed; `ConfigError` where no worker is shared."""
+        changes = self.changes(pool)
+        if not changes:
+            return ""
+        shared = self.shared(pool)
+        if not shared:
+            raise ConfigError(
+                f"the coordinator was trained with {', '.join(self.workers)}, and this pool has "
+                f"none of them ({changes}); train it again with this pool"
+            )
+        return (
+            f"the pool changed since the coordinator was trained ({changes}); it chooses among "
+            f"{', '.join(shared)}"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return the description as JSON."""
+        values: dict[str, Any] = _adapter().dump_python(self, mode="json")
+        return {"format": FORMAT, "version": VERSION, **values}
+
+
+def read_description(directory: Path) -> Description:
+    """Read the description; `ConfigError` says what is wrong with it."""
+    path = directory / FILE
+    document = read_json(path, "name a directory that `podium train evolve` wrote")
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+        raise ConfigError(f"{path}: this is no coordinator that `podium train evolve` wrote")
+    if (version := document.pop("version", None)) != VERSION:
+        raise ConfigError(
+            f"{path}: version {version!r} cannot be read, only {VERSION}; train it again with "
+            f"this Podium"
+        )
+    try:
+        return _adapter().validate_python(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Description]:
+    return TypeAdapter(Description)
+
 
 TEXTS: Final = (*(f"turn_{role}.txt" for role in ROLES), "turn_withheld.txt")
 """The files of the roles' prompts."""

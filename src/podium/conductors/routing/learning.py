@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from podium.conductors.routing.arrays import Array, normalize_seed
 from podium.conductors.routing.encoders import Encoder, ScoringEncoder, average_head, join_scores
-from podium.conductors.routing.evidence import RewardTable
 from podium.conductors.routing.router import (
     MARKS,
     Calibration,
     LearnedRouter,
     QualityBias,
+    RewardTable,
     expected_by,
     price_within,
     route,

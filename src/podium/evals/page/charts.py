@@ -18,8 +18,7 @@ from podium.evals.page.rendering import (
     usd,
     visible,
 )
-from podium.evals.results import StrategyRow
-from podium.evals.statistics import IntervalEstimate
+from podium.evals.results import IntervalEstimate, StrategyRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from podium._util.plots import css_classes, css_variables
 from podium._version import __version__
 from podium.core.run import timestamp
-from podium.evals.statistics import IntervalEstimate
+from podium.evals.results import IntervalEstimate
 
 UNKNOWN: Final = "–"
 MINUS: Final = "−"

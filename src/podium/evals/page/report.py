@@ -39,9 +39,14 @@ from podium.evals.page.charts import (
     steps_chart,
 )
 from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span, visible
-from podium.evals.results import ErrorSummary, StrategyRow, difficulty, summarise_errors
+from podium.evals.results import (
+    ErrorSummary,
+    PairedDifference,
+    StrategyRow,
+    difficulty,
+    summarise_errors,
+)
 from podium.evals.sample import Sample
-from podium.evals.statistics import PairedDifference
 
 PAGE: Final = "report.html"
 SIGNIFICANT: Final = 0.05

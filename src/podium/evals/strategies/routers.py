@@ -24,13 +24,12 @@ from podium.conductors.routing import KnownWorker, LearnedRouter, encoders
 from podium.conductors.routing.arrays import AGAIN, Array, encode_array, normalize_rows, read_array
 from podium.conductors.routing.embedding import Embedder
 from podium.conductors.routing.encoders import HASHED, MINILM, Encoder, HashedEncoder, width_of
-from podium.conductors.routing.evidence import RewardTable
 from podium.conductors.routing.learning import RouterTraining, fit_router
+from podium.conductors.routing.router import RewardTable
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import Pool
 from podium.core.workflow import Workflow
-from podium.evals.strategies.learned import MASROUTER
-from podium.evals.strategies.registry import is_function_name, load_function
+from podium.evals.strategies.registry import MASROUTER, is_function_name, load_function
 
 EncoderFactory = Callable[[Sequence[str]], Encoder]
 """Makes an encoder for texts like these."""

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.conductors.routing.arrays import Array
-from podium.evals.statistics import Z_95, IntervalEstimate, round_figure
+from podium.evals.results import Z_95, IntervalEstimate, markdown, round_figure
 from podium.evals.strategies.routers import HeadRouter, RouterModel, WorkerOutcomes, mean_costs
-from podium.evals.text_table import markdown
 
 RESAMPLES: Final = 1_000
 """Bootstrap resamples, the same for every router."""
