@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, ClassVar, Final, Literal, get_args
 
 from pydantic import ConfigDict, Field, PlainSerializer
@@ -145,3 +145,16 @@ class KeyUsage:
     unknown_cost: int = 0
     assumed_tokens: int = 0
     assumed_usd: float = 0.0
+
+    def __add__(self, other: KeyUsage) -> KeyUsage:
+        """Add the amounts of other usage to those of this key, day and model."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in AMOUNTS}
+        return replace(self, requests=self.requests + other.requests, **sums)
+
+
+AMOUNTS: Final = tuple(
+    item.name
+    for item in fields(KeyUsage)
+    if item.name not in ("key_id", "day", "model", "requests")
+)
+"""The fields of `KeyUsage` that runs are charged."""

@@ -8,7 +8,7 @@ the difference. A repeated or late charge therefore adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, final
@@ -16,7 +16,7 @@ from typing import Final, final
 from podium.core.frozen import fast_init
 from podium.core.request import Usage
 from podium.core.run import Run, Tier
-from podium.store.keys import KeyUsage
+from podium.store.keys import Allowance, KeyUsage
 
 MAX_TOKENS: Final = 10**12
 """More tokens than any request can use; a larger count is treated as unknown."""
@@ -49,6 +49,28 @@ ZERO: Final = Amount()
 def larger_of(one: Amount, other: Amount) -> Amount:
     """Return the larger sum of money and the larger number of tokens."""
     return Amount(max(one.usd, other.usd), max(one.tokens, other.tokens))
+
+
+def at_most(amount: Amount, cap: Allowance) -> Amount:
+    """Return the amount, no more than the cap."""
+    return Amount(
+        amount.usd if cap.usd is None else min(amount.usd, cap.usd),
+        amount.tokens if cap.tokens is None else min(amount.tokens, cap.tokens),
+    )
+
+
+def remainder(caps: Iterable[tuple[Allowance, Amount]], taken: Amount) -> Allowance:
+    """Return what is left of all caps, each with what was charged, besides what is taken."""
+    caps = tuple(caps)
+    usd = [cap.usd - charged.usd - taken.usd for cap, charged in caps if cap.usd is not None]
+    tokens = [
+        cap.tokens - charged.tokens - taken.tokens
+        for cap, charged in caps
+        if cap.tokens is not None
+    ]
+    return Allowance(
+        usd=max(0.0, min(usd)) if usd else None, tokens=max(0, min(tokens)) if tokens else None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

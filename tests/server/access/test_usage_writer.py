@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,12 +11,13 @@ from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.access import usage as usage_module
 from podium.server.access.usage import UsageWriter, measure_usage
 from podium.store.keys import KeyUsage
-from podium.store.quotas import MAX_TOKENS, Amount, KeyCharges, RunCharge
+from podium.store.quotas import MAX_TOKENS, Amount, KeyCharges, RunCharge, charged_amount
 from server.access.support import MemoryKeys
 
 DAY = "2026-01-02"
-ONE = measure_usage(Usage(10, 5, 0, 0, 0), Usage(4, 1, 0, 0, 0), 0.25, Amount(9.0, 900))
-UNKNOWN = measure_usage(UNKNOWN_USAGE, UNKNOWN_USAGE, None, Amount(0.5, 100))
+LINE = KeyUsage(key_id="key_1", day=DAY, model="podium")
+ONE = measure_usage(LINE, Usage(10, 5, 0, 0, 0), Usage(4, 1, 0, 0, 0), 0.25, Amount(9.0, 900))
+UNKNOWN = measure_usage(LINE, UNKNOWN_USAGE, UNKNOWN_USAGE, None, Amount(0.5, 100))
 
 
 @pytest.fixture
@@ -26,10 +28,10 @@ def keys() -> MemoryKeys:
 async def test_what_is_used_is_summed_up_by_key_day_and_model(keys: MemoryKeys) -> None:
     usage_writer = UsageWriter(keys)
     for _ in range(3):
-        usage_writer.add("key_1", DAY, "podium", ONE)
-    usage_writer.add("key_1", DAY, "mini", ONE)
-    usage_writer.add("key_1", "2026-01-03", "podium", ONE)
-    usage_writer.add("key_2", DAY, "podium", ONE)
+        usage_writer.add(ONE)
+    usage_writer.add(replace(ONE, model="mini"))
+    usage_writer.add(replace(ONE, day="2026-01-03"))
+    usage_writer.add(replace(ONE, key_id="key_2"))
     await usage_writer.close()
     assert len(keys.used) == 4
     assert keys.used[0] == KeyUsage(
@@ -47,8 +49,8 @@ async def test_what_is_used_is_summed_up_by_key_day_and_model(keys: MemoryKeys) 
 
 async def test_the_unknown_is_counted_as_unknown_and_charged_as_assumed(keys: MemoryKeys) -> None:
     usage_writer = UsageWriter(keys)
-    usage_writer.add("key_1", DAY, "podium", ONE)
-    usage_writer.add("key_1", DAY, "podium", UNKNOWN)
+    usage_writer.add(ONE)
+    usage_writer.add(UNKNOWN)
     await usage_writer.close()
     (row,) = keys.used
     assert (row.requests, row.unknown_tokens, row.unknown_cost) == (2, 1, 1)
@@ -66,20 +68,20 @@ async def test_the_unknown_is_counted_as_unknown_and_charged_as_assumed(keys: Me
     ],
 )
 def test_tokens_that_are_half_known_or_beyond_belief_are_unknown(usage: Usage) -> None:
-    used = measure_usage(usage, NO_USAGE, 0.25, Amount(9.0, 900))
-    assert used.tokens is None
-    assert used.charged == Amount(0.25, 900)
+    used = measure_usage(LINE, usage, NO_USAGE, 0.25, Amount(9.0, 900))
+    assert (used.unknown_tokens, used.input_tokens, used.output_tokens) == (1, 0, 0)
+    assert charged_amount(used) == Amount(0.25, 900)
 
 
 @pytest.mark.parametrize("cost", [-0.01, float("nan"), float("inf"), None])
 def test_a_cost_beyond_belief_is_unknown(cost: float | None) -> None:
-    used = measure_usage(Usage(1, 1, 0, 0, 0), NO_USAGE, cost, Amount(9.0, 900))
-    assert used.charged == Amount(9.0, 2)
+    used = measure_usage(LINE, Usage(1, 1, 0, 0, 0), NO_USAGE, cost, Amount(9.0, 900))
+    assert charged_amount(used) == Amount(9.0, 2)
 
 
 def test_a_cost_that_lacks_a_crumb_of_nothing_is_nothing() -> None:
-    used = measure_usage(Usage(1, 1, 0, 0, 0), NO_USAGE, -1e-17, Amount(9.0, 900))
-    assert used.charged == Amount(0.0, 2)
+    used = measure_usage(LINE, Usage(1, 1, 0, 0, 0), NO_USAGE, -1e-17, Amount(9.0, 900))
+    assert charged_amount(used) == Amount(0.0, 2)
 
 
 async def test_lines_are_written_together_a_while_later(
@@ -87,13 +89,13 @@ async def test_lines_are_written_together_a_while_later(
 ) -> None:
     monkeypatch.setattr(usage_module, "WRITE_SECONDS", 0.0)
     usage_writer = UsageWriter(keys)
-    usage_writer.add("key_1", DAY, "podium", ONE)
-    usage_writer.add("key_1", DAY, "podium", ONE)
+    usage_writer.add(ONE)
+    usage_writer.add(ONE)
     assert keys.used == []
     for _ in range(5):
         await asyncio.sleep(0)
     assert [row.requests for row in keys.used] == [2]
-    usage_writer.add("key_1", DAY, "podium", ONE)
+    usage_writer.add(ONE)
     for _ in range(5):
         await asyncio.sleep(0)
     assert [row.requests for row in keys.used] == [2, 1]
@@ -106,11 +108,11 @@ async def test_what_cannot_be_written_is_kept_and_written_later(
 ) -> None:
     usage_writer = UsageWriter(keys)
     keys.broken = True
-    usage_writer.add("key_1", DAY, "podium", ONE)
+    usage_writer.add(ONE)
     with caplog.at_level(logging.WARNING, logger="podium"):
         await usage_writer.write()
     assert "cannot store the usage of keys yet: the disk is full" in caplog.text
-    usage_writer.add("key_1", DAY, "podium", ONE)
+    usage_writer.add(ONE)
     keys.broken = False
     await usage_writer.close()
     assert [row.requests for row in keys.used] == [2]
@@ -118,11 +120,11 @@ async def test_what_cannot_be_written_is_kept_and_written_later(
 
 async def test_a_standing_counts_the_written_and_the_unwritten_once_each(keys: MemoryKeys) -> None:
     usage_writer = UsageWriter(keys)
-    usage_writer.add("key_1", "2026-01-01", "podium", ONE)
+    usage_writer.add(replace(ONE, day="2026-01-01"))
     await usage_writer.write()
-    usage_writer.add("key_1", DAY, "podium", ONE)
-    usage_writer.add("key_1", "2025-12-31", "podium", ONE)
-    usage_writer.add("key_2", DAY, "podium", ONE)
+    usage_writer.add(ONE)
+    usage_writer.add(replace(ONE, day="2025-12-31"))
+    usage_writer.add(replace(ONE, key_id="key_2"))
     each = Amount(0.25, 15)
     expected = KeyCharges(day=each, month=each + each, total=each + each + each)
     assert await usage_writer.charges("key_1", DAY) == expected
@@ -152,10 +154,10 @@ class SlowKeys(MemoryKeys):
 async def test_a_standing_waits_for_what_is_just_being_written() -> None:
     keys = SlowKeys()
     usage_writer = UsageWriter(keys)
-    usage_writer.add("key_1", DAY, "podium", ONE)
+    usage_writer.add(ONE)
     writing = asyncio.create_task(usage_writer.write())
     await keys.writing.wait()
-    usage_writer.add("key_1", DAY, "podium", ONE)
+    usage_writer.add(ONE)
     standing = asyncio.create_task(usage_writer.charges("key_1", DAY))
     await asyncio.sleep(0)
     assert not standing.done()

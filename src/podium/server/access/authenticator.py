@@ -18,17 +18,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from podium._util.rate_limit import RateLimiter, TokenBucket
-from podium.core.budget import Account, Budget
+from podium.core.budget import Account
 from podium.core.errors import BudgetUnavailable, StoreError
 from podium.core.pool import Pool
 from podium.core.request import Usage
 from podium.core.run import Run
-from podium.server.access.policy import AccessPolicy, Principal, RequestQuota, scope_of
-from podium.server.access.quotas import KeyBudget, Reservation, SharedBudget, SharedRates, SpentCap
+from podium.server.access.policy import AccessPolicy, Principal, scope_of
+from podium.server.access.quotas import (
+    KeyBudget,
+    Reservation,
+    SharedBudget,
+    SharedRates,
+    SpentCap,
+)
 from podium.server.access.tokens import (
     KEY_ID_PREFIX,
     ParsedSession,
@@ -40,14 +45,15 @@ from podium.server.access.tokens import (
 from podium.server.access.usage import (
     CostEstimator,
     UsageWriter,
+    assume,
     highest_input_price,
     measure_usage,
     uncharged,
 )
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
-from podium.store.keys import NO_CAP, Allowance, Key, Scope
-from podium.store.quotas import ZERO, Amount, charge_of
+from podium.store.keys import Key, KeyUsage, Scope
+from podium.store.quotas import ZERO, at_most, charge_of, charged_amount
 
 if TYPE_CHECKING:
     from podium.store.sql.keys import KeyStore
@@ -147,51 +153,6 @@ class KeyAccount:
     read_at: float = 0.0
     day: str = ""
 
-    @property
-    def shared(self) -> SharedBudget | None:
-        """The key's reservations in the store, if the key has a cap and processes share it."""
-        return self.budget.shared if self.budget.is_capped else None
-
-    def is_expired(self, now: float) -> bool:
-        """True if the key's time is over."""
-        expires = self.key.expires_at
-        return expires is not None and now >= datetime.fromisoformat(expires).timestamp()
-
-
-class KeyQuota(RequestQuota):
-    """The quota of one request with a key."""
-
-    __slots__ = ("estimate", "is_capped", "is_settled", "key_account", "model", "reservation")
-
-    def __init__(
-        self, key_account: KeyAccount, model: str, estimate: Amount, reservation: Reservation
-    ) -> None:
-        self.key_account = key_account
-        self.model = model
-        self.estimate = estimate
-        self.reservation = reservation
-        per_request = key_account.key.rules.per_request
-        self.is_capped = key_account.budget.is_capped or per_request != NO_CAP
-        self.is_settled = False
-
-    @property
-    def account(self) -> Account | None:
-        """The request's reservation, if the key had a cap as the request began."""
-        return self.reservation if self.is_capped else None
-
-    def narrow(self, budget: Budget) -> Budget:
-        """Lower the budget to the key's cap per request and to what other requests leave."""
-        own = ZERO if self.is_settled else self.reservation.expected
-        for cap in (self.key_account.key.rules.per_request, self.key_account.budget.left(own)):
-            budget = budget.narrowed({"usd": cap.usd, "tokens": cap.tokens})
-        return budget
-
-    def attach_run(self, run: Run) -> None:
-        """Have other processes charge the reservation as this run."""
-        if self.reservation.id and self.key_account.budget.shared is not None:
-            self.reservation.run_id = run.id
-            self.key_account.budget.shared.write_soon(self.reservation)
-
 
 class KeyAuthenticator(AccessPolicy):
     """Requires API keys, or sessions begun with one. It belongs to one event loop; close it.
@@ -222,7 +183,11 @@ class KeyAuthenticator(AccessPolicy):
         self._reservations: ReservationStore | None = None
         if shared:
             self._reservations = keys.quotas.reservations(secrets.token_hex(8), lease_seconds)
-        self._accounts = KeyAccounts(keys, self._usage, self._reservations, lease_seconds, clock)
+        self._lease_seconds = lease_seconds
+        self._renewing: asyncio.Task[None] | None = None
+        self._accounts: dict[str, KeyAccount] = {}
+        self._reading = asyncio.Lock()
+        self._day_number, self._day = -1, ""
 
     async def authenticate(self, token: str | None, address: str = "") -> Principal:
         """Identify the caller by API key or session."""
@@ -254,39 +219,43 @@ class KeyAuthenticator(AccessPolicy):
         principal.require(scope or scope_of(model))
         principal.check_model(model, self._providers.get(model, ""))
         account = self._accounts[principal.key_id]
-        if account.shared is None and (spent := account.budget.spent_cap()):
+        budget = account.budget
+        shared = budget.shared if budget.is_capped else None
+        if shared is None and (spent := budget.spent_cap()):
             raise out_of_budget(principal.name, spent)
-        estimate = self._estimate(account.key.rules.per_request, model, tokens)
-        wait = await self._take_rate(account.rates, estimate.tokens)
-        if wait:
-            raise ApiError(
-                "rate_limited",
-                f"rate limit of key {principal.name!r} reached; try again in {math.ceil(wait)} s",
-                retry_after=wait,
-            )
-        if account.shared is None:
-            reservation = account.budget.reserve(estimate)
+        estimate = at_most(self._estimator.estimate(model, tokens), account.key.rules.per_request)
+        await self._take_rate(account, estimate.tokens)
+        if shared is None:
+            reservation = budget.reserve(estimate)
         else:
             try:
-                granted = await account.shared.open(model, estimate)
+                granted = await shared.open(model, estimate)
             except BudgetUnavailable as error:
                 raise budget_unavailable() from error
             if granted is None:
-                raise out_of_budget(principal.name, account.budget.spent_cap())
+                raise out_of_budget(principal.name, budget.spent_cap())
             reservation = granted
-        return replace(principal, quota=KeyQuota(account, model, estimate, reservation))
+        reservation.model, reservation.rate_tokens = model, estimate.tokens
+        return replace(principal, quota=reservation)
 
-    async def _take_rate(self, rates: RateLimiter | SharedRates, tokens: int) -> float:
-        """Return 0 if the request may begin, or the seconds until it may."""
+    async def _take_rate(self, account: KeyAccount, tokens: int) -> None:
+        """Take a request from the key's rate limits; raises `ApiError` rate_limited."""
+        rates = account.rates
         if isinstance(rates, RateLimiter):
             wait = rates.wait(tokens, self._clock())
             if not wait:
                 rates.take(tokens)
-            return wait
-        try:
-            return await rates.take(tokens)
-        except StoreError as error:
-            raise unavailable("the rate limits of this key") from error
+        else:
+            try:
+                wait = await rates.take(tokens)
+            except StoreError as error:
+                raise unavailable("the rate limits of this key") from error
+        if wait:
+            raise ApiError(
+                "rate_limited",
+                f"rate limit of key {account.key.name!r} reached; try again in {math.ceil(wait)} s",
+                retry_after=wait,
+            )
 
     async def settle(
         self,
@@ -300,28 +269,24 @@ class KeyAuthenticator(AccessPolicy):
     ) -> None:
         """Charge the request and release its reservation. Calls that the reservation has seen are
         charged even if no run includes them."""
-        quota = principal.quota
-        assert isinstance(quota, KeyQuota), "reserve before you settle"
-        quota.is_settled = True
-        account, reservation = quota.key_account, quota.reservation
-        seen = reservation.used
-        used = measure_usage(usage, orchestration, cost_usd, reservation.expected, seen)
-        charged = used.charged
-        account.budget.settle(reservation, charged)
-        account.rates.correct(charged.tokens - quota.estimate.tokens)
-        if charged.tokens and used.is_known:
-            self._estimator.learn(quota.model, charged)
-        today = self._accounts.today()
+        reservation, account = principal.quota, self._accounts[principal.key_id]
+        assert isinstance(reservation, Reservation), "reserve before you settle"
+        line = KeyUsage(key_id=principal.key_id, day=self._today(), model=model)
+        seen, estimate = reservation.used, reservation.expected
+        used = measure_usage(line, usage, orchestration, cost_usd, estimate, seen)
+        charged = charged_amount(used)
+        if charged.tokens and not (used.unknown_tokens or used.unknown_cost):
+            self._estimator.learn(reservation.model, charged)
         if run is None:
-            self._usage.add(principal.key_id, today, model, used)
+            self._usage.add(used)
         else:
-            charge = charge_of(run, today)
-            self._usage.add_run(charge)
+            charge = charge_of(run, line.day)
+            self._usage.add(replace(line, model=charge.usage.model, requests=1), charge)
             missing = uncharged(seen, charge.amount)
             if missing != ZERO:
-                self._usage.add_assumed(principal.key_id, today, charge.usage.model, missing)
-        if reservation.id and account.budget.shared is not None:
-            account.budget.shared.close_reservation(reservation.id)
+                self._usage.add(assume(replace(line, model=charge.usage.model), missing))
+        account.rates.correct(charged.tokens - reservation.rate_tokens)
+        account.budget.settle(reservation, charged)
 
     @asynccontextmanager
     async def account_for_run(self, run: Run) -> AsyncIterator[Account | None]:
@@ -332,27 +297,27 @@ class KeyAuthenticator(AccessPolicy):
                 raise unauthenticated("the API key of this run does not exist any more")
             yield None
             return
-        self._check_valid(account)
-        if not account.budget.is_capped:
+        self._check_valid(account.key)
+        budget = account.budget
+        if not budget.is_capped:
             yield None
             return
-        charge = charge_of(run, self._accounts.today())
+        charge = charge_of(run, self._today())
         charged = await self._keys.quotas.charged_for(run.id)
-        reservation = account.budget.reserve_used(charge.amount - charged)
+        reservation = budget.reserve_used(charge.amount - charged)
         reservation.id, reservation.run_id = secrets.token_hex(16), run.id
         reservation.model = charge.usage.model
         try:
-            if account.shared is not None:
-                await account.shared.grow(reservation)
+            if budget.shared is not None:
+                await budget.shared.grow(reservation)
             yield reservation
         finally:
-            account.budget.settle(reservation, reservation.used)
-            if account.budget.shared is not None:
-                account.budget.shared.close_reservation(reservation.id)
+            budget.settle(reservation, reservation.used)
 
     def refresh(self, key_id: str) -> None:
         """Read the key again before its next request."""
-        self._accounts.refresh(key_id)
+        if key_id in self._accounts:
+            self._accounts[key_id].day = ""
 
     async def flush(self) -> None:
         """Write all pending usage."""
@@ -360,7 +325,13 @@ class KeyAuthenticator(AccessPolicy):
 
     async def close(self) -> None:
         """Write all pending usage, and stop."""
-        await self._accounts.close()
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait({self._renewing})
+        for account in self._accounts.values():
+            for part in (account.budget.shared, account.rates):
+                if isinstance(part, SharedBudget | SharedRates):
+                    await part.close()
         await self._usage.close()
 
     async def _key_of_token(self, token: str, address: str) -> Key:
@@ -368,13 +339,13 @@ class KeyAuthenticator(AccessPolicy):
         account = None if parsed is None else await self._find_account(parsed.key_id, address)
         if parsed is None or account is None or not matches(parsed, account.key):
             raise self._failed("invalid API key; check the key that is sent", address)
-        return self._check_valid(account)
+        return self._check_valid(account.key)
 
     async def _key_of_session(self, session: ParsedSession, address: str) -> Key:
         account = await self._find_account(session.key_id, address)
         if account is None or not self._sessions.is_valid(session, account.key):
             raise self._failed("session expired; sign in again with your key", address)
-        return self._check_valid(account)
+        return self._check_valid(account.key)
 
     def _failed(self, message: str, address: str) -> ApiError:
         now = self._clock()
@@ -384,29 +355,35 @@ class KeyAuthenticator(AccessPolicy):
         self._failures.add(address, now)
         return unauthenticated(message)
 
-    def _check_valid(self, account: KeyAccount) -> Key:
-        key = account.key
+    def _check_valid(self, key: Key) -> Key:
         if key.revoked_at is not None:
             raise unauthenticated(f"API key {key.name!r} was revoked; use another")
-        if account.is_expired(self._clock()):
+        expires = key.expires_at
+        if expires and self._clock() >= datetime.fromisoformat(expires).timestamp():
             raise unauthenticated(f"API key {key.name!r} has expired; use another")
         return key
 
-    def _estimate(self, per_request: Allowance, model: str, tokens: int) -> Amount:
-        estimate, cap = self._estimator.estimate(model, tokens), per_request
-        return Amount(
-            estimate.usd if cap.usd is None else min(estimate.usd, cap.usd),
-            estimate.tokens if cap.tokens is None else min(estimate.tokens, cap.tokens),
-        )
-
     async def _find_account(self, key_id: str, address: str | None) -> KeyAccount | None:
-        """Find the account of a key. An address limits lookups of unknown keys."""
-        check = None if address is None else partial(self._limit_unknown_keys, address)
-        try:
-            return await self._accounts.find(key_id, check)
-        except StoreError as error:
-            log.warning("cannot look up API keys: %s", error)
-            raise unavailable("API keys") from error
+        """Find the account of a key, read again if it is old or of another day; None if there is
+        no such key. An address limits lookups of unknown keys."""
+        account = self._accounts.get(key_id)
+        if account is not None and self._is_fresh(account):
+            return account
+        async with self._reading:
+            account = self._accounts.get(key_id)
+            if account is not None and self._is_fresh(account):
+                return account
+            if account is None and address is not None:
+                self._limit_unknown_keys(address)
+            try:
+                return await self._read(key_id, account)
+            except StoreError as error:
+                log.warning("cannot look up API keys: %s", error)
+                raise unavailable("API keys") from error
+
+    def _is_fresh(self, account: KeyAccount) -> bool:
+        age = self._clock() - account.read_at
+        return 0 <= age < KEY_SECONDS and account.day == self._today()
 
     def _limit_unknown_keys(self, address: str) -> None:
         now = self._clock()
@@ -415,64 +392,41 @@ class KeyAuthenticator(AccessPolicy):
             raise too_many_failures(wait)
         self._unknown_keys.take(1)
 
-
-class KeyAccounts:
-    """The accounts of all keys seen by this process. It belongs to one event loop."""
-
-    def __init__(
-        self,
-        keys: KeyStore,
-        usage: UsageWriter,
-        reservations: ReservationStore | None,
-        lease_seconds: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._accounts: dict[str, KeyAccount] = {}
-        self._keys = keys
-        self._usage = usage
-        self._reservations = reservations
-        self._lease_seconds = lease_seconds
-        self._clock = clock
-        self._reading = asyncio.Lock()
-        self._renewing: asyncio.Task[None] | None = None
-        self._day_number, self._day = -1, ""
-
-    def __getitem__(self, key_id: str) -> KeyAccount:
-        """Return the account of an authenticated key."""
-        return self._accounts[key_id]
-
-    async def find(self, key_id: str, check: Callable[[], None] | None = None) -> KeyAccount | None:
-        """Find the account of a key, read again if it is old or of another day; None if there is
-        no such key. `check` may refuse to look up one that was never seen."""
-        account = self._accounts.get(key_id)
-        if account is not None and self._is_fresh(account):
-            return account
-        async with self._reading:
-            account = self._accounts.get(key_id)
-            if account is not None and self._is_fresh(account):
-                return account
-            if account is None and check is not None:
-                check()
-            return await self._read(key_id)
-
-    def today(self) -> str:
-        """Return the current day in UTC."""
-        number = int(self._clock() // DAY_SECONDS)
-        if number != self._day_number:
-            midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=number)
-            self._day_number, self._day = number, f"{midnight:%Y-%m-%d}"
-        return self._day
-
-    async def close(self) -> None:
-        """Wait for writes in progress."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait({self._renewing})
-        for account in self._accounts.values():
-            if account.budget.shared is not None:
-                await account.budget.shared.close()
+    async def _read(self, key_id: str, account: KeyAccount | None) -> KeyAccount | None:
+        """Read a key; changed rules hold from now on."""
+        key = await self._keys.key(key_id)
+        if key is None:
+            return None
+        if account is None:
+            account = KeyAccount(key, KeyBudget(key.rules), self._new_rates(key))
+            self._accounts[key_id] = account
+        elif _rates_of(account.key) != _rates_of(key):
             if isinstance(account.rates, SharedRates):
                 await account.rates.close()
+            account.rates = self._new_rates(key)
+        budget, day = account.budget, self._today()
+        budget.set_rules(key.rules, key.name)
+        if budget.is_capped and self._reservations is not None:
+            if budget.shared is None:
+                budget.shared = self._new_shared_budget(key_id, budget, self._reservations)
+        elif budget.is_capped:
+            budget.set_charges(await self._usage.charges(key_id, day))
+        account.key, account.read_at, account.day = key, self._clock(), day
+        return account
+
+    def _new_rates(self, key: Key) -> RateLimiter | SharedRates:
+        limits = _rates_of(key)
+        if self._reservations is not None and limits != (None, None):
+            return SharedRates(self._keys.quotas, key.id, key.rules)
+        return RateLimiter(*limits, self._clock())
+
+    def _new_shared_budget(
+        self, key_id: str, budget: KeyBudget, reservations: ReservationStore
+    ) -> SharedBudget:
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew_leases(reservations))
+        settle_row = self._usage.settle_reservation
+        return SharedBudget(reservations, key_id, budget, today=self._today, settle_row=settle_row)
 
     async def _renew_leases(self, reservations: ReservationStore) -> None:
         """Renew the lease of this process, and settle reservations of dead ones."""
@@ -484,59 +438,13 @@ class KeyAccounts:
             except StoreError as error:
                 log.warning("cannot renew the reservations of requests: %s", error)
 
-    def refresh(self, key_id: str) -> None:
-        """Read the key again before its next request."""
-        if key_id in self._accounts:
-            self._accounts[key_id].day = ""
-
-    async def _read(self, key_id: str) -> KeyAccount | None:
-        key = await self._keys.key(key_id)
-        if key is None:
-            return None
-        account = self._accounts.get(key_id)
-        if account is None:
-            account = KeyAccount(key, KeyBudget(key.rules), RateLimiter(None, None, 0.0))
-            await self._set_rates(account, key)
-            self._accounts[key_id] = account
-        elif _rates_of(account.key) != _rates_of(key):
-            await self._set_rates(account, key)
-        account.budget.set_rules(key.rules)
-        account.budget.key_name = key.name
-        if account.budget.is_capped:
-            self._share(account)
-        day = self.today()
-        if account.budget.is_capped and account.shared is None:
-            account.budget.set_charges(await self._usage.charges(key_id, day))
-        account.key, account.read_at, account.day = key, self._clock(), day
-        return account
-
-    def _share(self, account: KeyAccount) -> None:
-        """Have the store grant reservations, where other processes use the key too."""
-        if self._reservations is None or account.budget.shared is not None:
-            return
-        account.budget.shared = SharedBudget(
-            self._reservations,
-            account.key.id,
-            account.budget,
-            today=self.today,
-            settle_row=self._usage.settle_reservation,
-        )
-        if self._renewing is None:
-            renewing = self._renew_leases(self._reservations)
-            self._renewing = asyncio.get_running_loop().create_task(renewing)
-
-    async def _set_rates(self, account: KeyAccount, key: Key) -> None:
-        limits = _rates_of(key)
-        if isinstance(account.rates, SharedRates):
-            await account.rates.close()
-        if self._reservations is not None and limits != (None, None):
-            account.rates = SharedRates(self._keys.quotas, key.id, key.rules)
-        else:
-            account.rates = RateLimiter(*limits, self._clock())
-
-    def _is_fresh(self, account: KeyAccount) -> bool:
-        age = self._clock() - account.read_at
-        return 0 <= age < KEY_SECONDS and account.day == self.today()
+    def _today(self) -> str:
+        """Return the current day in UTC."""
+        number = int(self._clock() // DAY_SECONDS)
+        if number != self._day_number:
+            midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=number)
+            self._day_number, self._day = number, f"{midnight:%Y-%m-%d}"
+        return self._day
 
 
 def _rates_of(key: Key) -> tuple[int | None, int | None]:

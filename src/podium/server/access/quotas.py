@@ -16,12 +16,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 
-from podium.core.budget import CallReservation, Remaining
+from podium.core.budget import Account, Budget, CallReservation, Remaining
 from podium.core.errors import BudgetExhausted, BudgetUnavailable, StoreError
+from podium.core.run import Run
+from podium.server.access.policy import RequestQuota
 from podium.server.access.usage import BackgroundWriter
 from podium.store.keys import NO_CAP, Allowance, Period, Rules
 from podium.store.quotas import (
@@ -30,9 +33,10 @@ from podium.store.quotas import (
     Amount,
     KeyCharges,
     OtherProcesses,
-    ReservationResult,
     ReservationRow,
+    at_most,
     larger_of,
+    remainder,
 )
 
 if TYPE_CHECKING:
@@ -60,12 +64,16 @@ _RESETS: Final = {
 }
 
 
+Unit = Literal["usd", "tokens"]
+UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+
+
 @dataclass(frozen=True, slots=True)
 class SpentCap:
     """A cap that leaves nothing. `is_reserved` if requests in flight hold the rest of it."""
 
     period: Period
-    unit: Literal["usd", "tokens"]
+    unit: Unit
     cap: float
     used: float
     is_reserved: bool
@@ -90,24 +98,9 @@ class KeyBudget:
     """The budgets of one key in this process, `shared` with others on the same store if there are
     any. It belongs to one event loop."""
 
-    __slots__ = (
-        "_calls",
-        "_caps",
-        "_charged",
-        "_expected",
-        "_others",
-        "_reservations",
-        "_reserved",
-        "_waiting",
-        "key_name",
-        "rules",
-        "shared",
-    )
-
     def __init__(self, rules: Rules, key_name: str = "") -> None:
-        self.key_name = key_name
         self.shared: SharedBudget | None = None
-        self.set_rules(rules)
+        self.set_rules(rules, key_name)
         self._charged: dict[Period, Amount] = dict.fromkeys(get_args(Period), ZERO)
         self._expected = ZERO
         self._reserved = ZERO
@@ -116,9 +109,9 @@ class KeyBudget:
         self._others = NO_OTHERS
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def set_rules(self, rules: Rules) -> None:
-        """Replace the caps."""
-        self.rules = rules
+    def set_rules(self, rules: Rules, key_name: str) -> None:
+        """Replace the caps and the name of the key."""
+        self.rules, self.key_name = rules, key_name
         caps: dict[Period, Allowance] = {
             "day": rules.per_day,
             "month": rules.per_month,
@@ -153,12 +146,10 @@ class KeyBudget:
     def spent_cap(self) -> SpentCap | None:
         """Return the first cap that leaves nothing to a new request, if any."""
         expected = self._expected + self._others.expected
-        for period, cap in self._caps:
-            used = self._charged[period]
-            if cap.usd is not None and used.usd + expected.usd >= cap.usd:
-                return SpentCap(period, "usd", cap.usd, used.usd, used.usd < cap.usd)
-            if cap.tokens is not None and used.tokens + expected.tokens >= cap.tokens:
-                return SpentCap(period, "tokens", cap.tokens, used.tokens, used.tokens < cap.tokens)
+        for (period, cap), unit in product(self._caps, UNITS):
+            limit, used = getattr(cap, unit), getattr(self._charged[period], unit)
+            if limit is not None and used + getattr(expected, unit) >= limit:
+                return SpentCap(period, unit, limit, used, used < limit)
         return None
 
     def exhausted(
@@ -200,32 +191,24 @@ class KeyBudget:
         return self._left_beside(self._reserved + self._others.reserved, own)
 
     def _left_beside(self, taken: Amount, own: Amount) -> Allowance:
-        usd: float | None = None
-        tokens: int | None = None
-        for period, cap in self._caps:
-            charged = self._charged[period]
-            if cap.usd is not None:
-                rest = max(0.0, cap.usd - charged.usd - taken.usd + own.usd)
-                usd = rest if usd is None else min(usd, rest)
-            if cap.tokens is not None:
-                remaining = max(0, cap.tokens - charged.tokens - taken.tokens + own.tokens)
-                tokens = remaining if tokens is None else min(tokens, remaining)
-        return Allowance(usd=usd, tokens=tokens)
+        caps = [(cap, self._charged[period]) for period, cap in self._caps]
+        return remainder(caps, taken - own)
 
     def reserve(self, estimate: Amount) -> Reservation:
         """Reserve the estimate for a request, or what is left if that is less."""
-        left = self.left()
-        estimate = Amount(
-            estimate.usd if left.usd is None else min(estimate.usd, left.usd),
-            estimate.tokens if left.tokens is None else min(estimate.tokens, left.tokens),
-        )
-        return self._add(Reservation(self, estimate))
+        return self.admit(Reservation(self, estimate), estimate)
+
+    def admit(self, reservation: Reservation, granted: Amount) -> Reservation:
+        """Count a reservation of what was granted, or of what is left if that is less."""
+        reservation.estimate = at_most(granted, self.left())
+        return self._add(reservation)
 
     def reserve_used(self, used: Amount) -> Reservation:
         """Reserve what a resumed run has used and was not charged for yet."""
         return self._add(Reservation(self, ZERO, larger_of(used, ZERO), takes_over=True))
 
     def _add(self, reservation: Reservation) -> Reservation:
+        reservation.is_open = True
         self._reservations += 1
         self._expected += reservation.expected
         self._reserved += reservation.reserved
@@ -247,6 +230,9 @@ class KeyBudget:
         if not self._reservations:
             self._expected = self._reserved = ZERO  # drop rounding errors
         self._charged = {period: amount + charged for period, amount in self._charged.items()}
+        reservation.is_open = False
+        if reservation.id and self.shared is not None:
+            self.shared.close_reservation(reservation.id)
         self._wake()
 
     async def wait_for_change(self) -> None:
@@ -265,39 +251,48 @@ class KeyBudget:
                 future.set_result(None)
 
 
-class Reservation:
+class Reservation(RequestQuota):
     """What one request in flight reserves of its key's budget; the `Account` of its ledger.
 
     Other processes know a shared reservation by its `id` and by `run_id`, the stored run that is
-    charged in its place. `granted` is what its calls may hold without asking the store.
+    charged in its place. `granted` is what its calls may hold without asking the store,
+    `rate_tokens` what was taken of the key's rate limit.
     """
-
-    __slots__ = (
-        "_budget",
-        "_calls",
-        "_estimate",
-        "_held",
-        "_used",
-        "granted",
-        "id",
-        "model",
-        "run_id",
-        "takes_over",
-    )
 
     def __init__(
         self, budget: KeyBudget, estimate: Amount, used: Amount = ZERO, *, takes_over: bool = False
     ) -> None:
         self._budget = budget
-        self._estimate = estimate
+        self.estimate = estimate
         self._held = ZERO
         self._used = used
         self._calls = 0
+        self._is_capped = budget.is_capped or budget.rules.per_request != NO_CAP
+        self.is_open = False
+        self.rate_tokens = 0
         self.id = ""
         self.model = ""
         self.run_id = ""
         self.takes_over = takes_over
         self.granted = ZERO
+
+    @property
+    def account(self) -> Account | None:
+        """The reservation itself, if the key had a cap as the request began."""
+        return self if self._is_capped else None
+
+    def narrow(self, budget: Budget) -> Budget:
+        """Lower the budget to the key's cap per request and to what other requests leave."""
+        left = self._budget.left(self.expected if self.is_open else ZERO)
+        for cap in (self._budget.rules.per_request, left):
+            budget = budget.narrowed({"usd": cap.usd, "tokens": cap.tokens})
+        return budget
+
+    def attach_run(self, run: Run) -> None:
+        """Have other processes charge the reservation as this run."""
+        if self.id and self._budget.shared is not None:
+            self.run_id = run.id
+            self._budget.shared.write_soon(self)
 
     @property
     def used(self) -> Amount:
@@ -312,12 +307,12 @@ class Reservation:
     @property
     def expected(self) -> Amount:
         """What new requests must leave to it."""
-        return larger_of(self._estimate, self._used)
+        return larger_of(self.estimate, self._used)
 
     @property
     def reserved(self) -> Amount:
         """What new calls must leave to it."""
-        return larger_of(self._estimate, self.needed)
+        return larger_of(self.estimate, self.needed)
 
     @property
     def left(self) -> Remaining:
@@ -387,7 +382,6 @@ class Reservation:
         self._budget.change(self.expected - expected, self.reserved - reserved, calls)
 
 
-Asker = TypeVar("Asker", ReservationRow, Reservation)
 Result = TypeVar("Result")
 
 _Answer = asyncio.Future[Amount | None]
@@ -415,40 +409,25 @@ class SharedBudget:
         self._settle_row = settle_row
         self._being_written: set[str] = set()
         self._settle_again: set[str] = set()
-        self._opening: list[tuple[ReservationRow, _Answer]] = []
-        self._growing: list[tuple[Reservation, _Answer]] = []
-        self._polling: list[_Answer] = []
+        self._asking: list[tuple[Reservation | None, _Answer]] = []
         self._changed: dict[str, Reservation] = {}
         self._writer = BackgroundWriter(self._write)
 
     async def open(self, model: str, estimate: Amount) -> Reservation | None:
         """Reserve the estimate for a request, or what is left; None if nothing is. Raises
         `BudgetUnavailable` if the store cannot be reached."""
-        row = ReservationRow(
-            id=secrets.token_hex(16),
-            key_id=self._key_id,
-            model=model,
-            expected=estimate,
-            reserved=estimate,
-        )
-        answer = self._future()
-        self._opening.append((row, answer))
+        reservation = Reservation(self._budget, estimate)
+        reservation.id, reservation.model = secrets.token_hex(16), model
         try:
-            granted = await self._ask(answer)
+            granted = await self._ask(reservation)
         except asyncio.CancelledError:
-            self.close_reservation(row.id)  # the row may have been written
+            self.close_reservation(reservation.id)  # the row may have been written
             raise
-        if granted is None:
-            return None
-        reservation = self._budget.reserve(granted)
-        reservation.id, reservation.model = row.id, model
-        return reservation
+        return None if granted is None else self._budget.admit(reservation, granted)
 
     async def grow(self, reservation: Reservation) -> bool:
         """Have the store grant what the reservation needs; False if the caps have no room."""
-        answer = self._future()
-        self._growing.append((reservation, answer))
-        granted = await self._ask(answer)
+        granted = await self._ask(reservation)
         if granted is None:
             await asyncio.sleep(WRITE_SECONDS)  # the state is known now; do not ask in a hurry
         return granted is not None
@@ -469,31 +448,27 @@ class SharedBudget:
         """Wait for a change in this process, or read the state of the others."""
         await asyncio.wait({change}, timeout=POLL_SECONDS)
         if not change.done():
-            answer = self._future()
-            self._polling.append(answer)
-            await self._ask(answer)
+            await self._ask(None)
 
     async def close(self) -> None:
         """Wait for writes in progress."""
         await self._writer.wait()
 
-    def _future(self) -> _Answer:
-        return asyncio.get_running_loop().create_future()
-
-    async def _ask(self, answer: _Answer) -> Amount | None:
+    async def _ask(self, reservation: Reservation | None) -> Amount | None:
+        """Ask for what the reservation needs; for None, only read the state."""
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._asking.append((reservation, answer))
         self._writer.start()
         return await answer
 
     async def _write(self) -> None:
         failed = False
-        while self._opening or self._growing or self._polling or (self._changed and not failed):
-            opening, self._opening = _not_cancelled(self._opening), []
-            growing, self._growing = _not_cancelled(self._growing), []
-            polling, self._polling = self._polling, []
-            changed, self._changed = self._changed, {}
-            answers = [answer for _, answer in (*opening, *growing)] + polling
+        while self._asking or (self._changed and not failed):
+            asking = [item for item in self._asking if not item[1].cancelled()]
+            changed, self._asking, self._changed = self._changed, [], {}
+            answers = [answer for _, answer in asking]
             try:
-                result = await self._update_store(opening, growing, changed)
+                granted = await self._update_store([item for item, _ in asking if item], changed)
             except StoreError as error:
                 log.warning("cannot look up the budgets of keys: %s", error)
                 self._retry(changed)
@@ -509,41 +484,36 @@ class SharedBudget:
                 for reservation_id in settled:
                     self._settle_row(reservation_id)
             failed = False
-            self._budget.set_charges(result.charges, result.others)
-            for row, answer in opening:
-                _resolve(answer, result.granted.get(row.id))
-            for reservation, answer in growing:
-                _resolve(answer, result.granted.get(reservation.id))
-            for answer in polling:
-                _resolve(answer, None)
+            for reservation, answer in asking:
+                _resolve(answer, granted.get(reservation.id) if reservation else None)
 
     async def _update_store(
-        self,
-        opening: Sequence[tuple[ReservationRow, _Answer]],
-        growing: Sequence[tuple[Reservation, _Answer]],
-        changed: dict[str, Reservation],
-    ) -> ReservationResult:
-        grown = {reservation.id: reservation for reservation, _ in growing}
-        self._being_written = {*(row.id for row, _ in opening), *grown, *changed}
+        self, asking: Sequence[Reservation], changed: dict[str, Reservation]
+    ) -> Mapping[str, Amount]:
+        """Return what was granted, by reservation."""
+        asked = {reservation.id: reservation for reservation in asking}
+        self._being_written = {*asked, *changed}
         smaller = []
         for reservation in changed.values():
             row = reservation.to_row(self._key_id)
-            if reservation.id in grown or not self._budget.covers(reservation.granted, row.needed):
+            if reservation.id in asked or not self._budget.covers(reservation.granted, row.needed):
                 continue  # written with its growth, or about to ask for more
             reservation.granted = row.needed
             smaller.append(row)
+        rows = [(item.is_open, item.to_row(self._key_id)) for item in asked.values()]
         result = await self._store.update(
             self._key_id,
             self._budget.rules,
             self._today(),
-            opened=[row for row, _ in opening],
-            grown=[reservation.to_row(self._key_id) for reservation in grown.values()],
+            opened=[row for is_open, row in rows if not is_open],
+            grown=[row for is_open, row in rows if is_open],
             changed=smaller,
         )
         for reservation_id, granted in result.granted.items():
-            if reservation_id in grown:
-                grown[reservation_id].granted = granted
-        return result
+            if asked[reservation_id].is_open:
+                asked[reservation_id].granted = granted
+        self._budget.set_charges(result.charges, result.others)
+        return result.granted
 
     def _retry(self, changed: dict[str, Reservation]) -> None:
         """Write these later, except those closed meanwhile."""
@@ -552,10 +522,6 @@ class SharedBudget:
         self._changed = kept | self._changed
         if self._changed:
             self._writer.start_in(RETRY_SECONDS)
-
-
-def _not_cancelled(asking: list[tuple[Asker, _Answer]]) -> list[tuple[Asker, _Answer]]:
-    return [item for item in asking if not item[1].cancelled()]
 
 
 def _resolve(answer: asyncio.Future[Result], result: Result) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from podium.core.errors import StoreError
-from podium.core.frozen import fast_init
 from podium.core.pool import Pool
-from podium.core.request import Usage
+from podium.core.request import NO_USAGE, Usage
 from podium.store.keys import KeyUsage
 from podium.store.quotas import (
     ZERO,
@@ -114,55 +113,51 @@ def highest_input_price(pool: Pool) -> float:
     return max((price.highest_input for price in prices), default=0.0) / 1_000_000
 
 
-class TokenCounts(NamedTuple):
-    """Known numbers of input and output tokens."""
-
-    input: int
-    output: int
-
-
-@final
-@fast_init
-@dataclass(frozen=True, slots=True)
-class RequestUsage:
-    """What a request used. Unknown parts are None; `assumed` is charged besides what is known.
-    `orchestration` is included in `tokens`."""
-
-    tokens: TokenCounts | None
-    orchestration: TokenCounts | None
-    cost_usd: float | None
-    assumed: Amount
-
-    @property
-    def charged(self) -> Amount:
-        """What the key's budget is charged."""
-        tokens = 0 if self.tokens is None else sum(self.tokens)
-        return Amount((self.cost_usd or 0.0) + self.assumed.usd, tokens + self.assumed.tokens)
-
-    @property
-    def is_known(self) -> bool:
-        """True if nothing is unknown or assumed."""
-        return self.tokens is not None and self.cost_usd is not None and self.assumed == ZERO
-
-
 def measure_usage(
+    line: KeyUsage,
     usage: Usage,
     orchestration: Usage,
     cost_usd: float | None,
     estimate: Amount,
     seen: Amount = ZERO,
-) -> RequestUsage:
-    """Compute the usage of a request. Unknown parts are charged at the estimate, known ones at
-    least at what its calls were `seen` to use."""
-    if cost_usd is not None:
-        cost_usd = max(0.0, cost_usd) if -ROUNDING_ERROR <= cost_usd < math.inf else None
-    tokens = _token_counts(usage)
-    missing = uncharged(seen, Amount(cost_usd or 0.0, 0 if tokens is None else sum(tokens)))
+) -> KeyUsage:
+    """Return the usage of one request on the key, day and model of `line`. Unknown parts are
+    charged at the estimate, known ones at least at what its calls were `seen` to use."""
+    if cost_usd is not None and not -ROUNDING_ERROR <= cost_usd < math.inf:
+        cost_usd = None
+    is_known, planning = is_plausible(usage), orchestration
+    if not is_known or not is_plausible(planning):
+        planning = NO_USAGE
+    used = replace(
+        line,
+        requests=1,
+        input_tokens=(usage.input_tokens or 0) if is_known else 0,
+        output_tokens=(usage.output_tokens or 0) if is_known else 0,
+        orchestration_input_tokens=planning.input_tokens or 0,
+        orchestration_output_tokens=planning.output_tokens or 0,
+        cost_usd=max(0.0, cost_usd or 0.0),
+    )
+    missing = uncharged(seen, charged_amount(used))
     assumed = Amount(
         estimate.usd if cost_usd is None else missing.usd,
-        estimate.tokens if tokens is None else missing.tokens,
+        missing.tokens if is_known else estimate.tokens,
     )
-    return RequestUsage(tokens, _token_counts(orchestration), cost_usd, assumed)
+    return replace(
+        assume(used, assumed),
+        unknown_tokens=int(not is_known or assumed.tokens > 0),
+        unknown_cost=int(cost_usd is None or assumed.usd > 0),
+    )
+
+
+def assume(line: KeyUsage, assumed: Amount) -> KeyUsage:
+    """Return the usage with an amount that is charged without being known."""
+    return replace(
+        line,
+        unknown_tokens=int(assumed.tokens > 0),
+        unknown_cost=int(assumed.usd > 0),
+        assumed_tokens=assumed.tokens,
+        assumed_usd=assumed.usd,
+    )
 
 
 def uncharged(seen: Amount, charged: Amount) -> Amount:
@@ -171,80 +166,25 @@ def uncharged(seen: Amount, charged: Amount) -> Amount:
     return Amount(usd if usd > ROUNDING_ERROR else 0.0, max(0, seen.tokens - charged.tokens))
 
 
-def _token_counts(usage: Usage) -> TokenCounts | None:
-    if not is_plausible(usage):
-        return None
-    return TokenCounts(usage.input_tokens or 0, usage.output_tokens or 0)
-
-
-@dataclass(slots=True)
-class _UsageLine:
-    """Sums of one key, day and model that are not in the store yet."""
-
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    orchestration_input_tokens: int = 0
-    orchestration_output_tokens: int = 0
-    cost_usd: float = 0.0
-    unknown_tokens: int = 0
-    unknown_cost: int = 0
-    assumed_tokens: int = 0
-    assumed_usd: float = 0.0
-
-    def add(self, used: RequestUsage) -> None:
-        self.requests += 1
-        if used.tokens is not None:
-            self.input_tokens += used.tokens.input
-            self.output_tokens += used.tokens.output
-            if used.orchestration is not None:
-                self.orchestration_input_tokens += used.orchestration.input
-                self.orchestration_output_tokens += used.orchestration.output
-        self.cost_usd += used.cost_usd or 0.0
-        self.assume(used.assumed, tokens=used.tokens is None, cost=used.cost_usd is None)
-
-    def assume(self, assumed: Amount, *, tokens: bool = False, cost: bool = False) -> None:
-        self.assumed_tokens += assumed.tokens
-        self.assumed_usd += assumed.usd
-        self.unknown_tokens += tokens or assumed.tokens > 0
-        self.unknown_cost += cost or assumed.usd > 0
-
-    def merge(self, other: _UsageLine) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-_LineKey = tuple[str, str, str]
-"""Key, day and model."""
-
-
 class UsageWriter:
     """Sums usage and writes it to the store. It belongs to one event loop."""
 
     def __init__(self, store: QuotaStore) -> None:
         self._store = store
-        self._lines: dict[_LineKey, _UsageLine] = {}
+        self._lines: dict[tuple[str, str, str], KeyUsage] = {}
         self._runs: dict[str, RunCharge] = {}
         self._settled: set[str] = set()
         self._writing = asyncio.Lock()
         self._writer = BackgroundWriter(self.write)
         self._closed = False
 
-    def add(self, key_id: str, day: str, model: str, used: RequestUsage) -> None:
-        """Add the usage of a request."""
-        self._line(key_id, day, model).add(used)
-        self._write_soon()
-
-    def add_run(self, charge: RunCharge) -> None:
-        """Add a request and what its run has used by now."""
-        usage = charge.usage
-        self._line(usage.key_id, usage.day, usage.model).requests += 1
-        self._runs[charge.run_id] = charge
-        self._write_soon()
-
-    def add_assumed(self, key_id: str, day: str, model: str, assumed: Amount) -> None:
-        """Add what calls of a request used that its run does not include."""
-        self._line(key_id, day, model).assume(assumed)
+    def add(self, usage: KeyUsage, run: RunCharge | None = None) -> None:
+        """Add usage, and what the run of its request has used by now."""
+        key = (usage.key_id, usage.day, usage.model)
+        line = self._lines.get(key)
+        self._lines[key] = usage if line is None else line + usage
+        if run is not None:
+            self._runs[run.run_id] = run
         self._write_soon()
 
     def settle_reservation(self, reservation_id: str) -> None:
@@ -253,13 +193,6 @@ class UsageWriter:
         self._settled.add(reservation_id)
         if not self._closed:
             self._writer.start()
-
-    def _line(self, key_id: str, day: str, model: str) -> _UsageLine:
-        key = (key_id, day, model)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = _UsageLine()
-        return line
 
     def _write_soon(self) -> None:
         if not self._closed:
@@ -272,52 +205,39 @@ class UsageWriter:
         async with self._writing:  # a write in progress would count twice, or not at all
             stored = await self._store.charges(key_id, day)
         today, month, total = stored.day, stored.month, stored.total
-        for when, charged in self._unwritten(key_id):
+        # A run counts with all that it used: the budget assumes the worst while the store fails.
+        runs = (charge.usage for charge in self._runs.values())
+        for usage in (*self._lines.values(), *runs):
+            if usage.key_id != key_id:
+                continue
+            charged = charged_amount(usage)
             total += charged
-            if when == day:
+            if usage.day == day:
                 today += charged
-            if when[:7] == day[:7]:
+            if usage.day[:7] == day[:7]:
                 month += charged
         return KeyCharges(day=today, month=month, total=total)
 
-    def _unwritten(self, key_id: str) -> Iterator[tuple[str, Amount]]:
-        """Yield days and amounts that are not written. A run counts with all that it used: the
-        budget assumes the worst while the store fails."""
-        for key, line in self._lines.items():
-            if key[0] == key_id:
-                yield key[1], charged_amount(_to_row(key, line))
-        for charge in self._runs.values():
-            if charge.usage.key_id == key_id:
-                yield charge.usage.day, charge.amount
-
-    async def write(self) -> bool:
-        """Write all pending usage; what fails is kept and retried. True if it was written."""
+    async def write(self) -> None:
+        """Write all pending usage; what fails is kept and retried."""
         async with self._writing:
             lines, self._lines = self._lines, {}
             runs, self._runs = self._runs, {}
             settled, self._settled = self._settled, set()
-            rows = [_to_row(key, line) for key, line in lines.items()]
             try:
-                await self._store.record(rows, tuple(runs.values()), sorted(settled))
+                await self._store.record(
+                    tuple(lines.values()), tuple(runs.values()), sorted(settled)
+                )
             except StoreError as error:
                 self._runs = runs | self._runs
                 self._settled |= settled
-                for key, line in self._lines.items():
-                    lines.setdefault(key, _UsageLine()).merge(line)
-                self._lines = lines
-                if lines or self._runs or self._settled:
-                    self._write_soon()
+                for usage in lines.values():
+                    self.add(usage)
+                self._write_soon()
                 log.warning("cannot store the usage of keys yet: %s", error)
-                return False
-        return True
 
     async def close(self) -> None:
         """Write all pending usage, and accept no more."""
         self._closed = True
         await self._writer.wait()
         await self.write()
-
-
-def _to_row(key: _LineKey, line: _UsageLine) -> KeyUsage:
-    sums = {name: getattr(line, name) for name in line.__slots__}
-    return KeyUsage(key_id=key[0], day=key[1], model=key[2], **sums)

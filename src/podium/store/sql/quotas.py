@@ -11,11 +11,11 @@ the database's own; the clocks of replicas need not agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import date, timedelta
 from functools import cache
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, get_args
 
 from sqlalchemy import (
     ColumnElement,
@@ -38,7 +38,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.rate_limit import RateLimiter
-from podium.store.keys import Allowance, KeyUsage, Period, Rules
+from podium.store.keys import AMOUNTS, KeyUsage, Period, Rules
 from podium.store.quotas import (
     ZERO,
     Amount,
@@ -47,8 +47,10 @@ from podium.store.quotas import (
     ReservationResult,
     ReservationRow,
     RunCharge,
+    at_most,
     charged_amount,
     larger_of,
+    remainder,
 )
 from podium.store.sql.database import Transaction
 from podium.store.sql.tables import (
@@ -64,8 +66,6 @@ from podium.store.sql.tables import (
     plain,
     upsert,
 )
-
-Number = TypeVar("Number", int, float)
 
 ROUNDING_ERROR: Final = 1e-9
 """The most that sums of fractions of a dollar are off by."""
@@ -86,14 +86,7 @@ _NOW: Final = {
     "postgresql": "extract(epoch from clock_timestamp())::double precision",
 }
 
-_AMOUNTS: Final = tuple(
-    column.name for column in RUN_CHARGES.columns if column.name not in ("run_id", "key_id", "day")
-)
-
 _RESERVED: Final = ("used", "expected", "reserved")
-
-_LineKey = tuple[str, str, str]
-"""Key, day and model."""
 
 _USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
 _TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
@@ -126,7 +119,7 @@ def database_time(dialect: str) -> ColumnElement[float]:
 def _add_usage(dialect: str) -> Executable:
     """Insert rows of usage, or add them to those with the same key."""
     statement = dialect_insert(dialect, KEY_USAGE).values(used_at=database_time(dialect))
-    sums = {name: KEY_USAGE.c[name] + statement.excluded[name] for name in ("requests", *_AMOUNTS)}
+    sums = {name: KEY_USAGE.c[name] + statement.excluded[name] for name in ("requests", *AMOUNTS)}
     return statement.on_conflict_do_update(
         index_elements=KEY_USAGE.primary_key,
         set_={**sums, "used_at": statement.excluded.used_at},
@@ -154,14 +147,13 @@ async def record_usage(
 ) -> None:
     """Charge runs what they were not charged yet, add other usage, and delete the reservations of
     these runs and those settled. A run whose owner is no key is not charged."""
-    lines: dict[_LineKey, dict[str, Any]] = {}
-    for item in usage:
-        _add_to_line(lines, item, {name: getattr(item, name) for name in ("requests", *_AMOUNTS)})
-    for item, increase in await _charge_runs(connection, charges):
-        _add_to_line(lines, item, increase)
+    lines: dict[tuple[str, str, str], KeyUsage] = {}
+    for item in (*usage, *await _charge_runs(connection, charges)):
+        key = (item.key_id, item.day, plain(item.model))
+        lines[key] = lines[key] + item if key in lines else replace(item, model=key[2])
     if lines:
         # In one order everywhere, or two writers of two keys could wait for each other.
-        rows = [line for _, line in sorted(lines.items())]
+        rows = [asdict(lines[key]) for key in sorted(lines)]
         await connection.execute(_add_usage(connection.dialect.name), rows)
     if charges or settled:
         run_ids = [charge.run_id for charge in charges]
@@ -173,20 +165,7 @@ async def record_usage(
             await connection.execute(delete(RESERVATIONS).where(RESERVATIONS.c.id.in_(ids)))
 
 
-def _add_to_line(
-    lines: dict[_LineKey, dict[str, Any]], usage: KeyUsage, amounts: Mapping[str, Any]
-) -> None:
-    key = (usage.key_id, usage.day, plain(usage.model))
-    line = lines.get(key)
-    if line is None:
-        line = lines[key] = asdict(KeyUsage(key_id=key[0], day=key[1], model=key[2]))
-    for name, amount in amounts.items():
-        line[name] += amount
-
-
-async def _charge_runs(
-    connection: AsyncConnection, charges: Sequence[RunCharge]
-) -> list[tuple[KeyUsage, dict[str, Any]]]:
+async def _charge_runs(connection: AsyncConnection, charges: Sequence[RunCharge]) -> list[KeyUsage]:
     """Write the charge of each run; return what each increased by."""
     latest = {charge.run_id: charge for charge in sorted(charges, key=lambda charge: charge.run_id)}
     if not latest:
@@ -202,11 +181,11 @@ async def _charge_runs(
     for row in before:
         usage = latest[row["run_id"]].usage
         # Less than before is an older sum, and adds nothing.
-        increase = {name: max(0, getattr(usage, name) - row[name]) for name in _AMOUNTS}
+        increase = {name: max(0, getattr(usage, name) - row[name]) for name in AMOUNTS}
         if any(increase.values()):
-            key_row = {"run_id": row["run_id"], "key_id": usage.key_id, "day": usage.day}
-            written.append(key_row | {name: row[name] + increase[name] for name in _AMOUNTS})
-            increases.append((usage, increase))
+            sums = {name: row[name] + increase[name] for name in AMOUNTS}
+            written.append({**row, **sums, "key_id": usage.key_id, "day": usage.day})
+            increases.append(replace(usage, requests=0, **increase))
     if written:
         await connection.execute(upsert(dialect, RUN_CHARGES), written)
     return increases
@@ -215,11 +194,11 @@ async def _charge_runs(
 @cache
 def _ensure_charges(dialect: str) -> Executable:
     """Insert an empty charge for a run that has none, if its owner is a key."""
-    zeros = [literal(0).label(name) for name in _AMOUNTS]
+    zeros = [literal(0).label(name) for name in AMOUNTS]
     row = select(bindparam("run", type_=Text), KEYS.c.id, literal("").label("day"), *zeros).where(
         KEYS.c.id == bindparam("key", type_=Text)
     )
-    names = ["run_id", "key_id", "day", *_AMOUNTS]
+    names = ["run_id", "key_id", "day", *AMOUNTS]
     statement = dialect_insert(dialect, RUN_CHARGES).from_select(names, row)
     return statement.on_conflict_do_nothing(index_elements=RUN_CHARGES.primary_key)
 
@@ -277,7 +256,7 @@ class QuotaStore:
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             return ZERO
-        amounts = {name: row[name] for name in _AMOUNTS}
+        amounts = {name: row[name] for name in AMOUNTS}
         return charged_amount(KeyUsage(key_id=row["key_id"], day=row["day"], model="", **amounts))
 
     async def take(
@@ -545,28 +524,13 @@ class _Room:
 
     def open(self, row: ReservationRow) -> ReservationRow | None:
         """Grant what the reservation expects, or what is left; None if nothing is."""
-        left = Allowance()
-        for cap, charged in self._caps:
-            left = Allowance(
-                usd=_least(left.usd, cap.usd, charged.usd + self._expected.usd),
-                tokens=_least(left.tokens, cap.tokens, charged.tokens + self._expected.tokens),
-            )
+        left = remainder(self._caps, self._expected)
         if left.usd == 0 or left.tokens == 0:
             return None
-        expected = Amount(
-            row.expected.usd if left.usd is None else min(row.expected.usd, left.usd),
-            row.expected.tokens if left.tokens is None else min(row.expected.tokens, left.tokens),
-        )
+        expected = at_most(row.expected, left)
         self._expected += expected
         self._reserved += expected
         return replace(row, expected=expected, reserved=expected)
-
-
-def _least(left: Number | None, cap: Number | None, gone: Number) -> Number | None:
-    if cap is None:
-        return left
-    rest = max(cap - cap, cap - gone)
-    return rest if left is None else min(left, rest)
 
 
 @cache
