@@ -26,7 +26,8 @@ from podium.core.run import Attempt, Run
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
-from podium.engine.hedging import LOST_RACE, MIN_LATENCIES, Hedges
+from podium.engine.calls import MIN_LATENCIES, Hedges
+from podium.engine.hedging import LOST_RACE
 from podium.engine.runner import Options, Runner
 
 PRICE = Price(input=1_000_000, output=1_000_000)

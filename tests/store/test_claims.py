@@ -396,8 +396,8 @@ async def test_a_run_that_ends_while_its_beat_is_written_was_taken_up_by_nobody(
     await store.begin(run)
     said = store._claims._renew
 
-    async def and_ends(connection: AsyncConnection, known: Sequence[str]) -> int:
-        await said(connection, known)
+    async def and_ends(connection: AsyncConnection, known: Sequence[str], now: str) -> int:
+        await said(connection, known, now)
         store._claims.drop(known)
         return 0
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from podium.conductors.plan import workflow_document
 from podium.core.request import Usage
-from podium.core.run import GuardrailCheck, Round, Run, StepRecord, total_cost, total_usage
+from podium.core.run import GuardrailCheck, Round, Run, StepRecord, add_totals
 from podium.core.workflow import Access
 from podium.store import Feedback, RunSummary
 
@@ -51,10 +51,11 @@ def feedback_document(feedback: Feedback) -> dict[str, Any]:
 def check_document(check: GuardrailCheck) -> dict[str, Any]:
     """Return one check of a guardrail."""
     fields = {name: value for name, value in asdict(check).items() if name != "attempts"}
+    totals = add_totals(check.attempts)
     return {
         **fields,
-        "usage": _usage(total_usage(iter(check.attempts))),
-        "cost_usd": total_cost(iter(check.attempts)),
+        "usage": _usage(totals.usage),
+        "cost_usd": totals.cost_usd,
     }
 
 
@@ -91,7 +92,7 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
 
 
 def _round(round_: Round) -> dict[str, Any]:
-    workflow = round_.workflow
+    workflow, totals = round_.workflow, add_totals(round_.planning)
     return {
         "index": round_.index,
         "accepted": round_.accepted,
@@ -100,8 +101,8 @@ def _round(round_: Round) -> dict[str, Any]:
         "steps": len(workflow.steps) if workflow is not None else 0,
         "warnings": list(round_.warnings),
         "routed": routed_document(round_),
-        "usage": _usage(total_usage(iter(round_.planning))),
-        "cost_usd": total_cost(iter(round_.planning)),
+        "usage": _usage(totals.usage),
+        "cost_usd": totals.cost_usd,
     }
 
 

@@ -361,6 +361,9 @@ class Reply:
         return replace(self, tool_calls=self.tool_calls[:1]) if self.tool_calls[1:] else self
 
 
+EMPTY_REPLY: Final = Reply("")
+
+
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A streamed piece of a reply: text, thinking, or the arguments of a tool call.

@@ -112,6 +112,12 @@ class Totals(NamedTuple):
     orchestration: Usage = NO_USAGE
 
 
+def add_totals(calls: Iterable[Attempt]) -> Totals:
+    """Add the calls' tokens and costs."""
+    calls = tuple(calls)
+    return Totals(total_usage(calls), total_cost(calls))
+
+
 GuardrailStage = Literal["question", "reply", "answer"]
 """What a guardrail checks: the question with its conversation, each reply, or the answer."""
 
@@ -220,8 +226,7 @@ class StepRecord:
     @property
     def totals(self) -> Totals:
         """Tokens and money over every call of this step."""
-        calls = tuple(self.calls)
-        return Totals(total_usage(calls), total_cost(calls))
+        return add_totals(self.calls)
 
     @property
     def waiting_for(self) -> tuple[ToolCall, ...]:
@@ -447,8 +452,7 @@ class Run:
     @property
     def totals(self) -> Totals:
         """Tokens and money over every call, and the conductor's part."""
-        calls = tuple(self.calls)
-        return Totals(total_usage(calls), total_cost(calls), self.orchestration)
+        return add_totals(self.calls)._replace(orchestration=self.orchestration)
 
     @property
     def waiting_for(self) -> tuple[ToolCall, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -39,7 +40,6 @@ from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.run import Attempt
 from podium.core.worker import Worker
 from podium.engine.breakers import Breakers, Clock
-from podium.engine.hedging import Hedges
 
 MAX_REPLY_CHARS: Final = 2_000_000
 """Several times the longest output of any model; a longer reply is a fault."""
@@ -50,6 +50,12 @@ MAX_RESUMED_CHARS: Final = 100_000
 MAX_CHARS_PER_TOKEN: Final = 32
 SPARE_CHARS: Final = 10_000
 """A stream with a token limit is stopped after `SPARE_CHARS + MAX_CHARS_PER_TOKEN * max_tokens`."""
+
+MIN_LATENCIES: Final = 20
+"""A percentile needs so many calls."""
+
+MAX_LATENCIES: Final = 200
+"""A percentile is taken of so many latest calls."""
 
 OnDelta = Callable[[Delta], None]
 OnRetry = Callable[[str, WorkerError, float], Request]
@@ -149,6 +155,29 @@ class Gate:
         """Correct an estimate once the call's real tokens are known."""
         if used is not None and self._rates is not None:
             self._rates.correct(used - min(estimated_tokens, self._max_tokens))
+
+
+class Hedges:
+    """Hedge policies by worker, and the latest times to the first token."""
+
+    def __init__(self, policies: Mapping[str, Hedge]) -> None:
+        self.policies = dict(policies)
+        self._latencies: dict[str, deque[float]] = {}
+
+    def delay(self, worker: str) -> float | None:
+        """Return the seconds until a second call is made; None while that is unknown."""
+        hedge, latencies = self.policies[worker], self._latencies.get(worker, ())
+        if hedge.after_percentile is None or len(latencies) < MIN_LATENCIES:
+            return hedge.after_seconds
+        return _percentile(sorted(latencies), hedge.after_percentile)
+
+    def record(self, worker: str, seconds: float) -> None:
+        """Record how long a call took to its first token, or at least took."""
+        self._latencies.setdefault(worker, deque(maxlen=MAX_LATENCIES)).append(seconds)
+
+
+def _percentile(ordered: Sequence[float], percentile: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percentile / 100))]
 
 
 class CallPolicy:

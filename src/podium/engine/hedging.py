@@ -8,50 +8,19 @@ is cancelled; its cost is unknown, and the run says so.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium.core.errors import WorkerError
 from podium.core.request import Delta, Reply, Request
-from podium.core.retry import Hedge
 from podium.core.worker import Worker
 
 if TYPE_CHECKING:
     from podium.engine.calls import CallPolicy, Calls, CanFallBack, OnDelta, OnRetry
 
-MIN_LATENCIES: Final = 20
-"""A percentile needs so many calls."""
-
-MAX_LATENCIES: Final = 200
-"""A percentile is taken of so many latest calls."""
-
 LOST_RACE: Final = "cancelled: another call answered first"
 """Error of the call that lost."""
-
-
-class Hedges:
-    """Hedge policies by worker, and the latest times to the first token."""
-
-    def __init__(self, policies: Mapping[str, Hedge]) -> None:
-        self.policies = dict(policies)
-        self._latencies: dict[str, deque[float]] = {}
-
-    def delay(self, worker: str) -> float | None:
-        """Return the seconds until a second call is made; None while that is unknown."""
-        hedge, latencies = self.policies[worker], self._latencies.get(worker, ())
-        if hedge.after_percentile is None or len(latencies) < MIN_LATENCIES:
-            return hedge.after_seconds
-        return _percentile(sorted(latencies), hedge.after_percentile)
-
-    def record(self, worker: str, seconds: float) -> None:
-        """Record how long a call took to its first token, or at least took."""
-        self._latencies.setdefault(worker, deque(maxlen=MAX_LATENCIES)).append(seconds)
-
-
-def _percentile(ordered: Sequence[float], percentile: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percentile / 100))]
 
 
 class HedgedReply(NamedTuple):

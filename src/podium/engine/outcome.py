@@ -72,14 +72,14 @@ def outcome_of(
     )
 
 
-def is_answered(rounds: Sequence[Round]) -> bool:
-    """True if the final step of some round is done."""
-    return any(round_.final is not None for round_ in rounds)
+def final_steps(rounds: Sequence[Round]) -> list[StepRecord]:
+    """Return the final step of every round in which it is done."""
+    return [step for round_ in rounds if (step := round_.final) is not None]
 
 
 def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
     """True if the step is the final one of its round, and done."""
-    return any(step is round_.final for round_ in rounds)
+    return any(step is final for final in final_steps(rounds))
 
 
 def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
@@ -101,7 +101,7 @@ def end_status(
     rounds: Sequence[Round], best: StepRecord | None, stopped_by: PodiumError | None
 ) -> RunStatus:
     """Return the status of an ended run that no guardrail blocked."""
-    if is_answered(rounds):
+    if final_steps(rounds):
         return "answered"
     if best is not None:
         return "partial"
@@ -114,7 +114,7 @@ def blocking_error(
     """Return the guardrail's error that ends the run: a block, or a replan it did not get."""
     if isinstance(stopped_by, GuardrailBlocked):
         return stopped_by
-    if unmet is None or is_answered(rounds):
+    if unmet is None or final_steps(rounds):
         return None
     why = str(stopped_by) if stopped_by is not None else "no round is left to plan"
     return GuardrailBlocked(unmet.guardrail, unmet.stage, f"{unmet.reason}; {why}")
@@ -136,9 +136,10 @@ def first_error(rounds: Sequence[Round], stopped_by: PodiumError | None) -> str 
         )
         step = last if is_final and last.status == "failed" else unfinished[0]
         return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
-    final = executed[-1].final
-    if final is None:
+    finals = final_steps(executed[-1:])
+    if not finals:
         return None
+    final = finals[0]
     if final.nested and final.nested[-1].error is not None:
         return final.nested[-1].error
     if final.finish == "length":

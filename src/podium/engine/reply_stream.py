@@ -72,14 +72,16 @@ class ReplyStream:
 
     __slots__ = (
         "_after_reply_check",
-        "_before_tools",
         "_calls",
         "_execution",
         "_index",
         "_must_fit",
         "_text",
         "_whole_only",
+        "before_tools",
         "has_sent_calls",
+        "holds_back",
+        "kept",
         "streams",
     )
 
@@ -91,22 +93,22 @@ class ReplyStream:
         self._execution = execution
         self._index = index
         self._text = ResumableText()
-        self._before_tools: tuple[str, ...] = ()
+        self.kept = ""
+        """The start of the reply that a failed call already sent."""
+        self.before_tools: tuple[str, ...] = ()
+        """The texts that came with tool calls."""
+        self.holds_back = self._after_reply_check or self._must_fit
+        """True if some of the reply is sent only once it stands."""
         self._calls: dict[int, Delta] = {}
         self.has_sent_calls = False
         self.streams = streams
-
-    @property
-    def kept(self) -> str:
-        """The start of the reply that a failed call already sent."""
-        return self._text.kept
 
     @property
     def sent(self) -> str:
         """Everything sent since the step started or was resumed."""
         if self._whole_only:
             return ""
-        return GAP.join(filter(None, (*self._before_tools, self._text.sent)))
+        return GAP.join(filter(None, (*self.before_tools, self._text.sent)))
 
     def receive(self, delta: Delta) -> None:
         """Take a piece from the worker."""
@@ -117,7 +119,7 @@ class ReplyStream:
         elif delta.kind == "tool_call":
             self._receive_call(delta)
         elif not self._must_fit:
-            opening = GAP if self._before_tools and not self._text.has_begun else ""
+            opening = GAP if self.before_tools and not self._text.has_begun else ""
             if text := self._text.receive(delta.text):
                 self._emit(opening + text)
 
@@ -143,11 +145,10 @@ class ReplyStream:
     def break_off(self) -> None:
         """Prepare for another call that continues the reply."""
         self._text.break_off()
+        self.kept = self._text.kept
 
     def complete(self, reply: Reply) -> Reply:
         """Return the last call's reply with what earlier ones sent, and send what is missing."""
-        if not self._text.kept:
-            return reply
         sent, whole = self._text.sent, self._text.whole(reply.text)
         if len(whole) > len(sent):
             self._emit(whole[len(sent) :])
@@ -157,23 +158,22 @@ class ReplyStream:
         """Keep the text that came with a tool call; a nested run has sent its own."""
         if text and not self._must_fit:
             if self._after_reply_check and not self._whole_only and not is_sent:
-                self._send(GAP + text if self._before_tools else text)
-            self._before_tools += (text,)
+                self._send(GAP + text if self.before_tools else text)
+            self.before_tools += (text,)
         self._text = ResumableText()
+        self.kept = ""
         self._calls = {}
 
     def conclude(self, reply: Reply) -> Reply:
         """Return the whole reply, with the text from before tool calls."""
-        if not self._before_tools:
-            return reply
-        return replace(reply, text=GAP.join((*self._before_tools, reply.text)))
+        return replace(reply, text=GAP.join((*self.before_tools, reply.text)))
 
     def send_rest(self, text: str) -> None:
         """Send what was held back, now that the whole reply stands."""
         if self._must_fit or self._whole_only:
             self._send(text)
         elif self._after_reply_check:
-            sent = GAP.join(self._before_tools)
+            sent = GAP.join(self.before_tools)
             self._send(text[len(sent) :])
 
     def _send(self, text: str) -> None:

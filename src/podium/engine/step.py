@@ -23,6 +23,7 @@ from podium.core.json_schema import find_mismatch, find_mismatch_unquoted
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
+    EMPTY_REPLY,
     Reply,
     Request,
     Tool,
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 
 UNFINISHED: Final = "its process ended before it was done"
 """Error of a step that is saved while it runs; visible only after a crash."""
-
-EMPTY_REPLY: Final = Reply("")
 
 MAX_TOOL_TURNS: Final = 100
 
@@ -257,7 +256,7 @@ class StepRunner:
                 reply = await self._calls.make(
                     worker, request, on_delta, self._retried, self._can_fall_back
                 )
-            if stream is not None:
+            if stream is not None and stream.kept:
                 reply = stream.complete(reply)
             if inspector is not None:
                 reply = await self._inspect(reply, name)
@@ -305,11 +304,11 @@ class StepRunner:
     async def _conclude(self, reply: Reply, name: str) -> Reply:
         """Return the whole reply, checked as the answer if it is one, and send what was held."""
         stream = self._stream
-        if stream is not None:
+        if stream is not None and stream.before_tools:
             reply = stream.conclude(reply)
         if self._holds_answer:
             reply = await self._inspect_answer(reply, name)
-        if stream is not None:
+        if stream is not None and stream.holds_back:
             stream.send_rest(reply.text)
         return reply
 

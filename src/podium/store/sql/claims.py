@@ -133,12 +133,12 @@ class ClaimTable:
         own = (RUNS.c.id == run.id) & (RUNS.c.claim == self.numbers[run.id])
         await connection.execute(update(RUNS).where(own).values(row))
 
-    async def begin(self, connection: AsyncConnection, run: Run) -> None:
+    async def begin(self, connection: AsyncConnection, run: Run, now: str) -> None:
         """Write the row of a run that begins or resumes here, as the first statement of a
         transaction; raises `RunTakenOver` if another process began it."""
-        row, dialect = run_row(run, self._clock()), connection.dialect.name
+        row, dialect = run_row(run, now), connection.dialect.name
         if run.id in self.numbers:
-            await self.fence(connection, [run.id])
+            await self.fence(connection, [run.id], now)
             await connection.execute(upsert(dialect, RUNS, CLAIM_COLUMNS), row)
             self._ended.discard(run.id)
             return
@@ -189,17 +189,17 @@ class ClaimTable:
         if (await connection.execute(statement)).rowcount < len(run_ids):
             raise run_not_found(", ".join(sorted(run_ids)))
 
-    async def fence(self, connection: AsyncConnection, run_ids: Sequence[str]) -> None:
+    async def fence(self, connection: AsyncConnection, run_ids: Sequence[str], now: str) -> None:
         """Keep other processes from claiming these runs until the transaction ends, as its first
         statement; raises `RunTakenOver` if one has."""
         known = [run_id for run_id in run_ids if run_id in self.numbers]
-        if known and await self._renew(connection, known) < len(known):
+        if known and await self._renew(connection, known, now) < len(known):
             await self._check(connection, known)
 
     async def heartbeat(self, connection: AsyncConnection, run_ids: Sequence[str]) -> list[str]:
         """Renew the leases of these runs; return those that another process has claimed."""
         known = [run_id for run_id in run_ids if run_id in self.numbers]
-        if not known or await self._renew(connection, known) == len(known):
+        if not known or await self._renew(connection, known, self._clock()) == len(known):
             return []
         return await self._find_lost(connection, known)
 
@@ -241,13 +241,13 @@ class ClaimTable:
     def _now(self) -> datetime:
         return datetime.fromisoformat(self._clock())
 
-    async def _renew(self, connection: AsyncConnection, known: Sequence[str]) -> int:
+    async def _renew(self, connection: AsyncConnection, known: Sequence[str], now: str) -> int:
         """Renew the leases of runs; return how many are still held here."""
         pairs = [(run_id, self.numbers[run_id]) for run_id in known]
         own = tuple_(RUNS.c.id, RUNS.c.claim).in_(pairs) & (RUNS.c.status == "running")
         # Locked in one order everywhere, or two writers could wait for each other.
         locked = select(RUNS.c.id).where(own).order_by(RUNS.c.id).with_for_update()
-        statement = update(RUNS).where(RUNS.c.id.in_(locked)).values(updated_at=self._clock())
+        statement = update(RUNS).where(RUNS.c.id.in_(locked)).values(updated_at=now)
         return (await connection.execute(statement)).rowcount
 
     async def _find_lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:

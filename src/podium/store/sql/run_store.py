@@ -203,7 +203,7 @@ class SqlRunStore:
         run_id, content = update
         async with self._transaction() as connection:
             if isinstance(content, Run):
-                await self._claims.begin(connection, content)
+                await self._claims.begin(connection, content, self._clock())
             else:
                 await self._claims.touch(connection, run_id, progress=_is_progress(content))
             await write_contents(connection, [update])
@@ -231,8 +231,8 @@ class SqlRunStore:
         ids = [run.id for run in runs]
         try:
             async with self._transaction() as connection:
-                await self._claims.fence(connection, ids)
                 now = self._clock()
+                await self._claims.fence(connection, ids, now)
                 await write_whole(connection, runs, now, expires_at)
                 charges = [charge_of(run, now[:10]) for run in runs if run.owner]
                 await record_usage(connection, charges)
