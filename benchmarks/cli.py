@@ -70,6 +70,24 @@ def server(
 
 
 @app.command()
+def histories(
+    count: Annotated[int, typer.Option(min=1, help="Edits.")] = 5000,
+    seed: Annotated[int, typer.Option(help="The seed of the edits.")] = 1,
+) -> None:
+    """Edit conversations at random: a server with a memory sends workers what one without does.
+
+    The exit code is 1 where it does not.
+    """
+    from benchmarks.fuzz import fuzz_histories
+
+    row = fuzz_histories(count, seed, os.cpu_count() or 1)
+    for finding in row.findings:
+        typer.echo(str(finding))
+    typer.echo(f"{row.inputs:,} edits in {row.seconds:.0f} s: {len(row.findings)} findings")
+    raise typer.Exit(bool(row.findings))
+
+
+@app.command()
 def router(
     file: Annotated[
         Path | None,

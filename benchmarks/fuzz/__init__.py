@@ -62,6 +62,17 @@ def fuzz_bodies(count: int, seed: int, processes: int = 1) -> FuzzRow:
     return _share(_bodies, count, seed, processes)
 
 
+def fuzz_histories(count: int, seed: int, processes: int = 1) -> FuzzRow:
+    """Make that many edits of conversations with servers with and without a memory."""
+    return _share(_histories, count, seed, processes)
+
+
+def _histories(count: int, seed: int) -> FuzzRow:
+    from benchmarks.fuzz.histories import campaign
+
+    return run_on_fast_loop(campaign(count, seed))
+
+
 def _bodies(count: int, seed: int) -> FuzzRow:
     from benchmarks.fuzz.server import campaign
 

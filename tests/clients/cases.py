@@ -25,7 +25,7 @@ def model_for(scenario: str, tier: str) -> str:
     return tier
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Client:
     """A client, its scenarios with the tiers they run at, and its row in docs/clients.md."""
 
@@ -57,6 +57,11 @@ class Case:
     def id(self) -> str:
         """The name by which known failures list it."""
         return f"{self.client.name} {self.scenario} {self.tier}"
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that it is in."""
+        return self.scenario.partition("/")[0]
 
 
 def _all(*names: str) -> dict[str, tuple[Tier, ...]]:

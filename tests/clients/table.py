@@ -11,13 +11,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src"), str(ROOT)]
 
 from clients import environments, page
-from clients.cases import CLIENTS, Case, Client
+from clients.cases import CLIENTS, Case, Client, Tier
 from clients.harness import command_for, run_client
 from clients.verdict import known_failures, problems
 
@@ -99,11 +99,15 @@ def write_locks() -> None:
         )
 
 
+TIERS: Final[tuple[Tier, ...]] = ("worker", "podium", "podium-ultra")
+BAD: Final = ("fail", "fixed")
+"""Verdicts that fail the table: `fixed` is a known failure that passes."""
+
+
 def run_table(wanted: Sequence[str]) -> int:
-    """Run clients and print a line for each case; the status is 1 if one fails unexpectedly."""
+    """Run clients, print a line for each case and the table; the status is 1 if one fails."""
     known = known_failures()
-    totals: Counter[str] = Counter()
-    per_client: dict[str, Counter[str]] = {}
+    verdicts: dict[Case, str] = {}
     status = 0
     for client in CLIENTS:
         if wanted and client.name not in wanted:
@@ -117,24 +121,37 @@ def run_table(wanted: Sequence[str]) -> int:
                 shutil.copytree(directory, Path(kept) / client.name, dirs_exist_ok=True)
         for case in _cases_of(client):
             verdict, reason = _judge(case, results)
-            if verdict == "fail" and case.id in known:
-                verdict = "known"
-            elif verdict == "pass" and case.id in known:
-                verdict = "fixed"
-            status |= verdict in ("fail", "fixed")
-            totals[verdict] += 1
-            per_client.setdefault(client.title, Counter())[verdict] += 1
+            if case.id in known:
+                verdict = "known" if verdict == "fail" else "fixed"
+            verdicts[case] = verdict
             dialect, _, name = case.scenario.partition("/")
             row = f"{client.title:28} {dialect:10} {case.tier:13} {name:26} {verdict}"
             sys.stdout.write(f"{row}  {reason[:160]}\n" if reason else f"{row}\n")
             sys.stdout.flush()
-    sys.stdout.write("\n")
-    for title, counts in per_client.items():
-        parts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-        sys.stdout.write(f"{title:28} {parts}\n")
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(totals.items()))
-    sys.stdout.write(f"{len(per_client)} clients, {sum(totals.values())} cases: {parts}\n")
-    return int(status)
+    _print_summary(verdicts)
+    return status or int(any(verdict in BAD for verdict in verdicts.values()))
+
+
+def _print_summary(verdicts: Mapping[Case, str]) -> None:
+    """Print how many cases pass, by client, dialect and tier."""
+    heads = "".join(f"{tier:>14}" for tier in TIERS)
+    sys.stdout.write(f"\n{'client':28} {'dialect':10}{heads}\n")
+    rows = dict.fromkeys((case.client, case.dialect) for case in verdicts)
+    for client, dialect in rows:
+        cells = ""
+        for tier in TIERS:
+            found = [
+                verdict
+                for case, verdict in verdicts.items()
+                if (case.client, case.dialect, case.tier) == (client, dialect, tier)
+            ]
+            passing = f"{found.count('pass')}/{len(found)}" if found else ""
+            cells += f"{passing:>14}"
+        sys.stdout.write(f"{client.title:28} {dialect:10}{cells}\n")
+    counts = sorted(Counter(verdicts.values()).items())
+    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts)
+    clients = {case.client.name for case in verdicts}
+    sys.stdout.write(f"{len(clients)} clients, {len(verdicts)} cases: {parts}\n")
 
 
 def _cases_of(client: Client) -> list[Case]:

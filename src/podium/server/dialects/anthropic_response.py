@@ -65,6 +65,7 @@ _STOP_REASON: Final[Mapping[Finish, str]] = MappingProxyType(
         "length": "max_tokens",
         "tool": "tool_use",
         "refused": "refusal",
+        "error": "end_turn",
     }
 )
 

@@ -65,6 +65,7 @@ FINISH_REASONS: Final[Mapping[Finish, str]] = {
     "length": "length",
     "tool": "tool_calls",
     "refused": "content_filter",
+    "error": "stop",
 }
 
 

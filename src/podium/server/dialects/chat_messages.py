@@ -128,6 +128,8 @@ def _assistant(fields: Fields) -> Message:
         refusal = fields.optional("refusal", text)
         content = (Text(refusal),) if refusal else ()
     calls = fields.optional("tool_calls", array(_call, most=MOST_CALLS)) or ()
+    if calls:  # many clients send empty text beside calls, which some workers refuse
+        content = tuple(part for part in content if part != Text(""))
     return _named(fields, "assistant", (*content, *calls), thinking)
 
 
