@@ -133,7 +133,8 @@ OPENAI_AGENTS: Final = Client(
     " `AsyncOpenAI(base_url=…)`",
     caveats="`set_tracing_disabled(True)`: traces go to OpenAI",
     scenarios=_in(
-        "chat responses", "answer tools stream handoff structured tool-required five-turns"
+        "chat responses",
+        "answer tools stream handoff handoff-five-turns structured tool-required five-turns",
     ),
 )
 
@@ -265,8 +266,11 @@ HTTP: Final = Client(
             ("podium",),
         ),
         "chat/http-idempotency-key": TIERS,
-        "responses/http-fetch": ("podium",),
-        "responses/http-previous-unknown": TIERS,
+        **_in(
+            "responses",
+            "http-fetch http-input-items http-delete http-previous-unknown http-item-unknown",
+        ),
+        "responses/http-background": TIERS,
     },
 )
 
@@ -307,7 +311,10 @@ AI_SDK: Final = Client(
             for provider in (
                 *("chat/compatible", "chat/openai", "responses/openai", "messages/anthropic"),
             )
-            for name in ("answer", "stream", "tools", "object", "output-with-tools", "five-turns")
+            for name in (
+                *("answer", "stream", "tools", "stream-tools", "object", "stream-object"),
+                *("output-with-tools", "five-turns"),
+            )
         )
     ),
 )

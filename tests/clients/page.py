@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -36,9 +37,7 @@ def text() -> str:
 
 def _row(client: Client) -> str:
     apis = ", ".join(DIALECTS[dialect] for dialect in client.dialects)
-    urls = ", ".join(
-        part if part.startswith("for") else f"`{part}`" for part in client.base_url.split(", ")
-    )
+    urls = re.sub(r"http[^\s,]+", r"`\g<0>`", client.base_url)
     total = sum(map(len, client.scenarios.values()))
     failing = sum(case.split(" ", 1)[0] == client.name for case in known_failures())
     cells = (

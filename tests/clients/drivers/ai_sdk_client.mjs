@@ -1,7 +1,8 @@
 // The Vercel AI SDK with its OpenAI, OpenAI-compatible and Anthropic providers.
 import { CAPITAL, CITIES, WEATHER, load, main, scenario, weatherOf } from "./scenario.mjs";
 
-const { Output, generateObject, generateText, stepCountIs, streamText, tool } = load("ai");
+const { Output, generateObject, generateText, stepCountIs, streamObject, streamText, tool } =
+  load("ai");
 const { createOpenAI } = load("@ai-sdk/openai");
 const { createOpenAICompatible } = load("@ai-sdk/openai-compatible");
 const { createAnthropic } = load("@ai-sdk/anthropic");
@@ -70,6 +71,30 @@ for (const [prefix, modelOf] of Object.entries(PROVIDERS)) {
       }),
     ),
   );
+
+  scenario(`${prefix}-stream-tools`, async (endpoint) => {
+    const result = streamText({
+      ...common,
+      model: modelOf(endpoint),
+      tools,
+      stopWhen: stepCountIs(5),
+      prompt: WEATHER,
+    });
+    await result.consumeStream();
+    return shown({ steps: await result.steps });
+  });
+
+  scenario(`${prefix}-stream-object`, async (endpoint) => {
+    const result = streamObject({
+      ...common,
+      model: modelOf(endpoint),
+      schema: person,
+      prompt: "Describe Ada.",
+    });
+    let last;
+    for await (const partial of result.partialObjectStream) last = partial;
+    return [last, await result.object];
+  });
 
   scenario(`${prefix}-object`, async (endpoint) => {
     const model = modelOf(endpoint);

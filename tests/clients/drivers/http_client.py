@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 from scenario import CAPITAL, CITY_SCHEMA, WEATHER, Endpoint, main, scenario, weather_of
 
@@ -210,7 +212,7 @@ def idempotency(endpoint: Endpoint):
 def fetch(endpoint: Endpoint):
     """Every response of a run can be fetched as it was."""
     if endpoint.is_control:
-        return [True, ["function_call"]]
+        return [True, True, True]
     tool = {"type": "function", "name": "get_weather", "parameters": CITY_SCHEMA}
     question = {"role": "user", "content": WEATHER}
     first = post(endpoint, "responses", input=[question], tools=[tool]).json()
@@ -227,9 +229,58 @@ def fetch(endpoint: Endpoint):
         endpoint, "responses", input=results, previous_response_id=first["id"], tools=[tool]
     ).json()
     is_chained = second.get("previous_response_id") == first["id"] != second["id"]
-    again = HTTP.get(f"{endpoint.openai}/responses/{first['id']}").json()
-    kinds = [item["type"] for item in again.get("output", []) if item["type"] != "reasoning"]
-    return [is_chained, kinds]
+    again = (fetched(endpoint, each["id"]).json() == each for each in (first, second))
+    return [is_chained, *again]
+
+
+def fetched(endpoint: Endpoint, path: str):
+    """Return what is stored under a path."""
+    return HTTP.get(f"{endpoint.openai}/responses/{path}")
+
+
+@scenario("responses/http-input-items")
+def input_items(endpoint: Endpoint):
+    """The items that a response answers are listed, without its instructions."""
+    if endpoint.is_control:
+        return [["message", [{"type": "input_text", "text": CAPITAL}]]]
+    asked = post(endpoint, "responses", input=CAPITAL, instructions="Be brief.").json()
+    listed = fetched(endpoint, f"{asked['id']}/input_items").json()["data"]
+    return [[item["type"], item["content"]] for item in listed]
+
+
+@scenario("responses/http-delete")
+def delete(endpoint: Endpoint):
+    """A deleted response is gone."""
+    if endpoint.is_control:
+        return [200, True, 404]
+    id_ = post(endpoint, "responses", input=CAPITAL).json()["id"]
+    gone = HTTP.delete(f"{endpoint.openai}/responses/{id_}")
+    return [gone.status_code, gone.json()["deleted"], fetched(endpoint, id_).status_code]
+
+
+@scenario("responses/http-background")
+def background(endpoint: Endpoint):
+    """A response in the background has an id at once, and is fetched when it is done."""
+    if endpoint.is_control:
+        return ["in_progress", "completed", "Paris is the capital of France."]
+    begun = post(endpoint, "responses", input=CAPITAL, background=True).json()
+    for _ in range(1000):
+        found = fetched(endpoint, begun["id"]).json()
+        if found["status"] != "in_progress":
+            break
+        time.sleep(0.02)
+    return [begun["status"], found["status"], found["output"][0]["content"][0]["text"]]
+
+
+@scenario("responses/http-item-unknown")
+def item_unknown(endpoint: Endpoint):
+    """An item that does not exist gives OpenAI's own error."""
+    if endpoint.is_control:
+        return [404, "Item with id 'msg_unknown' not found.", "input"]
+    items = [{"type": "item_reference", "id": "msg_unknown"}, {"role": "user", "content": CAPITAL}]
+    response = post(endpoint, "responses", input=items)
+    error = response.json()["error"]
+    return [response.status_code, error["message"].partition(" Items")[0], error["param"]]
 
 
 @scenario("responses/http-previous-unknown")

@@ -78,6 +78,19 @@ def register(dialect: str) -> None:
         result = await Runner.run(triage, "Please transfer me to Berta.")
         return [shown(result), result.final_output]
 
+    @scenario(f"{dialect}/handoff-five-turns")
+    async def handoff_five_turns(endpoint: Endpoint):
+        model = model_of(endpoint, dialect)
+        berta = Agent("Berta", instructions="Your name is Berta.", model=model, tools=[get_weather])
+        agent = Agent("Triage", instructions="Your name is Triage.", model=model, handoffs=[berta])
+        said, history = [], []
+        weather = (f"What is the weather in {city}?" for city in CITIES[1:])
+        for text in ("Please transfer me to Berta.", *weather):
+            result = await Runner.run(agent, [*history, {"role": "user", "content": text}])
+            history, agent = result.to_input_list(), result.last_agent
+            said.append(shown(result))
+        return said
+
     @scenario(f"{dialect}/structured")
     async def structured(endpoint: Endpoint):
         agent = Agent("A", model=model_of(endpoint, dialect), output_type=Person)
