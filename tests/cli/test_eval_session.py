@@ -249,4 +249,6 @@ def test_an_unknown_suite_is_refused_before_anything_is_downloaded(
     monkeypatch.setattr(eval_session, "fetch_weights", download)
     ended = podium("eval", "run", "nope", "--strategy", "best-single")
     assert ended.code == 2
-    assert ended.complaint.startswith("suite not found: 'nope'; expected one of etudes, everyday, ")
+    assert ended.complaint.startswith(
+        "suite not found: 'nope'; expected one of everyday-100, etudes, "
+    )

@@ -180,7 +180,8 @@ async def test_the_weights_of_the_model_that_reads_are_fetched_before(
     described = Description(workers=("ann", "bob"), base="smollm2-135m-instruct", width=4)
     Coordinator.blank(described).save(tmp_path / "blank")
     pool = make_pool(REPLIES, head='[conductor]\nkind = "evolved"\ncoordinator = "blank"\n')
-    await fetching.fetch_weights(load(pool), offline=True)
+    settings = load(pool)
+    await fetching.fetch_weights(settings.workers, settings.conductor, offline=True)
     assert fetched == [("smollm2-135m-instruct", True)]
 
 

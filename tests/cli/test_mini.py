@@ -9,7 +9,6 @@ import pytest
 from cli.support import Podium
 from podium.cli import session
 from podium.conductors.plan import schema
-from podium.config import Settings
 from podium.core.json_schema import find_mismatch
 from support.routed_pool import WORKERS, routed
 
@@ -74,8 +73,8 @@ def test_a_dial_is_refused_before_anything_is_fetched(
 ) -> None:
     fetched = []
 
-    async def fetch_weights(settings: Settings, *, offline: bool) -> None:
-        fetched.append(settings.source)
+    async def fetch_weights(*workers: object, offline: bool) -> None:
+        fetched.append(workers)
 
     monkeypatch.setattr(session, "fetch_weights", fetch_weights)
     pool = tmp_path / "pool.toml"

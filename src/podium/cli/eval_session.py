@@ -134,7 +134,7 @@ class EvalSession:
                 repeats=recorded.tries,
             )
         settings = await self._settings()
-        await fetch_weights(self._used_settings(settings), offline=self.pool_options.offline)
+        await self._fetch_weights(settings)
         cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
         setup = await stack.enter_async_context(
             open_setup(
@@ -212,16 +212,16 @@ class EvalSession:
             check_roles(settings.pool, self._benchmark)  # before anything is fetched
         return settings
 
-    def _used_settings(self, settings: Settings) -> Settings:
-        """Remove the workers whose weights are not needed."""
+    async def _fetch_weights(self, settings: Settings) -> None:
+        """Download the weights that the strategies need."""
         from podium.evals.strategies.registry import NEEDS_CONDUCTOR
 
         planned = any(name.partition(":")[0] in NEEDS_CONDUCTOR for name in self.strategies)
         conductor = settings.conductor
-        return replace(
-            settings,
-            workers=() if self.eval_options.oracle else settings.workers,
-            conductor=conductor if planned else replace(conductor, worker=None),
+        await fetch_weights(
+            () if self.eval_options.oracle else settings.workers,
+            conductor if planned else replace(conductor, worker=None),
+            offline=self.pool_options.offline,
         )
 
     def _concurrency(self, settings: Settings) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,7 @@ from podium.cli.output import (
     with_program_name,
 )
 from podium.conductors.evolved.turns import read_description
-from podium.config import Settings, WorkerSettings
+from podium.config import ConductorSettings, WorkerSettings
 from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file
 from podium.workers.local.weights import LocalModel, list_models
@@ -58,13 +59,15 @@ def pull(
     echo(str(asyncio.run(fetch(name))))
 
 
-async def fetch_weights(settings: Settings, *, offline: bool) -> None:
-    """Download the weights of every local model of the pool and the conductor."""
-    for worker in (*settings.workers, settings.conductor.worker):
+async def fetch_weights(
+    workers: Iterable[WorkerSettings], conductor: ConductorSettings, *, offline: bool
+) -> None:
+    """Download the weights of every local model among the workers and of the conductor."""
+    for worker in (*workers, conductor.worker):
         for model in worker_weights(worker) if worker is not None else ():
             await fetch(model, offline=offline)
-    if settings.conductor.coordinator is not None:
-        file = weights_file(read_description(settings.conductor.coordinator).base)
+    if conductor.coordinator is not None:
+        file = weights_file(read_description(conductor.coordinator).base)
         if file is not None:
             await fetch(file, offline=offline)
 

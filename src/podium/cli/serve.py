@@ -94,7 +94,7 @@ async def _prepare(settings: Settings) -> None:
     """Download the weights, and say whether there are API keys."""
     if settings.is_embedded:
         echo_error(NO_API_KEY)
-    await fetch_weights(settings, offline=False)
+    await fetch_weights(settings.workers, settings.conductor, offline=False)
     if not settings.server.keys:
         return
     if await _has_keys(settings):

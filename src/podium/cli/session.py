@@ -291,7 +291,7 @@ class Session:
         is_small = self.settings.is_embedded and not self._quiet
         if is_small and not offline:  # before a download that an API key would save
             echo_error(NO_API_KEY)
-        await fetch_weights(self.settings, offline=offline)
+        await fetch_weights(self.settings.workers, self.settings.conductor, offline=offline)
         if is_small and offline:
             echo_error(OFFLINE)
         self.store = await self._open_store()
