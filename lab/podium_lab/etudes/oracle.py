@@ -21,9 +21,7 @@ from typing import Final, NamedTuple
 from podium_lab.etudes.phrasing import (
     SIZES,
     connectives,
-    counts,
     nestings,
-    orders,
     phrases,
     references,
     wording,
@@ -209,7 +207,7 @@ def _reference_words() -> Mapping[str, Reference]:
 
 @cache
 def _count_words() -> frozenset[str]:
-    return frozenset(text for split in SPLITS for text in counts(split))
+    return frozenset(text for split in SPLITS for text in wording()["reference"][split]["count"])
 
 
 def _without_leads(text: str) -> Iterator[str]:
@@ -224,7 +222,8 @@ def _without_leads(text: str) -> Iterator[str]:
 def _lead() -> re.Pattern[str]:
     leads = {frame.partition("{clause}")[0] for frame in _frames()}
     for split in SPLITS:
-        leads |= {f"{verb} " for mood in ("np", "wh") for verb in orders(mood, split)}
+        orders = wording()["orders"][split]
+        leads |= {f"{verb} " for mood in ("np", "wh") for verb in orders[mood]}
         for words in connectives(split):
             leads |= {text.lstrip(f"{_MARKS} \n") for text in words[:-1]}
     patterns = [re.escape(lead).replace(r"\{n\}", r"\d+") for lead in leads if lead.strip()]

@@ -1,4 +1,4 @@
-"""Operations as a question, and each of them as the subtask that a plan would give.
+"""Put operations into words: a question, and each operation as the subtask of a plan.
 
 Three ways to ask: one clause in a frame; clauses in a row, joined by connecting words; or one
 phrase inside another ("the sum of the largest of 3, 9, 4 and the number of days in May"). In a
@@ -53,18 +53,6 @@ def phrases(skill: str, split: Split) -> tuple[Phrase, ...]:
 
 
 @cache
-def names_of_answers(skill: str, split: Split) -> tuple[Phrase, ...]:
-    """The phrases that name the answer, and so can stand inside others."""
-    return tuple(phrase for phrase in phrases(skill, split) if phrase.mood == "np")
-
-
-@cache
-def orders(mood: Mood, split: Split) -> tuple[str, ...]:
-    """The verbs that make an order of a phrase which is none."""
-    return tuple(wording()["orders"][split][mood])
-
-
-@cache
 def references(split: Split, size: int) -> References:
     """The words for one, two or three earlier results."""
     table = wording()["reference" if size == 1 else "references"][split]
@@ -75,12 +63,6 @@ def references(split: Split, size: int) -> References:
             for group in References._fields
         )
     )
-
-
-@cache
-def counts(split: Split) -> tuple[str, ...]:
-    """The words for an earlier result that counts something."""
-    return tuple(wording()["reference"][split]["count"])
 
 
 def the_results(size: int) -> str:
@@ -98,7 +80,9 @@ def order(rng: Random, split: Split, operation: Operation) -> str:
     """What to do, as a clause that may stand in the middle of a sentence."""
     phrase = rng.choice(phrases(operation.skill.name, split))
     text = clause(rng, split, operation, phrase)
-    return text if phrase.mood == "do" else f"{rng.choice(orders(phrase.mood, split))} {text}"
+    if phrase.mood == "do":
+        return text
+    return f"{rng.choice(wording()['orders'][split][phrase.mood])} {text}"
 
 
 def listed(items: list[str], *, conjunction: bool) -> str:
@@ -119,7 +103,7 @@ def _fillings(rng: Random, split: Split, operation: Operation, *, pronouns: bool
         if source is None:
             texts[slot] = value.text
         elif slot == COUNT:
-            texts[slot] = rng.choice(counts(split))
+            texts[slot] = rng.choice(wording()["reference"][split]["count"])
         else:
             texts[slot] = _refer(
                 rng, split, (value,), pronouns=pronouns and reads == 1, by_noun=reads > 1
@@ -222,7 +206,7 @@ def put_into_words(
 def ask(rng: Random, split: Split, operation: Operation) -> str:
     """One operation as a question of its own."""
     phrase = rng.choice(phrases(operation.skill.name, split))
-    frame = rng.choice(frames(phrase, split))
+    frame = rng.choice(wording()["frames"][split][phrase.mood])
     return capitalised(frame.format(clause=clause(rng, split, operation, phrase)))
 
 
@@ -270,12 +254,6 @@ def capitalised(text: str) -> str:
 
 
 @cache
-def frames(phrase: Phrase, split: Split) -> tuple[str, ...]:
-    """What makes a question of a phrase of that mood."""
-    return tuple(wording()["frames"][split][phrase.mood])
-
-
-@cache
 def connectives(split: Split) -> tuple[Connectives, ...]:
     """The ways to put clauses in a row."""
     return tuple(Connectives(**entry) for entry in wording()["sequence"][split])
@@ -298,14 +276,9 @@ def _before(words: Connectives, operations: Sequence[Operation], index: int) -> 
     return text.replace("{n}", str(index + 1))
 
 
-@cache
-def _ends_inside(template: str) -> bool:
-    return template.endswith(("{a}", "{items}"))
-
-
 def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[Phrase]:
     """The phrases in which others may stand: without brackets, only at the end."""
-    choice = list(names_of_answers(operation.skill.name, split))
+    choice = [phrase for phrase in phrases(operation.skill.name, split) if phrase.mood == "np"]
     reads = len(operation.reads)
     if not reads:
         return choice
@@ -316,7 +289,7 @@ def _nestable(operation: Operation, split: Split, *, in_brackets: bool) -> list[
         return choice
     if slots == (ITEMS,) and reads < len(operation.arguments):
         return []
-    return [phrase for phrase in choice if _ends_inside(phrase.template)]
+    return [phrase for phrase in choice if phrase.template.endswith(("{a}", "{items}"))]
 
 
 def _inside(operation: Operation, around: dict[int, str]) -> dict[str, str]:

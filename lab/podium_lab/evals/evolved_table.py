@@ -1,8 +1,7 @@
-"""The table of evolved coordinators: beside the conductor that learned from reward, and the best
-single worker.
+"""The table of evolved coordinators beside the trained conductor and the best single worker.
 
-All are measured over the same unseen études, one after another, and each row tells what learning it
-took. Nothing here knows how a coordinator was found: who calls says it.
+All are measured over the same unseen études, one after another, and each row has its cost of
+learning.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ NOTHING_LEARNED: Final = TrainingCost(minutes=0.0, rollouts=0, parameters=0)
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A strategy that learned, the name under which a reader of the table meets it, and what
-    learning it took. `note` is what one must know to judge it."""
+    """A strategy that learned, its name in the table, its cost of learning, and a note."""
 
     name: str
     strategy: str
@@ -57,8 +55,8 @@ class LearnedRow:
 
 @dataclass(frozen=True, slots=True)
 class EvolvedTable:
-    """Every row: the conductor, the coordinators in the order in which they were named, and the
-    best single worker. The first coordinator is the one that the others depart from."""
+    """The conductor, the coordinators in their order, and the best single worker. The others are
+    compared with the first coordinator."""
 
     rows: tuple[LearnedRow, ...]
 
@@ -74,7 +72,11 @@ class EvolvedTable:
                     "turns": found.row.steps(),
                     "one_skill": found.one_skill.document() if found.one_skill else None,
                     **found.learner.took.document(),
-                    **_differences(found, conductor=conductor, evolved=evolved),
+                    **{
+                        f"against_{name}": difference_document(found.row.against(other.row))
+                        for name, other in (("conductor", conductor), ("evolved", evolved))
+                        if other is not found
+                    },
                 }
                 for found in self.rows
             ],
@@ -109,23 +111,11 @@ async def measure_evolved(
     )
     for learner in learners:
         evaluation.check(learner.strategy)
-    return EvolvedTable(tuple([await _measured(evaluation, learner) for learner in learners]))
-
-
-async def _measured(evaluation: Evaluation, learner: Learner) -> LearnedRow:
-    row = await evaluation.row(learner.strategy)
-    return LearnedRow(learner, replace(row, note=learner.note or row.note))
-
-
-def _differences(
-    found: LearnedRow, *, conductor: LearnedRow, evolved: LearnedRow
-) -> dict[str, dict[str, float]]:
-    """How much more often it is right than the conductor, and than the first coordinator."""
-    return {
-        f"against_{name}": difference_document(found.row.against(other.row))
-        for name, other in (("conductor", conductor), ("evolved", evolved))
-        if other is not found
-    }
+    rows = []
+    for learner in learners:
+        row = await evaluation.row(learner.strategy)
+        rows.append(LearnedRow(learner, replace(row, note=learner.note or row.note)))
+    return EvolvedTable(tuple(rows))
 
 
 COLUMNS: Final = (
@@ -152,10 +142,5 @@ def _cells(found: LearnedRow) -> Sequence[str]:
         format_number(row.orchestration_tokens, 0),
         str(row.errors),
         format_number(took.minutes, 1),
-        _format_count(took.parameters),
-        _format_count(took.rollouts),
+        *(UNKNOWN if n is None else f"{n:,}" for n in (took.parameters, took.rollouts)),
     )
-
-
-def _format_count(number: int | None) -> str:
-    return UNKNOWN if number is None else f"{number:,}"
