@@ -1,11 +1,11 @@
-"""What a specialist is taught: messages exactly as the engine sends them, and the bare answer.
+"""Specialist examples: messages exactly as the engine sends them, and the bare answer.
 
-Every form in which work may reach it: literal arguments, with or without steps beside them that
-do not matter; one earlier result, or several, shown alone or among others; what a round before
-has left behind; subtasks cut out of a question in any way; and a small share of work that is not
-for it, to which it says that it does not know, so that no specialist is good at another's skill
-by accident. That share holds four kinds: another family's subtask, a whole question of several
-steps, a subtask whose input is not shown, and one whose input was not known.
+They have every form in which work may reach a specialist: literal arguments, with or without
+irrelevant steps beside them; one earlier result, or several, shown alone or among others; the
+steps of a round before; subtasks cut out of a question in any way. To a small share the reply is
+that it does not know, so that no specialist is good at another's skill by accident: another
+family's subtask, a whole question of several steps, a subtask whose input is not shown, and one
+whose input was not known.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SpecialistExample(NamedTuple):
 def make_specialist_examples(
     family: str, seed: int, split: Split = "train", *, unsure_share: float = UNSURE_SHARE
 ) -> Iterator[SpecialistExample]:
-    """Lesson after lesson; the hard ones among the skills of the family more often."""
+    """Yield examples; the hard ones among the skills of the family more often."""
     if family not in FAMILIES:
         raise UsageError(f"no family is called {family!r}; there is {', '.join(FAMILIES)}")
     rng = Random(f"{seed}/lessons/{family}/{split}")  # noqa: S311 - repeatable, not secret
@@ -92,60 +92,10 @@ def make_specialist_examples(
 
 
 def _own(rng: Random, family: str, split: Split) -> SpecialistExample:
+    """Return an example of one of the family's skills."""
     skills = _skills(family)
     (skill,) = rng.choices(skills, [WEIGHTS.get(skill.name, 1.0) for skill in skills])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
-    return _taught(rng, split, operations)
-
-
-def _not_for(rng: Random, family: str, split: Split) -> str:
-    """A message that this family's specialist cannot answer."""
-    point = rng.random()
-    if point < 0.5:
-        other = rng.choice([other for other in FAMILIES if other != family])
-        return _own(rng, other, split).prompt
-    if point < 0.65:
-        shape = rng.choice([shape for shape in USUAL if shape is not EtudeShape.ONE])
-        return make_etude(rng, split, shape).question
-    skill = rng.choice([skill for skill in _skills(family) if len(_roles(skill)) > 1])
-    operations = _operations(rng, split, skill, rng.choice(_roles(skill)[1:]))
-    if point < 0.8:
-        return _surface(rng, split, order(rng, split, operations[-1]))
-    return _with_an_unknown(rng, split, operations)
-
-
-# ---- which operations
-
-
-@cache
-def _skills(family: str) -> tuple[Skill, ...]:
-    return tuple(skill for skill in SKILLS.values() if skill.family == family)
-
-
-@cache
-def _roles(skill: Skill) -> tuple[Role, ...]:
-    """The parts that the skill can play in a question, that of a beginning first."""
-    roles: list[Role] = ["leaf"] if skill.leaf else []
-    if skill.refers:
-        roles.append("step")
-    if 2 in skill.joins:
-        roles.append("join-2")
-    if 3 in skill.joins:
-        roles.append("join-3")
-    return tuple(roles)
-
-
-def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Operation, ...]:
-    shapes = _SHAPES[role]
-    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=TRIES)
-    return found or compose_operations(rng, split, shapes[0], last=skill)
-
-
-# ---- how they reach the worker
-
-
-def _taught(rng: Random, split: Split, operations: Sequence[Operation]) -> SpecialistExample:
-    """The lesson on the last operation."""
     subtasks, subtask = _subtasks(rng, split, operations)
     shown = _pairs(operations, subtasks)
     if rng.random() < SECOND_ROUND_SHARE and _all_differ(*subtasks, subtask):
@@ -156,19 +106,54 @@ def _taught(rng: Random, split: Split, operations: Sequence[Operation]) -> Speci
     return SpecialistExample(prompt, operations[-1].answer.text)
 
 
-def _with_an_unknown(rng: Random, split: Split, operations: Sequence[Operation]) -> str:
-    """The message for the last operation, where a result that it needs was not known."""
+def _not_for(rng: Random, family: str, split: Split) -> str:
+    """Return a message that this family's specialist cannot answer."""
+    point = rng.random()
+    if point < 0.5:
+        other = rng.choice([other for other in FAMILIES if other != family])
+        return _own(rng, other, split).prompt
+    if point < 0.65:
+        shape = rng.choice([shape for shape in USUAL if shape is not EtudeShape.ONE])
+        return make_etude(rng, split, shape).question
+    skill = rng.choice([skill for skill in _skills(family) if len(_roles(skill)) > 1])
+    operations = _operations(rng, split, skill, rng.choice(_roles(skill)[1:]))
+    last = operations[-1]
+    if point < 0.8:
+        return _surface(rng, split, order(rng, split, last))
     subtasks, subtask = _subtasks(rng, split, operations)
     shown = _pairs(operations, subtasks)
-    unknown = rng.choice(operations[-1].reads)
+    unknown = rng.choice(last.reads)
     shown[unknown] = shown[unknown]._replace(reply=UNSURE)
-    if rng.random() >= 0.3 or not _says_how_many(subtask, operations[-1]):
-        shown = [shown[read] for read in operations[-1].reads]
+    if rng.random() >= 0.3 or not _says_how_many(subtask, last):
+        shown = [shown[read] for read in last.reads]
     return compose(subtask, question=None, pairs=shown, is_final=False)
 
 
+@cache
+def _skills(family: str) -> tuple[Skill, ...]:
+    return tuple(skill for skill in SKILLS.values() if skill.family == family)
+
+
+@cache
+def _roles(skill: Skill) -> tuple[Role, ...]:
+    """Return the parts that the skill can play in a question, that of a beginning first."""
+    can_play: dict[Role, bool] = {
+        "leaf": skill.leaf,
+        "step": bool(skill.refers),
+        "join-2": 2 in skill.joins,
+        "join-3": 3 in skill.joins,
+    }
+    return tuple(role for role, can in can_play.items() if can)
+
+
+def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Operation, ...]:
+    shapes = _SHAPES[role]
+    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=TRIES)
+    return found or compose_operations(rng, split, shapes[0], last=skill)
+
+
 def _pairs(operations: Sequence[Operation], subtasks: Sequence[str]) -> list[Pair]:
-    """The earlier operations as the last one may see them."""
+    """Return the earlier operations as the last one may see them."""
     return [
         Pair(str(index), subtask, operation.answer.text)
         for index, (operation, subtask) in enumerate(zip(operations, subtasks, strict=False))
@@ -182,7 +167,7 @@ def _in_one_round(
     shown: list[Pair],
     subtask: str,
 ) -> list[Pair]:
-    """Every earlier step, or what is needed alone, or what is needed among others."""
+    """Return every earlier step, or the needed ones alone, or among others."""
     needed = [shown[read] for read in operations[-1].reads]
     point = rng.random()
     if not _says_how_many(subtask, operations[-1]):
@@ -195,8 +180,8 @@ def _in_one_round(
 
 
 def _after_a_round(rng: Random, split: Split, shown: Sequence[Pair], subtask: str) -> list[Pair]:
-    """The first round, which came to nothing from some step on, and those steps as this round
-    has done them again; all of it visible, as the engine would label it."""
+    """Return a first round that failed from some step on, and those steps done again, all labelled
+    as the engine would."""
     kept = rng.randint(0, len(shown))
     failed = [*shown[kept:], Pair(str(len(shown)), subtask, "")]
     first = [*shown[:kept], *(pair._replace(reply=_wrong(rng, split)) for pair in failed)]
@@ -211,7 +196,7 @@ def _all_differ(*texts: str) -> bool:
 
 
 def _wrong(rng: Random, split: Split) -> str:
-    """What a worker says that was the wrong one: most often that it does not know."""
+    """Return the reply of a wrong worker: most often that it does not know."""
     if rng.random() < 0.7:
         return UNSURE
     (other,) = compose_operations(rng, split, EtudeShape.ONE)
@@ -219,7 +204,7 @@ def _wrong(rng: Random, split: Split) -> str:
 
 
 def _subtasks(rng: Random, split: Split, operations: Sequence[Operation]) -> tuple[list[str], str]:
-    """The subtasks of the earlier operations, and that of the last one."""
+    """Return the subtasks of the earlier operations, and that of the last one."""
     last = operations[-1]
     if not last.reads and rng.random() < WHOLE_QUESTION_SHARE:
         return [], ask(rng, split, last)
@@ -239,8 +224,8 @@ def _cut(rng: Random, text: str) -> str:
 
 
 def _surface(rng: Random, split: Split, text: str) -> str:
-    """The clause as someone may cut it out of a question: with or without its capital, its full
-    stop, and the connecting words before it."""
+    """Return the clause as a plan may cut it out of a question: with or without its capital, full
+    stop and connecting words."""
     point = rng.random()
     if point < 0.15:
         return f"{capitalised(text)}."
@@ -253,13 +238,13 @@ def _surface(rng: Random, split: Split, text: str) -> str:
 
 
 def _says_how_many(subtask: str, operation: Operation) -> bool:
-    """Whether it can be told how many results are meant when there are more of them."""
+    """Return whether the words say how many results are meant."""
     size = len(operation.reads)
     return size < 2 or any(f"{word} " in subtask for word in SIZES[size])
 
 
 def _stand_by_themselves(operations: Sequence[Operation]) -> bool:
-    """Whether no others can be mistaken for what is needed: of several results, the last ones
+    """Return whether no others can be mistaken for the needed ones: of several results, the last
     are meant, unless one of them took another."""
     needed = operations[-1].reads
     return len(needed) < 2 or not any(operations[read].reads for read in needed)
@@ -268,8 +253,8 @@ def _stand_by_themselves(operations: Sequence[Operation]) -> bool:
 def _among_others(
     rng: Random, split: Split, operation: Operation, needed: Sequence[Pair]
 ) -> list[Pair]:
-    """The needed steps among one or two that do not matter: those stand before what is needed,
-    or are of a kind that could not be meant."""
+    """Return the needed steps with one or two irrelevant ones before them, or after them where
+    their kind could not be meant."""
     shown = list(needed)
     places = [position for position, source in enumerate(operation.sources) if source is not None]
     for _ in range(rng.randint(1, 2)):

@@ -168,20 +168,15 @@ class _Training:
         drawn = [row for position in batch if (row := self._companions(int(position))) is not None]
         if not drawn:
             return np.zeros_like(self._projection), np.zeros_like(self._keys)
-        vectors = self._vectors[np.array(drawn)]
-        hidden = vectors @ self._projection
-        lengths = np.linalg.norm(hidden, axis=2, keepdims=True) + SMALL
-        units = hidden / lengths
-        cosines = np.einsum("bw,bow->bo", units[:, 0], units[:, 1:])
-        slopes = _softmax(cosines)
-        slopes[:, 0] -= 1
-        slopes /= len(batch)
-        along = slopes * cosines
-        pull = np.empty_like(hidden)
-        pull[:, 0] = np.einsum("bo,bow->bw", slopes, units[:, 1:])
-        pull[:, 0] -= along.sum(axis=1, keepdims=True) * units[:, 0]
-        pull[:, 1:] = slopes[:, :, None] * units[:, :1] - along[:, :, None] * units[:, 1:]
-        gradient = np.einsum("bod,bow->dw", vectors, pull / lengths)
+        vectors = self._vectors[np.array(drawn).ravel()]
+        cosines, pulled = _cosine_matrix(*[vectors @ self._projection] * 2)
+        slopes = np.zeros_like(cosines)
+        size = len(drawn[0])
+        for first in range(0, len(vectors), size):
+            others = slice(first + 1, first + size)
+            slopes[first, others] = _softmax(cosines[first, others])
+            slopes[first, first + 1] -= 1
+        gradient = vectors.T @ sum(pulled(slopes / len(batch)))
         return gradient, np.zeros_like(self._keys)
 
     def _companions(self, position: int) -> list[int] | None:
