@@ -17,6 +17,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Only the line of JSON.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")]
+Peers = Annotated[
+    bool, typer.Option("--peers/--no-peers", help="Measure the peer too, in its own environment.")
+]
 LiteLLM = Annotated[
     Path | None,
     typer.Option(metavar="PYTHON", help="The Python of an environment that has the proxy."),
@@ -32,10 +35,7 @@ def bench() -> None:
 def engine(
     repeat: Annotated[int, typer.Option(min=1, help="Short blocks of each contestant.")] = 300,
     as_json: AsJson = False,
-    peers: Annotated[
-        bool,
-        typer.Option("--peers/--no-peers", help="Measure LangGraph too, in its own environment."),
-    ] = True,
+    peers: Peers = True,
 ) -> None:
     """A 5-step chain and a join: the engine, a bare asyncio.TaskGroup and LangGraph.
 
@@ -50,12 +50,7 @@ def engine(
 def server(
     quick: Quick = False,
     as_json: AsJson = False,
-    peers: Annotated[
-        bool,
-        typer.Option(
-            "--peers/--no-peers", help="Measure the LiteLLM proxy too, in its own environment."
-        ),
-    ] = True,
+    peers: Peers = True,
     litellm: LiteLLM = None,
 ) -> None:
     """The server and the LiteLLM proxy, over one upstream on this machine.

@@ -64,17 +64,10 @@ def python_in(directory: Path) -> Path:
 
 def install_commands(directory: Path, requirement: str) -> tuple[Command, ...]:
     """Return the commands that make the environment and install with its own pip."""
-    pip = (
-        str(python_in(directory)),
-        "-P",
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--no-input",
-    )
+    pip = (str(python_in(directory)), "-P", "-m", "pip", "--disable-pip-version-check")
     return (
         (sys.executable, "-P", "-m", "venv", "--clear", str(directory)),
-        (*pip, "install", "--quiet", requirement),
+        (*pip, "--no-input", "install", "--quiet", requirement),
     )
 
 
@@ -82,8 +75,7 @@ async def prepare(peer: Peer, say: Say, commands: InstallCommands = install_comm
     """Return the Python of the peer's environment, and make it first if it is missing.
 
     Other processes wait meanwhile. Raises `ConfigError` when it cannot be made, and `StoreError`
-    when
-    the disk is full.
+    when the disk is full.
     """
     directory = peer.directory
     with explain_write_errors(directory.parent, 0):

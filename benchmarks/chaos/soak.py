@@ -34,12 +34,11 @@ from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.conductors.plan import read_workflow
 from podium.config import Settings, discover_settings
-from podium.core.errors import ConfigError
 from podium.core.request import Price
 from podium.core.run import Tier, timestamp
 from podium.server.operation.startup import create_application
 from podium.server.records.buffered_store import BufferedRunStore
-from podium.store import RunStore, open_store
+from podium.store import open_store
 from podium.workers.scripted import ScriptedWorker
 
 MIB: Final = 1024**2
@@ -96,13 +95,7 @@ def read_gauge(runs: int, databases: Sequence[Path]) -> Gauge:
 
 
 def _resident_bytes() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    except OSError as error:
-        raise ConfigError(
-            "the part soak reads /proc, which this system does not have; run it on Linux, in a "
-            "container for instance, or name the other parts with --part"
-        ) from error
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
 
 
@@ -254,15 +247,11 @@ class Soak:
         stores = (
             (await self._library.open()).store,
             (await self._journal_only.open()).store,
-            self._server_store(),
+            self._app.state.holder().store,
         )
         for store in stores:
             await store.delete_before(timestamp())
         return read_gauge(self.done, self._databases)
-
-    def _server_store(self) -> RunStore:
-        store: RunStore = self._app.state.holder().store
-        return store
 
     async def _one(self, number: int) -> None:
         turn, streams = number % 20, number % 2 == 1
