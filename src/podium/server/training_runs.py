@@ -2,8 +2,7 @@
 
 The formats are those of `podium train` and `podium eval run` (docs/training.md); nothing here
 imports either. Other processes write these files meanwhile: reads are bounded and end at a whole
-line, and a cursor continues where the last read ended. It holds a position and a checksum of the
-bytes before it, so that a rewritten file is read from the start.
+line.
 """
 
 from __future__ import annotations
@@ -13,61 +12,41 @@ import math
 import os
 import re
 import stat
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 MOST_BYTES: Final = 32_000_000
-"""Bytes read of a file at once; of a larger one, the last."""
+"""Bytes read of a file; of a larger one, the last."""
 
 MOST_JSON_BYTES: Final = 8_000_000
-WITNESS: Final = 64
-"""Bytes before a position that the cursor's checksum covers."""
-
-_CURSOR: Final = re.compile(r"([0-9]{1,15})-([0-9a-f]{8})")
 
 
-@dataclass(frozen=True, slots=True)
-class FileTail:
-    """The lines read. `from_start`: they do not continue the cursor's. `skipped` counts the bytes
-    before them that were not read; `modified` is None if there is no file."""
+class FileTail(NamedTuple):
+    """The last whole lines of a file. `skipped` counts the bytes before them; `modified` is None
+    if there is no file."""
 
-    lines: tuple[bytes, ...]
-    cursor: str
-    from_start: bool
-    skipped: int
-    modified: float | None
+    lines: tuple[bytes, ...] = ()
+    skipped: int = 0
+    modified: float | None = None
 
 
-NO_FILE: Final = FileTail((), "", True, 0, None)
-
-
-def read_tail(path: Path, cursor: str | None = None, *, most: int = MOST_BYTES) -> FileTail:
-    """Read the whole lines after the cursor, all if it does not match, and of these the last that
-    fit into `most` bytes. A line that is still being written is left for the next read."""
+def read_tail(path: Path, *, most: int = MOST_BYTES) -> FileTail:
+    """Read the whole lines in the last `most` bytes of a file."""
     file = open_regular_file(path)
     if file is None:
-        return NO_FILE
+        return FileTail()
     with file:
         status = os.fstat(file.fileno())
-        position = _position(file, cursor, status.st_size)
-        start = position or 0
-        if status.st_size - start > most:
-            start = _next_line(file, status.st_size - most)
-        file.seek(start)
+        if status.st_size > most:
+            file.seek(status.st_size - most)
+            file.readline(most)
+        start = file.tell()
         data = file.read(most)
-        end = data.rfind(b"\n") + 1
-        after = start + (len(data) if len(data) == most and not end else end)
-        return FileTail(
-            tuple(line for line in data[:end].split(b"\n") if line.strip()),
-            _cursor(file, after),
-            position is None,
-            start - (position or 0),
-            status.st_mtime,
-        )
+    lines = data[: data.rfind(b"\n") + 1].split(b"\n")
+    return FileTail(tuple(line for line in lines if line.strip()), start, status.st_mtime)
 
 
 def count_lines(path: Path, most: int) -> int:
@@ -105,27 +84,6 @@ def open_regular_file(path: Path) -> BinaryIO | None:
         os.close(descriptor)
         return None
     return os.fdopen(descriptor, "rb")
-
-
-def _position(file: BinaryIO, cursor: str | None, size: int) -> int | None:
-    """Return the cursor's position; None if the file was replaced."""
-    match = _CURSOR.fullmatch(cursor or "")
-    if match is None:
-        return None
-    position = int(match[1])
-    return position if position <= size and cursor == _cursor(file, position) else None
-
-
-def _cursor(file: BinaryIO, position: int) -> str:
-    start = max(0, position - WITNESS)
-    file.seek(start)
-    return f"{position}-{zlib.crc32(file.read(position - start)):08x}"
-
-
-def _next_line(file: BinaryIO, position: int) -> int:
-    file.seek(position)
-    file.readline(MOST_BYTES)
-    return file.tell()
 
 
 METRICS: Final = "metrics.jsonl"
@@ -301,12 +259,10 @@ _STEP_OF: Final = re.compile(rb'\s*\{"step":\s*([0-9]{1,12})')
 Series = dict[str, dict[int, float]]
 
 
-def training_document(
-    artifact: Artifact, cursor: str | None, most: int = MOST_BYTES
-) -> dict[str, Any]:
-    """Return a training run with its series; with a cursor, only newer points. Without a summary
-    it is unknown whether it has finished."""
-    tail = read_tail(artifact.metrics, cursor, most=most)
+def training_document(artifact: Artifact, most: int = MOST_BYTES) -> dict[str, Any]:
+    """Return a training run with its series. Without a summary it is unknown whether it has
+    finished."""
+    tail = read_tail(artifact.metrics, most=most)
     series, left_out = read_series(tail.lines)
     summary = _summary(artifact)
     return {
@@ -317,8 +273,6 @@ def training_document(
         "is_finished": summary.get("finished") is True if summary else None,
         "updated_at": format_timestamp(tail.modified),
         "series": _thinned(series),
-        "cursor": tail.cursor,
-        "from_start": tail.from_start,
         "left_out": left_out,
         "skipped_bytes": tail.skipped,
     }

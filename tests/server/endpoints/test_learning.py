@@ -58,16 +58,15 @@ async def test_nothing_is_named_unless_the_configuration_does() -> None:
     assert (page["data"], page["directories"]) == ([], [])
 
 
-async def test_a_training_is_read_on_from_the_cursor(trained: Path) -> None:
+async def test_a_training_grows_by_whole_lines(trained: Path) -> None:
     async with shown(trained) as client:
         first = (await client.get("/v1/learning/trained.etudes")).json()
         assert first["series"] == {"reward": [[1, 0.5]]}
         with (trained / "etudes" / "metrics.jsonl").open("a") as file:
             file.write('{"step": 2, "reward": 1.0}\n{"step": 3, "rew')
-        address = f"/v1/learning/trained.etudes?cursor={first['cursor']}"
-        more = (await client.get(address)).json()
+        more = (await client.get("/v1/learning/trained.etudes")).json()
         samples = (await client.get("/v1/learning/trained.etudes/samples")).json()
-    assert (more["series"], more["from_start"]) == ({"reward": [[2, 1.0]]}, False)
+    assert more["series"] == {"reward": [[1, 0.5], [2, 1.0]]}
     assert samples["samples"] == [{"step": 1, "text": "a plan"}]
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from podium.server.training_runs import (
-    NO_FILE,
+    FileTail,
     count_lines,
     open_regular_file,
     read_json,
@@ -15,32 +15,10 @@ from podium.server.training_runs import (
 def test_a_line_that_is_still_being_written_is_left_for_the_next_time(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"one\ntwo\nthr")
-    first = read_tail(file)
-    assert (first.lines, first.from_start) == ((b"one", b"two"), True)
+    assert read_tail(file).lines == (b"one", b"two")
     with file.open("ab") as more:
         more.write(b"ee\nfour\n")
-    second = read_tail(file, first.cursor)
-    assert (second.lines, second.from_start) == ((b"three", b"four"), False)
-    third = read_tail(file, second.cursor)
-    assert (third.lines, third.from_start, third.cursor) == ((), False, second.cursor)
-
-
-def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
-    file.write_bytes(b"one\ntwo\n")
-    cursor = read_tail(file).cursor
-    file.write_bytes(b"uno\n")
-    shorter = read_tail(file, cursor)
-    assert (shorter.lines, shorter.from_start) == ((b"uno",), True)
-    file.write_bytes(b"eins\nzwei\ndrei\n")
-    assert read_tail(file, cursor).lines == (b"eins", b"zwei", b"drei")
-
-
-def test_a_cursor_that_never_was_one_reads_anew(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
-    file.write_bytes(b"one\n")
-    for cursor in ("", "x", "999-00000000", "-1-00000000", "4-0000000g", "4-00000000"):
-        assert read_tail(file, cursor).lines == (b"one",), cursor
+    assert read_tail(file).lines == (b"one", b"two", b"three", b"four")
 
 
 def test_of_a_huge_file_only_the_end_is_read_in_whole_lines(tmp_path: Path) -> None:
@@ -55,11 +33,10 @@ def test_of_a_huge_file_only_the_end_is_read_in_whole_lines(tmp_path: Path) -> N
 def test_a_line_longer_than_what_is_read_is_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"x" * 150)
-    first = read_tail(file, most=100)
-    assert first.lines == ()
+    assert read_tail(file, most=100).lines == ()
     with file.open("ab") as more:
         more.write(b"\nnext\n")
-    assert read_tail(file, first.cursor, most=100).lines[-1] == b"next"
+    assert read_tail(file, most=100).lines == (b"next",)
 
 
 def test_links_pipes_and_what_is_not_there_are_not_read(tmp_path: Path) -> None:
@@ -67,7 +44,7 @@ def test_links_pipes_and_what_is_not_there_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     os.mkfifo(tmp_path / "pipe")
     for name in ("link", "pipe", "missing", "."):
-        assert read_tail(tmp_path / name) == NO_FILE
+        assert read_tail(tmp_path / name) == FileTail()
         assert open_regular_file(tmp_path / name) is None
         assert count_lines(tmp_path / name, 100) == 0
         assert read_json(tmp_path / name) == {}

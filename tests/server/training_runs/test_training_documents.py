@@ -27,19 +27,17 @@ def write(path: Path, *entries: dict[str, Any]) -> None:
 
 def test_the_series_grow_with_the_file(exhibit: Artifact) -> None:
     write(exhibit.metrics, {"step": 1, "reward": 0.5, "rollouts": 8, "seconds": 2.0})
-    first = training_document(exhibit, None)
-    assert first["series"]["reward"] == [[1, 0.5]]
-    assert first["from_start"]
+    assert training_document(exhibit)["series"]["reward"] == [[1, 0.5]]
     write(exhibit.metrics, {"step": 2, "reward": 0.75}, {"step": 2, "held_out/accuracy": 0.5})
-    second = training_document(exhibit, first["cursor"])
-    assert second["series"] == {"reward": [[2, 0.75]], "held_out/accuracy": [[2, 0.5]]}
-    assert not second["from_start"]
+    series = training_document(exhibit)["series"]
+    assert series["reward"] == [[1, 0.5], [2, 0.75]]
+    assert series["held_out/accuracy"] == [[2, 0.5]]
 
 
 def test_real_metrics_are_read_whole() -> None:
     trials = Path(__file__).parents[3] / "results" / "trials"
     exhibit = Artifact("trials.grpo-4", "trials/grpo-4", "training", trials / "grpo-4.jsonl")
-    document = training_document(exhibit, None)
+    document = training_document(exhibit)
     lines = (trials / "grpo-4.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines if "accuracy_given_valid" in line]
     assert [step for step, _ in document["series"]["accuracy_given_valid"]] == sorted(set(steps))
@@ -68,7 +66,7 @@ def test_a_step_that_was_repeated_after_a_break_replaces_what_was_lost() -> None
 
 def test_a_long_training_is_thinned(exhibit: Artifact) -> None:
     write(exhibit.metrics, *({"step": n, "reward": n % 2} for n in range(1, 2001)))
-    points = training_document(exhibit, None)["series"]["reward"]
+    points = training_document(exhibit)["series"]["reward"]
     assert len(points) <= MOST_POINTS
     assert points[-1] == [2000, pytest.approx(0.4, abs=0.2)]
 
@@ -79,7 +77,7 @@ def test_what_belongs_together_stays_together_when_it_is_thinned(exhibit: Artifa
         for n in range(1, 1001)
     ]
     write(exhibit.metrics, *entries)
-    series = training_document(exhibit, None)["series"]
+    series = training_document(exhibit)["series"]
     steps = [step for step, _ in series["mean_steps"]]
     assert [step for step, _ in series["steps/2"]] == steps
     assert steps[-1] == 1000
@@ -89,10 +87,10 @@ def test_what_belongs_together_stays_together_when_it_is_thinned(exhibit: Artifa
 
 
 def test_the_summary_says_how_far_it_came(exhibit: Artifact) -> None:
-    assert training_document(exhibit, None)["is_finished"] is None
+    assert training_document(exhibit)["is_finished"] is None
     summary = {"step": 9, "train_minutes": 1.5, "finished": True, "odd": "<script>"}
     (exhibit.path / "summary.json").write_text(json.dumps(summary))
-    document = training_document(exhibit, None)
+    document = training_document(exhibit)
     assert document["is_finished"]
     assert document["summary"] == {"step": 9, "train_minutes": 1.5, "finished": True}
     assert (document["series"], document["updated_at"]) == ({}, None)

@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Query
 
+from podium.core.request import add
 from podium.core.run import Tier, timestamp
 from podium.server.access import Principal
 from podium.server.api_error import invalid
@@ -52,7 +53,7 @@ class Spending:
     def __add__(self, other: Spending) -> Spending:
         return Spending(
             requests=self.requests + other.requests,
-            calls=None if self.calls is None or other.calls is None else self.calls + other.calls,
+            calls=add(self.calls, other.calls),
             tokens=self.tokens + other.tokens,
             cost_usd=self.cost_usd + other.cost_usd,
             unknown_tokens=self.unknown_tokens + other.unknown_tokens,
@@ -64,8 +65,7 @@ class Spending:
 NOTHING = Spending()
 
 
-@dataclass(frozen=True, slots=True)
-class SpendingEntry:
+class SpendingEntry(NamedTuple):
     """Spending of a key (empty: none) on a day, for a tier or a worker called by name."""
 
     day: str
@@ -77,11 +77,15 @@ class SpendingEntry:
 
 @dataclass(frozen=True, slots=True)
 class SpendingGroup:
-    """Spending of one key, tier, worker or day, in total and by day."""
+    """Spending of one key, tier, worker or day, by day."""
 
     name: str
-    total: Spending
     days: Mapping[str, Spending]
+
+    @property
+    def total(self) -> Spending:
+        """The sum over all days."""
+        return sum(self.days.values(), NOTHING)
 
 
 def spending_entries(
@@ -123,25 +127,14 @@ DIRECTLY = "gateway"
 
 
 def group_spending(entries: Iterable[SpendingEntry], by: By) -> list[SpendingGroup]:
-    """Group by key, tier or day; most expensive first, days in order."""
-    found = defaultdict[str, dict[str, Spending]](dict)
-    for entry in entries:
-        match by:
-            case "key":
-                name = entry.key_id
-            case "tier":
-                name = entry.tier or DIRECTLY
-            case "day":
-                name = entry.day
-            case "worker":
-                raise AssertionError("only runs know their workers")
-        _put(found[name], entry.day, entry.spent)
-    groups = [_group(name, days) for name, days in found.items()]
-    return (
-        sorted(groups, key=lambda group: group.name)
-        if by == "day"
-        else _most_expensive_first(groups)
-    )
+    """Group by key, tier or day; most expensive first, days in order. Only runs know workers."""
+    names: dict[By, Callable[[SpendingEntry], str]] = {
+        "key": lambda entry: entry.key_id,
+        "tier": lambda entry: entry.tier or DIRECTLY,
+        "day": lambda entry: entry.day,
+    }
+    groups = _group((names[by](entry), entry.day, entry.spent) for entry in entries)
+    return sorted(groups, key=lambda group: group.name) if by == "day" else groups
 
 
 def group_by_worker(
@@ -149,23 +142,24 @@ def group_by_worker(
 ) -> list[SpendingGroup]:
     """Group by worker: calls in runs, and requests by its name. Calls after midnight in a run of
     the last day count for that day."""
-    found = defaultdict[str, dict[str, Spending]](dict)
+    spent = []
     for digest in digests:
         is_known = digest.is_cost_known
         for call in digest.calls:
-            spent = Spending(
+            used = Spending(
                 calls=1,
                 tokens=call.tokens or 0,
                 unknown_tokens=int(call.tokens is None),
                 cost_usd=call.cost_usd or 0.0 if is_known else 0.0,
                 unknown_cost=int(call.cost_usd is None),
             )
-            _put(found[call.worker], min(max(_day(call.at), since), until), spent)
-    for entry in entries:
-        if entry.worker is not None:
-            asked_by_name = replace(entry.spent, calls=0)  # none of them in a run
-            _put(found[entry.worker], entry.day, asked_by_name)
-    return _most_expensive_first([_group(name, days) for name, days in found.items()])
+            spent.append((call.worker, min(max(_day(call.at), since), until), used))
+    spent += [  # none of these calls is in a run
+        (entry.worker, entry.day, replace(entry.spent, calls=0))
+        for entry in entries
+        if entry.worker
+    ]
+    return _group(spent)
 
 
 @lru_cache(maxsize=4096)
@@ -182,15 +176,12 @@ def total_spending(entries: Iterable[SpendingEntry]) -> Spending:
     return sum((entry.spent for entry in entries), NOTHING)
 
 
-def _put(days: dict[str, Spending], day: str, spent: Spending) -> None:
-    days[day] = days.get(day, NOTHING) + spent
-
-
-def _group(name: str, days: Mapping[str, Spending]) -> SpendingGroup:
-    return SpendingGroup(name, sum(days.values(), NOTHING), dict(sorted(days.items())))
-
-
-def _most_expensive_first(groups: list[SpendingGroup]) -> list[SpendingGroup]:
+def _group(spent: Iterable[tuple[str, str, Spending]]) -> list[SpendingGroup]:
+    """Group spending by name and day, most expensive first."""
+    found = defaultdict[str, dict[str, Spending]](dict)
+    for name, day, amount in spent:
+        found[name][day] = found[name].get(day, NOTHING) + amount
+    groups = [SpendingGroup(name, dict(sorted(days.items()))) for name, days in found.items()]
     return sorted(groups, key=lambda group: (-group.total.cost_usd, group.name))
 
 

@@ -62,21 +62,13 @@ async def learning(service: ServiceDep, principal: PrincipalDep) -> dict[str, An
 
 
 @router.get("/{name}")
-async def artifact(
-    name: Name,
-    service: ServiceDep,
-    principal: PrincipalDep,
-    cursor: Annotated[
-        str | None, Query(max_length=40, description="from the previous response")
-    ] = None,
-) -> dict[str, Any]:
+async def artifact(name: Name, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
     """Return a training run with its series, an evaluation with its table, or a report's metadata.
-    `cursor` asks for what was added since; if the file was rewritten, `from_start` is true and
-    everything is returned. Requires the scope `admin`."""
+    Requires the scope `admin`."""
     found = await _find(name, service, principal)
     match found.kind:
         case "training":
-            return await asyncio.to_thread(training_document, found, cursor)
+            return await asyncio.to_thread(training_document, found)
         case "evaluation":
             return await asyncio.to_thread(evaluation_document, found)
         case "report":

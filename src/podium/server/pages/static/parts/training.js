@@ -35,14 +35,12 @@ export function training(name, first, { step, onStep, signal }) {
   const moments = momentsOf(address, { step, onStep, signal }, trouble.tell);
   /** @type {Series} */
   let series = {};
-  let cursor = '';
   let isBehind = false;
 
   /** @param {any} page */
   function take(page) {
-    const hasGrown = page.from_start || Object.keys(page.series).length > 0;
-    series = page.from_start ? page.series : joined(series, page.series);
-    cursor = page.cursor;
+    const hasGrown = JSON.stringify(page.series) !== JSON.stringify(series);
+    series = page.series;
     replace(facts, factsOf(page, series));
     replace(notes, notesOf(page, series));
     if (hasGrown) drawn.update(series);
@@ -69,7 +67,7 @@ export function training(name, first, { step, onStep, signal }) {
       trouble.tell(error);
     }
     const more = async (/** @type {boolean} */ inBackground) => {
-      take(await get(`${address}?cursor=${cursor}`, { signal, inBackground }));
+      take(await get(address, { signal, inBackground }));
       await catchUp();
     };
     againAndAgain(more, EVERY_SECONDS, signal, trouble.tell);
@@ -77,22 +75,6 @@ export function training(name, first, { step, onStep, signal }) {
 
   const elements = [facts, trouble.element, notes, drawn.element, moments.element];
   return { elements, follow };
-}
-
-/**
- * What was known with what came since. A step that comes again was repeated after a break: what
- * came after it then is lost.
- * @param {Series} known
- * @param {Series} more
- * @returns {Series}
- */
-function joined(known, more) {
-  const whole = { ...known };
-  for (const [name, points] of Object.entries(more)) {
-    const before = (whole[name] ?? []).filter(([step]) => step < points[0][0]);
-    whole[name] = [...before, ...points];
-  }
-  return whole;
 }
 
 /**
