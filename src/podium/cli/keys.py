@@ -31,7 +31,7 @@ from podium.config.problems import suggest
 from podium.config.workers import PROVIDERS
 from podium.core.errors import UsageError
 from podium.core.run import Tier
-from podium.server.access.keys import KeyInfo, KeyManager, NewKeyInfo, to_document, with_token
+from podium.server.access.keys import KeyInfo, KeyManager, to_document
 from podium.store import RunStore, audit_in, keys_in
 from podium.store.audit import AuditAction, AuditDetails, local_event
 from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
@@ -134,16 +134,16 @@ def create(
     )
     expiry = None if expires is None else _parse_expiry(expires)
 
-    async def create_key(manager: KeyManager) -> NewKeyInfo:
+    async def create_key(manager: KeyManager) -> KeyInfo:
         made = await manager.create(name, rules, expiry)
         (info,) = await manager.describe([made.key])
-        return with_token(info, made.token)
+        return replace(info, token=made.token)
 
     made = _with_manager(config, create_key)
     if json:
         echo_json(to_document(made))
         return
-    echo(made.token)
+    echo(made.token or "")
     echo_error(f"created {made.id} ({made.name!r}); the token is not shown again, save it")
 
 

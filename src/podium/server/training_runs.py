@@ -409,37 +409,11 @@ MOST_FILES: Final = 200
 MOST_COUNTED: Final = 256_000_000
 """Bytes of a sample file in which samples are counted."""
 
-FIGURES: Final = (
-    "strategy",
-    "n",
-    "samples",
-    "accuracy",
-    "interval",
-    "accuracy_given_valid",
-    "interval_given_valid",
-    "valid_rate",
-    "against_best_single",
-    "regret",
-    "cost_usd",
-    "calls",
-    "steps",
-    "worker_tokens",
-    "orchestration_tokens",
-    "seconds",
-    "entropy_bits",
-    "worker_shares",
-    "role_shares",
-    "faults",
-    "note",
-)
-"""Columns of the table that are shown."""
-
 
 def evaluation_document(artifact: Artifact) -> dict[str, Any]:
     """Return the table so far, and the number of samples of each strategy."""
     summary = read_json(artifact.path / SUMMARY)
     settings = summary or read_json(artifact.path / MANIFEST)
-    rows = summary.get("rows")
     return {
         "object": "evaluation",
         "name": artifact.name,
@@ -451,15 +425,11 @@ def evaluation_document(artifact: Artifact) -> dict[str, Any]:
             name: settings.get(name)
             for name in ("suite", "n", "repeats", "seed", "variant", "limit")
         },
-        "rows": [_row(row) for row in (rows if isinstance(rows, list) else [])[:MOST_ROWS]],
+        "rows": _objects(summary.get("rows"))[:MOST_ROWS],
         "problems": _objects(summary.get("problems")),
         "stopped": summary.get("stopped"),
         "samples": _samples(artifact.path),
     }
-
-
-def _row(row: Any) -> dict[str, Any]:
-    return {name: row[name] for name in FIGURES if name in row} if isinstance(row, dict) else {}
 
 
 def _objects(found: Any) -> list[dict[str, Any]]:

@@ -77,3 +77,15 @@ async def test_closing_does_not_wait_for_ever() -> None:
     limiter = ConcurrencyLimiter(in_flight=2, queue=2)
     await limiter.acquire()
     assert not await limiter.close(0.001)
+
+
+async def test_closing_does_not_wait_for_who_gave_up_waiting() -> None:
+    limiter = ConcurrencyLimiter(in_flight=1, queue=1)
+    await limiter.acquire()
+    waiting = asyncio.create_task(limiter.acquire())
+    closing = asyncio.create_task(limiter.close(60))
+    await asyncio.sleep(0)
+    limiter.release()
+    waiting.cancel()
+    async with asyncio.timeout(5):
+        assert await closing

@@ -209,5 +209,5 @@ async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:
         await client.post("/session", json={"key": site_with_keys.token})
         (key,) = await keys_in(site_with_keys.store).keys()
         await keys_in(site_with_keys.store).revoke(key.id)
-        site_with_keys.service.access._accounts._accounts.clear()  # type: ignore[attr-defined]
+        site_with_keys.service.access.refresh(key.id)
         assert (await client.get("/v1/runs")).status_code == 401

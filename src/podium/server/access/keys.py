@@ -67,7 +67,8 @@ class PeriodUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyInfo(Rules):
-    """A key with its rules, its use and what is left of its caps."""
+    """A key with its rules, its use and what is left of its caps. Only the response that creates
+    the key has its `token`."""
 
     object: Literal["key"] = "key"
     id: str
@@ -78,13 +79,7 @@ class KeyInfo(Rules):
     revoked_at: str | None
     last_used_at: str | None
     usage: dict[Period, PeriodUsage]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewKeyInfo(KeyInfo):
-    """A new key with its token, which is not shown again."""
-
-    token: str
+    token: str | None = None
 
 
 @cache
@@ -94,8 +89,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def to_document(info: KeyInfo) -> dict[str, Any]:
     """Return the key as JSON."""
-    kind: Any = type(info)
-    document: dict[str, Any] = _adapter(kind).dump_python(info, mode="json")
+    document: dict[str, Any] = _adapter(KeyInfo).dump_python(info, mode="json")
     return document
 
 
@@ -275,11 +269,6 @@ def _describe(key: Key, charges: KeyCharges, now: datetime) -> KeyInfo:
         last_used_at=None if used_at is None else timestamp(datetime.fromtimestamp(used_at, UTC)),
         usage=usage,
     )
-
-
-def with_token(info: KeyInfo, token: str) -> NewKeyInfo:
-    """Return a new key with its token."""
-    return NewKeyInfo(**{item.name: getattr(info, item.name) for item in fields(info)}, token=token)
 
 
 def apply_draft(key: Key, draft: KeyDraft) -> Key:

@@ -17,6 +17,7 @@ it works until it ends.
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -35,6 +36,9 @@ MAX_NAME: Final = 100
 
 SESSION_SECONDS: Final = 12 * 3600
 """The duration of a session: a working day."""
+
+_TOKEN: Final = re.compile(r"pk_([!-^`-~]+)_([!-~]+)")
+_SESSION: Final = re.compile(r"ps_([!-^`-~]+)_([0-9]+)_([!-~]+)")
 
 _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
@@ -90,13 +94,8 @@ def make_key(
 
 def parse_token(token: str) -> ParsedToken | None:
     """Parse a token; None if it has another format. `matches` checks it."""
-    if len(token) > MAX_TOKEN or not token.isascii():
-        return None
-    prefix, _, rest = token.partition("_")
-    number, separator, secret = rest.partition("_")
-    if f"{prefix}_" != TOKEN_PREFIX or not (number and separator and secret):
-        return None
-    return ParsedToken(f"{KEY_ID_PREFIX}{number}", digest_of(token))
+    found = _TOKEN.fullmatch(token) if len(token) <= MAX_TOKEN else None
+    return ParsedToken(f"{KEY_ID_PREFIX}{found[1]}", digest_of(token)) if found else None
 
 
 def matches(token: ParsedToken, key: Key) -> bool:
@@ -140,10 +139,5 @@ def new_secret() -> str:
 
 def parse_session(session: str) -> ParsedSession | None:
     """Parse a session; None if it has another format. `Sessions.is_valid` checks it."""
-    if not session.startswith(SESSION_PREFIX) or len(session) > MAX_TOKEN or not session.isascii():
-        return None
-    number, _, rest = session.removeprefix(SESSION_PREFIX).partition("_")
-    ends, _, signature = rest.partition("_")
-    if not number or not ends.isdigit() or not signature:
-        return None
-    return ParsedSession(f"{KEY_ID_PREFIX}{number}", int(ends), signature)
+    found = _SESSION.fullmatch(session) if len(session) <= MAX_TOKEN else None
+    return ParsedSession(f"{KEY_ID_PREFIX}{found[1]}", int(found[2]), found[3]) if found else None

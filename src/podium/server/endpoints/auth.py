@@ -15,7 +15,7 @@ from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 
 from podium._util.addresses import is_loopback
 from podium.config import ServerSettings
@@ -52,7 +52,7 @@ async def authenticate(
     check_request(method, headers, service.settings)
     token = read_token(headers)
     if token is None and not _is_listed_page(headers, service.settings):
-        token = _read_session(headers.get("cookie", ""))
+        token = cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE)
     return await service.access.authenticate(token, address)
 
 
@@ -79,14 +79,6 @@ def _is_own_page(headers: Mapping[str, str]) -> bool:
         return site is None or site in OWN_SITES
     own = headers.get("host") or ""
     return bool(own) and origin.partition("://")[2].lower() == own.lower()
-
-
-def _read_session(cookie: str) -> str | None:
-    for pair in cookie.split(";"):
-        name, _, value = pair.strip().partition("=")
-        if name == SESSION_COOKIE:
-            return value
-    return None
 
 
 async def authenticate_request(request: Request) -> Principal:
