@@ -96,7 +96,7 @@ def test_unseen_images_go_to_the_final_step() -> None:
     pool = Pool((worker("a", "json"), worker("b", "vision"), worker("c", "vision", "json")))
     workflow, said = fit_workflow(chain("a", "a"), pool, JSON, PICTURE)
     assert workflow == chain("a", "c")
-    assert said == ("a cannot see images, so c answers in its place",)
+    assert said == ("a cannot see images or PDFs, so c answers in its place",)
 
 
 def test_uncallable_tools_go_to_the_final_step() -> None:

@@ -108,7 +108,7 @@ async def performed(
                     told.append(event.text)
 
             run = await runner.run(f"question {number}", options=options, emit=hear, stream=stream)
-            assert "".join(told) == (run.answer if stream else ""), "what was told stands"
+            assert "".join(told) == ((run.answer or "") if stream else ""), "what was told stands"
             return run
 
     return list(await asyncio.gather(*map(one, range(RUNS))))

@@ -435,11 +435,6 @@ def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
             anthropic.BadRequestError,
             "thinking.budget_tokens",
         ),
-        (
-            {"messages": [*WHY, {"role": "assistant", "content": "Be"}]},
-            anthropic.BadRequestError,
-            "prefilling the answer is not supported",
-        ),
     ],
 )
 def test_what_is_wrong_is_named(

@@ -193,6 +193,24 @@ async def test_pictures_are_sent_as_they_are(
     assert fits(MessageCreateParamsNonStreaming, vendor.body)
 
 
+async def test_documents_are_sent_as_documents(vendor: Vendor, ada: Worker, fits: Fits) -> None:
+    vendor.says(message(text("Yes")))
+    titled = Text("[document: Cats]\nTom is a cat.\n\n", title="Cats")
+    redacted = Text("[document: …]\nTom is a cat.", title="Cats")
+    linked = Image("application/pdf", url="https://example.com/a.pdf")
+    parts = (titled, redacted, Image("application/pdf", "QUJD"), linked)
+    await ada.reply(Request((Message("user", parts),)))
+    plain = {"type": "text", "media_type": "text/plain", "data": "Tom is a cat."}
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}
+    assert vendor.body["messages"][0]["content"] == [
+        {"type": "document", "source": plain, "title": "Cats"},
+        {"type": "text", "text": redacted.text},
+        {"type": "document", "source": pdf},
+        {"type": "document", "source": {"type": "url", "url": linked.url}},
+    ]
+    assert fits(MessageCreateParamsNonStreaming, vendor.body)
+
+
 async def test_tool_calls_and_their_results_are_sent_back(
     vendor: Vendor, ada: Worker, tooled: Request, fits: Fits
 ) -> None:

@@ -430,6 +430,17 @@ async def test_an_image_goes_as_bytes_and_its_url_is_refused(
     assert check(vendor)["messages"][0]["content"] == [{"text": "Cat?"}, image]
 
 
+async def test_documents_go_as_text_or_bytes(vendor: Vendor, ada: BedrockWorker) -> None:
+    vendor.says(answer({"text": "ok"}))
+    titled = Text("[document: Cats]\nTom is a cat.\n\n", title="Cats")
+    parts = (titled, Image("application/pdf", "QUJD"), Image("application/pdf", "REVG"))
+    await ada.reply(Request((Message("user", parts),)))
+    first, *pdfs = check(vendor)["messages"][0]["content"]
+    assert first == {"text": "[document: Cats]\nTom is a cat."}
+    assert [pdf["document"]["source"] for pdf in pdfs] == [{"bytes": "QUJD"}, {"bytes": "REVG"}]
+    assert len({pdf["document"]["name"] for pdf in pdfs}) == 2
+
+
 async def test_a_limit_of_the_worker_is_sent_and_none_is_made_up(
     vendor: Vendor, hire: Hire
 ) -> None:

@@ -188,6 +188,19 @@ async def test_pictures_are_sent_as_addresses(
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
 
 
+async def test_pdfs_are_sent_as_files(vendor: Vendor, ada: Worker, fits: Fits) -> None:
+    vendor.says(response(message(words("ok"))))
+    linked = Image("application/pdf", url="https://example.com/a.pdf")
+    parts = (Image("application/pdf", "QUJD"), linked)
+    await ada.reply(Request((Message("user", parts),)))
+    data = "data:application/pdf;base64,QUJD"
+    assert vendor.body["input"][0]["content"] == [
+        {"type": "input_file", "filename": "document.pdf", "file_data": data},
+        {"type": "input_file", "file_url": linked.url},
+    ]
+    assert fits(ResponseCreateParamsNonStreaming, vendor.body)
+
+
 async def test_tool_calls_and_their_results_are_sent_back(
     vendor: Vendor, ada: Worker, tooled: Request, fits: Fits
 ) -> None:

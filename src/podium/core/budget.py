@@ -34,6 +34,8 @@ SHORT_ANSWER_TOKENS: Final = 256
 BYTES_PER_TOKEN: Final = 3
 USUAL_BYTES_PER_TOKEN: Final = 4
 TOKENS_PER_IMAGE: Final = 1600
+BYTES_PER_PDF_PAGE: Final = 50_000
+"""In base64; pages of text alone have fewer, scanned ones more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,14 +358,19 @@ def estimate_input_tokens(request: Request) -> int:
     for message in request.messages:
         for part in message.parts:
             if isinstance(part, Image):
-                tokens += TOKENS_PER_IMAGE
+                tokens += _tokens_of_image(part)
             else:
                 tokens += _tokens_of(part.arguments if isinstance(part, ToolCall) else part.text)
             if isinstance(part, ToolResult):
-                tokens += TOKENS_PER_IMAGE * len(part.images)
+                tokens += sum(map(_tokens_of_image, part.images))
     for tool in request.tools:
         tokens += _tokens_of(json.dumps([tool.name, tool.description, dict(tool.parameters)]))
     return tokens
+
+
+def _tokens_of_image(image: Image) -> int:
+    pages = len(image.data) // BYTES_PER_PDF_PAGE if image.is_pdf else 0
+    return TOKENS_PER_IMAGE * (pages or 1)
 
 
 def _tokens_of(text: str) -> int:

@@ -183,27 +183,39 @@ Finish = Literal["stop", "length", "tool", "refused", "error"]
 """`error`: the reply of a tool worker says why its program failed."""
 
 Detail = Literal["", "auto", "low", "high", "original"]
+PDF: Final = "application/pdf"
+
 CacheTime = Literal["", "5m", "1h"]
 """How long a provider shall cache the prompt; empty to not ask for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text. `kind` tells the parts of a message apart in JSON."""
+    """A text. `kind` tells the parts of a message apart in JSON.
+
+    A text with a `title` is a document that begins with `document_heading`.
+    """
 
     text: str
+    title: str = ""
     kind: Literal["text"] = "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: base64 data with its media type, or a URL. `detail` is OpenAI's resolution."""
+    """An image or a PDF, whose pages models with vision see: base64 data with its media type, or a
+    URL. `detail` is OpenAI's resolution."""
 
     media_type: str = ""
     data: str = ""
     url: str = ""
     detail: Detail = ""
     kind: Literal["image"] = "image"
+
+    @property
+    def is_pdf(self) -> bool:
+        """True for a PDF."""
+        return self.media_type == PDF
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +272,11 @@ class Message:
     def text(self) -> str:
         """The text of the turn, without images, tools and thinking."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+def document_heading(title: str) -> str:
+    """Return the line that names a document."""
+    return f"[document: {title}]\n"
 
 
 def speaker_prefix(name: str) -> str:
@@ -384,7 +401,8 @@ class ResponseOptions:
     """What the client demands of the answer: format, length, sampling and tools.
 
     Fields mean what they mean in a `Request`. The tools belong to the final step. Without
-    `parallel_tools`, only the first of several tool calls of a reply is made.
+    `parallel_tools`, only the first of several tool calls of a reply is made. `is_prefilled`: the
+    conversation ends with the start of the answer.
     """
 
     max_tokens: int | None = None
@@ -400,6 +418,7 @@ class ResponseOptions:
     cache_key: str = ""
     cache_time: CacheTime = ""
     thinking_tokens: int | None = None
+    is_prefilled: bool = False
 
 
 DEFAULT_RESPONSE_OPTIONS: Final = ResponseOptions()

@@ -18,7 +18,7 @@ from podium.core.workflow import Workflow
 Capabilities = frozenset[Capability]
 
 _WORDS: Final[dict[Capability, str]] = {
-    "vision": "see images",
+    "vision": "see images or PDFs",
     "tools": "call tools",
     "json": "write JSON to a schema",
     "sampling": "be told temperature, top_p or seed",

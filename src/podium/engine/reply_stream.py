@@ -20,15 +20,15 @@ GAP: Final = "\n\n"
 
 
 class ResumableText:
-    """The text sent so far; `kept` is the part that earlier, failed calls sent."""
+    """The text sent so far; `kept` is the part that earlier, failed calls or the reader sent."""
 
     __slots__ = ("_may_repeat", "_pieces", "_repeated", "kept")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: str = "") -> None:
         self._pieces: list[str] = []
         self._repeated = 0
-        self._may_repeat = False
-        self.kept = ""
+        self._may_repeat = bool(kept)
+        self.kept = kept
 
     @property
     def sent(self) -> str:

@@ -48,6 +48,7 @@ OUTPUT_RESERVE_TOKENS: Final = 1024
 """Tokens left for the reply where no limit is known; at most a quarter of the window."""
 
 UNSEEN_IMAGE: Final = "[an image that you cannot see]"
+UNSEEN_PDF: Final = "[a PDF that you cannot read]"
 
 
 class Pair(NamedTuple):
@@ -137,10 +138,19 @@ def request_for(
     `turns` are the step's turns so far; `kept` is the start of a broken-off reply to continue.
     """
     images = run.images if "vision" in profile.capabilities else ()
-    rest = (Message("user", (*images, Text(prompt))), *_adapt(turns, profile, tools))
-    if kept:
-        rest = (*rest, assistant(kept), user(prompt_text("continue.txt")))
     options = run.response_options
+    start = ""
+    if is_final and options.is_prefilled and turns and len(turns) == len(run.trailing):
+        *turns, last = turns
+        start = last.text.rstrip()  # some providers refuse trailing space
+    rest = (Message("user", (*images, Text(prompt))), *_adapt(turns, profile, tools))
+    prefill = ""
+    if kept:
+        rest = ask_to_continue(rest, kept if kept.startswith(start) else start + kept)
+    elif "prefill" in profile.capabilities:
+        prefill = start
+    elif start:
+        rest = ask_to_continue(rest, start)
     before = run.history if is_final else run.conversation
     if before:
         max_tokens = options.max_tokens if is_final else None
@@ -171,7 +181,13 @@ def request_for(
         cache_key=options.cache_key,
         cache_time=options.cache_time,
         thinking_tokens=options.thinking_tokens,
+        prefill=prefill,
     )
+
+
+def ask_to_continue(messages: tuple[Message, ...], start: str) -> tuple[Message, ...]:
+    """Ask for the rest of a reply, of a worker that cannot be given its start as a prefill."""
+    return (*messages, assistant(start), user(prompt_text("continue.txt")))
 
 
 def _tool_choice(options: ResponseOptions, turns: Sequence[Message]) -> str:
@@ -204,8 +220,12 @@ def schema_error(worker: str, reply: Reply, schema: Mapping[str, Any]) -> BadRep
 
 def without_images(result: ToolResult) -> ToolResult:
     """Replace the images of a tool result by a note, for models without vision."""
-    texts = (result.text, *(UNSEEN_IMAGE for _ in result.images))
+    texts = (result.text, *map(_describe_unseen, result.images))
     return replace(result, text="\n".join(filter(None, texts)), images=())
+
+
+def _describe_unseen(image: Image) -> str:
+    return UNSEEN_PDF if image.is_pdf else UNSEEN_IMAGE
 
 
 def _room_for_history(profile: WorkerProfile, rest: Request, max_tokens: int | None) -> int | None:
@@ -269,7 +289,7 @@ def _adapt_parts(
             if part.model == profile.model:
                 yield part
         elif isinstance(part, Image) and not has_vision:
-            yield Text(UNSEEN_IMAGE)
+            yield Text(_describe_unseen(part))
         elif isinstance(part, ToolCall) and not has_tools:
             names[part.id] = part.name
             yield Text(f"[called the tool {part.name} with {part.arguments}]")

@@ -38,6 +38,7 @@ from podium.core.request import (
     ToolCall,
     ToolResult,
     Usage,
+    document_heading,
     plausible_usage,
 )
 from podium.workers import errors, fields, translation
@@ -292,7 +293,7 @@ _THINKING_BUDGET: Final[Mapping[Effort, int]] = {
     "high": 24576,
 }
 
-_CACHEABLE: Final = ("text", "image", "tool_use", "tool_result")
+_CACHEABLE: Final = ("text", "image", "document", "tool_use", "tool_result")
 """Blocks that may carry a cache mark; thinking blocks may not."""
 
 _TOOL_CHOICE: Final = {"auto": "auto", "none": "none", "required": "any"}
@@ -483,12 +484,12 @@ class AnthropicWorker(HostedWorker):
 
     def _block(self, part: Part, message: Message) -> dict[str, Any]:
         if isinstance(part, Text):
-            return {"type": "text", "text": part.text}
+            return _text_block(part)
         if isinstance(part, ToolCall) and message.role == "assistant":
             arguments = translation.parse_arguments(part, self.profile)
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments}
         if isinstance(part, Image) and message.role != "assistant":
-            return {"type": "image", "source": _source(part)}
+            return _image_block(part)
         if isinstance(part, ToolResult) and message.role != "assistant":
             block = {
                 "type": "tool_result",
@@ -516,13 +517,24 @@ def _tool_result(result: ToolResult) -> str | list[dict[str, Any]]:
     if not result.images:
         return result.text
     words = [{"type": "text", "text": result.text}] if result.text else []
-    return [*words, *({"type": "image", "source": _source(image)} for image in result.images)]
+    return [*words, *map(_image_block, result.images)]
 
 
-def _source(image: Image) -> dict[str, str]:
+def _text_block(part: Text) -> dict[str, Any]:
+    heading = document_heading(part.title)
+    data = part.text.removeprefix(heading).rstrip("\n")
+    if not (part.title and data and part.text.startswith(heading)):  # changed by a guardrail
+        return {"type": "text", "text": part.text}
+    source = {"type": "text", "media_type": "text/plain", "data": data}
+    return {"type": "document", "source": source, "title": part.title}
+
+
+def _image_block(image: Image) -> dict[str, Any]:
+    kind = "document" if image.is_pdf else "image"
     if image.url:
-        return {"type": "url", "url": image.url}
-    return {"type": "base64", "media_type": image.media_type, "data": image.data}
+        return {"type": kind, "source": {"type": "url", "url": image.url}}
+    source = {"type": "base64", "media_type": image.media_type, "data": image.data}
+    return {"type": kind, "source": source}
 
 
 def _tools(request: Request) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -32,6 +33,7 @@ from podium.core.request import (
     Text,
     ToolCall,
     ToolResult,
+    document_heading,
     images_in,
 )
 from podium.workers import errors, fields, translation
@@ -327,6 +329,12 @@ def _to_blocks(blocks: Iterable[Document]) -> Iterator[dict[str, Any]]:
 
 def _to_block(block: Document) -> dict[str, Any]:
     match block["type"]:
+        case "document" if block["source"]["type"] == "text":
+            return {"text": document_heading(block["title"]) + block["source"]["data"]}
+        case "document":
+            data = block["source"]["data"]
+            name = f"document {zlib.crc32(data.encode())}"  # names in one request must differ
+            return {"document": {"format": "pdf", "name": name, "source": {"bytes": data}}}
         case "image":
             source = block["source"]
             kind = source["media_type"].rpartition("/")[2].replace("jpg", "jpeg")

@@ -44,6 +44,8 @@ SCHEMA_NAME: Final = "reply"
 IMAGES_ONLY: Final = "The tool showed pictures, which follow."
 """The text of a tool result that has only images."""
 
+UNREAD_PDF: Final = "[a PDF that you cannot read]"
+
 OWNED: Final = frozenset(
     {
         "model",
@@ -70,7 +72,7 @@ class ChatVariant:
     `echoes_prefill`: the server repeats it. `thinking` is the field that returns a model's own
     thinking to it. `names`: messages may name their speaker. `cache_writes`: the server counts
     cache writes; `cache_key`: it takes a prompt cache key. `parallel_tools`: it can be limited to
-    one tool call at a time. `detail`: it takes an image detail.
+    one tool call at a time. `detail`: it takes an image detail; `files`: it takes PDFs.
     """
 
     max_tokens: str = "max_tokens"
@@ -86,6 +88,7 @@ class ChatVariant:
     cache_key: bool = False
     parallel_tools: bool = False
     detail: bool = False
+    files: bool = False
 
 
 def build_body(
@@ -182,11 +185,25 @@ def _content(
 ) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
+    if isinstance(part, Image) and part.is_pdf:
+        return _pdf(part, message, profile, variant)
     if isinstance(part, Image) and message.role != "system":
         shown = {"url": translation.data_url(part)}
         if part.detail and variant.detail:
             shown["detail"] = part.detail
         return {"type": "image_url", "image_url": shown}
+    raise translation.unsupported_part(part, message, profile)
+
+
+def _pdf(
+    part: Image, message: Message, profile: WorkerProfile, variant: ChatVariant
+) -> dict[str, Any]:
+    """Send a PDF where the API takes files; one that a tool read must not end a conversation."""
+    if variant.files and part.data and message.role != "system":
+        file = {"filename": translation.PDF_NAME, "file_data": translation.data_url(part)}
+        return {"type": "file", "file": file}
+    if message.role == "tool":
+        return {"type": "text", "text": UNREAD_PDF}
     raise translation.unsupported_part(part, message, profile)
 
 
@@ -479,6 +496,7 @@ _OPENAI: Final = ChatVariant(
     cache_key=True,
     parallel_tools=True,
     detail=True,
+    files=True,
 )
 
 VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
@@ -486,7 +504,7 @@ VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
         "openai": _OPENAI,
         "azure": _OPENAI,
         "openrouter": ChatVariant(
-            thinking="reasoning_details", cache_writes=True, parallel_tools=True
+            thinking="reasoning_details", cache_writes=True, parallel_tools=True, files=True
         ),
         "deepseek": ChatVariant(prefill_message={"prefix": True}, thinking="reasoning_content"),
         "mistral": ChatVariant(

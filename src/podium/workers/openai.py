@@ -272,6 +272,11 @@ def _tool_result(result: ToolResult) -> str | list[dict[str, str]]:
 
 
 def _image(image: Image) -> dict[str, str]:
+    if image.is_pdf:
+        if image.url:
+            return {"type": "input_file", "file_url": image.url}
+        data = translation.data_url(image)
+        return {"type": "input_file", "filename": translation.PDF_NAME, "file_data": data}
     detail = image.detail or "auto"
     return {"type": "input_image", "image_url": translation.data_url(image), "detail": detail}
 

@@ -147,6 +147,10 @@ def parse_arguments(call: ToolCall, profile: WorkerProfile) -> dict[str, Any]:
     return arguments
 
 
+PDF_NAME: Final = "document.pdf"
+"""The name of a PDF, where the API wants one."""
+
+
 def data_url(image: Image) -> str:
     """Return the image's URL, or the image as a data URL."""
     return image.url or f"data:{image.media_type};base64,{image.data}"
@@ -183,7 +187,8 @@ def refuse_seed(request: Request, profile: WorkerProfile) -> None:
 
 def unsupported_part(part: Part, message: Message, profile: WorkerProfile) -> RequestRefused:
     """Return the error for a part that the vendor does not take."""
-    what = part.kind.replace("_", " ")
+    is_pdf = isinstance(part, Image) and part.is_pdf
+    what = "PDF" if is_pdf else part.kind.replace("_", " ")
     return RequestRefused(
         f"worker {profile.name!r} takes no {what} in {message.role} messages; "
         f"leave it out, or ask another worker"

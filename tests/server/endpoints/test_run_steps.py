@@ -52,7 +52,8 @@ async def test_a_step_is_told_with_exactly_what_its_worker_was_sent(tmp_path: Pa
         final = await of_step(served, run_id, 0, 2)
     (message,) = checked["request"]["messages"]
     assert message["role"] == "user"
-    assert message["parts"] == [{"kind": "text", "text": workers[1].requests[0].messages[0].text}]
+    text = workers[1].requests[0].messages[0].text
+    assert message["parts"] == [{"kind": "text", "text": text, "title": ""}]
     assert "A says" in message["parts"][0]["text"]
     assert (checked["reply"], checked["answered_by"]) == ("B says", "b")
     (call,) = checked["attempts"]

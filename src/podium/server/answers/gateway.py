@@ -22,8 +22,6 @@ from podium.core.request import (
     Request,
     ResponseOptions,
     ToolResult,
-    assistant,
-    user,
 )
 from podium.core.requirements import (
     check_response_options,
@@ -38,7 +36,12 @@ from podium.engine.guardrails.admission import restore_in_json, restorer
 from podium.engine.guardrails.base import GuardrailInput
 from podium.engine.guardrails.redaction import StreamRestorer
 from podium.engine.reply_stream import ResumableText
-from podium.engine.requests import prompt_text, repair_request, schema_error, without_images
+from podium.engine.requests import (
+    ask_to_continue,
+    repair_request,
+    schema_error,
+    without_images,
+)
 from podium.server.access import Principal
 from podium.server.answers.conversation import strip_call_ids
 from podium.server.answers.result import ApiResult, StreamSink
@@ -122,7 +125,7 @@ class Gateway:
             id=id_,
             model=request.model,
             created=int(created.timestamp()),
-            text=reply.text,
+            text=reply.text.removeprefix(request.prefill),
             thinking=reply.thinking,
             tool_calls=reply.tool_calls,
             finish=reply.finish,
@@ -178,6 +181,10 @@ class _GuardedCall:
         try:
             messages = await guard.messages(self._input, prompt.messages, self.checks.append)
             prompt = replace(prompt, messages=messages)
+            if prompt.prefill:
+                item = replace(self._input, text=prompt.prefill)
+                prefill = await guard.check(item, self.checks.append)
+                prompt = replace(prompt, prefill=prefill)
             restore = restorer(guard, ResponseOptions(schema=prompt.schema))
             restored = StreamRestorer(restore) if restore is not None else None
             if guard.has_stage("reply") or guard.has_stage("answer"):
@@ -262,8 +269,8 @@ class _ReplyStreamer:
         self._text.break_off()
         if not self._text.kept:
             return self._prompt
-        retry = (assistant(self._text.kept), user(prompt_text("continue.txt")))
-        return replace(self._prompt, messages=(*self._prompt.messages, *retry))
+        messages = ask_to_continue(self._prompt.messages, self._text.kept)
+        return replace(self._prompt, messages=messages, prefill="")
 
     def full_text(self, text: str) -> str:
         """Return the whole text, where `text` is the last call's."""
@@ -275,6 +282,13 @@ def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
     messages = strip_call_ids(request.messages)
     if "vision" not in profile.capabilities:
         messages = tuple(map(_describe_tool_images, messages))
+    prefill = ""
+    if request.prefill:
+        messages = messages[:-1]
+        if "prefill" in profile.capabilities:
+            prefill = request.prefill
+        else:
+            messages = ask_to_continue(messages, request.prefill)
     return Request(
         messages=messages,
         max_tokens=options.max_tokens,
@@ -290,6 +304,7 @@ def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
         cache_key=options.cache_key,
         cache_time=options.cache_time,
         thinking_tokens=options.thinking_tokens,
+        prefill=prefill,
     )
 
 

@@ -214,6 +214,8 @@ def build_result(request: ApiRequest, run: Run, cost: RequestCost | None = None)
     if error is not None:
         raise error
     response = build_response(run, request.model)
+    if request.prefill:
+        response = replace(response, text=response.text.removeprefix(request.prefill))
     if cost is not None:
         response = replace(response, usage=cost.usage, orchestration=cost.orchestration)
     return ApiResult(response=response, run=run)

@@ -334,7 +334,8 @@ def _read(value: object, *, counting: bool) -> ApiRequest:
     options, thinking = read_thinking(body, read_response_options(body, counting=counting))
     messages = conversation(body)
     if not counting:
-        _check_last(messages)
+        thinks = body.has("thinking") and thinking.effort != "none"
+        options = _continue_last(messages, options, thinks=thinks)
     turns = read_kept_thinking(body)
     return ApiRequest(
         model=body.required("model", bounded_text(1, 256)),
@@ -348,12 +349,19 @@ def _read(value: object, *, counting: bool) -> ApiRequest:
     )
 
 
-def _check_last(messages: tuple[Message, ...]) -> None:
-    """Check that the last message, apart from system messages, is the user's."""
-    said = [message.role for message in messages if message.role != "system"]
-    if not said or said[-1] == "assistant":
+def _continue_last(
+    messages: tuple[Message, ...], options: ResponseOptions, *, thinks: bool
+) -> ResponseOptions:
+    """Return the options; the answer continues a last message of the assistant."""
+    said = [message for message in messages if message.role != "system"]
+    if not said:
+        raise invalid("messages", "messages: the last message is empty")
+    if said[-1].role != "assistant":
+        return options
+    if thinks or options.schema is not None or said[-1] is not messages[-1]:
         raise invalid(
             "messages",
-            "messages: the last message must be from the user and not empty; prefilling the "
-            "answer is not supported",
+            "messages: an answer that the last message begins cannot have thinking or a schema; "
+            "end with a message from the user",
         )
+    return replace(options, is_prefilled=True)

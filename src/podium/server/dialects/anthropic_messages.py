@@ -1,8 +1,8 @@
 """Read the messages of an Anthropic Messages body.
 
-Accepted: text, images, thinking that is handed back, tool calls and results, and documents that
-tools return, in a result or beside it as Claude Code sends them. Other blocks are refused with what
-to send instead. `cache_control` and citations have no effect.
+Accepted: text, images, documents (text or PDF), thinking that is handed back, tool calls and
+results. Other blocks are refused with what to send instead, except for documents that tools return,
+in a result or beside it as Claude Code sends them. Citations have no effect.
 
 Claude Code's first system block is a billing note with a changing checksum. It is dropped, as it
 would defeat prompt caches.
@@ -12,14 +12,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
-from podium.core.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
+from podium.core.request import (
+    PDF,
+    Image,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.anthropic_response import read_thinking_block
 from podium.server.dialects.content import (
     ToolCallMatcher,
     base64_image,
+    base64_pdf,
     decode_base64_text,
     document_text,
     http_url,
@@ -58,7 +70,6 @@ _TOOL_RESULT: Final = _BLOCK | {"tool_use_id", "content", "is_error"}
 _DOCUMENT: Final = _BLOCK | {"source", "title", "context"}
 
 _HINTS: Final = {
-    "document": "documents are not supported; send the text, or the pages as images",
     "search_result": "search results are not supported; send them as text",
     "container_upload": "containers are not supported; send the file's text",
     "tool_reference": (
@@ -136,10 +147,25 @@ def _message(role: Role, parts: tuple[Part, ...]) -> Message:
         first: type[Part] = Thinking
     elif any(isinstance(part, ToolResult) for part in parts):
         role, first = "tool", ToolResult
+        parts = _with_pdfs(parts)
     else:
         return Message(role, parts)
     ordered = sorted(parts, key=lambda part: not isinstance(part, first))
     return Message(role, tuple(ordered))
+
+
+def _with_pdfs(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Give PDFs beside tool results to the last result: a tool read them, and a worker that cannot
+    read PDFs then gets a note."""
+    pdfs = tuple(part for part in parts if isinstance(part, Image) and part.is_pdf)
+    if not pdfs:
+        return parts
+    others = [part for part in parts if part not in pdfs]
+    last = max(i for i, part in enumerate(others) if isinstance(part, ToolResult))
+    result = others[last]
+    assert isinstance(result, ToolResult)
+    others[last] = replace(result, images=(*result.images, *pdfs))
+    return tuple(others)
 
 
 def _system(value: object, path: str) -> str:
@@ -203,14 +229,17 @@ def _user_block(value: object, path: str) -> tuple[Part, ...]:
             return (_image(block),)
         case "tool_result":
             return (_tool_result(block),)
+        case "document":
+            return _document(block)
         case kind:
-            raise _unsupported_block(block, kind, "text, image or tool_result in a user message")
+            expected = "text, image, document or tool_result in a user message"
+            raise _unsupported_block(block, kind, expected)
 
 
 def _block_beside_results(value: object, path: str) -> tuple[Part, ...]:
     block = read_object(value, path)
     if block.values.get("type") == "document":
-        return _document(block)
+        return _tools_document(block)
     return _user_block(value, path)
 
 
@@ -298,7 +327,7 @@ def _read_parts(value: object, path: str, block: Reader[tuple[Part, ...]]) -> tu
 def _result_block(value: object, path: str) -> tuple[Part, ...]:
     block = read_object(value, path)
     if block.values.get("type") == "document":
-        return _document(block)
+        return _tools_document(block)
     return _text_or_image(block, "text, image or document in a tool_result")
 
 
@@ -317,28 +346,56 @@ def _text_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
 
 
 def _document(block: Fields) -> tuple[Part, ...]:
-    """Read a document of a tool: its text and images, or a note about it."""
+    """Read a document of the user; one that workers cannot read is refused."""
+    found = _readable_document(block)
+    if found is None:
+        path = block.at("source")
+        raise invalid(
+            path,
+            f"{path}: expected text, or a PDF as base64 or URL; send the text, or pages as images",
+        )
+    return tuple(
+        replace(part, text=f"{part.text}\n\n") if isinstance(part, Text) else part for part in found
+    )
+
+
+def _tools_document(block: Fields) -> tuple[Part, ...]:
+    """Read a document of a tool; of one that workers cannot read a note remains."""
+    found = _readable_document(block)
+    if found is not None:
+        return found
+    source = block.required("source", read_object)
+    kind = source.optional("media_type", _identifier)
+    title, context = (block.optional(name, text) for name in ("title", "context"))
+    return (unreadable_document(title, kind, context),)
+
+
+def _readable_document(block: Fields) -> tuple[Part, ...] | None:
+    """Return the text and images of a document; None if it is neither text nor a PDF."""
     block.expect(_DOCUMENT)
     title = block.optional("title", bounded_text(0, 1000))
     context = block.optional("context", text)
     source = block.required("source", read_object)
     kind = source.optional("media_type", _identifier) or ""
+    words: str | None = ""
     images: tuple[Image, ...] = ()
     match source.required("type", text):
         case "text":
-            words: str | None = source.required("data", text)
+            words = source.required("data", text)
         case "content":
             words, images = _split_parts(source.required("content", _document_content))
+        case "base64" if kind == PDF:
+            images = (base64_pdf(source.values.get("data"), source.path),)
         case "base64":
             words = decode_base64_text(kind, source.required("data", text))
+        case "url":
+            images = (Image(media_type=PDF, url=source.required("url", http_url)),)
         case _:
             words = None
-    text_part = (
-        unreadable_document(title, kind, context)
-        if words is None
-        else document_text(title, context, words)
-    )
-    return (text_part, *images) if text_part.text else images
+    if words is None:
+        return None
+    document = document_text(title, context, words)
+    return (document, *images) if document.text else images
 
 
 def _split_parts(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:

@@ -1,7 +1,7 @@
 """Parts of bodies that dialects share: tools and their calls, images, documents, thinking.
 
-Documents that tools return become text where they are text, otherwise a note that there was one, so
-that a conversation does not end because an agent read a PDF. A user's own document is refused.
+A document becomes text or, if it is a PDF, an `Image`. Of another one that a tool returned a note
+remains, so that a conversation does not end because an agent read it; a user's own is refused.
 
 A worker's thinking may hold opaque provider state that only the same model may read. It travels
 through the client, with the name of its model, in a field that clients hand back unchanged.
@@ -22,6 +22,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from podium.core.errors import UsageError
 from podium.core.json_schema import InvalidSchema, check_schema, find_schema_error
 from podium.core.request import (
+    PDF,
     TOOL_CHOICES,
     Image,
     Message,
@@ -30,6 +31,7 @@ from podium.core.request import (
     Tool,
     ToolCall,
     ToolResult,
+    document_heading,
     system,
 )
 from podium.server.api_error import ApiError, invalid
@@ -108,7 +110,10 @@ def image_url(value: object, path: str) -> Image:
 
 def base64_image(media_type: object, data: object, path: str) -> Image:
     """Read an image in base64."""
-    kind = choice(IMAGE_TYPES)(media_type, path)
+    return _base64_file(choice(IMAGE_TYPES)(media_type, path), data, path)
+
+
+def _base64_file(media_type: str, data: object, path: str) -> Image:
     if not isinstance(data, str):
         raise unexpected(path, "an image in base64", data)
     if len(data) * 3 // 4 > BIGGEST_IMAGE + 2:
@@ -123,7 +128,7 @@ def base64_image(media_type: object, data: object, path: str) -> Image:
         raise invalid(path, f"{path}: the image is not valid base64: {error}") from None
     if not decoded:
         raise invalid(path, f"{path}: the image is empty")
-    return Image(media_type=kind, data=data)
+    return Image(media_type=media_type, data=data)
 
 
 UNREAD: Final = "a document that you cannot read"
@@ -134,8 +139,13 @@ _UTF_8: Final = ("", "utf-8", "utf8", "us-ascii")
 
 def document_text(title: str | None, *texts: str | None) -> Text:
     """Return a document's text under its title."""
-    heading = f"[document: {title}]" if title else None
-    return Text("\n".join(item for item in (heading, *texts) if item))
+    body = "\n".join(item for item in texts if item)
+    return Text(f"{document_heading(title)}{body}".rstrip("\n"), title) if title else Text(body)
+
+
+def base64_pdf(data: object, path: str) -> Image:
+    """Read a PDF in base64."""
+    return _base64_file(PDF, data, path)
 
 
 def unreadable_document(*known: str | None) -> Text:

@@ -96,6 +96,11 @@ class ApiRequest:
     echoed: Json | None = None
     background: bool = False
 
+    @property
+    def prefill(self) -> str:
+        """The start of the answer, which the response does not repeat."""
+        return self.messages[-1].text.rstrip() if self.response_options.is_prefilled else ""
+
 
 @dataclass(frozen=True, slots=True)
 class BodyFields:

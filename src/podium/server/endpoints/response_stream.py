@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from podium.core.request import Delta
+from podium.engine.reply_stream import ResumableText
 from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError, to_api_error
@@ -38,6 +39,7 @@ class ResponseStream:
         self._writer: StreamWriter | None = None
         self._has_begun = False
         self._sent: list[str] = []
+        self._after_prefill = ResumableText(request.prefill) if request.prefill else None
         self._calls: list[list[str]] = []
         self._calls_seen = 0
         self._replayed: str | None = None
@@ -74,6 +76,8 @@ class ResponseStream:
         """Send a piece of the answer."""
         if self._diverged:
             return
+        if self._after_prefill is not None:
+            text = self._after_prefill.receive(text)
         if self._replayed is not None:
             text = self._skip_sent(text)
         if text:
@@ -98,6 +102,8 @@ class ResponseStream:
 
     def restart(self) -> None:
         """Start the answer over; text that was sent is not sent again."""
+        if self._after_prefill is not None:
+            self._after_prefill = ResumableText(self._request.prefill)
         if self._calls:
             self._diverge()
         if self._sent:

@@ -107,7 +107,6 @@ def test_an_image_that_is_too_large_is_refused_as_such() -> None:
 @pytest.mark.parametrize(
     ("kind", "instead"),
     [
-        ("document", "pages as images"),
         ("search_result", "as text"),
         ("container_upload", "send the file's text"),
         ("web_search_tool_result", "Anthropic's own tools"),
@@ -129,9 +128,8 @@ def test_that_a_tool_showed_a_document_is_told() -> None:
     shown = [{"type": "text", "text": "Here it is."}, PDF | {"title": "plan.pdf"}]
     (result,) = asked(**after_call(RESULT | {"content": shown})).messages[-1].parts
     assert isinstance(result, ToolResult)
-    assert result.text == (
-        "Here it is.\n[a document that you cannot read: plan.pdf, application/pdf]"
-    )
+    assert result.text == "Here it is.\n[document: plan.pdf]"
+    assert result.images == (Image("application/pdf", "JVBERi0="),)
 
 
 NOTES = {"type": "text", "media_type": "text/plain", "data": "The answer is 42"}
@@ -157,7 +155,8 @@ def test_what_a_document_is_called_and_is_about_is_told_before_its_words() -> No
         "context": "Of Deep Thought",
     }
     *_, told = asked(**after_call(RESULT, notes)).messages[-1].parts
-    assert told == Text("[document: notes.txt]\nOf Deep Thought\nThe answer is 42")
+    text = "[document: notes.txt]\nOf Deep Thought\nThe answer is 42"
+    assert told == Text(text, title="notes.txt")
 
 
 def test_pictures_within_a_document_are_seen() -> None:
@@ -184,14 +183,17 @@ def test_a_document_that_says_nothing_adds_nothing() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        IN_BASE64 | {"media_type": "application/pdf"},
-        {"type": "url", "url": "https://example.org/plan.pdf"},
+        IN_BASE64 | {"media_type": "application/zip"},
+        IN_BASE64 | {"media_type": "text/plain; charset=utf-16"},
         {"type": "file", "file_id": "file_1"},
     ],
 )
-def test_of_a_document_that_is_no_text_it_is_told_that_there_was_one(
+def test_of_a_document_that_no_worker_reads_it_is_told_that_there_was_one(
     source: dict[str, Any],
 ) -> None:
+    refused = refusal(**said([{"type": "document", "source": source}]))
+    assert refused.field == "messages.0.content.0.source"
+    assert "pages as images" in str(refused)
     *_, told = (
         asked(**after_call(RESULT, {"type": "document", "source": source})).messages[-1].parts
     )
@@ -200,9 +202,35 @@ def test_of_a_document_that_is_no_text_it_is_told_that_there_was_one(
 
 
 def test_a_document_beside_results_is_what_a_tool_showed() -> None:
-    result, note = asked(**after_call(RESULT, PDF)).messages[-1].parts
-    assert isinstance(result, ToolResult)
-    assert note == Text("[a document that you cannot read: application/pdf]")
+    (result,) = asked(**after_call(RESULT, PDF)).messages[-1].parts
+    assert result == ToolResult("call_1", "sunny", images=(Image("application/pdf", "JVBERi0="),))
+
+
+@pytest.mark.parametrize("source", [NOTES, IN_BASE64, IN_BLOCKS, IN_WORDS])
+def test_a_user_may_send_a_document(source: dict[str, Any]) -> None:
+    notes = {"type": "document", "source": source, "title": "Notes"}
+    (message,) = asked(**said([notes, {"type": "text", "text": "Why?"}])).messages
+    assert message.parts == (
+        Text("[document: Notes]\nThe answer is 42\n\n", title="Notes"),
+        Text("Why?"),
+    )
+
+
+def test_a_user_may_send_a_pdf() -> None:
+    url = {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}}
+    (message,) = asked(**said([PDF | {"context": "A plan."}, url])).messages
+    assert message.parts == (
+        Text("A plan.\n\n"),
+        Image("application/pdf", "JVBERi0="),
+        Image("application/pdf", url="https://example.org/a.pdf"),
+    )
+
+
+@pytest.mark.parametrize("data", ["", "no base64!", 7, None])
+def test_a_pdf_that_is_none_is_refused(data: Any) -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    refused = refusal(**said([{"type": "document", "source": source}]))
+    assert refused.field == "messages.0.content.0.source"
 
 
 def test_a_document_that_is_none_is_refused() -> None:
@@ -317,19 +345,38 @@ def test_a_turn_with_nothing_in_it_is_left_out(content: Any) -> None:
     assert asked(**said(content, "assistant")).messages == (user("Hello"), user("Hello"))
 
 
+def test_an_answer_continues_the_assistants_last_words() -> None:
+    began = {"role": "assistant", "content": "The answer is ( "}
+    request = asked(messages=[HELLO, began])
+    assert request.prefill == "The answer is ("
+    assert request.response_options.is_prefilled
+    assert not asked(messages=[HELLO]).response_options.is_prefilled
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"thinking": {"type": "adaptive"}},
+        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+    ],
+)
+def test_an_answer_that_is_begun_has_neither_thinking_nor_a_schema(fields: Any) -> None:
+    began = {"role": "assistant", "content": "The answer is ("}
+    refused = refusal(messages=[HELLO, began], **fields)
+    assert refused.field == "messages"
+    assert asked(messages=[HELLO, began], thinking={"type": "disabled"}).prefill
+
+
 @pytest.mark.parametrize(
     "messages",
     [
-        [HELLO, {"role": "assistant", "content": "The answer is ("}],
         [HELLO, {"role": "assistant", "content": "Hm"}, {"role": "system", "content": "Go on."}],
         [{"role": "user", "content": ""}],
         [{"role": "system", "content": "Be brief."}],
     ],
 )
-def test_the_last_turn_must_be_the_users(messages: Any) -> None:
-    refused = refusal(messages=messages)
-    assert refused.field == "messages"
-    assert "prefill" in str(refused)
+def test_the_last_turn_must_ask_for_something(messages: Any) -> None:
+    assert refusal(messages=messages).field == "messages"
 
 
 @pytest.mark.parametrize(
