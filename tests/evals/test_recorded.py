@@ -9,8 +9,8 @@ from podium.core.errors import ConfigError, RequestRefused, UsageError
 from podium.core.request import Request, system, user
 from podium.evals.comparison import best_per_task
 from podium.evals.evaluation import Evaluation
-from podium.evals.recorded import RecordedPool, is_recorded, recorded_pool
 from podium.evals.sample import make_cases, sample_context
+from podium.evals.setup import RecordedPool, is_recorded, recorded_pool
 from support.recorded import UNKNOWN_TEXT, write_livecodebench, write_routellm
 
 

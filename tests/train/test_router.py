@@ -11,7 +11,7 @@ pytest.importorskip("cmaes")
 
 from podium.cli import main, train
 from podium.conductors.routing import LearnedRouter
-from podium.conductors.routing.embedding import QUICK_LAYERS
+from podium.conductors.routing.encoders import QUICK_LAYERS
 from podium.core.errors import ConfigError, install_command
 from podium.train.router import RouterTable, read_router_recipe
 from support.recipes import RECIPES

@@ -216,7 +216,7 @@ def _path(name: str | None) -> Path | None:
 
 
 def _check_distributable(spec: EvalSpec) -> None:
-    from podium.evals.recorded import is_recorded
+    from podium.evals.setup import is_recorded
 
     if spec.judge is not None or is_recorded(spec.suite):
         raise UsageError("judges and recorded workers run on this machine only; leave out --ray")

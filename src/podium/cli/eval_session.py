@@ -114,8 +114,7 @@ class EvalSession:
 
     async def _open(self, stack: AsyncExitStack) -> EvalResources:
         """Connect the workers; a recorded suite has its own."""
-        from podium.evals.recorded import is_recorded, recorded_pool
-        from podium.evals.setup import open_setup
+        from podium.evals.setup import is_recorded, open_setup, recorded_pool
         from podium.workers.cached import ReplyCache
 
         if is_recorded(self.suite):
@@ -281,7 +280,7 @@ class EvalSession:
 
 def check_suite_name(name: str) -> None:
     """Raise `ConfigError` for an unknown suite."""
-    from podium.evals.recorded import is_recorded
+    from podium.evals.setup import is_recorded
     from podium.tasks.benchmarks import resolve_benchmark
     from podium.tasks.records import ENDINGS
     from podium.tasks.suites import NAMES
@@ -343,7 +342,7 @@ DEFAULT_LIMIT: Final = 100
 
 def default_limit(suite: str) -> int | None:
     """Return how many tasks of a suite to measure by default; None for all."""
-    from podium.evals.recorded import is_recorded
+    from podium.evals.setup import is_recorded
     from podium.tasks.records import ENDINGS
 
     is_whole = Path(suite).suffix in ENDINGS or is_recorded(suite)

@@ -162,7 +162,7 @@ def router(
 
     evidence = load_outcomes(read)  # before anything is downloaded
     if read.router.encoder == "minilm":
-        from podium.conductors.routing.embedding import MODEL
+        from podium.conductors.routing.encoders import MODEL
 
         asyncio.run(fetch(MODEL))
     echo("\n".join(train_router(read, evidence).lines()))

@@ -1,12 +1,11 @@
 """Evaluation: strategies compared on the same tasks with the same workers.
 
-    setup               the workers that take part
+    setup               the workers that take part, also those that replay recorded results
     sample, evaluation  one graded answer with its context, and strategies run over cases
     report              an evaluation from its specification
     log                 the results directory, written and read back
     results, comparison     rows and their statistics, reference rows, differences
     strategies/         the ways to answer
-    recorded            workers that replay recorded results of real models
     page/               HTML reports
 
 Tasks come from `podium.tasks`; the commands are in `podium.cli`.

@@ -40,10 +40,9 @@ from podium.evals.evaluation import (
     no_known_samples,
 )
 from podium.evals.log import EvalLogWriter
-from podium.evals.recorded import is_recorded, recorded_pool
 from podium.evals.results import ErrorSummary, StrategyRow, summarise_errors
 from podium.evals.sample import Case, EtudeVariant, EvalBudget, check_roles, make_cases
-from podium.evals.setup import EvalSetup
+from podium.evals.setup import EvalSetup, is_recorded, recorded_pool
 from podium.evals.strategies.registry import EVOLVED, LEARNED, strategy_checksums
 from podium.tasks.records import ENDINGS, SkippedLine
 from podium.tasks.suites import DEFAULT_ETUDES, read_suite

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from podium.conductors.routing.embedding import Embedder
-from podium.conductors.routing.encoders import Encoder, HashedEncoder
+from podium.conductors.routing.encoders import Embedder, Encoder, HashedEncoder
 from podium.conductors.routing.learning import (
     LEAST_QUESTIONS,
     Evolution,

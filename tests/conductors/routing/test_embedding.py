@@ -12,7 +12,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
 
 from podium.conductors.routing.arrays import normalize_rows
-from podium.conductors.routing.embedding import MODEL, QUICK, QUICK_LAYERS, Embedder, Linear
+from podium.conductors.routing.encoders import MODEL, QUICK, QUICK_LAYERS, Embedder, Linear
 
 TEXTS = [
     "What is six times seven?",

@@ -17,8 +17,7 @@ from podium_lab.etudes import everyday_questions
 np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import LearnedRouter, shipped_router
-from podium.conductors.routing.embedding import MODEL
-from podium.conductors.routing.encoders import MINILM
+from podium.conductors.routing.encoders import MINILM, MODEL
 
 PAGE = (Path(__file__).parents[3] / "docs" / "routing.md").read_text("utf-8")
 

@@ -7,8 +7,8 @@ import pytest
 from evals.support import case_of, setup_of
 from podium.core.errors import RequestRefused, UsageError
 from podium.core.request import Reply, Request
-from podium.evals.recorded import recorded_pool
 from podium.evals.sample import make_cases
+from podium.evals.setup import recorded_pool
 from podium.evals.strategies.fit import cross_validate, deal_folds
 from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench

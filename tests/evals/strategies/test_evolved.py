@@ -16,9 +16,8 @@ from podium.core.errors import ConfigError, UsageError
 from podium.core.roles import Role
 from podium.engine.runner import Options
 from podium.evals.evaluation import Evaluation
-from podium.evals.recorded import recorded_pool
 from podium.evals.sample import make_cases
-from podium.evals.setup import open_setup
+from podium.evals.setup import open_setup, recorded_pool
 from podium.evals.strategies import registry as by_name
 from podium.evals.strategies.registry import check_strategy, strategy_checksums
 from podium.workers import ScriptedWorker

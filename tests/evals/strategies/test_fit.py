@@ -10,8 +10,8 @@ from evals.support import case_of, setup_of, stage_of
 from podium.core.errors import AuthenticationFailed, UsageError
 from podium.core.request import Price, Reply, Request, Usage
 from podium.evals.evaluation import Evaluation
-from podium.evals.recorded import recorded_pool
 from podium.evals.sample import Sample
+from podium.evals.setup import recorded_pool
 from podium.evals.strategies.fit import (
     fit,
     load_training_cases,

@@ -8,8 +8,8 @@ import pytest
 from evals.support import case_of, setup_of
 from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
-from podium.evals.recorded import recorded_pool
 from podium.evals.sample import make_cases
+from podium.evals.setup import recorded_pool
 from podium.evals.strategies.registry import check_strategy, expand_candidates, strategy_checksums
 from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench

@@ -11,7 +11,7 @@ import pytest
 
 from evals.support import case_of, setup_of
 from podium.evals.evaluation import Evaluation
-from podium.evals.recorded import READERS
+from podium.evals.setup import READERS
 from podium.evals.strategies.registry import LEARNED, STRATEGIES
 from podium.workers.scripted import ScriptedWorker
 

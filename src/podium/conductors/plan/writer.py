@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -157,98 +158,25 @@ def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict
     reasoning comes first so that the model thinks before it plans, and everything is required. It
     then has no bounds on lengths and numbers, which vendors refuse; `parse` checks those.
     """
+    text = resources.files(__package__).joinpath("workflow.schema.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    steps = document["properties"][STEPS]
     if pool is None:
-        return {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "Podium workflow",
-            **_document(
-                beside={
-                    "question": {"type": "string", "description": "What the workflow answers."},
-                    "routed": {
-                        "type": "object",
-                        "description": "What a learned router decided; it is not executed.",
-                    },
-                },
-                worker={
-                    "description": "The worker's name, or its id: its place in the pool.",
-                    "anyOf": [
-                        {"type": "string", "minLength": 1},
-                        {"type": "integer", "minimum": 0},
-                    ],
-                },
-                subtask={"minLength": 1},
-                earlier={"minimum": 0},
-                steps={"minItems": 1, "maxItems": max_steps},
-                required=[STEPS],
-                condition={
-                    CONDITION: {
-                        "type": "string",
-                        "description": "Run the step only if this is true of earlier steps: "
-                        "'failed 0' or 'differs 0 1'.",
-                        "pattern": "^(failed [0-9]+|differs( [0-9]+){2,})$",
-                    }
-                },
-            ),
-        }
-    ids = list(range(len(pool)))
-    return _document(
-        worker=(
-            {"description": "The worker's id.", "type": "integer", "enum": ids}
-            if pool.mask_names
-            else {"description": "The worker's name.", "type": "string", "enum": [*pool.names]}
-        ),
-        subtask={},
-        earlier={},
-        steps={"description": f"At most {max_steps}, in order; the last reply is the answer."},
-        required=["reasoning", STEPS],
+        steps["maxItems"] = max_steps
+        return document
+    for key in ("$schema", "title"):
+        del document[key]
+    for key in ("question", "routed"):
+        del document["properties"][key]
+    document["required"] = ["reasoning", STEPS]
+    steps["description"] = f"At most {max_steps}, in order; the last reply is the answer."
+    del steps["minItems"], steps["maxItems"]
+    step = steps["items"]["properties"]
+    step["worker"] = (
+        {"description": "The worker's id.", "type": "integer", "enum": [*range(len(pool))]}
+        if pool.mask_names
+        else {"description": "The worker's name.", "type": "string", "enum": [*pool.names]}
     )
-
-
-def _document(
-    *,
-    beside: dict[str, Any] | None = None,
-    worker: dict[str, Any],
-    subtask: dict[str, Any],
-    earlier: dict[str, Any],
-    steps: dict[str, Any],
-    required: list[str],
-    condition: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the schema, with additions to each of its places."""
-    access = {
-        "description": "The earlier steps whose subtask and reply this one may read, by index.",
-        "anyOf": [
-            {"type": "string", "enum": ["all"]},
-            {"type": "array", "items": {"type": "integer", **earlier}},
-        ],
-    }
-    step = {
-        "type": "object",
-        "properties": {
-            "worker": worker,
-            "subtask": {
-                "type": "string",
-                "description": "What the worker must do, in plain language.",
-                **subtask,
-            },
-            "access": access,
-            **(condition or {}),
-        },
-        "required": ["worker", "subtask", "access"],
-        "additionalProperties": False,
-    }
-    return {
-        "type": "object",
-        "properties": {
-            **(beside or {}),
-            "reasoning": {"type": "string", "description": "Why this plan; it is not executed."},
-            STEPS: {
-                "type": "array",
-                "description": "In order; the last reply is the answer.",
-                "items": step,
-                **steps,
-            },
-        },
-        "required": required,
-        "additionalProperties": False,
-    }
+    del step["subtask"]["minLength"], step["access"]["anyOf"][1]["items"]["minimum"]
+    del step[CONDITION]
+    return document

@@ -2,7 +2,7 @@
 
     router               the learned router, its decisions, its quality bias, its data
     learning             the two stages of training
-    encoders, embedding  vectors of questions; all-MiniLM-L6-v2 in numpy
+    encoders             vectors of questions; all-MiniLM-L6-v2 in numpy
     scores               expected rewards from a question's neighbours and from its words
     arrays               arrays as JSON
 
@@ -11,7 +11,7 @@ Needs the extra `router`, so it is imported only where a router is used.
 
 from __future__ import annotations
 
-from podium.conductors.routing.embedding import Embedder
+from podium.conductors.routing.encoders import Embedder
 from podium.conductors.routing.router import KnownWorker, LearnedRouter, shipped_router
 
 __all__ = ["Embedder", "KnownWorker", "LearnedRouter", "shipped_router"]

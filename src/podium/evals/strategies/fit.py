@@ -33,11 +33,10 @@ from podium.evals.evaluation import (
     ProgressCallback,
     ignore_progress,
 )
-from podium.evals.recorded import WORDLESS, is_recorded, recorded_pool
 from podium.evals.report import LoadedCases
 from podium.evals.results import UNKNOWN, IntervalEstimate, PairedDifference, StrategyRow, markdown
 from podium.evals.sample import Case, Sample, make_cases
-from podium.evals.setup import EvalSetup
+from podium.evals.setup import WORDLESS, EvalSetup, is_recorded, recorded_pool
 from podium.evals.strategies.registry import (
     LEARNED,
     MASROUTER,

@@ -29,9 +29,8 @@ from podium.config.problems import suggest
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.run import Run
-from podium.evals.recorded import PROVIDER, WORDLESS
 from podium.evals.sample import Case, EvalContext, Strategy
-from podium.evals.setup import EvalSetup
+from podium.evals.setup import PROVIDER, WORDLESS, EvalSetup
 from podium.evals.strategies.conducting import (
     DRAWN,
     FORMS,

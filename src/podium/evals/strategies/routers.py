@@ -22,8 +22,14 @@ from numpy.typing import NDArray
 from podium._util.lab import lab_extra
 from podium.conductors.routing import KnownWorker, LearnedRouter, encoders
 from podium.conductors.routing.arrays import AGAIN, Array, encode_array, normalize_rows, read_array
-from podium.conductors.routing.embedding import Embedder
-from podium.conductors.routing.encoders import HASHED, MINILM, Encoder, HashedEncoder, width_of
+from podium.conductors.routing.encoders import (
+    HASHED,
+    MINILM,
+    Embedder,
+    Encoder,
+    HashedEncoder,
+    width_of,
+)
 from podium.conductors.routing.learning import RouterTraining, fit_router
 from podium.conductors.routing.router import RewardTable
 from podium.core.errors import ConfigError, UsageError
