@@ -92,7 +92,9 @@ class Capacity(Figures):
     def as_table(self) -> Table:
         """Return a table."""
         document = self.document()
-        table = make_table("", HEADINGS, map(_cells, document["rows"]))
+        every = [HEADINGS, *map(_cells, document["rows"])]
+        headings, *rows = [(f"{c[0]} {c[1]}".strip(), c[3], c[4], c[5], c[8], c[9]) for c in every]
+        table = make_table("", headings, rows)
         table.caption = "\n".join(_sentences(document))
         return table
 
