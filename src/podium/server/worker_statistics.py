@@ -11,7 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from podium.core.errors import UnreadableRun
 from podium.core.roles import Role, step_roles
@@ -35,8 +35,7 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 """The first and the last second of the calendar."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallSummary:
+class CallSummary(NamedTuple):
     """One call to one worker. `at` is when it ended, in seconds since 1970."""
 
     worker: str
@@ -48,11 +47,11 @@ class CallSummary:
     is_planning: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StepUse:
-    """A step and its role; `position` is its round and index, those of the outer step in a nested
-    run."""
+class StepUse(NamedTuple):
+    """A step of a run and its role; `position` is its round and index, those of the outer step in a
+    nested run."""
 
+    run_id: str
     worker: str
     role: Role
     subtask: str
@@ -74,8 +73,7 @@ class RunDigest:
         return all(call.cost_usd is not None for call in self.calls)
 
 
-@dataclass(frozen=True, slots=True)
-class DigestWindow:
+class DigestWindow(NamedTuple):
     """Runs of some days, newest first. `is_whole` is False if there are more; `left_out` counts
     unreadable ones."""
 
@@ -122,32 +120,27 @@ class RunDigestCache:
 
 def digest_run(run: Run) -> RunDigest:
     """Digest a run with its nested runs; raise `UnreadableRun` if it is inconsistent."""
-    return RunDigest(
-        run.id,
-        tuple(_calls(run)),
-        tuple(_executed_steps(run, None)),
-        dict(_providers(run)),
-    )
+    steps = tuple(_executed_steps(run, run.id))
+    return RunDigest(run.id, tuple(_calls(run)), steps, dict(_providers(run)))
 
 
 def _calls(run: Run) -> Iterator[CallSummary]:
+    """Yield the calls that were made, not those that an open circuit breaker refused."""
     began = _moment(run.created_at)
-    verified = [attempt for check in run.checks for attempt in check.attempts]
-    yield from (_call(attempt, began, is_planning=False) for attempt in verified)
-    for round_ in run.rounds:
-        planning = filter(_was_made, round_.planning)
-        yield from (_call(attempt, began, is_planning=True) for attempt in planning)
-        for step in round_.steps:
-            verified = [attempt for check in step.checks for attempt in check.attempts]
-            for attempt in filter(_was_made, (*step.attempts, *verified)):
-                yield _call(attempt, began, is_planning=False)
-            for nested in step.nested:
-                yield from _calls(nested)
+    for attempt, is_planning in _attempts(run):
+        if attempt.was_made:
+            yield _call(attempt, began, is_planning=is_planning)
+    for step in run.steps:
+        for nested in step.nested:
+            yield from _calls(nested)
 
 
-def _was_made(attempt: Attempt) -> bool:
-    """False for a call that an open circuit breaker refused."""
-    return attempt.was_made
+def _attempts(run: Run) -> Iterator[tuple[Attempt, bool]]:
+    """Yield every attempt, and whether it planned."""
+    checks = [*run.checks, *(check for step in run.steps for check in step.checks)]
+    yield from ((attempt, False) for check in checks for attempt in check.attempts)
+    yield from ((attempt, True) for round_ in run.rounds for attempt in round_.planning)
+    yield from ((attempt, False) for step in run.steps for attempt in step.attempts)
 
 
 def _moment(created_at: str) -> float:
@@ -175,8 +168,10 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> CallSummary:
     )
 
 
-def _executed_steps(run: Run, position: tuple[int, int] | None) -> Iterator[StepUse]:
-    """Yield the steps that were executed."""
+def _executed_steps(
+    run: Run, run_id: str, position: tuple[int, int] | None = None
+) -> Iterator[StepUse]:
+    """Yield the steps that were executed, as steps of the outermost run."""
     planned = iter(step_roles(run))
     role_of = {
         (round_.index, index): next(planned)
@@ -192,9 +187,10 @@ def _executed_steps(run: Run, position: tuple[int, int] | None) -> Iterator[Step
             raise UnreadableRun(
                 f"this run cannot be read: step {step.index} of round {step.round} is in no plan"
             )
-        yield StepUse(step.worker, role_of[own], step.subtask[:LONGEST_SUBTASK], position or own)
+        subtask = step.subtask[:LONGEST_SUBTASK]
+        yield StepUse(run_id, step.worker, role_of[own], subtask, position or own)
         for nested in step.nested:
-            yield from _executed_steps(nested, position or own)
+            yield from _executed_steps(nested, run_id, position or own)
 
 
 def _providers(run: Run) -> Iterator[tuple[str, str]]:
@@ -211,21 +207,12 @@ Health = Literal["working", "failing", "unknown"]
 """The state of the latest call; unknown if there was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepExample:
-    """An example step of a role."""
-
-    run_id: str
-    use: StepUse
-
-
-@dataclass(frozen=True, slots=True)
-class RoleStats:
+class RoleStats(NamedTuple):
     """The number of steps in a role, and the newest ones."""
 
     role: Role
     steps: int
-    examples: tuple[StepExample, ...]
+    examples: tuple[StepUse, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,20 +252,18 @@ NOTHING: Final = WorkerStats()
 def worker_stats(digests: Iterable[RunDigest]) -> dict[str, WorkerStats]:
     """Return the statistics of every worker; `digests` are newest first."""
     calls = defaultdict[str, list[CallSummary]](list)
-    steps = defaultdict[str, list[StepExample]](list)
+    steps = defaultdict[str, list[StepUse]](list)
     for digest in digests:
         for call in digest.calls:
             calls[call.worker].append(call)
         for use in digest.steps:
-            steps[use.worker].append(StepExample(digest.run_id, use))
+            steps[use.worker].append(use)
     total = sum(map(len, calls.values()))
     names = sorted(calls.keys() | steps.keys())
     return {name: _stats_of(calls[name], steps[name], total) for name in names}
 
 
-def _stats_of(
-    calls: Sequence[CallSummary], steps: Sequence[StepExample], total: int
-) -> WorkerStats:
+def _stats_of(calls: Sequence[CallSummary], steps: Sequence[StepUse], total: int) -> WorkerStats:
     in_order = sorted(calls, key=lambda call: call.at)
     done = [call for call in in_order if call.error is None]
     failed = [call for call in in_order if call.error is not None]
@@ -301,23 +286,17 @@ def _stats_of(
     )
 
 
-def _roles(steps: Sequence[StepExample]) -> tuple[RoleStats, ...]:
-    """List the roles, most frequent first."""
-    by_role = defaultdict[Role, list[StepExample]](list)
-    for example in steps:
-        by_role[example.use.role].append(example)
-    found = [RoleStats(role, len(some), _examples(some)) for role, some in by_role.items()]
-    return tuple(sorted(found, key=lambda worker_stats: (-worker_stats.steps, worker_stats.role)))
-
-
-def _examples(steps: Iterable[StepExample]) -> tuple[StepExample, ...]:
-    """Return the newest examples with different subtasks."""
-    distinct: dict[str, StepExample] = {}
-    for example in steps:
-        distinct.setdefault(example.use.subtask, example)
-        if len(distinct) == EXAMPLES:
-            break
-    return tuple(distinct.values())
+def _roles(steps: Sequence[StepUse]) -> tuple[RoleStats, ...]:
+    """List the roles, most frequent first, with the newest steps of different subtasks."""
+    by_role = defaultdict[Role, list[StepUse]](list)
+    for use in steps:
+        by_role[use.role].append(use)
+    found = []
+    for role, uses in by_role.items():
+        distinct = {use.subtask: use for use in reversed(uses)}  # the newest come first
+        newest = [use for use in uses if distinct[use.subtask] is use][:EXAMPLES]
+        found.append(RoleStats(role, len(uses), tuple(newest)))
+    return tuple(sorted(found, key=lambda stats: (-stats.steps, stats.role)))
 
 
 def _percentiles(seconds: Sequence[float]) -> tuple[float, float] | None:
@@ -325,8 +304,5 @@ def _percentiles(seconds: Sequence[float]) -> tuple[float, float] | None:
     if not seconds:
         return None
     ordered = sorted(seconds)
-    return _percentile(ordered, 0.5), _percentile(ordered, 0.95)
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    p50, p95 = (max(0, math.ceil(share * len(ordered)) - 1) for share in (0.5, 0.95))
+    return ordered[p50], ordered[p95]

@@ -27,7 +27,7 @@ def test_a_finished_one_has_its_table_with_intervals(tmp_path: Path) -> None:
     assert document["rows"][0] == {
         "strategy": "ideal", "accuracy": 0.3, "interval": [0.2, 0.5], "note": "", "by_kind": {}
     }  # fmt: skip
-    assert document["rows"][1:] == [{}]
+    assert document["rows"][1:] == []
     assert document["problems"] == [{"count": 1}]
 
 

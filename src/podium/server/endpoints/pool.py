@@ -179,9 +179,9 @@ def _role(found: RoleStats) -> dict[str, Any]:
         "examples": [
             {
                 "run_id": example.run_id,
-                "round": example.use.position[0],
-                "step": example.use.position[1],
-                "subtask": example.use.subtask,
+                "round": example.position[0],
+                "step": example.position[1],
+                "subtask": example.subtask,
             }
             for example in found.examples
         ],
