@@ -62,6 +62,17 @@ def test_output_is_cut_down_to_the_money_that_is_left() -> None:
     assert cap_output(ASK, DEAR, hold).max_tokens == 500
 
 
+def test_several_answers_are_reserved_and_cut_down_together() -> None:
+    three = replace(ASK, extra={"n": 3})
+    assert taken(Ledger(Budget(usd=9.0)), request=three).usd == pytest.approx(3.0)
+    assert taken(Ledger(Budget(usd=0.6)), request=three).max_tokens == 200
+    hold = taken(Ledger(Budget(usd=0.048)), request=three)
+    assert hold.max_tokens == 16
+    assert hold.usd == pytest.approx(0.048)
+    with pytest.raises(BudgetExhausted, match="usd"):
+        Ledger(Budget(usd=0.047)).hold(DEAR, three)
+
+
 def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
     ledger = Ledger(Budget(tokens=200))
     hold = taken(ledger)
@@ -128,6 +139,11 @@ def test_tools_results_and_pictures_count_as_input() -> None:
         assert estimate_input_tokens(request) >= plain + 1000
     tool = Tool("f", long, {"type": "object"})
     assert estimate_input_tokens(Request(ASK.messages, tools=(tool,))) >= plain + 1000
+
+
+def test_extra_fields_count_as_input() -> None:
+    more = replace(ASK, extra={"documents": ["words " * 100]})
+    assert estimate_input_tokens(more) > estimate_input_tokens(ASK) + 100
 
 
 def test_half_a_surrogate_pair_can_be_counted() -> None:

@@ -790,3 +790,11 @@ async def test_one_tool_at_a_time_is_demanded_where_tools_may_be_called(
         assert fits(MessageCreateParamsNonStreaming, vendor.body)
     await ada.reply(replace(tooled, parallel_tools=False, tool_choice="none"))
     assert vendor.body["tool_choice"] == {"type": "none"}
+
+
+async def test_extra_fields_go_into_the_body_and_replace_nothing(
+    vendor: Vendor, ada: Worker
+) -> None:
+    vendor.says(message(text("ok")))
+    await ada.reply(replace(ASKED, max_tokens=9, extra={"top_k": 4, "max_tokens": 10_000}))
+    assert (vendor.body["top_k"], vendor.body["max_tokens"]) == (4, 9)

@@ -284,3 +284,22 @@ async def test_closing_closes_the_deployments() -> None:
     held = [Deployment(name, Held(name, ["ok"])) for name in ("eu", "us")]
     await BalancedWorker(PROFILE, held).close()
     assert closed == ["eu", "us"]
+
+
+def test_extra_fields_are_taken_where_all_deployments_take_them() -> None:
+    class Passing(Timed):
+        wire = "chat"
+
+        def takes_extra(self, name: str) -> bool:
+            return name == "top_k"
+
+    clock = Clock()
+    both = [Deployment(name, Passing(name, clock)) for name in ("eu", "us")]
+    balanced = BalancedWorker(PROFILE, both, clock=clock)
+    assert (balanced.wire, balanced.takes_extra("top_k"), balanced.takes_extra("model")) == (
+        "chat",
+        True,
+        False,
+    )
+    other = Deployment("other", Timed("other", clock))
+    assert BalancedWorker(PROFILE, [*both, other], clock=clock).wire is None

@@ -630,3 +630,55 @@ async def test_deepseeks_thinking_goes_back_to_the_model_that_made_it(
     assert vendor.body["messages"][1]["reasoning_content"] == "I need both."
     await hire("deepseek", model="other-model").reply(tooled)
     assert "reasoning_content" not in vendor.body["messages"][1]
+
+
+EXTRA = {"top_k": 4, "n": 2, "chat_template_kwargs": {"enable_thinking": False}}
+
+
+async def test_extra_fields_go_into_the_body_and_replace_nothing(
+    vendor: Vendor, hire: Hire
+) -> None:
+    vendor.says(answer({"content": "yes"}))
+    owned = {"model": "dear", "messages": [], "stream": True, "max_tokens": 9, "best_of": 5}
+    request = replace(ASKED, temperature=0.5, extra={**EXTRA, **owned, "temperature": 2})
+    await hire("openai-compatible", min_p=0.1).reply(request)
+    assert vendor.body == {
+        "model": "some-model",
+        "messages": [{"role": "user", "content": "hello"}],
+        "temperature": 0.5,
+        "min_p": 0.1,
+        **EXTRA,
+    }
+
+
+async def test_an_option_of_the_worker_stands_before_an_extra_field(
+    vendor: Vendor, hire: Hire
+) -> None:
+    vendor.says(answer({"content": "yes"}))
+    await hire("openai-compatible", top_k=1).reply(replace(ASKED, extra={"top_k": 40}))
+    assert vendor.body["top_k"] == 1
+
+
+@pytest.mark.parametrize("extra", [{"n": 2}, {"logprobs": True}])
+async def test_choices_are_kept_as_they_were_written(
+    vendor: Vendor, hire: Hire, streamed: Streamed, extra: dict[str, Any]
+) -> None:
+    first, second = ({"index": i, "message": {"content": f"{i}"}} for i in (0, 1))
+    choices = [first | {"finish_reason": "stop", "logprobs": {}}, second]
+    vendor.says({"choices": choices})
+    reply = await hire("openai-compatible").reply(replace(ASKED, extra=extra))
+    assert (reply.text, reply.choices) == ("0", tuple(choices))
+    pieces = [
+        {"index": index, "delta": {"content": text}, "finish_reason": finish}
+        for index, text, finish in ((1, "b", None), (0, "a", None), (0, "", "stop"))
+    ]
+    vendor.streams(*({"choices": [piece]} for piece in pieces))
+    deltas, reply = await streamed(hire("openai-compatible"), replace(ASKED, extra=extra))
+    assert [delta.choices[0] for delta in deltas] == pieces
+    assert (reply.text, reply.finish, reply.choices) == ("a", "stop", ())
+
+
+async def test_one_plain_answer_keeps_no_choices(vendor: Vendor, hire: Hire) -> None:
+    vendor.says(answer({"content": "yes"}))
+    reply = await hire("openai-compatible").reply(replace(ASKED, extra={"n": 1, "top_k": 4}))
+    assert reply.choices == ()

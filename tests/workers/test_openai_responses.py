@@ -446,3 +446,14 @@ async def test_how_closely_to_look_is_told(vendor: Vendor, ada: Worker, fits: Fi
     content = vendor.body["input"][0]["content"]
     assert [part["detail"] for part in content] == ["low", "auto"]
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
+
+
+async def test_extra_fields_go_into_the_body_and_replace_nothing(
+    vendor: Vendor, ada: Worker
+) -> None:
+    vendor.says(response(message(words("ok"))))
+    extra = {"top_logprobs": 2, "store": True, "max_output_tokens": 9, "n": 3}
+    await ada.reply(replace(ASKED, extra=extra))
+    assert vendor.body["top_logprobs"] == 2
+    assert vendor.body["store"] is False
+    assert not {"max_output_tokens", "n"} & set(vendor.body)

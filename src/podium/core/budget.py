@@ -295,19 +295,24 @@ class Ledger:
             raise _unpriced([profile.name])
         inputs = estimate_input_tokens(request)
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        outputs, missing = _affordable_output(self._left, price, inputs, wanted, share)
+        least = min(wanted, MIN_OUTPUT_TOKENS) * request.copies
+        wanted *= request.copies
+        outputs, missing = _affordable_output(self._left, price, inputs, wanted, least, share)
         if missing:
             if self._reservations:
                 return None
             limit = getattr(budget, missing)
             raise (account and account.exhausted(missing, limit)) or BudgetExhausted(missing, limit)
         if account is not None:
-            outputs, missing = _affordable_output(account.left, price, inputs, outputs, share)
+            outputs, missing = _affordable_output(
+                account.left, price, inputs, outputs, min(least, outputs), share
+            )
             if missing:
                 if account.may_get_back:
                     return None
                 raise account.exhausted(missing) or BudgetExhausted(missing, 0)
-        return CallReservation(inputs + outputs, self._usd_at_most(price, inputs, outputs), outputs)
+        usd = self._usd_at_most(price, inputs, outputs)
+        return CallReservation(inputs + outputs, usd, outputs // request.copies)
 
     @property
     def _left(self) -> Remaining:
@@ -325,10 +330,9 @@ class Ledger:
 
 
 def _affordable_output(
-    left: Remaining, price: Price | None, inputs: int, wanted: int, share: int
+    left: Remaining, price: Price | None, inputs: int, wanted: int, least: int, share: int
 ) -> tuple[int, str]:
     """Return how much output is affordable, and the cap that leaves too little, if any."""
-    least = min(wanted, MIN_OUTPUT_TOKENS)
     outputs = wanted
     if left.tokens is not None:
         tokens = left.tokens - inputs
@@ -353,7 +357,7 @@ def _unpriced(names: list[str]) -> ConfigError:
 
 
 def estimate_input_tokens(request: Request) -> int:
-    """Estimate the request's tokens, on the high side: text, images and tools."""
+    """Estimate the request's tokens, on the high side: text, images, tools and extra fields."""
     tokens = 1
     for message in request.messages:
         for part in message.parts:
@@ -365,6 +369,8 @@ def estimate_input_tokens(request: Request) -> int:
                 tokens += sum(map(_tokens_of_image, part.images))
     for tool in request.tools:
         tokens += _tokens_of(json.dumps([tool.name, tool.description, dict(tool.parameters)]))
+    if request.extra:
+        tokens += _tokens_of(json.dumps(dict(request.extra)))
     return tokens
 
 

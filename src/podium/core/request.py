@@ -335,7 +335,9 @@ class Request:
     `prefill` is the start of the reply, for providers that can continue one; the reply's text
     includes it. `schema` is a JSON Schema for the reply; `grammar` is GBNF, for local models.
     `effort` and `thinking_tokens` bound the reasoning. Without `parallel_tools` a reply calls one
-    tool at most. `cache_key` and `cache_time` are hints for the provider's prompt cache.
+    tool at most. `cache_key` and `cache_time` are hints for the provider's prompt cache. `extra`
+    are further fields of the body, for a worker of the format that they are written in; what Podium
+    decides itself, such as the output limit, is never taken from them.
     """
 
     messages: tuple[Message, ...]
@@ -354,6 +356,18 @@ class Request:
     cache_key: str = field(default="", repr=False)
     cache_time: CacheTime = field(default="", repr=False)
     thinking_tokens: int | None = field(default=None, repr=False)
+    extra: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def copies(self) -> int:
+        """How many answers are asked for; the output of each is paid for."""
+        return 1 if self.extra is None else int(self.extra.get("n", 1))
+
+    @property
+    def wants_choices(self) -> bool:
+        """True if the reply is to hold `choices`."""
+        extra = self.extra
+        return extra is not None and (self.copies > 1 or bool(extra.get("logprobs")))
 
     @property
     def text(self) -> str:
@@ -363,7 +377,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A worker's reply and its usage. `stop_sequence` ended it, where the provider reports one."""
+    """A worker's reply and its usage. `stop_sequence` ended it, where the provider reports one.
+
+    `choices` are all answers as the provider wrote them, if the request wanted more than a text.
+    """
 
     text: str
     usage: Usage = UNKNOWN_USAGE
@@ -372,6 +389,7 @@ class Reply:
     thinking: tuple[Thinking, ...] = ()
     model: str = ""
     stop_sequence: str = ""
+    choices: tuple[Mapping[str, Any], ...] = ()
 
     def with_first_call(self) -> Reply:
         """Return the reply with only its first tool call."""
@@ -381,19 +399,23 @@ class Reply:
 EMPTY_REPLY: Final = Reply("")
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A streamed piece of a reply: text, thinking, or the arguments of a tool call.
 
     Each piece of a tool call has its number in the reply, its id and name. A worker may leave out
-    pieces of calls: the reply has them whole.
+    pieces of calls: the reply has them whole. `choices` are pieces of several answers as the
+    provider wrote them, in place of all others.
     """
 
     text: str
-    kind: Literal["text", "thinking", "tool_call"] = "text"
+    kind: Literal["text", "thinking", "tool_call", "choices"] = "text"
     call: int = 0
     id: str = ""
     name: str = ""
+    choices: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

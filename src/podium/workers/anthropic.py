@@ -43,7 +43,7 @@ from podium.core.request import (
 )
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
-from podium.workers.hosted import HostedWorker, ReplyParser
+from podium.workers.hosted import HostedWorker, ReplyParser, Wire
 from podium.workers.http import HttpCall
 from podium.workers.translation import close_schema
 
@@ -302,6 +302,7 @@ _TOOL_CHOICE: Final = {"auto": "auto", "none": "none", "required": "any"}
 class AnthropicWorker(HostedWorker):
     """A worker behind the Messages API."""
 
+    wire: ClassVar[Wire | None] = "messages"
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "thinking_style": ("adaptive", "always", "budget"),
         "schema_style": ("format", "tool"),
@@ -311,7 +312,8 @@ class AnthropicWorker(HostedWorker):
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         """Build a POST to v1/messages."""
         headers = {"anthropic-version": API_VERSION, **self.key_headers("x-api-key")}
-        return self.post_call("/v1/messages", self._body(request, stream=stream), headers)
+        body = self.add_extra(self._body(request, stream=stream), request)
+        return self.post_call("/v1/messages", body, headers)
 
     def reply_parser(self, request: Request) -> ReplyParser:
         """Return a parser for a message."""

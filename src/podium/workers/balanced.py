@@ -29,6 +29,7 @@ from podium.core.errors import BadReply, RateLimited, TimedOut, Unavailable, Wor
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request
 from podium.core.worker import Worker
+from podium.workers.hosted import PassThrough, Wire
 
 Balance = Literal["least-latency", "weighted"]
 
@@ -103,6 +104,19 @@ class BalancedWorker:
         self.deployments = tuple(deployments)
         self._balance = balance
         self._clock = clock
+
+    @property
+    def wire(self) -> Wire | None:
+        """The format that all deployments pass extra fields on in."""
+        wires = {getattr(one.worker, "wire", None) for one in self.deployments}
+        return wires.pop() if len(wires) == 1 else None
+
+    def takes_extra(self, name: str) -> bool:
+        """True if the deployments pass that field on."""
+        return all(
+            isinstance(one.worker, PassThrough) and one.worker.takes_extra(name)
+            for one in self.deployments
+        )
 
     async def reply(self, request: Request) -> Reply:
         """Return the reply of the first deployment that does not fail."""

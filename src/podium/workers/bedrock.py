@@ -215,6 +215,7 @@ def _usage(usage: Document) -> dict[str, Any]:
 class BedrockWorker(AnthropicWorker):
     """A worker behind Converse."""
 
+    wire = None
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "thinking_style": ("adaptive", "always", "budget", "effort"),
         "schema_style": ("format", "tool"),

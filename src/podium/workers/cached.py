@@ -231,6 +231,8 @@ class CachedWorker:
             key.update(b"one tool at a time")
         if request.thinking_tokens is not None:
             key.update(b"thinking tokens: %d" % request.thinking_tokens)
+        if request.extra:
+            key.update(repr(request.extra).encode(errors="surrogatepass"))
         return key.digest()
 
 
@@ -378,6 +380,7 @@ def _decode(document: str) -> Reply | None:
         fields["usage"] = Usage(**fields["usage"])
         fields["tool_calls"] = tuple(ToolCall(**call) for call in fields["tool_calls"])
         fields["thinking"] = tuple(Thinking(**thought) for thought in fields["thinking"])
+        fields["choices"] = tuple(fields.get("choices", ()))
         return Reply(**fields)
     except (ValueError, KeyError, TypeError):
         return None

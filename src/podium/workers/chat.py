@@ -35,7 +35,7 @@ from podium.core.request import (
 )
 from podium.workers import errors, fields, translation
 from podium.workers.fields import Document, MalformedReply
-from podium.workers.hosted import HostedWorker, ReplyParser
+from podium.workers.hosted import HostedWorker, ReplyParser, Wire
 from podium.workers.http import HttpCall
 from podium.workers.translation import is_strict
 
@@ -420,6 +420,28 @@ class ChatReplyParser(ReplyParser):
             self.usage = usage_of(found, self._variant)
 
 
+class ChoicesReplyParser(ChatReplyParser):
+    """Parses a completion of several answers, or with log probabilities, which are passed on as
+    they are; the first answer is also the reply."""
+
+    _choices: tuple[Document, ...] = ()
+
+    def feed(self, document: Document) -> Iterator[Delta]:
+        """Take the next chunk, or the whole reply, and yield its choices."""
+        choices = fields.get_objects(document, "choices")
+        if choices and "message" in choices[0]:
+            self._choices = tuple(choices)
+        elif choices:
+            yield Delta("", "choices", choices=tuple(choices))
+        first = [choice for choice in choices if not choice.get("index")]
+        for _ in super().feed({**document, "choices": first}):
+            pass
+
+    def to_reply(self) -> Reply:
+        """Return what has arrived as a reply."""
+        return replace(super().to_reply(), choices=self._choices)
+
+
 @fields.lenient_usage
 def usage_of(document: Document, variant: ChatVariant) -> Usage:
     """Convert the usage object; counts that were not sent stay unknown."""
@@ -527,6 +549,7 @@ VARIANTS: Final[Mapping[str, ChatVariant]] = MappingProxyType(
 class CompatibleWorker(HostedWorker):
     """A worker behind an OpenAI-compatible endpoint."""
 
+    wire: ClassVar[Wire | None] = "chat"
     owned: ClassVar[frozenset[str]] = OWNED
 
     @property
@@ -537,8 +560,11 @@ class CompatibleWorker(HostedWorker):
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         """Build a POST to chat/completions."""
         body = build_body(request, self.profile, self.variant, stream=stream)
-        return self.post_call("/chat/completions", body, self.key_headers())
+        return self.post_call(
+            "/chat/completions", self.add_extra(body, request), self.key_headers()
+        )
 
     def reply_parser(self, request: Request) -> ReplyParser:
         """Return a parser for a completion."""
-        return ChatReplyParser(request, self.profile, self.variant, self.label)
+        parser = ChoicesReplyParser if request.wants_choices else ChatReplyParser
+        return parser(request, self.profile, self.variant, self.label)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 from podium._util.addresses import redact_url
 from podium.core.errors import ConfigError
@@ -25,10 +25,29 @@ OUTPUT_CAPS: Final = frozenset(
         "max_output_tokens",
         "maxOutputTokens",
         "maxTokens",
+        "max_new_tokens",
         "n_predict",
+        "num_predict",
     }
 )
 """The vendors' names for the output limit, which the budget sets."""
+
+
+Wire = Literal["chat", "responses", "messages"]
+
+
+@runtime_checkable
+class PassThrough(Protocol):
+    """A worker that passes `Request.extra` on, where it is written in the format `wire`."""
+
+    @property
+    def wire(self) -> Wire | None:
+        """The format, or None."""
+        ...
+
+    def takes_extra(self, name: str) -> bool:
+        """True if that field is passed on."""
+        ...
 
 
 class ReplyParser(ABC):
@@ -77,8 +96,11 @@ class HostedWorker(ABC):
 
     `settings` are options that steer the translation and are not sent: names, and allowed values
     with the default first. `owned` names body fields that no option may change. `merged` names body
-    objects that an option adds to instead of replacing, and what is owned in each.
+    objects that an option adds to instead of replacing, and what is owned in each. `wire` is the
+    format of `Request.extra` that goes into the body; none where it is empty.
     """
+
+    wire: ClassVar[Wire | None] = None
 
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     owned: ClassVar[frozenset[str]] = frozenset()
@@ -161,6 +183,19 @@ class HostedWorker(ABC):
     def setting(self, name: str) -> str:
         """Return a setting from the options, or its default."""
         return str(self.endpoint.options.get(name, self.settings[name][0]))
+
+    def add_extra(self, body: Mapping[str, Any], request: Request) -> Mapping[str, Any]:
+        """Return the body with the request's extra fields, none of which replaces another."""
+        if not request.extra:
+            return body
+        passed = {name: value for name, value in request.extra.items() if self.takes_extra(name)}
+        return {**passed, **body}
+
+    def takes_extra(self, name: str) -> bool:
+        """True if that field of `Request.extra` is passed on."""
+        if name == "n":
+            return self.wire == "chat"
+        return name not in self.owned and name not in OUTPUT_CAPS
 
     def post_call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HttpCall:
         """Return a call to a path of this endpoint, with its headers and options."""

@@ -31,7 +31,7 @@ from podium.workers import errors, fields, translation
 from podium.workers.chat import SCHEMA_NAME, CompatibleWorker
 from podium.workers.endpoints import Endpoint
 from podium.workers.fields import Document, MalformedReply
-from podium.workers.hosted import HostedWorker, ReplyParser
+from podium.workers.hosted import HostedWorker, ReplyParser, Wire
 from podium.workers.http import Http, HttpCall
 from podium.workers.translation import is_strict
 
@@ -46,6 +46,7 @@ _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 class ResponsesWorker(HostedWorker):
     """A worker behind the Responses API."""
 
+    wire: ClassVar[Wire | None] = "responses"
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "api": ("chat", "responses"),
         "reasoning_summary": ("none", "auto", "concise", "detailed"),
@@ -56,7 +57,8 @@ class ResponsesWorker(HostedWorker):
 
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:
         """Build a POST to responses."""
-        return self.post_call("/responses", self._body(request, stream=stream), self.key_headers())
+        body = self.add_extra(self._body(request, stream=stream), request)
+        return self.post_call("/responses", body, self.key_headers())
 
     def parse_reply(self, document: Document, request: Request) -> Reply:
         """Parse a whole response."""

@@ -33,7 +33,7 @@ class VertexClaudeWorker(AnthropicWorker):
         body["anthropic_version"] = ANTHROPIC_VERSION
         method = "streamRawPredict" if stream else "rawPredict"
         path = f"/models/{quote(self.profile.model, safe='@')}:{method}"
-        return self.post_call(path, body, self.key_headers())
+        return self.post_call(path, self.add_extra(body, request), self.key_headers())
 
 
 def vertex_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> HostedWorker:

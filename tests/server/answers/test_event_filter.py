@@ -54,6 +54,9 @@ class RunSink:
     def tool_call(self, delta: Delta) -> None:
         self.said.append(("call", delta.call, delta.id, delta.name, delta.text))
 
+    def choices(self, choices: Any) -> None:
+        self.said.append(("choices", choices))
+
     def restart(self) -> None:
         self.said.append(("restart",))
 

@@ -87,6 +87,10 @@ class Gateway:
             _check(request, worker.profile)
         created = datetime.now(UTC)
         prompt = _worker_request(request, worker.profile)
+        if prompt.wants_choices and self.has_guardrails:
+            raise ApiError(
+                "invalid", "n and logprobs are not supported here: guardrails check one answer"
+            )
         budget = principal.quota.narrow(self._budget.narrowed(request.params.budget))
         self._call_policy.bind()
         id_ = new_run_id()
@@ -131,6 +135,7 @@ class Gateway:
             finish=reply.finish,
             stop_sequence=reply.stop_sequence,
             usage=cost.usage,
+            choices=reply.choices,
         )
         return ApiResult(response=response, checks=() if guarded is None else tuple(guarded.checks))
 
@@ -249,22 +254,25 @@ class _ReplyStreamer:
         self._prompt = prompt
         self._restored = restored
         self._text = ResumableText()
-        self._has_sent_calls = False
+        self._is_bound = False
 
     def on_delta(self, delta: Delta) -> None:
         if delta.kind == "thinking":
             self._sink.thinking(delta.text)
         elif delta.kind == "tool_call":
             if self._restored is None and (self._prompt.parallel_tools or not delta.call):
-                self._has_sent_calls = True
+                self._is_bound = True
                 self._sink.tool_call(delta)
+        elif delta.kind == "choices":
+            self._is_bound = True
+            self._sink.choices(delta.choices)
         elif text := self._text.receive(delta.text):
             if self._restored is not None:
                 text = self._restored.receive(text)
             self._sink.text(text)
 
     def on_retry(self, worker: str, error: WorkerError, wait: float) -> Request:
-        if self._has_sent_calls:
+        if self._is_bound:  # no other reply could continue what was sent
             raise error
         self._text.break_off()
         if not self._text.kept:
@@ -305,6 +313,7 @@ def _worker_request(request: ApiRequest, profile: WorkerProfile) -> Request:
         cache_time=options.cache_time,
         thinking_tokens=options.thinking_tokens,
         prefill=prefill,
+        extra=request.extra or None,
     )
 
 

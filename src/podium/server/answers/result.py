@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from textwrap import shorten
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from podium.core.events import (
     Emit,
@@ -55,6 +55,10 @@ class StreamSink(Protocol):
 
     def tool_call(self, delta: Delta) -> None:
         """Take a piece of a tool call."""
+        ...
+
+    def choices(self, choices: Sequence[Mapping[str, Any]]) -> None:
+        """Take pieces of several answers as a worker wrote them."""
         ...
 
     def restart(self) -> None:

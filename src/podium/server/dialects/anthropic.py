@@ -69,6 +69,7 @@ FIELDS: Final = BodyFields(
         "thread": "Podium does not store threads; send the whole conversation in messages, "
         "as the SDK's tool runner then does",
     },
+    wire="messages",
 )
 
 _THINKING: Final = frozenset({"type", "budget_tokens", "display"})

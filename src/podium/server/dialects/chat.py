@@ -90,7 +90,8 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
         "object": "chat.completion",
         "created": answer.created,
         "model": answer.model,
-        "choices": [
+        "choices": list(answer.choices)
+        or [
             {
                 "index": 0,
                 "message": message,
@@ -157,12 +158,22 @@ def _encode_bytes(value: object) -> bytes:
     return _encode(value).encode()
 
 
+def _as_delta(choice: Json) -> Json:
+    """Return a whole answer as the only piece of a streamed one."""
+    message = dict(choice["message"])
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        message["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
+    return {**{key: choice[key] for key in choice if key != "message"}, "delta": message}
+
+
 class ChatWriter:
     """Writes one stream of `chat.completion.chunk`."""
 
     def __init__(self, request: ApiRequest, opening: ApiResponse) -> None:
         self._shows_usage = request.shows_usage
         self._calls = 0
+        self._has_choices = False
         self._common: dict[str, Any] = {
             "id": completion_id(request, opening),
             "object": "chat.completion.chunk",
@@ -204,12 +215,21 @@ class ChatWriter:
             call = tool_call(ToolCall(delta.id, delta.name, delta.text))
         return self._delta({"tool_calls": [{"index": delta.call} | call]})
 
+    def choices(self, choices: Sequence[Json]) -> bytes:
+        """Write pieces of several answers as the worker wrote them."""
+        self._has_choices = True
+        return b"data: " + _encode_bytes(self._common | {"choices": choices}) + b"\n\n"
+
     def keep_alive(self) -> bytes:
         """Write a comment."""
         return KEEP_ALIVE
 
     def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
         """Write the rest of the text and of tool calls, finish reason and usage."""
+        if answer.choices:
+            return self.choices([*map(_as_delta, answer.choices)]) + self._usage(answer) + DONE
+        if self._has_choices:
+            return self._usage(answer) + DONE
         text = self.text(rest) if rest else b""
         called = b"".join(map(self.tool_call, unsent_calls(answer.tool_calls, calls)))
         return text + called + self._finish(answer) + self._usage(answer) + DONE
@@ -277,6 +297,8 @@ _FIELDS: Final = BodyFields(
         "functions": "deprecated; use tools",
         "function_call": "deprecated; use tool_choice",
     },
+    wire="chat",
+    passed=frozenset({"n", "logprobs", "top_logprobs", "logit_bias"}),
 )
 
 _TOOL: Final = frozenset({"type", "function"})

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from podium.core.errors import ConfigError
 from podium.core.pool import check_excluded
@@ -31,6 +31,7 @@ from podium.core.request import (
     ToolCall,
     Usage,
 )
+from podium.core.worker import Worker
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import (
     Json,
@@ -44,6 +45,7 @@ from podium.server.dialects.fields import (
     number,
     read_object,
 )
+from podium.workers.hosted import PassThrough, Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +104,29 @@ class ApiRequest:
         return self.messages[-1].text.rstrip() if self.response_options.is_prefilled else ""
 
 
+CHARGED: Final = frozenset(
+    {"models", "route", "fallbacks", "plugins", "service_tier", "speed", "background", "store"}
+)
+"""Fields by which a provider would charge another price, answer by another model, or keep the
+conversation: the operator decides on these, in a worker's options."""
+
+MOST_CHOICES: Final = 128
+
+
 @dataclass(frozen=True, slots=True)
 class BodyFields:
     """The fields of a dialect's bodies.
 
     `honoured` have an effect, or are hints to caches. A value in `neutral` changes nothing.
-    `refused` are those that a tier must not ignore, with the reason.
+    `refused` are those that a tier must not ignore, with the reason; a single worker of the same
+    format, `wire`, gets the `passed` ones of them all the same.
     """
 
     honoured: frozenset[str]
     neutral: Mapping[str, tuple[object, ...]]
     refused: Mapping[str, str]
+    wire: Wire | None = None
+    passed: frozenset[str] = frozenset()
 
     def select_extra(self, body: Json) -> dict[str, Any]:
         """Return the fields that are not honoured."""
@@ -122,6 +136,22 @@ class BodyFields:
                 if value is not None and name not in self.honoured:
                     extra |= json_object({name: value}, name)
         return extra
+
+    def pass_on(self, extra: Json, worker: Worker) -> dict[str, Any]:
+        """Return the extra fields that a single worker gets as they are."""
+        if not isinstance(worker, PassThrough) or worker.wire != self.wire or self.wire is None:
+            return {}
+        refused = self.refused.keys() - self.passed
+        taken = {
+            name: value
+            for name, value in extra.items()
+            if name not in CHARGED
+            and (name not in refused or value in self.neutral.get(name, ()))
+            and worker.takes_extra(name)
+        }
+        if "n" in taken:
+            taken["n"] = integer(1, MOST_CHOICES)(taken["n"], "n")
+        return taken
 
     def unknown(self, extra: Json) -> list[UnknownKey]:
         """Return the extra fields that a tier ignores; raises `ApiError` where it must not."""
@@ -142,7 +172,8 @@ class ApiResponse:
 
     `id` is the run's, `model` the requested name, `created` in seconds since 1970. `stop_sequence`
     ended the text, if the worker said so. `usage` sums every call, `orchestration` the conductor's.
-    An unknown count is None.
+    An unknown count is None. `choices` are several answers as a worker of the same format wrote
+    them, with the first one's text and calls in the other fields.
     """
 
     id: str
@@ -155,6 +186,7 @@ class ApiResponse:
     stop_sequence: str = ""
     usage: Usage = NO_USAGE
     orchestration: Usage = NO_USAGE
+    choices: tuple[Json, ...] = ()
 
 
 class StreamWriter(Protocol):
@@ -200,6 +232,15 @@ class StreamWriter(Protocol):
 
     def fail(self, error: ApiError) -> bytes:
         """Write the error event."""
+        ...
+
+
+@runtime_checkable
+class ChoicesWriter(Protocol):
+    """A writer that can pass on pieces of several answers as a worker wrote them."""
+
+    def choices(self, choices: Sequence[Json]) -> bytes:
+        """Write such pieces; then `end` writes no more of the answer."""
         ...
 
 

@@ -87,6 +87,8 @@ _FIELDS: Final = BodyFields(
         "moderation": "there is no moderation",
         "top_logprobs": _NO_LOGPROBS,
     },
+    wire="responses",
+    passed=frozenset({"top_logprobs"}),
 )
 
 _REASONING: Final = frozenset({"effort", "summary", "generate_summary", "context", "mode"})

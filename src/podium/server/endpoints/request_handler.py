@@ -140,7 +140,7 @@ class RequestHandler:
             await check_image_urls(request.messages, private=service.settings.private_images)
             self._target = target = service.catalog.find(request.model)
             if unknown or request.extra:
-                self._report_unknown([*self._dialect.fields.unknown(request.extra), *unknown])
+                self._request = request = self._settle_extra(request, target, unknown)
             self._request = request = self._with_idempotency_key(request, target, body)
             self._sends_trace = self._wants_trace(request, target)
             tokens = estimate_input_tokens(
@@ -214,12 +214,20 @@ class RequestHandler:
         if service.traces is not None:
             service.traces.record_cost(target, cost)
 
-    def _report_unknown(self, unknown: list[UnknownKey]) -> None:
-        """Name the ignored keys in a header, or refuse them."""
+    def _settle_extra(
+        self, request: ApiRequest, target: ModelTarget, unknown: list[UnknownKey]
+    ) -> ApiRequest:
+        """Keep the extra fields that a single worker gets; name ignored keys in a header, or refuse
+        them."""
+        fields, extra = self._dialect.fields, request.extra
+        passed = fields.pass_on(extra, target.worker) if target.worker is not None else {}
+        ignored = {name: extra[name] for name in extra if name not in passed}
+        unknown = [*fields.unknown(ignored), *unknown]
         if unknown and self.service.settings.strict:
             raise unknown[0].error()
         if unknown:
             self.exchange.response_headers[IGNORED_HEADER] = format_unknown(unknown)
+        return replace(request, extra=passed)
 
     def _wants_trace(self, request: ApiRequest, target: ModelTarget) -> bool:
         value = self.exchange.headers.get(TRACE_HEADER.lower())

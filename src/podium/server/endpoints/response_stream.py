@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from podium.core.request import Delta
@@ -18,7 +18,14 @@ from podium.engine.reply_stream import ResumableText
 from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError, to_api_error
-from podium.server.dialects.request import ApiRequest, ApiResponse, Dialect, StreamWriter
+from podium.server.dialects.fields import Json
+from podium.server.dialects.request import (
+    ApiRequest,
+    ApiResponse,
+    ChoicesWriter,
+    Dialect,
+    StreamWriter,
+)
 from podium.server.endpoints.http import HttpExchange
 
 
@@ -42,6 +49,7 @@ class ResponseStream:
         self._after_prefill = ResumableText(request.prefill) if request.prefill else None
         self._calls: list[list[str]] = []
         self._calls_seen = 0
+        self._has_choices = False
         self._replayed: str | None = None
         self._matched = 0
         self._diverged = False
@@ -99,6 +107,13 @@ class ResponseStream:
             return
         calls[-1].append(delta.text)
         self._put(self._begin().tool_call(delta))
+
+    def choices(self, choices: Sequence[Json]) -> None:
+        """Send pieces of several answers as a worker wrote them."""
+        writer = self._begin()
+        assert isinstance(writer, ChoicesWriter), "a worker of the same format wrote them"
+        self._has_choices = True
+        self._put(writer.choices(choices))
 
     def restart(self) -> None:
         """Start the answer over; text that was sent is not sent again."""
@@ -180,6 +195,8 @@ class ResponseStream:
                 self._put(self._begin().keep_alive())
 
     def _unsent(self, text: str) -> str:
+        if self._has_choices:
+            return ""
         sent = "".join(self._sent)
         if not text.startswith(sent):
             raise _differs("text")

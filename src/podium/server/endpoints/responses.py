@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
@@ -14,6 +15,7 @@ from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import find_failure
 from podium.server.answers.stored_responses import StoredResponse
 from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.fields import Json
 from podium.server.dialects.request import ApiRequest, ApiResponse
 from podium.server.dialects.responses import RESPONSES, count_instructions
 from podium.server.dialects.responses_input import is_reference
@@ -113,6 +115,8 @@ class _Opening:
     def text(self, text: str) -> None: ...
 
     def tool_call(self, delta: Delta) -> None: ...
+
+    def choices(self, choices: Sequence[Json]) -> None: ...
 
     def restart(self) -> None: ...
 
