@@ -1,6 +1,6 @@
-"""How often podium-mini is right on the embedded pool, with its router and without, beside
+"""How often podium-mini is right on the études' pool, with its router and without, beside
 podium-ultra, where the trained conductor plans every question: the table of right answers in
-docs/routing.md, under "The embedded pool", and how many questions went to the conductor.
+docs/routing.md, under "The études' pool", and how many questions went to the conductor.
 
     python scripts/embedded_answers.py 60
 
@@ -17,7 +17,7 @@ from typing import Final
 
 from podium import AsyncPodium
 from podium.config import Settings, load
-from podium.config.sources import EMBEDDED_POOL
+from podium.config.sources import ETUDES_POOL
 from podium.core.run import Run, Tier
 from podium.core.task import Task
 from podium.store import NullStore
@@ -39,7 +39,7 @@ def _tasks(count: int) -> list[Task]:
 
 
 async def _lines(tasks: Sequence[Task]) -> list[str]:
-    settings = load(EMBEDDED_POOL)
+    settings = load(ETUDES_POOL)
     ways: dict[str, tuple[Settings, Tier]] = {
         "podium-mini, with its router": (settings, "mini"),
         "podium-mini, without it": (replace(settings, mini=None), "mini"),

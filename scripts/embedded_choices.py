@@ -1,4 +1,4 @@
-"""Whom the embedded pool's router chooses for questions that it has not met: the table in
+"""Whom the études' pool's router chooses for questions that it has not met: the table in
 docs/routing.md.
 
     python scripts/embedded_choices.py
@@ -16,7 +16,7 @@ from typing import Final
 
 from podium.client.assembly import load_router
 from podium.config import load
-from podium.config.sources import EMBEDDED_POOL
+from podium.config.sources import ETUDES_POOL
 from podium_lab.etudes import Etudes, everyday_questions
 from podium_lab.etudes.shapes import USUAL, EtudeShape
 from podium_lab.etudes.workers import GENERALIST
@@ -33,9 +33,9 @@ def main() -> None:
 
 
 async def _lines() -> list[str]:
-    settings = load(EMBEDDED_POOL)
+    settings = load(ETUDES_POOL)
     mini = load_router(settings)
-    assert mini is not None, "the embedded pool has a router"
+    assert mini is not None, "the études' pool has a router"
     lines = []
     for kind, questions in _questions().items():
         right = escalated = 0

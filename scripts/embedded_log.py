@@ -1,4 +1,4 @@
-"""What the embedded pool's workers earned, question by question: the log that its router is trained
+"""What the études' pool's workers earned, question by question: the log that its router is trained
 on.
 
     python scripts/embedded_log.py log.jsonl
@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 
 from podium import AsyncPodium
 from podium.config import load
-from podium.config.sources import EMBEDDED_POOL
+from podium.config.sources import ETUDES_POOL
 from podium.core.run import Run
 from podium.core.task import Task
 from podium.core.workflow import Step, Workflow
@@ -52,7 +52,7 @@ def main() -> None:
 
 async def _write(log: TextIO, written: list[dict[str, Any]]) -> None:
     done = {(row["question"], row["worker"]) for row in written}
-    async with AsyncPodium(settings=load(EMBEDDED_POOL)) as podium:
+    async with AsyncPodium(settings=load(ETUDES_POOL)) as podium:
         models = {worker.name: worker.model for worker in (await podium.open()).assembly.pool}
         places = asyncio.Semaphore(AT_ONCE)
 

@@ -20,8 +20,8 @@ def test_without_anything_the_doctor_says_what_to_set(podium: Podium, home: Path
     ended = podium("doctor")
     assert (ended.code, ended.err) == (0, "")
     assert f"configuration: no file; the default is {home / 'podium.toml'}" in ended.out
-    assert "from the embedded pool" in ended.out
-    assert "very small and often wrong" in ended.out
+    assert "from the default pool" in ended.out
+    assert "a small model on this machine" in ended.out
     assert "anthropic: set ANTHROPIC_API_KEY" in ended.out
     assert 'bedrock: name a model in podium.toml, with provider = "bedrock"' in ended.out
     assert f"runs are stored in {home / 'podium.db'}" in ended.out

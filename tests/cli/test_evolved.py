@@ -67,7 +67,7 @@ def test_a_question_goes_to_whom_the_coordinator_prefers(
     podium: Podium, make_pool: MakePool, trained: Path
 ) -> None:
     pool = make_pool(REPLIES, head=f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\n')
-    asked = podium("ask", "--pool", pool, "--json", QUESTION)
+    asked = podium("ask", "--pool", pool, "--tier", "ultra", "--json", QUESTION)
     assert asked.code == 0, asked.err
     assert asked.json["answer"] == "42"
     assert asked.json["conductor"].startswith("evolved(")

@@ -143,7 +143,7 @@ def test_the_doctor_and_the_check_of_the_pool_name_what_does_not_fit(
         ended = podium(*command, "--pool", pool)
         assert ended.code == 2
         assert "dear is now called costly" in ended.complaint
-    assert podium("ask", "--pool", pool, PLAY).code == 0, "ultra needs no router"
+    assert podium("ask", "--tier", "ultra", "--pool", pool, PLAY).code == 0, "ultra needs no router"
     shared = POOL.replace('"dear"', '"costly"').replace("[mini]", '[mini]\npool_changed = "narrow"')
     pool.write_text(shared, "utf-8")
     assert "note: mini.router:" in podium("doctor", "--pool", pool).out

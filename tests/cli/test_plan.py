@@ -28,20 +28,30 @@ def test_what_plan_prints_as_json_run_carries_out(podium: Podium, tmp_path: Path
 
 
 def test_the_cost_of_planning_is_shown(podium: Podium, make_pool: MakePool) -> None:
-    pool = make_pool({"p": 'model_id = [0]\nsubtasks = ["x"]\naccess_list = [[]]'})
-    ended = podium("plan", "--pool", pool, QUESTION)
+    pool = make_pool({"p": 'model_id = [0]\nsubtasks = ["x"]\naccess_list = [[]]', "q": "42"})
+    ended = podium("plan", "--tier", "ultra", "--pool", pool, QUESTION)
     assert ended.out.splitlines()[-1].startswith("planned in 1 call, ")
 
 
+def test_a_pool_of_one_model_is_never_planned_for(podium: Podium, make_pool: MakePool) -> None:
+    pool = make_pool({"p": "42"}, tail='[[worker]]\nname = "python"\nprovider = "python"\n')
+    planned = podium("plan", "--json", "--tier", "ultra", "--pool", pool, QUESTION).json
+    assert [(step["worker"], step["subtask"]) for step in planned["steps"]] == [("p", QUESTION)]
+    ended = podium("ask", "--json", "--tier", "ultra", "--rounds", "3", "--pool", pool, QUESTION)
+    assert ended.json["answer"] == "42"
+    assert ended.json["usage"]["orchestration_input_tokens"] == 0
+
+
 def test_what_was_wrong_with_a_plan_is_said_apart(podium: Podium, make_pool: MakePool) -> None:
-    pool = make_pool({"p": "I would rather not."})
-    ended = podium("plan", "--json", "--pool", pool, QUESTION)
+    pool = make_pool({"p": "I would rather not.", "q": "42"})
+    ended = podium("plan", "--json", "--tier", "ultra", "--pool", pool, QUESTION)
     assert ended.code == 0
     assert len(ended.json["steps"]) == 1
     assert "malformed plan" in ended.err
 
 
 def test_budgets_hold_for_planning(podium: Podium, make_pool: MakePool) -> None:
-    ended = podium("plan", "--pool", make_pool(), "--budget-calls", "0", QUESTION)
+    pool = make_pool({"p": "?", "q": "42"})
+    ended = podium("plan", "--tier", "ultra", "--pool", pool, "--budget-calls", "0", QUESTION)
     assert ended.code == 3
     assert "calls is capped at 0" in ended.complaint

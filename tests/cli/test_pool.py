@@ -146,7 +146,7 @@ def test_keys_in_the_environment_make_no_worker_while_offline(
     online = podium("pool", "list", "--json").json
     assert {worker["provider"] for worker in online} == {"openai"}
     offline = podium("pool", "list", "--offline", "--json").json
-    assert {worker["provider"] for worker in offline} == {"llamacpp"}
+    assert {worker["provider"] for worker in offline} == {"llamacpp", "python"}
 
 
 def test_a_server_elsewhere_is_not_even_looked_for_while_offline(
@@ -156,7 +156,7 @@ def test_a_server_elsewhere_is_not_even_looked_for_while_offline(
     assert podium("pool", "list").code == 2
     ended = podium("pool", "list", "--offline", "--json")
     assert (ended.code, ended.err) == (0, "")
-    assert {worker["provider"] for worker in ended.json} == {"llamacpp"}
+    assert {worker["provider"] for worker in ended.json} == {"llamacpp", "python"}
 
 
 def test_the_scripted_pool_is_free(podium: Podium) -> None:

@@ -330,7 +330,7 @@ def test_resuming_needs_the_workers_that_the_run_had(
     ended = podium("runs", "resume", "last")
     assert ended.code == 2
     assert ended.complaint.endswith(
-        "no worker named 'lead' in the embedded pool; give that pool with --pool FILE or "
+        "no worker named 'lead' in the default pool; give that pool with --pool FILE or "
         "--config FILE"
     )
 

@@ -35,18 +35,19 @@ def vendor_elsewhere(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> Vendor:
 @pytest.fixture
 def led_from_elsewhere(make_pool: MakePool, vendor_elsewhere: Vendor) -> Path:
     """A pool that plans by a vendor's model, and has one worker on this machine."""
-    return make_pool({"near": [PLAN, "42"]}, head='[conductor]\nmodel = "far"\n', tail=ELSEWHERE)
+    return make_pool({"near": "42"}, head='[conductor]\nmodel = "far"\n', tail=ELSEWHERE)
 
 
 def test_offline_a_planner_elsewhere_gives_way_to_one_that_is_here(
     podium: Podium, led_from_elsewhere: Path, vendor_elsewhere: Vendor
 ) -> None:
     for arguments in ((), ("--conductor", "model")):
-        ended = podium("ask", "--json", "--offline", "--pool", led_from_elsewhere, "q?", *arguments)
+        offline = ("--offline", "--tier", "ultra")
+        ended = podium("ask", "--json", *offline, "--pool", led_from_elsewhere, "q?", *arguments)
         assert (ended.code, ended.json["conductor"]) == (0, "model(near)")
         assert ended.json["answer"] == "42"
     assert vendor_elsewhere.asked == []
-    assert podium("ask", "--pool", led_from_elsewhere, "q?").code == 0
+    assert podium("ask", "--tier", "ultra", "--pool", led_from_elsewhere, "q?").code == 0
     assert vendor_elsewhere.asked, "online it is asked, so the test can tell"
 
 
@@ -54,8 +55,8 @@ def test_offline_a_planner_that_is_in_no_pool_gives_way_as_well(
     podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-    pool = make_pool({"near": [PLAN, "42"]}, head='[conductor]\nmodel = "openai/gpt-5"\n')
-    ended = podium("ask", "--json", "--offline", "--pool", pool, "q?")
+    pool = make_pool({"near": "42"}, head='[conductor]\nmodel = "openai/gpt-5"\n')
+    ended = podium("ask", "--json", "--tier", "ultra", "--offline", "--pool", pool, "q?")
     assert (ended.code, ended.json["conductor"]) == (0, "model(near)")
 
 
@@ -113,8 +114,8 @@ def test_an_excluded_planner_is_refused_when_it_is_named(
 
 
 def test_a_planner_that_is_in_no_pool_can_be_excluded(podium: Podium, make_pool: MakePool) -> None:
-    pool = make_pool({"near": [PLAN, "42"]}, head='[conductor]\nmodel = "openai/gpt-5"\n')
-    ended = podium("ask", "--json", "--exclude", "openai", "--pool", pool, "q?")
+    pool = make_pool({"near": "42"}, head='[conductor]\nmodel = "openai/gpt-5"\n')
+    ended = podium("ask", "--json", "--tier", "ultra", "--exclude", "openai", "--pool", pool, "q?")
     assert (ended.code, ended.json["conductor"]) == (0, "model(near)")
 
 

@@ -214,7 +214,7 @@ async def test_without_a_conductor_the_best_worker_plans() -> None:
         planning = request.messages[-1].text != "why?"
         return 'model_id = [0]\nsubtasks = ["why?"]\naccess_list = [[]]' if planning else "so."
 
-    async with AsyncPodium([ScriptedWorker("a", act)]) as podium:
+    async with AsyncPodium([ScriptedWorker("a", act), ScriptedWorker("b", "42")]) as podium:
         run = await podium.ask("why?")
     assert (run.answer, run.conductor) == ("so.", "model(a)")
     assert [call.worker for call in run.rounds[0].planning] == ["a"]

@@ -45,8 +45,13 @@ def led_by(conductor: str) -> Run:
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("mini", [None, MINI])
 def test_who_leads_a_tier_is_called_as_is_said_here(tier: Tier, mini: TierRouter | None) -> None:
-    leading = conductor_for_tier(tier, FixedConductor(WORKFLOW, name="model(a(b))"), mini)
+    leading = conductor_for_tier(tier, ModelConductor(ScriptedWorker("a(b)", "it")), mini)
     assert leading.name == tier_conductor_name(tier, "model(a(b))", routed=mini is not None)
+
+
+def test_a_conductor_that_asks_no_model_leads_the_tier_podium_itself() -> None:
+    for conductor in (FixedConductor(WORKFLOW), RulesConductor(), RouterConductor()):
+        assert conductor_for_tier("podium", conductor) is conductor
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -10,7 +10,7 @@ import pytest
 
 from podium.client.assembly import Assembly, assemble
 from podium.config import Settings, WorkerSettings, load
-from podium.config.sources import EMBEDDED_POOL
+from podium.config.sources import ETUDES_POOL
 from podium.core.errors import ConfigError
 from podium.core.request import FREE, Request, user
 from podium.train.worker_set import MISLEADING_SYSTEM
@@ -25,7 +25,7 @@ __all__ = ["ship", "smollm2"]
 
 @pytest.fixture
 def settings() -> Settings:
-    return load(EMBEDDED_POOL)
+    return load(ETUDES_POOL)
 
 
 def everyone(settings: Settings) -> tuple[WorkerSettings, ...]:
@@ -35,7 +35,7 @@ def everyone(settings: Settings) -> tuple[WorkerSettings, ...]:
 
 def test_without_its_adapters_the_pool_says_which_is_missing(ship: Ship) -> None:
     with pytest.raises(ConfigError, match="shipped adapter not found: 'embedded/etude-conductor'"):
-        load(EMBEDDED_POOL)
+        load(ETUDES_POOL)
 
 
 def test_all_run_in_one_process_over_weights_that_podium_can_fetch(settings: Settings) -> None:

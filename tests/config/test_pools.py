@@ -10,7 +10,7 @@ import pytest
 from podium.conductors.builtin import PROOF_OF_CONCEPT
 from podium.config import Settings, WorkerSettings, load
 from podium.config.schema import read_file
-from podium.config.sources import EMBEDDED_POOL
+from podium.config.sources import ETUDES_POOL
 from podium.config.workers import PROVIDERS
 from podium.core.errors import ConfigError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
@@ -134,7 +134,7 @@ def test_the_frontier_is_three_vendors_and_a_planner_of_its_own() -> None:
 
 def test_the_trained_etudes_are_the_embedded_pool_over_what_training_wrote() -> None:
     trained = loaded("etudes-transformers")
-    embedded = read_file(EMBEDDED_POOL)
+    embedded = read_file(ETUDES_POOL)
     directory = POOLS.parent / "trained"
     assert trained.conductor.worker is not None
     assert trained.conductor.worker.profile.provider == "transformers"
@@ -187,5 +187,6 @@ UNCONNECTED = {CONDUCTOR_PROVIDER, "llamacpp", "transformers"}
 @pytest.mark.parametrize("provider", sorted({*PROVIDERS} - UNCONNECTED))
 def test_every_provider_that_a_file_may_name_can_be_connected(provider: str) -> None:
     profile = WorkerProfile(name="a", provider=provider, model="m")
-    endpoint = Endpoint("http://127.0.0.1:1/v1", "key", options={"reply": "hello"})
+    options = {"reply": "hello"} if provider == "scripted" else {}
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "key", options=options)
     assert connect(profile, endpoint, Http()).profile is profile

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from podium.config import Settings, discover_settings, load
-from podium.config.sources import EMBEDDED_POOL
+from podium.config.schema import POOLS
+from podium.config.settings import DEFAULT_RUN_USD
+from podium.config.sources import DEFAULT_POOL
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError
 
@@ -159,20 +161,64 @@ async def test_no_key_shows_in_the_settings(tmp_path: Path) -> None:
     assert secret not in repr(await current(tmp_path, OPENAI_API_KEY=secret))
 
 
-async def test_with_no_file_and_no_key_the_embedded_pool_is_used(tmp_path: Path) -> None:
+async def test_with_no_file_and_no_key_the_default_pool_is_used(tmp_path: Path) -> None:
     settings = await current(tmp_path, PATH="/bin")
-    assert settings.source == "the embedded pool"
-    assert settings.pool.names == load(EMBEDDED_POOL).pool.names
-    assert {profile.provider for profile in settings.pool} == {"llamacpp"}
-    assert settings.conductor == load(EMBEDDED_POOL).conductor
-    assert not settings.share_question
+    assert settings.source == "the default pool"
+    assert settings.pool == load(DEFAULT_POOL).pool
+    assert [profile.provider for profile in settings.pool.workers] == ["llamacpp", "python"]
+    assert settings.pool.sole_model is not None
 
 
-async def test_what_a_file_says_wins_over_the_embedded_pool_key_by_key(
+@pytest.mark.parametrize("name", ["default", "tiny", "etudes"])
+async def test_the_pools_of_podium_are_known_by_name(tmp_path: Path, name: str) -> None:
+    named = await discover_settings({}, pool=Path(name), directory=tmp_path)
+    assert named.pool == load(name).pool == load(POOLS / f"{name}.toml").pool
+    by_variable = await current(tmp_path, PODIUM_POOL=name)
+    assert by_variable.pool == named.pool
+    assert ("misleading" in named.pool.names) == (name == "etudes")
+
+
+async def test_where_programs_cannot_be_isolated_the_python_worker_is_left_out_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def problem() -> str:
+        return "this machine cannot keep programs from its files"
+
+    monkeypatch.setattr("podium.config.sources.isolation_problem", problem)
+    settings = await current(tmp_path)
+    assert settings.pool.names == ("qwen2.5-coder",)
+    assert settings.warnings == (
+        "worker 'python' is left out: this machine cannot keep programs from its files",
+    )
+
+
+async def test_a_server_runs_programs_only_if_it_is_told_to(write: Write, tmp_path: Path) -> None:
+    settings = await discover_settings({}, directory=tmp_path, is_server=True)
+    assert settings.pool.names == ("qwen2.5-coder",)
+    assert "[server] python_worker = true" in settings.warnings[0]
+    write("[server]\npython_worker = true")
+    allowed = await discover_settings({}, directory=tmp_path, is_server=True)
+    assert allowed.pool.names == ("qwen2.5-coder", "python")
+    assert not allowed.warnings
+
+
+async def test_a_run_has_a_default_cap_where_money_is_involved(
+    write: Write, tmp_path: Path
+) -> None:
+    paid = await current(tmp_path, OPENAI_API_KEY="key")
+    assert (paid.budget.usd, paid.run_budget.usd) == (None, DEFAULT_RUN_USD)
+    assert (await current(tmp_path)).run_budget.usd is None, "local models are free"
+    write("[budget]\nusd = 7.5")
+    assert (await current(tmp_path, OPENAI_API_KEY="key")).run_budget.usd == 7.5
+    write('[[worker]]\nname = "a"\nprovider = "openai-compatible"\nbase_url = "http://h/v1"\n')
+    assert (await current(tmp_path)).run_budget.usd is None, "nothing is known to cap"
+
+
+async def test_what_a_file_says_wins_over_the_default_pool_key_by_key(
     write: Write, tmp_path: Path
 ) -> None:
     path = write("[budget]\ncalls = 7\nusd = 0.01\n[conductor]\nrounds = 3")
     settings = await current(tmp_path)
-    assert settings.source == f"{path} with the embedded pool"
+    assert settings.source == f"{path} with the default pool"
     assert settings.budget == Budget(calls=7, usd=0.01)
-    assert settings.conductor == replace(load(EMBEDDED_POOL).conductor, rounds=3)
+    assert settings.conductor == replace(load(DEFAULT_POOL).conductor, rounds=3)

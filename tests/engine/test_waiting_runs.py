@@ -319,7 +319,8 @@ async def test_messages_after_the_question_follow_the_final_prompt() -> None:
     assert run.answer == "both"
     messages = c.requests[0].messages
     assert messages[:2] == earlier
-    assert messages[2].text.endswith(prompt_text("final.txt"))
+    asked = f"{prompt_text('final.txt')}\n\n<question>\nwhy?\n</question>"
+    assert messages[2].text.endswith(asked)
     assert messages[3:] == CALLED
     seen = a.requests[0].messages
     assert [message.text for message in seen[:3]] == ["hello", "hi", "why?"]

@@ -30,7 +30,7 @@ import numpy as np
 
 from podium.conductors.routing.arrays import Array, encode_array, normalize_seed, read_array
 from podium.conductors.routing.encoders import Encoder, width_of
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+from podium.core.pool import Pool
 from podium.core.workflow import Step, Workflow
 from podium.evals.evaluation import ProgressCallback
 from podium.evals.sample import Case, Sample, grade_run
@@ -162,7 +162,7 @@ class MasRouter:
         cascade = _Cascade(self.weights, self.encoder.encode([question])[0], rng)
         mode = MODES[cascade.choice("modes")]
         count = 1 + cascade.choice("counts")
-        present = tuple(w for w in pool if w.provider != CONDUCTOR_PROVIDER)
+        present = tuple(w for w in pool if w.is_model)
         described = self.encoder.encode([w.description or w.name for w in present])
         known = [self.workers.index(w.name) if w.name in self.workers else None for w in present]
         agents = []

@@ -310,11 +310,11 @@ def _print_settings(settings: Settings, missing: Mapping[str, str]) -> None:
         cost = f"{describe_price(profile.price)}; 1,000 in and 1,000 out: {format_usd(example)}"
         echo(f"  {to_one_line(profile.name)}: {state}; {cost}")
     if settings.is_embedded:
-        echo("  this pool is very small and often wrong; any API key below gives a strong one")
+        echo("  this is a small model on this machine; any API key below gives a stronger one")
     planner, coordinator = settings.conductor.worker, settings.conductor.coordinator
     asked = planner.profile.name if planner else str(coordinator or "")
     echo(f"conductor: {settings.conductor.kind}{f' ({to_one_line(asked)})' if asked else ''}")
-    caps = {name: cap for name, cap in asdict(settings.budget).items() if cap is not None}
+    caps = {name: cap for name, cap in asdict(settings.run_budget).items() if cap is not None}
     caps.pop("allow_unpriced")
     echo(f"budget per run: {', '.join(f'{name} {cap:g}' for name, cap in caps.items())}")
     for warning in settings.warnings:
@@ -364,7 +364,7 @@ def _document(findings: Findings) -> dict[str, Any]:
         ],
         "conductor": settings.conductor.kind if settings else None,
         "mini": list(findings.mini),
-        "budget": asdict(settings.budget) if settings else None,
+        "budget": asdict(settings.run_budget) if settings else None,
         "store": findings.store or None,
         "mcp": [
             {

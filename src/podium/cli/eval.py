@@ -130,7 +130,7 @@ def run(
 
     Repeating the command calls no worker for cached replies, and continues where it was cut off.
     The études are unseen, with pools described in words that no training has seen. Their workers
-    come from --pool, are perfect with --oracle, else are the embedded pool's. Runs are not stored.
+    come from --pool, are perfect with --oracle, else are the études' pool's. Runs are not stored.
     """
     from podium.evals.report import override, suite_file_for
 

@@ -178,23 +178,24 @@ class EvalSession:
     def pool(self) -> str | None:
         """The name of the pool's file, or `embedded`; None with perfect workers, and where a
         configuration, the environment or the suite names the workers."""
-        from podium.config.sources import EMBEDDED_POOL
+        from podium.config.schema import find_pool
+        from podium.config.sources import ETUDES_POOL
         from podium.evals.log import EMBEDDED
 
         file = self._pool_file
-        if file == EMBEDDED_POOL:
+        if file is not None and find_pool(file) == ETUDES_POOL:
             return None if self.eval_options.oracle else EMBEDDED
         return None if file is None else file.name
 
     @property
     def _pool_file(self) -> Path | None:
-        """Suites with roles use the embedded pool by default, whatever API keys are set."""
-        from podium.config.sources import EMBEDDED_POOL
+        """Suites with roles use the études' pool by default, whatever API keys are set."""
+        from podium.config.sources import ETUDES_POOL
         from podium.evals.sample import needs_roles
 
         choice = self.pool_options
         is_open = choice.pool is None and choice.config is None
-        return EMBEDDED_POOL if is_open and needs_roles(self._benchmark) else choice.pool
+        return ETUDES_POOL if is_open and needs_roles(self._benchmark) else choice.pool
 
     @property
     def _benchmark(self) -> str:

@@ -45,7 +45,12 @@ from podium.config.settings import EVOLVED_PREFIX, default_planner
 from podium.config.workers import PROVIDERS
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
-from podium.core.pool import CONDUCTOR_PROVIDER, MCP_PREFIX, excludable_names
+from podium.core.pool import (
+    CONDUCTOR_PROVIDER,
+    MCP_PREFIX,
+    PYTHON_PROVIDER,
+    excludable_names,
+)
 from podium.core.run import Run, Tier
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.local.sources import is_repository
@@ -124,7 +129,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer and
 Pool = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="A pool file; its tables replace those of the configuration."
+        metavar="FILE|NAME",
+        help="A pool file, or default, tiny or etudes; replaces the configuration's workers.",
     ),
 ]
 Config = Annotated[
@@ -235,8 +241,8 @@ class PlanningOptions:
         Tier | None,
         typer.Option(
             metavar="mini|podium|ultra",
-            help="How much planning: none, as much as the question needs, or all of it (the "
-            "default).",
+            help="How much planning: none, as much as the question needs (the default), or all "
+            "of it (the default with --conductor).",
         ),
     ] = None
     max_steps: MaxSteps = None
@@ -291,7 +297,7 @@ def read_question(argument: str) -> str:
     return question.strip() if argument == STANDARD_INPUT else question
 
 
-ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
+ON_THIS_MACHINE: Final = ("llamacpp", "scripted", PYTHON_PROVIDER, CONDUCTOR_PROVIDER)
 """Providers that never send anything to another machine."""
 
 
@@ -366,7 +372,7 @@ def run_options(settings: Settings, planning: PlanningOptions, budget: BudgetOpt
             partial(assembly.load_router, settings),
             partial(assembly.router_problem, settings.mini),
         )
-    return planning.to_run_options(budget.apply_to(settings.budget))
+    return planning.to_run_options(budget.apply_to(settings.run_budget))
 
 
 def check_can_resume(run: Run, settings: Settings) -> None:
@@ -393,7 +399,7 @@ def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Sett
     """Remove every worker and MCP server that is not local, and choose a local planner. An MCP
     program may contact anything, so it is removed too."""
     here = [worker for worker in settings.workers if is_local(worker, environment)]
-    if all(worker.profile.provider == CONDUCTOR_PROVIDER for worker in here):
+    if not any(worker.profile.is_model for worker in here):
         raise ConfigError(
             f"{settings.source}: this pool has no local worker; go online, or add one with "
             f'provider = "llamacpp"'

@@ -239,14 +239,17 @@ def describe_price(prices: Price | None) -> str:
 def describe_plan(run: Run, round_: Round) -> str:
     """Say what the conductor decided in a round."""
     which = f"round {round_.index + 1}" if run.max_rounds > 1 or round_.index else "plan"
+    from podium.conductors.builtin import configured_conductor_name
+
+    conductor = configured_conductor_name(run.conductor)
     if round_.accepted:
-        return f"{which} by {run.conductor}: answer accepted"
+        return f"{which} by {conductor}: answer accepted"
     if round_.workflow is None:
-        return f"{which} by {run.conductor}: no plan was made"
+        return f"{which} by {conductor}: no plan was made"
     if round_.role is not None:
-        return f"{which} by {run.conductor}: a turn as {round_.role}"
+        return f"{which} by {conductor}: a turn as {round_.role}"
     steps = pluralize(len(round_.workflow), "step")
-    return f"{which} by {run.conductor}: {steps}, {round_.workflow.shape}"
+    return f"{which} by {conductor}: {steps}, {round_.workflow.shape}"
 
 
 def describe_step(index: int, step: Step) -> str:

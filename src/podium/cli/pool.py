@@ -34,7 +34,7 @@ from podium.client.client import AsyncPodium
 from podium.conductors import TierRouter
 from podium.config import Settings, WorkerSettings
 from podium.core.errors import PodiumError, UsageError
-from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request, ResponseOptions, Usage, plausible_usage, user
 from podium.core.retry import BreakerPolicy
 from podium.core.run import Run
@@ -144,7 +144,7 @@ async def _check(pool: PoolOptions) -> tuple[Settings, list[WorkerCheck]]:
             *(
                 _check_worker(worker, http, offline=pool.offline)
                 for worker in settings.workers
-                if worker.profile.provider != CONDUCTOR_PROVIDER  # it would have to plan
+                if worker.profile.is_model
             )
         )
     finally:
@@ -355,11 +355,9 @@ async def run_stress_test(settings: Settings, runs: int, *, offline: bool) -> St
     recording = [
         RecordingWorker(FaultyWorker(worker, STRESS_FAULTS))
         for worker in assembly.workers
-        if worker.profile.provider != CONDUCTOR_PROVIDER  # it would have to plan
+        if worker.profile.is_model
     ]
-    rest: list[Worker] = [
-        worker for worker in assembly.workers if worker.profile.provider == CONDUCTOR_PROVIDER
-    ]
+    rest: list[Worker] = [worker for worker in assembly.workers if not worker.profile.is_model]
     try:
         async with AsyncPodium(
             [*recording, *rest],

@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -68,9 +69,9 @@ from podium.store import NullStore, RunStore, open_store
 Result = TypeVar("Result")
 
 NO_API_KEY: Final = (
-    "no API key is set: a very small model answers, often wrongly; podium doctor helps"
+    "no API key is set: a small model on this machine answers; podium doctor shows other ways"
 )
-OFFLINE: Final = "offline, a very small model answers, often wrongly"
+OFFLINE: Final = "offline, a small model on this machine answers"
 
 CAP_OPTIONS: Final = {
     "calls": "--budget-calls N",
@@ -201,7 +202,7 @@ RunWork = Callable[[AsyncPodium, RunOptions], Awaitable[Run]]
 class Session:
     """Settings, weights, store and client of one command.
 
-    Without `store_runs`, runs are not stored; with `quiet`, the note on the embedded pool is left
+    Without `store_runs`, runs are not stored; with `quiet`, the note on the default pool is left
     out. `options` are those of its runs.
     """
 
@@ -297,6 +298,8 @@ class Session:
         self.store = await self._open_store()
         # The settings no longer hold what is excluded; the run must know it to be resumed alike.
         options = default_options(self.settings, exclude=frozenset(self._pool.exclude or ()))
+        if self._pool.conductor:  # one that is named is meant to plan
+            options = replace(options, tier="ultra")
         self.podium = AsyncPodium(settings=self.settings, store=self.store, options=options)
 
     async def _open_store(self) -> RunStore:

@@ -217,9 +217,10 @@ def default_options(settings: Settings, exclude: frozenset[str] = frozenset()) -
     """Return the options that the settings give every run, with what it excludes."""
     return Options(
         exclude=exclude,
+        tier="podium",
         max_steps=settings.conductor.max_steps,
         rounds=settings.conductor.rounds,
-        budget=settings.budget,
+        budget=settings.run_budget,
     )
 
 

@@ -253,7 +253,7 @@ class AsyncPodium:
     """Answer questions with a pool of workers and a conductor that plans for them.
 
     Without arguments, everything comes from `podium.toml`, else from the API keys in the
-    environment, else from the embedded pool.
+    environment, else from the default pool.
 
     Args:
         workers: Your own workers, or the path of a configuration file. With your own workers no
@@ -490,7 +490,10 @@ class AsyncPodium:
             assembly = assemble(settings, os.environ, self._http)
             if self._conductor is not None and not isinstance(self._conductor, str):
                 assembly = replace(assembly, conductor=self._conductor)
-            options = options or default_options(settings)
+            if options is None:
+                options = default_options(settings)
+                if self._conductor is not None:  # it is meant to plan
+                    options = replace(options, tier="ultra")
             retry, breaker = retry or settings.retry, breaker or settings.breaker
             hedges = settings.hedges if hedges is None else hedges
         if self._guardrails:

@@ -16,7 +16,7 @@ from podium.conductors.prompt import Form, Length, Prompt
 from podium.core.budget import estimate_input_tokens
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Message, Request, Text, images_in
 from podium.core.requirements import Capabilities, sole_worker_capabilities
 from podium.core.run import Run, Tier
@@ -128,7 +128,7 @@ def capable_workers(context: PlanningContext) -> tuple[WorkerProfile, ...]:
 
 
 def _has(worker: WorkerProfile, needs: Capabilities) -> bool:
-    return worker.provider != CONDUCTOR_PROVIDER and needs <= worker.capabilities
+    return worker.is_model and needs <= worker.capabilities
 
 
 def _fits(worker: WorkerProfile, request: Request) -> bool:
@@ -228,11 +228,8 @@ def assign_roles(pool: Pool) -> RoleAssignment:
     if {poc.lead, poc.planner, poc.implementer, poc.practical} <= names:
         return poc
     lead = pool.best.name
-    others = [
-        worker.name
-        for worker in pool.workers
-        if worker.name != lead and worker.provider != CONDUCTOR_PROVIDER
-    ] or [lead]
+    models = [worker.name for worker in pool.workers if worker.is_model]
+    others = [name for name in models if name != lead] or [lead]
     first, second = others[0], others[1 % len(others)]
     return RoleAssignment(
         lead, planner=first, implementer=second, technical=first, practical=second
@@ -333,7 +330,15 @@ class ModelConductor(Conductor):
         return self._prompt.length == "trained"
 
     async def plan(self, context: PlanningContext, call: Caller) -> Plan:
-        """Ask for a plan; of all errors only `BudgetExhausted` passes through."""
+        """Ask for a plan; of all errors only `BudgetExhausted` passes through.
+
+        A pool with one model is planned for only by a conductor that was trained to: another one
+        makes answers worse and slower.
+        """
+        sole = None if self.is_trained else context.pool.sole_model
+        if sole is not None:
+            accepts = context.answer is not None
+            return Plan(None if accepts else Workflow((Step(sole.name, context.question),)))
         if self._prompt.length != "full" and len(context.question) > LONGEST_QUESTION:
             return self._without_plan(
                 context, "", [f"{self.name} does not plan for long questions"]

@@ -209,6 +209,10 @@ UNUSED_BIAS: Final = (
 )
 
 
+_PLAN_FREELY: Final = (RulesConductor, RouterConductor, FixedConductor)
+"""Conductors that ask no model: there is nothing to save, and they never plan twice."""
+
+
 class AdaptiveConductor(_WrappingConductor):
     """Routes questions that are simple by their words, and leaves the rest to the conductor.
 
@@ -245,7 +249,7 @@ def conductor_for_tier(
     """Return the conductor of a tier, given the pool's conductor and its learned router."""
     if tier == "mini":
         return _mini_conductor(configured, router)
-    if tier == "podium":
+    if tier == "podium" and not isinstance(configured, _PLAN_FREELY):
         return AdaptiveConductor(configured, router)
     return configured
 
@@ -262,7 +266,7 @@ def can_replan(
         conductor = conductor.select_conductor(question)
     if isinstance(conductor, LearnedRouterConductor):
         conductor = configured
-    return not isinstance(conductor, RulesConductor | RouterConductor | FixedConductor)
+    return not isinstance(conductor, _PLAN_FREELY)
 
 
 def _mini_conductor(configured: Conductor, router: TierRouter | None) -> Conductor:

@@ -202,9 +202,12 @@ class RouterTable(Table):
 
 
 class BudgetTable(Table):
-    """The caps of each run, nested runs included. A cap that is left out does not exist."""
+    """The caps of each run, nested runs included. Only `usd` has a default."""
 
-    usd: Dollars | None = Field(default=None, description="US dollars")
+    usd: Dollars | None = Field(
+        default=None,
+        description="US dollars; by default 1 where workers cost money and all prices are known",
+    )
     seconds: Seconds | None = Field(default=None, description="wall time")
     calls: Count | None = Field(
         default=None, description="calls to models, planning and retries included"
@@ -337,6 +340,11 @@ class ServerSettings(Table):
         default=None,
         description="`text`, to read, or `json`, for programs; by default text on a terminal "
         "and JSON elsewhere",
+    )
+    python_worker: bool = Field(
+        default=False,
+        description="run programs that clients and models wrote, in the sandbox: keep the pool's "
+        '`provider = "python"` workers',
     )
     log_prompts: bool = Field(default=False, description="log questions and answers as well")
     strict: bool = Field(
@@ -505,8 +513,19 @@ class ConfigFile(Table):
         return self.model_copy(update=written)
 
 
+POOLS: Final = Path(__file__).with_name("pools")
+"""The pools that come with Podium, which are also known by their names."""
+
+
+def find_pool(path: Path) -> Path:
+    """Return the pool file of a name such as `tiny`, or the path itself."""
+    known = {pool.stem: pool for pool in POOLS.glob("*.toml")}
+    return known.get(str(path), path)
+
+
 def read_file(path: Path) -> ConfigFile:
-    """Read and validate a file's tables."""
+    """Read and validate a file's tables; the path may be the name of a pool of Podium's."""
+    path = find_pool(path)
     try:
         file = ConfigFile.model_validate(read_toml(path))
     except ValidationError as error:

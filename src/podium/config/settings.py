@@ -33,7 +33,7 @@ from podium.config.schema import (
 from podium.config.workers import BATCHING_PROVIDER, PROVIDERS, WEIGHTS_PROVIDER, WorkerTable
 from podium.core.budget import DEFAULT_BUDGET, Budget
 from podium.core.errors import ConfigError, UnknownWorker, UsageError
-from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER, Limits, Pool, WorkerProfile
 from podium.core.request import FREE, Price
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
 from podium.core.workflow import DEFAULT_MAX_STEPS
@@ -47,6 +47,9 @@ from podium.workers.mcp import McpSettings
 EVOLVED_PREFIX: Final = "evolved:"
 """Prefix of a conductor's name that is followed by the directory of a trained coordinator."""
 
+DEFAULT_RUN_USD: Final = 1.0
+"""The cap of a run in US dollars where the configuration sets none."""
+
 FREE_PROVIDERS: Final = (
     "ollama",
     "lmstudio",
@@ -54,6 +57,7 @@ FREE_PROVIDERS: Final = (
     WEIGHTS_PROVIDER,
     BATCHING_PROVIDER,
     "scripted",
+    PYTHON_PROVIDER,
     CONDUCTOR_PROVIDER,  # its calls are billed one by one where they are made
 )
 """Providers that do not bill tokens."""
@@ -151,7 +155,7 @@ class RouterSettings:
     """The learned router of the mini tier.
 
     `trained_for` is the pool to compare with, where workers of it were left out on purpose. An
-    `optional` router comes with the embedded pool: a machine without its extra goes without.
+    `optional` router comes with the études' pool: a machine without its extra goes without.
     """
 
     router: str
@@ -201,6 +205,18 @@ class Settings:
         object.__setattr__(self, "pool", pool)
         hedges = {one.profile.name: one.hedge for one in self.workers if one.hedge is not None}
         object.__setattr__(self, "hedges", hedges)
+
+    @property
+    def run_budget(self) -> Budget:
+        """The caps of a run: those of the budget, and `DEFAULT_RUN_USD` where none is on money,
+        workers cost money and all prices are known."""
+        planner = self.conductor.worker
+        profiles = [worker.profile for worker in (*self.workers, *filter(None, [planner]))]
+        prices = [one.price for one in profiles if one.is_model]
+        is_capped = self.budget.usd is not None or None in prices
+        if is_capped or all(price == FREE for price in prices):
+            return self.budget
+        return replace(self.budget, usd=DEFAULT_RUN_USD)
 
     def __getitem__(self, name: str) -> WorkerSettings:
         """Return the worker of that name."""
@@ -261,7 +277,7 @@ def _settings(
     )
     if settings.hedges:
         check_hedges(settings.hedges, settings.pool)
-    able = [one.name for one in settings.pool.workers if one.provider != CONDUCTOR_PROVIDER]
+    able = [one.name for one in settings.pool.workers if one.is_model]
     conductor = _conductor(config.conductor, settings, able, planner)
     _check_guardrails(config.guardrail, able, conductor.rounds)
     notice = (conductor.notice,) if conductor.notice else ()

@@ -12,12 +12,14 @@ from pydantic import BaseModel, Field, ValidationError
 
 from podium._util import files as paths
 from podium.config.local_servers import MOST_MODELS, LocalServer, find_local_servers
-from podium.config.schema import read_file, read_files
+from podium.config.schema import POOLS, ConfigFile, find_pool, read_file, read_files
 from podium.config.settings import Settings, resolve
 from podium.config.workers import WorkerTable
 from podium.core.errors import ConfigError
+from podium.core.pool import PYTHON_PROVIDER
 from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
+from podium.workers.sandbox import isolation_problem
 
 SECONDS_TO_ANSWER: Final = 5.0
 """A server on this machine or network answers at once, or is not there."""
@@ -204,8 +206,14 @@ def _variable(known: KnownEndpoint, environment: Mapping[str, str]) -> str | Non
 CONFIG_VARIABLE: Final = "PODIUM_CONFIG"
 FILE_NAME: Final = "podium.toml"
 
-EMBEDDED_POOL: Final = Path(__file__).with_name("embedded.toml")
+POOL_VARIABLE: Final = "PODIUM_POOL"
+"""Names the pool where none is named otherwise, as `--pool` does."""
+
+DEFAULT_POOL: Final = POOLS / "default.toml"
 """The pool file of a machine with no API key and no configuration."""
+
+ETUDES_POOL: Final = POOLS / "etudes.toml"
+"""The pool of the études, with its trained conductor."""
 
 
 async def discover_settings(
@@ -215,18 +223,24 @@ async def discover_settings(
     pool: Path | None = None,
     directory: Path = Path(),
     today: datetime.date | None = None,
+    is_server: bool = False,
 ) -> Settings:
     """Return the settings in force on this machine; raises `ConfigError` for an invalid file.
 
     The configuration file is by default the one of `PODIUM_CONFIG`, else `podium.toml` in the
-    directory, else the user's own. Each table of a pool file replaces that of the configuration,
-    but the configuration's planner still plans. Where no file names a worker, the workers come from
-    the API keys in the environment, without any key from a model server of this machine, and
-    without one from the embedded pool. Models that are retired by `today` are warned of.
+    directory, else the user's own; the pool is that of `PODIUM_POOL`, if set. Each table of a pool
+    file replaces that of the configuration, but the configuration's planner still plans. Where no
+    file names a worker, the workers come from the API keys in the environment, without any key from
+    a model server of this machine, and without one from the default pool. Python workers are left
+    out where programs cannot be isolated, and on a server that does not allow them. Models that are
+    retired by `today` are warned of.
     """
+    pool = pool or _named_pool(environment)
     files = [path for path in (find(environment, config=config, directory=directory), pool) if path]
     tables, planner = read_files(files)
-    router_named = tables.mini.router is not None and pool != EMBEDDED_POOL
+    router_named = tables.mini.router is not None and (
+        pool is None or find_pool(pool) != ETUDES_POOL
+    )
     sources = [str(path) for path in files]
     warnings: tuple[str, ...] = ()
     is_embedded = False
@@ -236,16 +250,37 @@ async def discover_settings(
             tables = tables.model_copy(update={"worker": found.workers})
             sources.append(f"the environment ({', '.join(found.variables)})")
         else:
-            tables = tables.complete_from(read_file(EMBEDDED_POOL))
-            sources.append("the embedded pool")
+            tables = tables.complete_from(read_file(DEFAULT_POOL))
+            sources.append("the default pool")
             is_embedded = True
         warnings = found.warnings
+    if left_out := await _python_problem(tables, is_server=is_server):
+        kept = tuple(worker for worker in tables.worker if worker.provider != PYTHON_PROVIDER)
+        tables = tables.model_copy(update={"worker": kept})
+        warnings = (*warnings, left_out)
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
     mini = settings.mini
     if mini is not None and not router_named:
         mini = replace(mini, optional=True)
     warnings = (*settings.warnings, *warnings)
     return replace(settings, mini=mini, is_embedded=is_embedded, warnings=warnings)
+
+
+def _named_pool(environment: Mapping[str, str]) -> Path | None:
+    named = environment.get(POOL_VARIABLE, "").strip()
+    return Path(named).expanduser() if named else None
+
+
+async def _python_problem(tables: ConfigFile, *, is_server: bool) -> str:
+    """Return why the pool's Python workers are left out; empty if none has to be."""
+    names = [worker.name for worker in tables.worker if worker.provider == PYTHON_PROVIDER]
+    if not names:
+        return ""
+    if is_server and not tables.server.python_worker:
+        reason = "this server runs no programs; [server] python_worker = true allows them"
+    else:
+        reason = await isolation_problem()
+    return f"worker {names[0]!r} is left out: {reason}" if reason else ""
 
 
 def load(path: Path | str, *, today: datetime.date | None = None) -> Settings:

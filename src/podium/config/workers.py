@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
 
 from podium.config.problems import check_address, find_secret, secret_problem, suggest
-from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER
 from podium.core.retry import Hedge
 from podium.workers.balanced import Balance
 from podium.workers.catalogue import Capabilities, PriceTable, Table, Tokens
 from podium.workers.endpoints import KNOWN_ENDPOINTS
 from podium.workers.faulty import Faults
+from podium.workers.sandbox import ProgramLimits
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -38,6 +40,7 @@ PROVIDERS: Final = (
     WEIGHTS_PROVIDER,
     BATCHING_PROVIDER,
     "scripted",
+    PYTHON_PROVIDER,
     CONDUCTOR_PROVIDER,
 )
 """The values of a worker's `provider`."""
@@ -46,18 +49,21 @@ _REACHED: Final = ("base_url", "key_env", "deployments")
 _NESTED: Final = "its steps are nested runs, whose calls have the models, prices and limits"
 _SCRIPT: Final = "it says what options.reply holds, and reaches nothing"
 _LOCAL: Final = "its weights run on this machine, in a process that Podium starts"
+_PROGRAMS: Final = "it runs the programs of other steps on this machine"
 _WITHIN: Final = "its weights run within Podium"
 
 UNUSED_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     CONDUCTOR_PROVIDER: dict.fromkeys(("model", "price", "limits", *_REACHED, "options"), _NESTED),
     "scripted": dict.fromkeys(_REACHED, _SCRIPT),
+    PYTHON_PROVIDER: dict.fromkeys(("model", "price", *_REACHED), _PROGRAMS),
     WEIGHTS_PROVIDER: dict.fromkeys(_REACHED, _LOCAL),
     BATCHING_PROVIDER: dict.fromkeys(_REACHED, _WITHIN),
 }
 """By provider: keys without effect, and why."""
 
 ONLY_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "scripted": ("reply", "tool_reply", "tool_arguments")
+    "scripted": ("reply", "tool_reply", "tool_arguments"),
+    PYTHON_PROVIDER: tuple(field.name for field in fields(ProgramLimits)),
 }
 """All options of a provider that sends none of them on."""
 
@@ -153,8 +159,8 @@ class WorkerTable(Table):
     name: Name = Field(description="its name in plans and messages; unique in the pool")
     provider: Name = Field(
         description="a vendor's name (`openai`, `anthropic`, `google`, `azure`, `bedrock`, "
-        "`ollama`, …), `openai-compatible`, `llamacpp`, `transformers`, `scripted`, or `podium` "
-        "for the conductor itself, whose steps are nested runs"
+        "`ollama`, …), `openai-compatible`, `llamacpp`, `transformers`, `python`, `scripted`, "
+        "or `podium` for the conductor itself, whose steps are nested runs"
     )
     model: Name | None = Field(
         default=None,

@@ -29,6 +29,9 @@ CAPABILITIES: Final[tuple[Capability, ...]] = (
 CONDUCTOR_PROVIDER: Final = "podium"
 """The provider of a worker that is a conductor: its steps are nested runs."""
 
+PYTHON_PROVIDER: Final = "python"
+"""The provider of a worker that runs the program of an earlier step, and answers no question."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -58,6 +61,11 @@ class WorkerProfile:
     limits: Limits = Limits()
     capabilities: frozenset[Capability] = frozenset()
     fallback: str | None = None
+
+    @property
+    def is_model(self) -> bool:
+        """True if it answers questions by itself: neither a conductor nor a tool."""
+        return self.provider not in (CONDUCTOR_PROVIDER, PYTHON_PROVIDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +159,14 @@ class Pool:
         )
 
     @property
+    def sole_model(self) -> WorkerProfile | None:
+        """The only worker that answers questions by itself; None where there are several."""
+        models = [worker for worker in self.workers if worker.is_model]
+        return models[0] if len(models) == 1 else None
+
+    @property
     def _answering(self) -> Sequence[WorkerProfile]:
-        able = [worker for worker in self.workers if worker.provider != CONDUCTOR_PROVIDER]
-        return able or self.workers
+        return [worker for worker in self.workers if worker.is_model] or self.workers
 
 
 MCP_PREFIX: Final = "mcp:"

@@ -71,9 +71,7 @@ def describe_capabilities(needed: Capabilities) -> str:
 def is_capable(worker: WorkerProfile, needed: Capabilities, pool: Pool) -> bool:
     """True if the worker has the capabilities; a conductor has those of any of its workers."""
     if worker.provider == CONDUCTOR_PROVIDER:
-        return any(
-            needed <= other.capabilities for other in pool if other.provider != CONDUCTOR_PROVIDER
-        )
+        return any(needed <= other.capabilities for other in pool if other.is_model)
     return needed <= worker.capabilities
 
 
@@ -160,6 +158,6 @@ def _substitute(worker: WorkerProfile, needed: Capabilities, pool: Pool) -> Work
     able = tuple(
         replace(other, fallback=None)
         for other in pool
-        if other.provider != CONDUCTOR_PROVIDER and is_capable(other, needed, pool)
+        if other.is_model and is_capable(other, needed, pool)
     )
     return pool[Pool(able).best.name] if able else None

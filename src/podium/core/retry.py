@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from podium.core.errors import ConfigError, WorkerError
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+from podium.core.pool import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Hedge:
 
 def check_hedges(hedges: Mapping[str, Hedge], pool: Pool) -> None:
     """Raise `ConfigError` for hedges of or to unknown workers."""
-    able = [worker.name for worker in pool.workers if worker.provider != CONDUCTOR_PROVIDER]
+    able = [worker.name for worker in pool.workers if worker.is_model]
     for name, hedge in hedges.items():
         for named in (name, hedge.to or name):
             if named not in able:

@@ -64,7 +64,8 @@ def compose(
 ) -> str:
     """Write the prompt of one step; `question` is None where the pool withholds it.
 
-    A worker that gets the whole question alone, or must not know it, gets no instructions.
+    A worker that gets the whole question alone, or must not know it, gets no instructions. The last
+    step reads the question at the end, so that a small model answers it and not its subtask.
     """
     if question is None and not pairs:
         return subtask
@@ -81,14 +82,12 @@ def compose(
     ]
     if question is None:
         return "\n\n".join([*results, subtask])
-    parts = [
-        prompt_text("step.txt"),
-        f"<question{suffix}>\n{question}\n</question{suffix}>",
-        *results,
-        f"Your subtask: {subtask}",
-    ]
+    asked = f"<question{suffix}>\n{question}\n</question{suffix}>"
+    todo = f"Your subtask: {subtask}"
     if is_final:
-        parts.append(prompt_text("final.txt"))
+        parts = [prompt_text("step.txt"), *results, todo, prompt_text("final.txt"), asked]
+    else:
+        parts = [prompt_text("step.txt"), asked, *results, todo]
     return "\n\n".join(parts)
 
 

@@ -20,7 +20,7 @@ from podium.core.errors import (
 )
 from podium.core.events import StepRetried, StepStarted
 from podium.core.json_schema import find_mismatch, find_mismatch_unquoted
-from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.pool import CONDUCTOR_PROVIDER, PYTHON_PROVIDER, WorkerProfile
 from podium.core.request import (
     DEFAULT_RESPONSE_OPTIONS,
     EMPTY_REPLY,
@@ -132,10 +132,11 @@ class StepRunner:
         """Ask for the reply; `pairs` are the earlier results that the step may read."""
         self._pairs = pairs
         if not self._prompt:
-            run = self._run
+            run, asked = self._run, self._run.pool[self._step.worker]
+            shares = run.pool.share_question and asked.provider != PYTHON_PROVIDER
             self._prompt = compose(
                 self._step.subtask,
-                question=run.question if run.pool.share_question else None,
+                question=run.question if shares else None,
                 pairs=pairs,
                 is_final=self._is_final,
             )

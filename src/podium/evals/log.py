@@ -44,7 +44,7 @@ SURROGATES: Final = "backslashreplace"
 """Lone surrogates, which UTF-8 cannot hold, are written as JSON escapes them."""
 
 EMBEDDED: Final = "embedded"
-"""The name of the embedded pool in a manifest."""
+"""The name of the études' pool in a manifest."""
 
 FAILED_SAMPLE: Final = "samples with an error in a call, a plan or a grader"
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+")

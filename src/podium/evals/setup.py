@@ -158,7 +158,7 @@ async def open_setup(
             pool=pool,
             conductor=conductor,
             baseline_conductors=baseline_conductors,
-            options=default_options(settings),
+            options=replace(default_options(settings), budget=settings.budget),
             retry=settings.retry,
             calls=calls,
             fingerprint=_fingerprint(settings, base, oracle=oracle),

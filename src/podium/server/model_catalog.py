@@ -17,7 +17,6 @@ from typing import Any, Final
 from podium.client.assembly import Assembly
 from podium.config import Settings
 from podium.config.problems import suggest
-from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.run import Tier
 from podium.core.worker import Worker
 from podium.engine.requests import prompt_hash
@@ -72,9 +71,7 @@ class ModelCatalog:
         self, assembly: Assembly, options: Options, configured: Settings | None = None
     ) -> None:
         self._workers = {
-            worker.profile.name: worker
-            for worker in assembly.workers
-            if worker.profile.provider != CONDUCTOR_PROVIDER
+            worker.profile.name: worker for worker in assembly.workers if worker.profile.is_model
         }
         self.pins = {
             name: f"{name}{PIN}{tier_fingerprint(tier, assembly, options, configured)}"

@@ -226,6 +226,7 @@ _FACTORIES: Final[Mapping[str, str]] = MappingProxyType(
         "openai-compatible": "podium.workers.chat:CompatibleWorker",
         "llamacpp": "podium.workers.llamacpp:LlamaCppWorker",
         "transformers": "podium.workers.transformers:TransformersWorker",
+        "python": "podium.workers.python:PythonWorker",
         "scripted": "podium.workers.scripted:scripted_worker",
     }
 )

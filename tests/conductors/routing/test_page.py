@@ -43,7 +43,7 @@ def test_how_settings_were_chosen_is_told_after_all_that_was_measured() -> None:
     [("embedded_choices.py", "to its specialist"), ("embedded_answers.py", "steps a question")],
 )
 def test_the_tables_that_scripts_make_are_where_they_say(script: str, of_its_table: str) -> None:
-    part = section("### The embedded pool")
+    part = section("### The études' pool")
     assert f"python scripts/{script}" in part
     assert of_its_table in part
 

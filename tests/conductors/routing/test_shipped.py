@@ -9,7 +9,7 @@ import pytest
 from podium import AsyncPodium
 from podium.client.assembly import load_router, router_problem
 from podium.config import load
-from podium.config.sources import EMBEDDED_POOL, discover_settings
+from podium.config.sources import ETUDES_POOL, discover_settings
 from podium.core.errors import ConfigError, UsageError
 from podium.workers.local import weights
 from podium_lab.etudes import everyday_questions
@@ -28,7 +28,7 @@ def test_a_router_that_is_not_shipped_is_refused_with_the_names_of_those_that_ar
 
 
 def test_the_embedded_pool_has_the_router_that_was_trained_with_it() -> None:
-    settings = load(EMBEDDED_POOL)
+    settings = load(ETUDES_POOL)
     assert settings.mini is not None
     document = json.loads(shipped_router(settings.mini.shipped).read_text("utf-8"))
     trained = {(worker["name"], worker["model"]) for worker in document["workers"]}
@@ -40,7 +40,7 @@ def test_the_embedded_pool_has_the_router_that_was_trained_with_it() -> None:
 def test_the_embedded_router_is_read_and_sends_a_question_to_its_specialist() -> None:
     if not weights.find(MODEL).present:
         pytest.skip(f"the weights of {MODEL} are not here")
-    settings = load(EMBEDDED_POOL)
+    settings = load(ETUDES_POOL)
     router = LearnedRouter.load(shipped_router("etude-router"))
     router.check(settings.pool)
     questions = ("What is 17 + 25?", "What is the capital of Japan?")
@@ -51,10 +51,10 @@ def test_the_embedded_router_is_read_and_sends_a_question_to_its_specialist() ->
 async def test_the_example_of_the_page_goes_to_the_specialist_that_it_names() -> None:
     if not weights.find(MODEL).present:
         pytest.skip(f"the weights of {MODEL} are not here")
-    part = PAGE.partition("### The router of the embedded pool")[2]
+    part = PAGE.partition("### The router of the études' pool")[2]
     example = re.search(r'podium ask --tier mini "(.+)" +# goes to (\w+)', part)
     assert example is not None
-    settings = load(EMBEDDED_POOL)
+    settings = load(ETUDES_POOL)
     mini = load_router(settings)
     assert mini is not None
     routed = await mini.decide(example[1], settings.pool, None)
@@ -71,9 +71,9 @@ def test_the_page_says_what_of_the_embedded_router_is_assumed_and_that_its_worke
     assert "All its workers cost nothing, so the quality bias changes no choice" in page
 
 
-@pytest.mark.parametrize("pool", [None, EMBEDDED_POOL])
-async def test_without_the_weights_that_it_reads_by_the_embedded_pool_has_no_router(
-    without_weights: Path, pool: Path | None
+@pytest.mark.parametrize("pool", [Path("etudes"), ETUDES_POOL])
+async def test_without_the_weights_that_it_reads_by_the_etudes_pool_has_no_router(
+    without_weights: Path, pool: Path
 ) -> None:
     settings = await discover_settings({}, pool=pool, directory=without_weights)
     assert settings.mini is not None
@@ -82,7 +82,7 @@ async def test_without_the_weights_that_it_reads_by_the_embedded_pool_has_no_rou
 
 
 async def test_a_dial_is_then_refused_with_what_the_router_lacks(without_weights: Path) -> None:
-    settings = await discover_settings({}, directory=without_weights)
+    settings = await discover_settings({}, pool=ETUDES_POOL, directory=without_weights)
     async with AsyncPodium(settings=settings, store=without_weights / "runs.db") as podium:
         with pytest.raises(UsageError, match="this pool's cannot be used here") as refused:
             await podium.ask("Why?", tier="mini", quality_bias=0.2)

@@ -32,7 +32,7 @@ from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_ar
 from podium.conductors.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
 from podium.conductors.tiers import RoutingDecision
 from podium.core.errors import ConfigError, UsageError
-from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.core.pool import Pool, WorkerProfile
 from podium.core.task import Outcome
 
 MARKS: Final = tuple(mark / 20 for mark in range(21))
@@ -273,9 +273,7 @@ class LearnedRouter:
 
         A worker is the same if its name is and, where known, its model; conductors do not count.
         """
-        there = {
-            worker.name: worker.model for worker in pool if worker.provider != CONDUCTOR_PROVIDER
-        }
+        there = {worker.name: worker.model for worker in pool if worker.is_model}
         here = {worker.name: worker.model for worker in self.workers}
         added = [name for name in there if name not in here]
         removed = [name for name in here if name not in there]

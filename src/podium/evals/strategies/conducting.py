@@ -21,7 +21,6 @@ from podium._util.lab import UNSURE, lab_extra
 from podium.conductors import Conductor, FixedConductor
 from podium.core.budget import Ledger
 from podium.core.errors import BudgetExhausted, PodiumError
-from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import Reply, Request, system, user
 from podium.core.run import Round, Run, StepRecord, new_run_id, recorded_spending, timestamp
 from podium.core.workflow import Step, Workflow
@@ -374,7 +373,7 @@ def _chosen_index(choice: str, count: int) -> int:
 
 def _workers(case: Case) -> list[str]:
     """Return the workers that are no conductors."""
-    return [worker.name for worker in case.pool if worker.provider != CONDUCTOR_PROVIDER]
+    return [worker.name for worker in case.pool if worker.is_model]
 
 
 async def _ask(transcript: Transcript, worker: str, case: Case) -> str | None:

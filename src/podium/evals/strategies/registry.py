@@ -27,7 +27,6 @@ from podium.conductors import PlanningContext, RouterConductor, RulesConductor
 from podium.conductors.evolved.turns import FILE, PARAMETERS, read_description
 from podium.config.problems import suggest
 from podium.core.errors import ConfigError, UsageError
-from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.run import Run
 from podium.evals.sample import Case, EvalContext, Strategy
 from podium.evals.setup import PROVIDER, WORDLESS, EvalSetup
@@ -274,7 +273,7 @@ def strategy_checksums(names: Iterable[str]) -> dict[str, str]:
 
 def single_workers(setup: EvalSetup) -> tuple[str, ...]:
     """Return the workers that are no conductors."""
-    return tuple(w.name for w in setup.pool if w.provider != CONDUCTOR_PROVIDER)
+    return tuple(w.name for w in setup.pool if w.is_model)
 
 
 def _is_recorded(setup: EvalSetup) -> bool:

@@ -92,6 +92,7 @@ class ServeOptions:
             os.environ,
             config=Path(self.config) if self.config else None,
             pool=Path(self.pool) if self.pool else None,
+            is_server=True,
         )
         return replace(settings, server=settings.server.model_copy(update=dict(self.server)))
 

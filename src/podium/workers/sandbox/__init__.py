@@ -161,6 +161,32 @@ async def isolation_layers() -> tuple[IsolationLayer, ...]:
         return child.layers
 
 
+async def isolation_problem() -> str:
+    """Return why programs would not be kept from files and network here; empty if they are.
+
+    Found out once.
+    """
+    global _problem
+    if _problem is None:
+        _problem = await _find_problem()
+    return _problem
+
+
+_problem: str | None = None
+
+
+async def _find_problem() -> str:
+    try:
+        missing = {layer.name for layer in await isolation_layers() if not layer.is_active}
+    except ConfigError as error:
+        return str(error)
+    if {"mounts", "landlock"} <= missing:
+        return "this machine cannot keep programs from its files"
+    if {"network", "seccomp"} <= missing:
+        return "this machine cannot keep programs from the network"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class _ChildProcess:
     process: Process
