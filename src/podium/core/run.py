@@ -146,6 +146,9 @@ class GuardrailCheck:
 RUN_VERSION: Final = 1
 """The version of a run's JSON; a run of another version is refused."""
 
+DIRECT: Final = "direct"
+"""The conductor on record where a worker was called by its own name."""
+
 Tier = Literal["mini", "podium", "ultra"]
 """How much planning a question gets: none, as much as it seems to need, or all of it."""
 
@@ -397,6 +400,11 @@ class Run:
         """The question with its images."""
         text = (Text(self.question),) if self.question else ()
         return Message("user", (*self.images, *text))
+
+    @property
+    def direct_worker(self) -> str:
+        """The worker that was called by its own name, without a plan; empty if none was."""
+        return self.steps[0].worker if self.conductor == DIRECT else ""
 
     @property
     def current_exchange(self) -> Exchange:

@@ -173,7 +173,7 @@ def charge_of(run: Run, day: str) -> RunCharge:
     usage = KeyUsage(
         key_id=run.owner,
         day=day,
-        model=MODEL_OF[run.tier],
+        model=run.direct_worker or MODEL_OF[run.tier],
         input_tokens=tokens_in,
         output_tokens=tokens_out,
         orchestration_input_tokens=(planning.input_tokens or 0) if known_planning else 0,

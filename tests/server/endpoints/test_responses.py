@@ -260,7 +260,9 @@ async def test_items_of_another_key_are_not_found(tmp_path: Path) -> None:
             for who in (ada, bob)
         ]
         await access.close()
+        used = await store.keys.usage()
     assert statuses == [200, 404]
+    assert [(row.model, row.requests) for row in used] == [("solo", 2)], "charged as the worker's"
 
 
 class Patient(ScriptedWorker):

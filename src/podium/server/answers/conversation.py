@@ -59,9 +59,6 @@ def limits_for_effort(
 IMAGE_QUESTION: Final = "See the picture."
 """The question where a client sends an image without text."""
 
-DIRECT: Final = "direct"
-"""The conductor on record where a worker was called by its own name; its calls keep their ids."""
-
 _EXPOSED_ID: Final = re.compile(r"call_([0-9a-f]{16})_(.+)", re.DOTALL)
 _RESPONSE: Final = re.compile(r"(run_[0-9a-f]{16})(?:_([1-9][0-9]{0,8}))?")
 
@@ -263,8 +260,8 @@ def output_message(
 
 
 def expose_call_ids(run: Run, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return a run's calls with the ids that clients see."""
-    if run.conductor == DIRECT:
+    """Return a run's calls with the ids that clients see: of a worker asked by name, its own."""
+    if run.direct_worker:
         return tuple(calls)
     return tuple(replace(call, id=expose_call_id(run.id, call.id)) for call in calls)
 

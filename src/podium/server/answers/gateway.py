@@ -94,9 +94,10 @@ class Gateway:
         budget = principal.quota.narrow(self._budget.narrowed(request.params.budget))
         self._call_policy.bind()
         id_ = new_run_id()
+        ledger = Ledger(budget, account=principal.quota.account)
         calls = Calls(
             self._call_policy,
-            Ledger(budget, account=principal.quota.account),
+            ledger,
             self._call_policy.clock(),
             principal.exclude | request.params.exclude,
         )
@@ -122,8 +123,15 @@ class Gateway:
         if request.store and request.echoed is not None:
             kept = (prompt.messages, reply) if guarded is None else guarded.kept
             if kept is not None:
-                await self._responses.keep_reply(
-                    id_, request, principal, worker.profile, *kept, calls.attempts, created
+                cost.run = await self._responses.keep_reply(
+                    id_,
+                    request,
+                    principal,
+                    worker.profile,
+                    *kept,
+                    calls.attempts,
+                    ledger.spent,
+                    created,
                 )
         response = ApiResponse(
             id=id_,

@@ -10,13 +10,22 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from podium.core.budget import Spent
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, Message, Reply, ToolResult, unanswered_calls
-from podium.core.run import Attempt, ClientRequest, Exchange, Round, Run, StepRecord, timestamp
+from podium.core.run import (
+    DIRECT,
+    Attempt,
+    ClientRequest,
+    Exchange,
+    Round,
+    Run,
+    StepRecord,
+    timestamp,
+)
 from podium.core.workflow import Step, Workflow
 from podium.server.access import Principal
 from podium.server.answers.conversation import (
-    DIRECT,
     expose_call_ids,
     output_message,
     parse_response_id,
@@ -161,8 +170,9 @@ class StoredResponses:
         messages: tuple[Message, ...],
         reply: Reply,
         attempts: Sequence[Attempt],
+        spent: Spent,
         created: datetime,
-    ) -> None:
+    ) -> Run:
         """Store a worker's reply as a run of one step, so that later requests may name it."""
         asked = [index for index, message in enumerate(messages) if message.role == "user"]
         at = asked[-1] if asked else len(messages)
@@ -178,7 +188,7 @@ class StoredResponses:
             reply=reply.text,
             error=None,
             started_ms=0.0,
-            finished_ms=max((attempt.finished_ms for attempt in attempts), default=0.0),
+            finished_ms=attempts[-1].finished_ms,
             attempts=tuple(attempts),
             answered_by=profile.name,
             finish=reply.finish,
@@ -197,6 +207,7 @@ class StoredResponses:
             answer=reply.text,
             tier="mini",
             max_steps=1,
+            spent=spent,
             history=messages[:at],
             images=tuple(part for part in question.parts if isinstance(part, Image)),
             trailing=messages[at + 1 :],
@@ -205,6 +216,7 @@ class StoredResponses:
             request=ClientRequest(echoed=self.echoed(request)),
         )
         await self._repository.store.finish(run)
+        return run
 
 
 SUBTASK: Final = "Answer the conversation."
