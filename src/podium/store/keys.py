@@ -6,13 +6,14 @@ The store holds only the digest of a key's token. Tokens are made and checked by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, ClassVar, Final, Literal, get_args
+from typing import Annotated, ClassVar, Final, Literal, final, get_args
 
 from pydantic import ConfigDict, Field, PlainSerializer
 
 from podium.core.errors import ConfigError
+from podium.core.frozen import fast_init
 from podium.core.run import Tier, timestamp
 
 Period = Literal["day", "month", "total"]
@@ -123,6 +124,8 @@ class Key:
         return "expired" if is_over else "active"
 
 
+@final
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUsage:
     """The usage of a key on one day (UTC) of one model.
@@ -146,11 +149,6 @@ class KeyUsage:
     assumed_tokens: int = 0
     assumed_usd: float = 0.0
 
-    def __add__(self, other: KeyUsage) -> KeyUsage:
-        """Add the amounts of other usage to those of this key, day and model."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in AMOUNTS}
-        return replace(self, requests=self.requests + other.requests, **sums)
-
 
 AMOUNTS: Final = tuple(
     item.name
@@ -158,3 +156,18 @@ AMOUNTS: Final = tuple(
     if item.name not in ("key_id", "day", "model", "requests")
 )
 """The fields of `KeyUsage` that runs are charged."""
+
+
+def merge_usage(usage: Iterable[KeyUsage]) -> list[KeyUsage]:
+    """Add up the usage of the same key, day and model, in that order."""
+    lines: dict[tuple[str, str, str], list[KeyUsage]] = {}
+    for item in usage:
+        lines.setdefault((item.key_id, item.day, item.model), []).append(item)
+    return [_add_up(lines[key]) for key in sorted(lines)]
+
+
+def _add_up(same: Sequence[KeyUsage]) -> KeyUsage:
+    if len(same) == 1:
+        return same[0]
+    sums = {name: sum(getattr(item, name) for item in same) for name in ("requests", *AMOUNTS)}
+    return replace(same[0], **sums)

@@ -45,7 +45,6 @@ from podium.server.access.tokens import (
 from podium.server.access.usage import (
     CostEstimator,
     UsageWriter,
-    assume,
     highest_input_price,
     measure_usage,
     uncharged,
@@ -53,7 +52,7 @@ from podium.server.access.usage import (
 from podium.server.api_error import RETRY_SECONDS, ApiError, budget_unavailable
 from podium.store.base import LEASE_SECONDS
 from podium.store.keys import Key, KeyUsage, Scope
-from podium.store.quotas import ZERO, at_most, charge_of, charged_amount
+from podium.store.quotas import at_most, charge_of, charged_amount
 
 if TYPE_CHECKING:
     from podium.store.sql.keys import KeyStore
@@ -271,20 +270,29 @@ class KeyAuthenticator(AccessPolicy):
         charged even if no run includes them."""
         reservation, account = principal.quota, self._accounts[principal.key_id]
         assert isinstance(reservation, Reservation), "reserve before you settle"
-        line = KeyUsage(key_id=principal.key_id, day=self._today(), model=model)
-        seen, estimate = reservation.used, reservation.expected
-        used = measure_usage(line, usage, orchestration, cost_usd, estimate, seen)
+        key_id, day, seen = principal.key_id, self._today(), reservation.used
+        used = measure_usage(
+            key_id, day, model, usage, orchestration, cost_usd, reservation.expected, seen
+        )
         charged = charged_amount(used)
         if charged.tokens and not (used.unknown_tokens or used.unknown_cost):
             self._estimator.learn(reservation.model, charged)
         if run is None:
             self._usage.add(used)
         else:
-            charge = charge_of(run, line.day)
-            self._usage.add(replace(line, model=charge.usage.model, requests=1), charge)
+            charge = charge_of(run, day)
             missing = uncharged(seen, charge.amount)
-            if missing != ZERO:
-                self._usage.add(assume(replace(line, model=charge.usage.model), missing))
+            line = KeyUsage(
+                key_id=key_id,
+                day=day,
+                model=charge.usage.model,
+                requests=1,
+                unknown_tokens=int(missing.tokens > 0),
+                unknown_cost=int(missing.usd > 0),
+                assumed_tokens=missing.tokens,
+                assumed_usd=missing.usd,
+            )
+            self._usage.add(line, charge)
         account.rates.correct(charged.tokens - reservation.rate_tokens)
         account.budget.settle(reservation, charged)
 

@@ -118,6 +118,7 @@ class KeyBudget:
             "total": rules.in_total,
         }
         self._caps = tuple((period, cap) for period, cap in caps.items() if cap != NO_CAP)
+        self.caps_requests = bool(self._caps) or rules.per_request != NO_CAP
 
     @property
     def is_capped(self) -> bool:
@@ -200,7 +201,7 @@ class KeyBudget:
 
     def admit(self, reservation: Reservation, granted: Amount) -> Reservation:
         """Count a reservation of what was granted, or of what is left if that is less."""
-        reservation.estimate = at_most(granted, self.left())
+        reservation.estimate = at_most(granted, self.left()) if self._caps else granted
         return self._add(reservation)
 
     def reserve_used(self, used: Amount) -> Reservation:
@@ -267,7 +268,7 @@ class Reservation(RequestQuota):
         self._held = ZERO
         self._used = used
         self._calls = 0
-        self._is_capped = budget.is_capped or budget.rules.per_request != NO_CAP
+        self._is_capped = budget.caps_requests
         self.is_open = False
         self.rate_tokens = 0
         self.id = ""

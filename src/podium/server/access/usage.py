@@ -12,13 +12,12 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from podium.core.errors import StoreError
 from podium.core.pool import Pool
 from podium.core.request import NO_USAGE, Usage
-from podium.store.keys import KeyUsage
+from podium.store.keys import KeyUsage, merge_usage
 from podium.store.quotas import (
     ZERO,
     Amount,
@@ -114,49 +113,42 @@ def highest_input_price(pool: Pool) -> float:
 
 
 def measure_usage(
-    line: KeyUsage,
+    key_id: str,
+    day: str,
+    model: str,
     usage: Usage,
     orchestration: Usage,
     cost_usd: float | None,
     estimate: Amount,
     seen: Amount = ZERO,
 ) -> KeyUsage:
-    """Return the usage of one request on the key, day and model of `line`. Unknown parts are
-    charged at the estimate, known ones at least at what its calls were `seen` to use."""
+    """Return the usage of one request. Unknown parts are charged at the estimate, known ones at
+    least at what its calls were `seen` to use."""
     if cost_usd is not None and not -ROUNDING_ERROR <= cost_usd < math.inf:
         cost_usd = None
+    cost = max(0.0, cost_usd or 0.0)
     is_known, planning = is_plausible(usage), orchestration
-    if not is_known or not is_plausible(planning):
+    if not is_known:
+        usage = planning = NO_USAGE
+    elif not is_plausible(planning):
         planning = NO_USAGE
-    used = replace(
-        line,
+    missing = uncharged(seen, Amount(cost, usage.total_tokens or 0))
+    assumed_usd = estimate.usd if cost_usd is None else missing.usd
+    assumed_tokens = missing.tokens if is_known else estimate.tokens
+    return KeyUsage(
+        key_id=key_id,
+        day=day,
+        model=model,
         requests=1,
-        input_tokens=(usage.input_tokens or 0) if is_known else 0,
-        output_tokens=(usage.output_tokens or 0) if is_known else 0,
+        input_tokens=usage.input_tokens or 0,
+        output_tokens=usage.output_tokens or 0,
         orchestration_input_tokens=planning.input_tokens or 0,
         orchestration_output_tokens=planning.output_tokens or 0,
-        cost_usd=max(0.0, cost_usd or 0.0),
-    )
-    missing = uncharged(seen, charged_amount(used))
-    assumed = Amount(
-        estimate.usd if cost_usd is None else missing.usd,
-        missing.tokens if is_known else estimate.tokens,
-    )
-    return replace(
-        assume(used, assumed),
-        unknown_tokens=int(not is_known or assumed.tokens > 0),
-        unknown_cost=int(cost_usd is None or assumed.usd > 0),
-    )
-
-
-def assume(line: KeyUsage, assumed: Amount) -> KeyUsage:
-    """Return the usage with an amount that is charged without being known."""
-    return replace(
-        line,
-        unknown_tokens=int(assumed.tokens > 0),
-        unknown_cost=int(assumed.usd > 0),
-        assumed_tokens=assumed.tokens,
-        assumed_usd=assumed.usd,
+        cost_usd=cost,
+        unknown_tokens=int(not is_known or assumed_tokens > 0),
+        unknown_cost=int(cost_usd is None or assumed_usd > 0),
+        assumed_tokens=assumed_tokens,
+        assumed_usd=assumed_usd,
     )
 
 
@@ -171,7 +163,7 @@ class UsageWriter:
 
     def __init__(self, store: QuotaStore) -> None:
         self._store = store
-        self._lines: dict[tuple[str, str, str], KeyUsage] = {}
+        self._lines: list[KeyUsage] = []
         self._runs: dict[str, RunCharge] = {}
         self._settled: set[str] = set()
         self._writing = asyncio.Lock()
@@ -180,9 +172,7 @@ class UsageWriter:
 
     def add(self, usage: KeyUsage, run: RunCharge | None = None) -> None:
         """Add usage, and what the run of its request has used by now."""
-        key = (usage.key_id, usage.day, usage.model)
-        line = self._lines.get(key)
-        self._lines[key] = usage if line is None else line + usage
+        self._lines.append(usage)
         if run is not None:
             self._runs[run.run_id] = run
         self._write_soon()
@@ -207,7 +197,7 @@ class UsageWriter:
         today, month, total = stored.day, stored.month, stored.total
         # A run counts with all that it used: the budget assumes the worst while the store fails.
         runs = (charge.usage for charge in self._runs.values())
-        for usage in (*self._lines.values(), *runs):
+        for usage in (*self._lines, *runs):
             if usage.key_id != key_id:
                 continue
             charged = charged_amount(usage)
@@ -221,18 +211,15 @@ class UsageWriter:
     async def write(self) -> None:
         """Write all pending usage; what fails is kept and retried."""
         async with self._writing:
-            lines, self._lines = self._lines, {}
+            lines, self._lines = merge_usage(self._lines), []
             runs, self._runs = self._runs, {}
             settled, self._settled = self._settled, set()
             try:
-                await self._store.record(
-                    tuple(lines.values()), tuple(runs.values()), sorted(settled)
-                )
+                await self._store.record(lines, tuple(runs.values()), sorted(settled))
             except StoreError as error:
+                self._lines += lines
                 self._runs = runs | self._runs
                 self._settled |= settled
-                for usage in lines.values():
-                    self.add(usage)
                 self._write_soon()
                 log.warning("cannot store the usage of keys yet: %s", error)
 

@@ -38,7 +38,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium._util.rate_limit import RateLimiter
-from podium.store.keys import AMOUNTS, KeyUsage, Period, Rules
+from podium.store.keys import AMOUNTS, KeyUsage, Period, Rules, merge_usage
 from podium.store.quotas import (
     ZERO,
     Amount,
@@ -147,13 +147,10 @@ async def record_usage(
 ) -> None:
     """Charge runs what they were not charged yet, add other usage, and delete the reservations of
     these runs and those settled. A run whose owner is no key is not charged."""
-    lines: dict[tuple[str, str, str], KeyUsage] = {}
-    for item in (*usage, *await _charge_runs(connection, charges)):
-        key = (item.key_id, item.day, plain(item.model))
-        lines[key] = lines[key] + item if key in lines else replace(item, model=key[2])
-    if lines:
-        # In one order everywhere, or two writers of two keys could wait for each other.
-        rows = [asdict(lines[key]) for key in sorted(lines)]
+    items = (*usage, *await _charge_runs(connection, charges))
+    # In one order everywhere, or two writers of two keys could wait for each other.
+    rows = [asdict(line) for line in merge_usage(replace(i, model=plain(i.model)) for i in items)]
+    if rows:
         await connection.execute(_add_usage(connection.dialect.name), rows)
     if charges or settled:
         run_ids = [charge.run_id for charge in charges]
