@@ -161,7 +161,7 @@ async def test_a_pdf_that_claude_code_read_ends_nothing(tmp_path: Path) -> None:
     worker = worker_for(Agent("", "Read", '{"file_path":"/home/me/project/doc.pdf"}'))
     async with served_by(worker, tmp_path) as served:
         *_, last = await replayed(served, sent("claude_code_pdf"))
-    assert "a document that you cannot read: application/pdf" in spoken(last)
+    assert "[a PDF that you cannot read]" in spoken(last)
 
 
 async def test_claude_codes_tokens_are_counted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ would defeat prompt caches.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from podium.core.request import (
     ToolCall,
     ToolResult,
 )
-from podium.server.api_error import ApiError, invalid
+from podium.server.api_error import invalid
 from podium.server.dialects.anthropic_response import read_thinking_block
 from podium.server.dialects.content import (
     ToolCallMatcher,
@@ -176,18 +176,16 @@ def _system(value: object, path: str) -> str:
     return "\n\n".join(words for words in blocks if not words.startswith(_BILLING_NOTE))
 
 
+PartsReader = Reader[tuple[Part, ...]]
 PartAt = tuple[Part, str]
 """A part and the path of its block."""
 
 
 def _user_content(value: object, path: str) -> Iterator[PartAt]:
-    return _content(value, path, _block_beside_results if _has_results(value) else _user_block)
-
-
-def _has_results(value: object) -> bool:
-    return isinstance(value, list) and any(
+    has_results = isinstance(value, list) and any(
         isinstance(block, Mapping) and block.get("type") == "tool_result" for block in value
     )
+    return _content(value, path, _block_beside_results if has_results else _user_block)
 
 
 def _assistant_content(value: object, path: str) -> Iterator[PartAt]:
@@ -200,7 +198,7 @@ def _system_content(value: object, path: str) -> Iterator[PartAt]:
         yield Text(words), path
 
 
-def _content(value: object, path: str, block: Reader[tuple[Part, ...]]) -> Iterator[PartAt]:
+def _content(value: object, path: str, block: PartsReader) -> Iterator[PartAt]:
     if isinstance(value, str):
         if words := text(value, path):
             yield Text(words), path
@@ -220,51 +218,20 @@ _READERS: Final[dict[Role, Reader[Iterator[PartAt]]]] = {
 }
 
 
-def _user_block(value: object, path: str) -> tuple[Part, ...]:
-    block = read_object(value, path)
-    match block.required("type", text):
-        case "text":
-            return _text_parts(block)
-        case "image":
-            return (_image(block),)
-        case "tool_result":
-            return (_tool_result(block),)
-        case "document":
-            return _document(block)
-        case kind:
-            expected = "text, image, document or tool_result in a user message"
-            raise _unsupported_block(block, kind, expected)
+def _block_reader(where: str, **readers: Callable[[Fields], tuple[Part, ...]]) -> PartsReader:
+    """Return a reader of blocks of these types."""
+    *others, last = readers
+    expected = f"{', '.join(others)} or {last} in {where}"
 
+    def read(value: object, path: str) -> tuple[Part, ...]:
+        block = read_object(value, path)
+        kind = block.required("type", text)
+        if (reader := readers.get(kind)) is not None:
+            return reader(block)
+        error = unexpected(block.at("type"), expected, kind)
+        raise invalid(block.at("type"), f"{error}; {_HINTS.get(kind, _DEFAULT_HINT)}")
 
-def _block_beside_results(value: object, path: str) -> tuple[Part, ...]:
-    block = read_object(value, path)
-    if block.values.get("type") == "document":
-        return _tools_document(block)
-    return _user_block(value, path)
-
-
-def _assistant_block(value: object, path: str) -> tuple[Part, ...]:
-    block = read_object(value, path)
-    match block.required("type", text):
-        case "text":
-            return _text_parts(block)
-        case "thinking" | "redacted_thinking":
-            return read_thinking_block(block)
-        case "tool_use":
-            return (_tool_use(block),)
-        case kind:
-            raise _unsupported_block(
-                block, kind, "text, thinking, redacted_thinking or tool_use in an assistant message"
-            )
-
-
-def _unsupported_block(block: Fields, kind: str, expected: str) -> ApiError:
-    known = ("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking")
-    path = block.at("type")
-    error = unexpected(path, expected, kind)
-    if kind in known:
-        return error
-    return invalid(path, f"{error}; {_HINTS.get(kind, _DEFAULT_HINT)}")
+    return read
 
 
 def _text_block(value: object, path: str) -> str:
@@ -278,35 +245,30 @@ def _text_parts(block: Fields) -> tuple[Part, ...]:
     return (Text(words),) if words else ()
 
 
-def _image(block: Fields) -> Image:
+def _image(block: Fields) -> tuple[Image, ...]:
     block.expect(_IMAGE)
     source = block.required("source", read_object)
     if source.values.get("type") == "file":
         path = source.at("type")
         raise invalid(path, f"{path}: files are not supported; send the image as base64 or url")
     if source.required("type", choice(("base64", "url"))) == "url":
-        return Image(url=source.required("url", http_url))
+        return (Image(url=source.required("url", http_url)),)
     kind = source.required("media_type", text)
-    return base64_image(kind, source.required("data", text), source.path)
+    return (base64_image(kind, source.required("data", text), source.path),)
 
 
-def _tool_use(block: Fields) -> ToolCall:
+def _tool_use(block: Fields) -> tuple[Part, ...]:
     block.expect(_TOOL_USE)
     arguments = json.dumps(block.required("input", json_object))
-    return ToolCall(
-        block.required("id", _identifier), block.required("name", _identifier), arguments
-    )
+    id_, name = block.required("id", _identifier), block.required("name", _identifier)
+    return (ToolCall(id_, name, arguments),)
 
 
-def _tool_result(block: Fields) -> ToolResult:
+def _tool_result(block: Fields) -> tuple[Part, ...]:
     block.expect(_TOOL_RESULT)
     words, images = _split_parts(block.optional("content", _result_content) or ())
-    return ToolResult(
-        block.required("tool_use_id", _identifier),
-        words,
-        block.optional("is_error", flag) or False,
-        images,
-    )
+    id_ = block.required("tool_use_id", _identifier)
+    return (ToolResult(id_, words, block.optional("is_error", flag) or False, images),)
 
 
 def _result_content(value: object, path: str) -> tuple[Part, ...]:
@@ -317,32 +279,11 @@ def _document_content(value: object, path: str) -> tuple[Part, ...]:
     return _read_parts(value, path, _document_block)
 
 
-def _read_parts(value: object, path: str, block: Reader[tuple[Part, ...]]) -> tuple[Part, ...]:
+def _read_parts(value: object, path: str, block: PartsReader) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
     blocks = array(block, most=MOST_BLOCKS)(value, path)
     return tuple(part for parts in blocks for part in parts)
-
-
-def _result_block(value: object, path: str) -> tuple[Part, ...]:
-    block = read_object(value, path)
-    if block.values.get("type") == "document":
-        return _tools_document(block)
-    return _text_or_image(block, "text, image or document in a tool_result")
-
-
-def _document_block(value: object, path: str) -> tuple[Part, ...]:
-    return _text_or_image(read_object(value, path), "text or image in a document")
-
-
-def _text_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
-    match block.required("type", text):
-        case "text":
-            return _text_parts(block)
-        case "image":
-            return (_image(block),)
-        case kind:
-            raise _unsupported_block(block, kind, expected)
 
 
 def _document(block: Fields) -> tuple[Part, ...]:
@@ -402,3 +343,26 @@ def _split_parts(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:
     """Separate text and images."""
     words = "\n".join(part.text for part in content if isinstance(part, Text))
     return words, tuple(part for part in content if isinstance(part, Image))
+
+
+_document_block: Final = _block_reader("a document", text=_text_parts, image=_image)
+_result_block: Final = _block_reader(
+    "a tool_result", text=_text_parts, image=_image, document=_tools_document
+)
+_user_block: Final = _block_reader(
+    "a user message", text=_text_parts, image=_image, document=_document, tool_result=_tool_result
+)
+_block_beside_results: Final = _block_reader(
+    "a user message",
+    text=_text_parts,
+    image=_image,
+    document=_tools_document,
+    tool_result=_tool_result,
+)
+_assistant_block: Final = _block_reader(
+    "an assistant message",
+    text=_text_parts,
+    thinking=read_thinking_block,
+    redacted_thinking=read_thinking_block,
+    tool_use=_tool_use,
+)
