@@ -25,7 +25,7 @@ from podium.core.run import Run, dump, load
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.engine import CallPolicy, RetryPolicy
-from podium.engine.runner import CONDUCTOR_PROFILE, ConductorWorker, Options, Runner
+from podium.engine.runner import ConductorWorker, Options, Runner
 from support.stage import Actor
 
 ONE = Workflow((Step("a", "do it"),))
@@ -323,7 +323,7 @@ async def test_a_nested_run_that_fails_falls_back() -> None:
     made = runner(
         planner,
         Actor("a", lambda _: "saved"),
-        ConductorWorker(replace(CONDUCTOR_PROFILE, fallback="a")),
+        ConductorWorker(replace(ConductorWorker().profile, fallback="a")),
     )
     run = await made.run("why?")
     assert (run.status, run.answer) == ("answered", "saved")

@@ -182,13 +182,13 @@ async def test_an_end_that_could_not_be_written_is_written_later_unless_another_
     here, there = [await SqlRunStore.open(place, clock=clock) for _ in range(2)]
     kept, lost = (make_run(f"run_{n}", status="running", answer=None) for n in range(2))
 
-    async def fails(connection: AsyncConnection, runs: Sequence[Run]) -> None:
+    async def fails(*_: object) -> None:
         raise StoreError("the database is away")
 
     for run in (kept, lost):
         await here.begin(run)
         with monkeypatch.context() as away:
-            away.setattr(run_store, "record_usage", fails)
+            away.setattr(run_store, "write_whole", fails)
             with pytest.raises(StoreError, match="away"):
                 await here.finish(replace(run, status="answered"))
     clock.second += LEASE_SECONDS + 1
@@ -209,11 +209,11 @@ async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
     await store.begin(run)
 
-    async def fails(connection: AsyncConnection, runs: Sequence[Run]) -> None:
+    async def fails(*_: object) -> None:
         raise StoreError("the database is away")
 
     with monkeypatch.context() as away:
-        away.setattr(run_store, "record_usage", fails)
+        away.setattr(run_store, "write_whole", fails)
         with pytest.raises(StoreError, match="away"):
             await store.finish(replace(run, status="answered"))
     clock.second += LEASE_SECONDS + 1

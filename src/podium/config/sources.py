@@ -259,11 +259,12 @@ async def discover_settings(
         tables = tables.model_copy(update={"worker": kept})
         warnings = (*warnings, left_out)
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
-    mini = settings.mini
-    if mini is not None and not router_named:
-        mini = replace(mini, optional=True)
-    warnings = (*settings.warnings, *warnings)
-    return replace(settings, mini=mini, is_embedded=is_embedded, warnings=warnings)
+    if settings.mini is not None and not router_named:
+        settings = replace(settings, mini=replace(settings.mini, optional=True))
+    if is_embedded or warnings:
+        warnings = (*settings.warnings, *warnings)
+        settings = replace(settings, is_embedded=is_embedded, warnings=warnings)
+    return settings
 
 
 def _named_pool(environment: Mapping[str, str]) -> Path | None:

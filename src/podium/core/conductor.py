@@ -45,7 +45,7 @@ class PlanningContext:
     @property
     def answer(self) -> str | None:
         """The best answer so far; without one, nothing can be accepted."""
-        if self.objection:
+        if self.objection or not self.rounds:
             return None
         best = best_step(self.rounds)
         return best.reply if best is not None else None

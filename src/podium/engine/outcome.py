@@ -1,10 +1,11 @@
-"""The outcome of a run, read from its rounds."""
+"""The outcome of steps and of a run, read from what is recorded of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from podium.core.answers import short_answer
 from podium.core.errors import (
     AuthenticationFailed,
     BudgetExhausted,
@@ -17,6 +18,7 @@ from podium.core.errors import (
 )
 from podium.core.request import ResponseOptions
 from podium.core.run import Round, RunStatus, StepRecord, visible_answer_step
+from podium.core.workflow import Condition
 
 
 class Outcome(NamedTuple):
@@ -70,6 +72,16 @@ def outcome_of(
         spent_cap=stopped_by.cap if isinstance(stopped_by, BudgetExhausted) else "",
         blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
     )
+
+
+def is_met(condition: Condition, records: Mapping[int, StepRecord]) -> bool:
+    """True if the steps that the condition names failed or, where it says so, differ."""
+    named = [records[index] for index in condition.steps]
+    if any(record.has_failed for record in named):
+        return True
+    if condition.predicate == "failed":
+        return False
+    return len({short_answer(record.reply) for record in named if record.reply}) > 1
 
 
 def final_steps(rounds: Sequence[Round]) -> list[StepRecord]:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from podium.core.answers import short_answer
 from podium.core.budget import Budget, Ledger
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
@@ -51,7 +50,6 @@ from podium.core.run import (
     timestamp,
 )
 from podium.core.worker import Toolbox, Worker
-from podium.core.workflow import Condition
 from podium.engine.calls import CallPolicy, Calls
 from podium.engine.guardrails.admission import Inspector, restorer
 from podium.engine.guardrails.chain import GuardrailChain
@@ -59,6 +57,7 @@ from podium.engine.outcome import (
     answer_step,
     blocking_error,
     is_final,
+    is_met,
     outcome_of,
     waiting_answer,
 )
@@ -107,7 +106,8 @@ async def plan_round(conductor: Conductor, context: PlanningContext, calls: Call
     workflow, warnings = plan.workflow, plan.warnings
     options = context.response_options
     if workflow is not None:
-        workflow.check(context.pool.names, context.max_steps)
+        names = [worker.name for worker in context.pool.workers]
+        workflow.check(names, context.max_steps)
         has_demands = context.images or options is not DEFAULT_RESPONSE_OPTIONS
         if plan.role in ANSWERING and has_demands:
             workflow, more = fit_workflow(workflow, context.pool, options, context.images)
@@ -366,8 +366,7 @@ class RunLoop:
             return None
         return Inspector(
             guardrails,
-            self._run.id,
-            self._run.question,
+            self._run,
             round_,
             self._readable_rounds(round_),
             answers=self._run.depth == 0,
@@ -494,10 +493,11 @@ class Execution:
         self._reads = [workflow.reads(index) for index in range(self.last + 1)]
         self._followers: list[list[int]] = [[] for _ in self._reads]
         self._missing = [0 for _ in self._reads]
-        for index in range(self.last + 1):
+        for index, step in enumerate(workflow.steps):
             if index in self.records:
                 continue
-            for before in workflow.waits_for(index):
+            awaited = self._reads[index] if step.condition is None else workflow.waits_for(index)
+            for before in awaited:
                 if before not in self.records or self.records[before].status == "waiting":
                     self._followers[before].append(index)
                     self._missing[index] += 1
@@ -533,7 +533,7 @@ class Execution:
         step = StepRunner(self, index)
         try:
             condition = self.workflow.steps[index].condition
-            if condition is not None and not self._is_true(condition):
+            if condition is not None and not is_met(condition, self.records):
                 record = step.record("skipped")
             elif (obstacle := self._obstacle(index)) is None:
                 record = await step.run(self._pairs(index))
@@ -571,14 +571,6 @@ class Execution:
         """Return what a resumed run would continue from."""
         known = {**self.cut_off, **self._progress, **self.records}
         return tuple(step for _, step in sorted(known.items()))
-
-    def _is_true(self, condition: Condition) -> bool:
-        records = [self.records[index] for index in condition.steps]
-        if any(record.has_failed for record in records):
-            return True
-        if condition.predicate == "failed":
-            return False
-        return len({short_answer(record.reply) for record in records if record.reply}) > 1
 
     def _obstacle(self, index: int) -> str | None:
         """Return why the step cannot run, if it cannot."""

@@ -123,16 +123,13 @@ class Options:
 VERIFIER_SHARE: Final = 2
 """A guardrail's verifier may cost one part in so many of what is left of the budget."""
 
-CONDUCTOR_PROFILE: Final = WorkerProfile(
-    name="conductor",
-    description="splits a hard subtask further and leads other workers through it",
-)
-
 
 class ConductorWorker(Worker):
     """The conductor as a worker of its own pool: a step given to it is a nested run."""
 
-    def __init__(self, profile: WorkerProfile = CONDUCTOR_PROFILE) -> None:
+    def __init__(self, profile: WorkerProfile | None = None) -> None:
+        usual = "splits a hard subtask further and leads other workers through it"
+        profile = profile or WorkerProfile(name="conductor", description=usual)
         self.profile = replace(profile, provider=CONDUCTOR_PROVIDER)
 
     async def reply(self, request: Request) -> Reply:

@@ -27,8 +27,7 @@ class Inspector:
     def __init__(
         self,
         chain: GuardrailChain,
-        run_id: str,
-        question: str,
+        run: Run,
         round_: int,
         previous: Sequence[Round],
         *,
@@ -36,8 +35,7 @@ class Inspector:
         emit: Callable[[GuardrailCheck], None],
     ) -> None:
         self._chain = chain
-        self._run_id = run_id
-        self._question = question
+        self._run = run
         self._round = round_
         self._previous = previous
         self._emit = emit
@@ -59,8 +57,8 @@ class Inspector:
         item = GuardrailInput(
             stage=stage,
             text=text,
-            run_id=self._run_id,
-            question=self._question,
+            run_id=self._run.id,
+            question=self._run.question,
             step=step,
             worker=worker,
             sources=self._sources(others) if stage == "answer" else (),

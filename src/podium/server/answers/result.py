@@ -227,6 +227,7 @@ def build_result(request: ApiRequest, run: Run, cost: RequestCost | None = None)
 
 def build_response(run: Run, model: str) -> ApiResponse:
     """Return the response of a run, with the usage of all its calls."""
+    totals = run.totals
     return ApiResponse(
         id=response_id(run),
         model=model,
@@ -236,8 +237,8 @@ def build_response(run: Run, model: str) -> ApiResponse:
         tool_calls=expose_call_ids(run, run.waiting_for) if run.status == "waiting" else (),
         finish=run.final_finish,
         stop_sequence=run.final_stop_sequence,
-        usage=run.usage,
-        orchestration=run.orchestration,
+        usage=totals.usage,
+        orchestration=totals.orchestration,
     )
 
 

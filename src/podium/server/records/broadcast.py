@@ -65,13 +65,14 @@ class EventBroadcaster:
         """Take the next event of any run. Events of nested runs belong to the top run."""
         if self.listener is not None:
             self.listener(event)
+        run_id = event.run.id if isinstance(event, RunStarted | RunDone) else event.run_id
         if isinstance(event, RunStarted):
             parent = event.parent
-            root = event.run_id if parent is None else self._root_of.get(parent[0], parent[0])
-            self._root_of[event.run_id] = root
+            root = run_id if parent is None else self._root_of.get(parent[0], parent[0])
+            self._root_of[run_id] = root
             if parent is None:
                 self._events[root] = []
-        root = self._root_of.get(event.run_id, event.run_id)
+        root = self._root_of.get(run_id, run_id)
         events = self._events.get(root)
         if events is None:
             return
@@ -79,8 +80,8 @@ class EventBroadcaster:
         for queue in self._watchers.get(root, ()):
             queue.put_nowait(event)
         if isinstance(event, RunDone):
-            del self._root_of[event.run_id]
-            if event.run_id == root:
+            del self._root_of[run_id]
+            if run_id == root:
                 del self._events[root]
 
     def is_running(self, run_id: str) -> bool:

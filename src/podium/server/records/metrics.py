@@ -104,8 +104,9 @@ class RequestCost:
     def add_run(self, run: Run, before: Run | None) -> None:
         """Take what this request added to the run; `before` is the run as it was resumed."""
         self.run = run
-        self.usage, self.orchestration, self.cost_usd = run.usage, run.orchestration, run.cost_usd
+        self.usage, self.cost_usd, self.orchestration = run.totals
         if before is not None:
-            self.usage = run.usage - before.usage
-            self.orchestration = run.orchestration - before.orchestration
-            self.cost_usd = subtract(run.cost_usd, before.cost_usd)
+            usage, cost_usd, orchestration = before.totals
+            self.usage -= usage
+            self.orchestration -= orchestration
+            self.cost_usd = subtract(self.cost_usd, cost_usd)

@@ -234,8 +234,8 @@ class SqlRunStore:
                 now = self._clock()
                 await self._claims.fence(connection, ids, now)
                 await write_whole(connection, runs, now, expires_at)
-                charges = [charge_of(run, now[:10]) for run in runs if run.owner]
-                await record_usage(connection, charges)
+                if charges := [charge_of(run, now[:10]) for run in runs if run.owner]:
+                    await record_usage(connection, charges)
         except StoreError:
             if len(runs) == 1:  # several are written one by one after a failure
                 self._claims.end(runs[0].id)
