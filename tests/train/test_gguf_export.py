@@ -234,7 +234,7 @@ def further(name: str) -> str:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (dict.clear, "is empty"),
+        (dict.clear, "holds no adapter"),
         (lambda m: m.pop(FIRST), r"only one half of what it adds to blk\.0\.attn_q"),
         (lambda m: m.update({FIRST: m[FIRST] * float("nan")}), "no numbers or too large"),
         (lambda m: m.update({FIRST: m[FIRST] + 1e5}), "no numbers or too large"),

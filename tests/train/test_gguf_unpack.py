@@ -130,7 +130,7 @@ QUERIES = {
         ({**WHOLE, A: torch.ones(4, HIDDEN)}, 8.0, f"holds {A}, of F32"),
         ({**WHOLE, A: half(HIDDEN)}, 8.0, f"holds {A}, of F16.*matrices of layers alone"),
         ({A.replace("ffn_down", "ffn_gate_inp"): half(4, 8)}, 8.0, "ffn_gate_inp.*of layers alone"),
-        ({A: half(4, HIDDEN)}, 8.0, "holds no whole adapter"),
+        ({A: half(4, HIDDEN)}, 8.0, "only one half of what it adds"),
         ({**WHOLE, B: half(WIDTH // 2, 4)}, 8.0, "a matrix of 96 by 32, and in the base model"),
         ({**WHOLE, B: half(WIDTH, 2)}, 8.0, "by halves of the ranks 4 and 2, .*; save the adapter"),
         ({name.replace("0", "9"): one for name, one in WHOLE.items()}, 8.0, "have; name the model"),

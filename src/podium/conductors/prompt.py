@@ -285,7 +285,7 @@ class Prompt:
         return (system(prompt_text("system.txt")), user(self._question(context, mark)))
 
     def _question(self, context: PlanningContext, mark: str) -> str:
-        asked = fill_in(
+        text = fill_in(
             "full.txt",
             question=context.question,
             mark=mark,
@@ -297,7 +297,7 @@ class Prompt:
             output=self._output,
             examples=self._examples(context),
         )
-        return asked + _images(context)
+        return text + _images(context)
 
     def _compact(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         """Return the task as a conversation that the model only has to continue."""

@@ -419,8 +419,8 @@ class RecordedWorker(Worker):
 
     async def reply(self, request: Request) -> Reply:
         """Return the recorded answer for this repeat."""
-        asked = "\n\n".join(message.text for message in request.messages)
-        recording = self._recordings.get(asked)
+        question = "\n\n".join(message.text for message in request.messages)
+        recording = self._recordings.get(question)
         if recording is None:
             raise RequestRefused(
                 f"{self.profile.name} only replays records, and this question has no record; use "

@@ -92,8 +92,8 @@ class JudgeGrader:
         if not given or len(given) > LONGEST_REPLY_TO_JUDGE:
             return False
         right = "\n\n".join(filter(None, (self.answer.strip(), self.rubric.strip())))
-        asked = render_prompt("judge", question=self.question, right=right, given=_unmarked(given))
-        reply = await self.worker.reply(Request((user(asked),), temperature=0.0))
+        prompt = render_prompt("judge", question=self.question, right=right, given=_unmarked(given))
+        reply = await self.worker.reply(Request((user(prompt),), temperature=0.0))
         verdicts = _VERDICT.findall(reply.text)
         if not verdicts:
             raise BadReply(

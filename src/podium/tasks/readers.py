@@ -277,9 +277,11 @@ def mmlu(row: DatasetRow, split: str) -> TaskRecord | None:
 def rlpr(row: DatasetRow, split: str) -> TaskRecord | None:
     """RLPR, where the answer is short."""
     try:
-        asked = [message["content"] for message in row.data["prompt"] if message["role"] == "user"]
+        questions = [
+            message["content"] for message in row.data["prompt"] if message["role"] == "user"
+        ]
         answer = str(row.data["reward_model"]["ground_truth"]).strip()
-        question = str(asked[-1]).strip()
+        question = str(turns[-1]).strip()
     except (KeyError, TypeError, IndexError) as error:
         raise ConfigError(
             "expected a user's message in 'prompt' and reward_model.ground_truth"

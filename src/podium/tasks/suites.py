@@ -44,11 +44,11 @@ _LIMITS: Final = ProgramLimits(cpu_seconds=30, wall_seconds=90.0, memory_bytes=4
 
 _SCORER: Final = """\
 import base64, json, pickle, sys
-asked = json.loads(sys.stdin.read())
+sent = json.loads(sys.stdin.read())
 import reasoning_gym
-dataset = reasoning_gym.create_dataset(asked["generator"], seed=asked["seed"], size=1)
-entry = pickle.loads(base64.b64decode(asked["entry"]))
-score = dataset.score_answer(answer=asked["answer"], entry=entry)
+dataset = reasoning_gym.create_dataset(sent["generator"], seed=sent["seed"], size=1)
+entry = pickle.loads(base64.b64decode(sent["entry"]))
+score = dataset.score_answer(answer=sent["answer"], entry=entry)
 print("\\n" + ("full" if score >= 0.999 else "less"))
 """
 _FULL: Final = "full"
@@ -73,13 +73,13 @@ class GymGrader:
             return False
         if text == self.answer or self.entry is None:
             return text == self.answer
-        asked = {
+        sent = {
             "generator": self.generator,
             "seed": self.seed,
             "entry": base64.b64encode(self.entry).decode(),
             "answer": text,
         }
-        async with aclosing(run_program(_SCORER, [json.dumps(asked)], limits=_LIMITS)) as outcomes:
+        async with aclosing(run_program(_SCORER, [json.dumps(sent)], limits=_LIMITS)) as outcomes:
             async for outcome in outcomes:
                 return outcome.problem is None and outcome.output.split()[-1:] == [_FULL]
         return False

@@ -75,6 +75,14 @@ class RolloutSample:
     problem: str
 
 
+METRICS: Final = (
+    *("rollouts", "valid_rate", "accuracy", "accuracy_given_valid", "reward", "dropped"),
+    *("groups_with_spread", "mean_steps", "entropy_bits", "regret", "ceiling_gap"),
+    *("mean_tokens", "most_tokens", "at_the_limit"),
+)
+"""The numbers of a step that are logged under their own names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDiagnostics:
     """One step of training. A number that could not be counted is None.
@@ -121,23 +129,8 @@ class StepDiagnostics:
 
     def as_metrics(self) -> dict[str, float]:
         """Return all known numbers under flat names."""
-        known = {
-            "rollouts": self.rollouts,
-            "valid_rate": self.valid_rate,
-            "accuracy": self.accuracy,
-            "accuracy_given_valid": self.accuracy_given_valid,
-            "reward": self.reward,
-            "dropped": self.dropped,
-            "groups_with_spread": self.groups_with_spread,
-            "mean_steps": self.mean_steps,
-            "entropy_bits": self.entropy_bits,
-            "largest_worker_share": self.largest_worker[1],
-            "regret": self.regret,
-            "ceiling_gap": self.ceiling_gap,
-            "mean_tokens": self.mean_tokens,
-            "most_tokens": self.most_tokens,
-            "at_the_limit": self.at_the_limit,
-        }
+        known = {name: getattr(self, name) for name in METRICS}
+        known["largest_worker_share"] = self.largest_worker[1]
         plans = sum(self.steps.values())
         tables: dict[str, Mapping[str, float]] = {
             "accuracy": self.accuracy_by_kind,
@@ -195,13 +188,13 @@ def diagnose(
 
 
 def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    asked = Counter[str]()
+    counts = Counter[str]()
     for rollout in rollouts:
         for step in rollout.score.steps:
             if step.status != "skipped":
-                asked[step.worker] += 1
+                counts[step.worker] += 1
     there = {name: 0.0 for rollout in rollouts for name in rollout.pool.names}
-    return there | shares(asked)
+    return there | shares(counts)
 
 
 def _later(graded: Sequence[Rollout]) -> dict[str, float]:
@@ -288,7 +281,7 @@ class CollapseDetector:
         self.history: deque[StepDiagnostics] = deque(maxlen=window)
         self._window = window
         self._steps = 0
-        self._told: dict[str, int] = {}
+        self._warned_at: dict[str, int] = {}
 
     def see(self, step: StepDiagnostics) -> tuple[str, ...]:
         """Add a step and return its new warnings."""
@@ -298,9 +291,9 @@ class CollapseDetector:
         fresh = [
             name
             for name in warnings
-            if self._steps - self._told.get(name, -self._window) >= self._window
+            if self._steps - self._warned_at.get(name, -self._window) >= self._window
         ]
-        self._told |= dict.fromkeys(fresh, self._steps)
+        self._warned_at |= dict.fromkeys(fresh, self._steps)
         return tuple(warnings[name] for name in fresh)
 
 

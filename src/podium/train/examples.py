@@ -119,19 +119,19 @@ def encode(
     prompts = tokenizer.apply_chat_template(
         [example.messages for example in written], tokenize=False, add_generation_prompt=True
     )
-    asked = tokenizer(prompts, add_special_tokens=False)["input_ids"]
+    prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     replied = tokenizer(
         [example.reply for example in written],
         add_special_tokens=False,
         return_offsets_mapping=True,
     )
     examples = []
-    for one, prompt, reply, places in zip(
-        written, asked, replied["input_ids"], replied["offset_mapping"], strict=True
+    for one, prompt, reply, offsets in zip(
+        written, prompt_ids, replied["input_ids"], replied["offset_mapping"], strict=True
     ):
         labels = [
             token if _is_learned(position, one.unlearned) else UNLABELLED
-            for token, position in zip(reply, places, strict=True)
+            for token, position in zip(reply, offsets, strict=True)
         ]
         end = [pretrained.turn_end] if one.is_whole else []
         examples.append(TokenExample(prompt, reply + end, labels + end, adapter, one.is_whole))

@@ -187,12 +187,22 @@ def _read_pairs(file: Path, reader: GGUFReader, base: GgufBase) -> dict[str, Lor
                 f"matrices of layers alone, in half precision"
             )
         sides.setdefault(found["tensor"], {})[found["side"]] = stored.data
-    whole = {tensor: LoraPair(**both) for tensor, both in sides.items() if len(both) == 2}
-    if not whole or len(whole) < len(sides):
-        raise ConfigError(f"{file} holds no whole adapter; {_ADVICE}")
-    for tensor, pair in whole.items():
-        base.check(file, tensor, pair)
-    return whole
+    return _pair_up(file, sides, base, _ADVICE)
+
+
+def _pair_up(
+    path: Path, sides: Mapping[str, Mapping[str, Matrix]], base: GgufBase, advice: str
+) -> dict[str, LoraPair]:
+    """Join the two halves of each tensor's update and check them against the base model."""
+    if not sides:
+        raise ConfigError(f"{path} holds no adapter; {advice}")
+    pairs = {}
+    for tensor, halves in sorted(sides.items()):
+        if len(halves) != 2:
+            raise ConfigError(f"{path} has only one half of what it adds to {tensor}; {advice}")
+        pairs[tensor] = LoraPair(**halves)
+        base.check(path, tensor, pairs[tensor])
+    return pairs
 
 
 def _shape(file: Path, reader: GGUFReader, pairs: Mapping[str, LoraPair]) -> LoraShape:
@@ -271,19 +281,9 @@ def _read_pairs_export(path: Path, base: GgufBase) -> dict[str, LoraPair]:
                 f"{', '.join(TENSORS)}. Train with these as target_modules"
             )
         tensor = f"blk.{int(found['layer'])}.{TENSORS[found['module']]}.weight"
-        sides.setdefault(tensor, {})[found["side"]] = matrix
-    if not sides:
-        raise ConfigError(f"{path} is empty; save the adapter again")
-    pairs = {}
-    for tensor in sorted(sides):
-        if len(sides[tensor]) != 2:
-            raise ConfigError(
-                f"{path} has only one half of what it adds to {tensor}; save it again"
-            )
-        pair = LoraPair(sides[tensor]["A"], sides[tensor]["B"])
-        base.check(path, tensor, pair)
-        pairs[tensor] = base.permute(tensor, pair)
-    return pairs
+        sides.setdefault(tensor, {})[found["side"].lower()] = matrix
+    pairs = _pair_up(path, sides, base, "save the adapter again")
+    return {tensor: base.permute(tensor, pair) for tensor, pair in pairs.items()}
 
 
 def _read_matrices(path: Path) -> Iterator[tuple[str, Matrix]]:

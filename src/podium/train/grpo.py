@@ -205,8 +205,8 @@ class _GrpoRun(TrainerCallback):
             return
         found = read_baselines(self._recipe.output) if resume else None
         if found is None:
-            asked = self._held_out or self._practice[: self._recipe.run.eval_tasks]
-            found = self._await(measure_baselines(self._recipe, scorer, pool, asked))
+            questions = self._held_out or self._practice[: self._recipe.run.eval_tasks]
+            found = self._await(measure_baselines(self._recipe, scorer, pool, questions))
             write_baselines(self._recipe.output, found)
         self._training_log.note(str(found))
         self._baselines = self._step_baselines(found)

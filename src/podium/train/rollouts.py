@@ -190,7 +190,7 @@ class Rollouts:
             return []
         prompts = [self.prompt_tokens(exercise) for exercise in exercises]
         completions = self._policy.sample(prompts, sampling, copies)
-        asked = [pair for pair in zip(exercises, prompts, strict=True) for _ in range(copies)]
+        pairs = [pair for pair in zip(exercises, prompts, strict=True) for _ in range(copies)]
         return [
             SampledPlan(
                 exercise,
@@ -199,7 +199,7 @@ class Rollouts:
                 self._opener(exercise) + self._policy.decode(completion.tokens),
                 completion.ended,
             )
-            for (exercise, prompt), completion in zip(asked, completions, strict=True)
+            for (exercise, prompt), completion in zip(pairs, completions, strict=True)
         ]
 
     def _sample_second_rounds(

@@ -264,8 +264,8 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
         images=run.images,
         response_options=run.response_options,
     )
-    asked = [{"role": item.role, "content": item.text} for item in prompt.messages(context)]
-    return {"prompt": asked, "reply": plan.write(planned[0], run.pool, order=prompt.order)}
+    messages = [{"role": item.role, "content": item.text} for item in prompt.messages(context)]
+    return {"prompt": messages, "reply": plan.write(planned[0], run.pool, order=prompt.order)}
 
 
 AT_ONCE: Final = 8

@@ -77,13 +77,13 @@ def evaluate_examples(
         padding=pretrained.tokenizer.pad_token_id,
         adapters=stack,
     )
-    asked = [(name, example) for name, group in examples.items() for example in group]
-    asked.sort(key=lambda pair: pair[1].length)
+    pairs = [(name, example) for name, group in examples.items() for example in group]
+    pairs.sort(key=lambda pair: pair[1].length)
     mistakes: dict[str, list[Mistake]] = {name: [] for name in examples}
     was_training = pretrained.model.training
     pretrained.model.eval()
-    for start in range(0, len(asked), rows):
-        part = asked[start : start + rows]
+    for start in range(0, len(pairs), rows):
+        part = pairs[start : start + rows]
         completions = decoder.complete(
             [example.prompt for _, example in part],
             [Sampling(len(example.reply) + 8) for _, example in part],

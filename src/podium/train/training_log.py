@@ -49,7 +49,7 @@ class TrainingLog:
             self._output.mkdir(parents=True, exist_ok=True)
         self._console = console or Console(stderr=True, quiet=not self._is_kept)
         self._steps_in_all = recipe.training.steps
-        self._watch = CollapseDetector()
+        self._detector = CollapseDetector()
         earlier = _summary(self._output) if after else {}
         self._seconds_before = earlier.get("seconds", 0.0)
         self._rollouts = int(earlier.get("rollouts", 0))
@@ -86,7 +86,7 @@ class TrainingLog:
         """Take the current step's diagnostics and how many questions only exploring solved."""
         self._see(seen)
         self._more = {"found_by_exploring": found}
-        for words in self._watch.see(seen):
+        for words in self._detector.see(seen):
             self.warn(words)
 
     def log_candidates(self, seen: TurnDiagnostics) -> None:
@@ -220,7 +220,7 @@ class TrainingLog:
 
 def _summary_line(seen: StepDiagnostics) -> str:
     name, share = seen.largest_worker
-    asked = (
+    entropy = (
         f"entropy {seen.entropy_bits:.2f} bits (most: {name} {share:.0%})"
         if seen.entropy_bits is not None
         else "no worker was called"
@@ -230,7 +230,7 @@ def _summary_line(seen: StepDiagnostics) -> str:
         f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
         f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
         f"spread {seen.groups_with_spread or 0.0:.2f}  "
-        f"{asked}  "
+        f"{entropy}  "
         f"tokens {seen.mean_tokens:.0f}{later}"
     )
 

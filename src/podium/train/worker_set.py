@@ -74,10 +74,10 @@ class WorkerSet:
 
 
 class _Connected(NamedTuple):
-    """A worker, how it is asked, and the options that it was connected with."""
+    """A worker, how it is limited, and the options that it was connected with."""
 
     worker: Worker
-    asked: Worker
+    limited: Worker
     options: Mapping[str, Any]
 
 
@@ -94,7 +94,7 @@ def connect_workers(
     given. `settings` are those of the pool's file, for who has read it already.
     """
     connected = list(_connect(recipe, http, settings))
-    workers: Sequence[Worker] = [one.asked for one in connected]
+    workers: Sequence[Worker] = [one.limited for one in connected]
     if not recipe.run.cache_mb:
         cache = None
     elif cache is None:
@@ -102,7 +102,7 @@ def connect_workers(
         cache = ReplyCache(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
     if cache is not None:
         workers = [
-            CachedWorker(one.asked, cache, fingerprint=_fingerprint(one.options))
+            CachedWorker(one.limited, cache, fingerprint=_fingerprint(one.options))
             for one in connected
         ]
     flaky_workers = workers
@@ -176,8 +176,8 @@ def _pool_file_workers(recipe: Recipe, http: Http, settings: Settings) -> Iterat
     asking = recipe.workers
     workers = assemble(settings, os.environ, http).workers
     for worker, filed in zip(workers, settings.workers, strict=True):
-        asked = FixedOptionsWorker(worker, asking.max_tokens, asking.temperature)
-        yield _Connected(worker, asked, filed.options)
+        limited = FixedOptionsWorker(worker, asking.max_tokens, asking.temperature)
+        yield _Connected(worker, limited, filed.options)
 
 
 def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
@@ -228,7 +228,7 @@ def with_fixed_subtasks(workflow: Workflow) -> Workflow:
 
 def _in_all_places(name: str, workers: Sequence[Worker]) -> list[Worker]:
     worker = _find_worker(workers, name)
-    return [_RenamedWorker(worker, place) for place in place_names(name, len(workers))]
+    return [_RenamedWorker(worker, alias) for alias in place_names(name, len(workers))]
 
 
 def _find_worker(workers: Sequence[Worker], name: str) -> Worker:

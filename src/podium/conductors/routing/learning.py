@@ -61,7 +61,7 @@ class SeparableCma:
         self._optimiser = SepCMA(
             mean=start.copy(), sigma=sigma, population_size=population, seed=seed
         )
-        self._asked: list[Vector] = []
+        self._candidates: list[Vector] = []
         self.sigma = sigma
 
     @property
@@ -72,14 +72,14 @@ class SeparableCma:
 
     def ask(self) -> list[Vector]:
         """Draw the candidates of the next generation."""
-        self._asked = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]
-        self.sigma = _spread(self._asked, self._optimiser.mean)
-        return self._asked
+        self._candidates = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]
+        self.sigma = _spread(self._candidates, self._optimiser.mean)
+        return self._candidates
 
     def tell(self, rewards: Sequence[float]) -> None:
         """Report the candidates' rewards, in their order; more is better."""
         losses = [-reward for reward in rewards]  # it looks for the least
-        self._optimiser.tell(list(zip(self._asked, losses, strict=True)))
+        self._optimiser.tell(list(zip(self._candidates, losses, strict=True)))
 
 
 def _spread(candidates: Sequence[Vector], middle: Vector) -> float:
@@ -345,8 +345,8 @@ def fit_head(
     too long. `plain` has no last row.
     """
     inputs = np.hstack([vectors, np.ones((len(vectors), 1), dtype=vectors.dtype)])
-    asked = ~np.isnan(rewards)
-    logits = np.where(asked, (np.nan_to_num(rewards) - MIDDLE) / temperature, -np.inf)
+    known = ~np.isnan(rewards)
+    logits = np.where(known, (np.nan_to_num(rewards) - MIDDLE) / temperature, -np.inf)
     targets = _distribution(logits)
     held = np.full(inputs.shape[1], strength)
     held[-1] = 1e-6  # what is the same for all questions is not held back
@@ -355,7 +355,7 @@ def fit_head(
     towards = np.vstack([plain / temperature, np.zeros((1, rewards.shape[1]))])
     head = towards.copy()
     for _ in range(ROUNDS):
-        said = _distribution(np.where(asked, inputs @ head, -np.inf))
+        said = _distribution(np.where(known, inputs @ head, -np.inf))
         head -= inverse @ (inputs.T @ (said - targets) + held[:, None] * (head - towards))
     head *= temperature
     head[-1] += MIDDLE

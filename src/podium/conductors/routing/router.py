@@ -61,14 +61,14 @@ class QualityBias:
         return float(np.interp(quality_bias, MARKS, self.prices))
 
     def choose(
-        self, expected: Array, costs: Array, quality_bias: float, places: Sequence[int]
+        self, expected: Array, costs: Array, quality_bias: float, positions: Sequence[int]
     ) -> int:
         """Return the place of the worker that is worth most; of equals, the cheaper."""
         price = self.price(quality_bias)
         if quality_bias == 0:  # nothing that is expected outweighs money
-            return min(places, key=lambda position: (costs[position], -expected[position]))
+            return min(positions, key=lambda position: (costs[position], -expected[position]))
         return max(
-            places,
+            positions,
             key=lambda position: (expected[position] - price * costs[position], -costs[position]),
         )
 
@@ -220,14 +220,14 @@ class LearnedRouter:
 
         Above, it is one of at least that `confidence`, or else the one with the best chance.
         """
-        places = self._places(pool)
+        positions = self._positions(pool)
         expected = self.expected(self.encoder.encode([question]))[0]
-        chances = {position: self.certainty(float(expected[position])) for position in places}
-        trusted = [position for position in places if chances[position] >= confidence]
+        chances = {position: self.certainty(float(expected[position])) for position in positions}
+        trusted = [position for position in positions if chances[position] >= confidence]
         if quality_bias == 0:
-            trusted = places
+            trusted = positions
         elif not trusted:
-            trusted = [max(places, key=chances.__getitem__)]
+            trusted = [max(positions, key=chances.__getitem__)]
         chosen = self.quality_bias.choose(expected, self.costs, quality_bias, trusted)
         return RoutingDecision(
             self.workers[chosen].name,
@@ -235,7 +235,7 @@ class LearnedRouter:
             MappingProxyType(
                 {
                     self.workers[position].name: _reward(float(expected[position]))
-                    for position in places
+                    for position in positions
                 }
             ),
         )
@@ -293,7 +293,7 @@ class LearnedRouter:
         ]
         return tuple(found)
 
-    def _places(self, pool: Pool) -> list[int]:
+    def _positions(self, pool: Pool) -> list[int]:
         found = [
             position
             for position, known in enumerate(self.workers)

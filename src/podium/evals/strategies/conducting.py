@@ -300,8 +300,8 @@ def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strate
             return replace(request, temperature=TEMPERATURE, max_tokens=MAX_PROPOSAL_TOKENS)
 
         async def layer(request: Request, subtask: str, reads: tuple[int, ...] = ()) -> list[str]:
-            asked = [transcript.ask(worker, request, subtask, reads) for worker in workers]
-            return [reply for reply in await asyncio.gather(*asked) if reply is not None]
+            calls = [transcript.ask(worker, request, subtask, reads) for worker in workers]
+            return [reply for reply in await asyncio.gather(*calls) if reply is not None]
 
         question = case.task.question
         replies = await layer(sampled(Request(case.task.messages)), question)
@@ -385,8 +385,8 @@ async def _draw(transcript: Transcript, worker: str, case: Case, seeds: Sequence
     """Draw several replies to the bare question; failed draws are left out."""
     question = case.task.question
     request = Request(case.task.messages, temperature=TEMPERATURE)
-    asked = [transcript.ask(worker, replace(request, seed=seed), question) for seed in seeds]
-    return [reply for reply in await asyncio.gather(*asked) if reply is not None]
+    calls = [transcript.ask(worker, replace(request, seed=seed), question) for seed in seeds]
+    return [reply for reply in await asyncio.gather(*calls) if reply is not None]
 
 
 def _seeds(context: EvalContext, count: int) -> Sequence[int]:
@@ -396,8 +396,8 @@ def _seeds(context: EvalContext, count: int) -> Sequence[int]:
 
 async def _proposals(transcript: Transcript, case: Case) -> list[str]:
     """Ask every worker the bare question; failed replies are left out."""
-    asked = [_ask(transcript, worker, case) for worker in _workers(case)]
-    replies = await asyncio.gather(*asked)
+    calls = [_ask(transcript, worker, case) for worker in _workers(case)]
+    replies = await asyncio.gather(*calls)
     return [reply for reply in replies if reply is not None]
 
 
