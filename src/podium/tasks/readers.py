@@ -277,9 +277,7 @@ def mmlu(row: DatasetRow, split: str) -> TaskRecord | None:
 def rlpr(row: DatasetRow, split: str) -> TaskRecord | None:
     """RLPR, where the answer is short."""
     try:
-        questions = [
-            message["content"] for message in row.data["prompt"] if message["role"] == "user"
-        ]
+        turns = [turn["content"] for turn in row.data["prompt"] if turn["role"] == "user"]
         answer = str(row.data["reward_model"]["ground_truth"]).strip()
         question = str(turns[-1]).strip()
     except (KeyError, TypeError, IndexError) as error:
