@@ -28,6 +28,7 @@ from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
 from podium.server.endpoints import (
     accounting,
+    forward,
     keys,
     learning,
     models,
@@ -187,6 +188,9 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
         for path, dialect in dialects.items()
     }
     endpoints[PLAN_PATH] = DialectEndpoint(holder, CHAT, PLAN_PATH, plan.PlanRequestHandler)
+    for path in forward.PATHS:
+        handler = forward.ForwardRequestHandler
+        endpoints[path] = DialectEndpoint(holder, forward.FORWARD, path, handler)
     app = app_ = _Application(
         endpoints,
         dialects[CHAT_PATH],
@@ -281,6 +285,12 @@ def _add_error_handlers(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
             return respond(request, ApiError("invalid", message), 426, {"Upgrade": "HTTP/1.1"})
         reason: Reason = "not_found" if error.status_code == 404 else "invalid"
         message = f"{request.method} {request.url.path[:200]}: {error.detail}"
+        if error.status_code == 404 and request.url.path.startswith("/v1/"):
+            paths = ", ".join(forward.PATHS)
+            message += (
+                f"; this endpoint is not supported. Every model supports {forward.ANSWERING}, and "
+                f"workers with an OpenAI-compatible API also {paths}; GET /docs lists all endpoints"
+            )
         return respond(request, ApiError(reason, message), error.status_code, error.headers)
 
     @app.exception_handler(Exception)

@@ -14,7 +14,7 @@ from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
 from podium.core.request import UNKNOWN_USAGE, Delta, Reply, Request, Thinking
 from podium.workers.endpoints import Endpoint
-from podium.workers.errors import truncated_stream
+from podium.workers.errors import error_from_stream, truncated_stream
 from podium.workers.fields import Document
 from podium.workers.http import Http, HttpCall, boundary
 
@@ -154,6 +154,30 @@ class HostedWorker(ABC):
                     for delta in parser.feed(document):
                         yield delta
             yield parser.finish()
+
+    @property
+    def forwards(self) -> bool:
+        """True if the endpoint may have OpenAI's other paths, such as `/embeddings`."""
+        return self.wire in ("chat", "responses")
+
+    async def forward(self, path: str, body: Mapping[str, Any]) -> Document:
+        """Send a body as it is to another path of the endpoint, and return what comes back."""
+        with boundary(self.label, self.endpoint.api_key):
+            return await self._http.post(await self._authorize(self._forwarded(path, body)))
+
+    async def forward_events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Document]:
+        """Send a body as it is to another path of the endpoint, and yield the events."""
+        with boundary(self.label, self.endpoint.api_key):
+            call = await self._authorize(self._forwarded(path, body))
+            async with aclosing(self._http.events(call, lambda: False)) as events:
+                async for document in events:
+                    if document.get("error"):
+                        raise error_from_stream(self.label, document["error"])
+                    yield document
+
+    def _forwarded(self, path: str, body: Mapping[str, Any]) -> HttpCall:
+        headers = {**self.key_headers(), **self.endpoint.headers}
+        return HttpCall(self.label, self.endpoint.base_url.rstrip("/") + path, body, headers)
 
     @abstractmethod
     def build_call(self, request: Request, *, stream: bool) -> HttpCall:

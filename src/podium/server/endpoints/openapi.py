@@ -46,6 +46,12 @@ _MODEL: Final = {
 }
 
 
+_WORKER: Final = {
+    "type": "string",
+    "description": "A worker with an OpenAI-compatible API, to which the body is passed on.",
+}
+
+
 def _content(kind: str) -> dict[str, Any]:
     """Return the schema of text content; images and others are in the vendors' references."""
     part = {
@@ -201,6 +207,12 @@ ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "/v1/chat/completions": (CHAT, "OpenAI's Chat Completions."),
     "/v1/responses": (RESPONSES, "OpenAI's Responses."),
     "/v1/messages": (MESSAGES, "Anthropic's Messages."),
+    "/v1/embeddings": (_object(["model", "input"], {"model": _WORKER}), "OpenAI's Embeddings."),
+    "/v1/completions": (
+        _object(["model", "prompt"], {"model": _WORKER, "stream": _FLAG}),
+        "OpenAI's older Completions.",
+    ),
+    "/v1/moderations": (_object(["model", "input"], {"model": _WORKER}), "OpenAI's Moderations."),
     "/v1/plan": (PLAN, "The workflow that would be executed, and an estimate of its cost."),
 }
 """Schemas and summaries by path."""
