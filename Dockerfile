@@ -1,5 +1,5 @@
 # Podium as a server. Nothing secret is in the image: keys of vendors and the password of the
-# database come from the environment that it is started in. docs/deployment.md has the rest.
+# database come from the environment that it is started in. docs/reference/deployment.md has the rest.
 
 FROM python:3.13-slim AS build
 RUN python -m venv /opt/podium

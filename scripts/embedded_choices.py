@@ -1,5 +1,5 @@
 """Whom the études' pool's router chooses for questions that it has not met: the table in
-docs/routing.md.
+docs/reference/routing.md.
 
     python scripts/embedded_choices.py
 

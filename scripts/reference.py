@@ -24,7 +24,7 @@ from podium.workers.catalogue import Catalogue
 from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
 
 _MADE: Final = "made by scripts/reference.py, not by hand"
-DOCS: Final = Path(__file__).parents[1] / "docs"
+DOCS: Final = Path(__file__).parents[1] / "docs" / "reference"
 PAGES: Final = ("configuration.md", "training.md", "routing.md")
 
 _TYPES: Final = {

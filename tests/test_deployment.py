@@ -73,7 +73,7 @@ def test_what_the_image_installs_is_locked_with_hashes() -> None:
 
 
 def test_the_image_has_all_of_the_extras_that_its_page_names() -> None:
-    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "deployment.md").read_text("utf-8")
     (named,) = re.findall(r"It has the extras (.*?), and what", page)
     locked = (ROOT / "requirements-serve.lock").read_text("utf-8")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -160,7 +160,7 @@ def test_the_database_in_compose_has_room_for_the_connections_of_all_replicas() 
     room = re.search(r"max_connections=(\d+)", " ".join(found["postgres"]["command"]))
     assert room is not None
     assert int(room[1]) > CONNECTIONS * sum("podium" in name for name in found)
-    for page in ("docs/capacity.md", "deploy/replicas/compose.yaml"):
+    for page in ("docs/reference/capacity.md", "deploy/replicas/compose.yaml"):
         assert f"up to {CONNECTIONS}" in (ROOT / page).read_text("utf-8")
 
 

@@ -10,7 +10,7 @@ import pytest
 from podium.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-PLACES = ("*.md", "docs/*.md", "pools/*.md", "results/*.md", "examples/**/*.md")
+PLACES = ("*.md", "docs/**/*.md", "pools/*.md", "results/*.md", "examples/**/*.md")
 PAGES = sorted(page for place in PLACES for page in ROOT.glob(place))
 
 
@@ -27,10 +27,14 @@ def test_every_command_in_the_readme_exists() -> None:
     assert set(called) <= set(COMMANDS)
 
 
-def test_every_page_in_docs_is_reached_from_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert [page.name for page in PAGES if f"docs/{page.name}" not in readme
-            and page.parent.name == "docs"] == []  # fmt: skip
+def test_the_readme_leads_to_the_pages_and_the_index_to_every_other() -> None:
+    readme, index = (
+        (ROOT / name).read_text("utf-8") for name in ("README.md", "docs/reference.md")
+    )
+    docs = ROOT / "docs"
+    assert [page.name for page in docs.glob("*.md") if f"docs/{page.name}" not in readme] == []
+    deeper = docs.glob("reference/*.md")
+    assert [page.name for page in deeper if f"(reference/{page.name})" not in index] == []
 
 
 def test_no_page_shows_what_only_programs_know() -> None:

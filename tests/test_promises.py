@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("docs/promises.md", "SECURITY.md")
+PAGES = ("docs/reference/promises.md", "SECURITY.md")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
@@ -37,7 +37,7 @@ def test_every_test_that_a_page_names_is_there(page: str) -> None:
 def test_every_promise_names_a_test() -> None:
     rows = [
         line
-        for line in (ROOT / "docs/promises.md").read_text("utf-8").splitlines()
+        for line in (ROOT / "docs/reference/promises.md").read_text("utf-8").splitlines()
         if line.startswith("| ") and not line.startswith(("| promise", "|---"))
     ]
     assert len(rows) > 20

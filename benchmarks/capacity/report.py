@@ -1,6 +1,6 @@
-"""The figures of `benchmarks capacity`: a table, JSON, and the tables of docs/capacity.md.
+"""The figures of `benchmarks capacity`: a table, JSON, and the tables of the capacity page.
 
-python -m benchmarks.capacity.report results/capacity.json docs/capacity.md
+python -m benchmarks.capacity.report results/capacity.json docs/reference/capacity.md
 """
 
 from __future__ import annotations

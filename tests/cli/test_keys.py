@@ -262,7 +262,7 @@ def test_usage_of_nobody_or_of_no_day_is_refused(
 
 
 def test_every_command_on_the_page_of_keys_works(podium: Podium) -> None:
-    page = (REPOSITORY / "docs" / "keys.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "reference" / "keys.md").read_text("utf-8")
     commands = re.findall(r"^\$ podium (keys .+)$", page, re.M)
     assert {command.split()[1] for command in commands} == {
         "create",
@@ -276,7 +276,7 @@ def test_every_command_on_the_page_of_keys_works(podium: Podium) -> None:
 
 
 def test_every_scope_is_on_the_page_of_keys() -> None:
-    page = (REPOSITORY / "docs" / "keys.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "reference" / "keys.md").read_text("utf-8")
     assert set(re.findall(r"^\| `([\w:]+)` \|", page, re.M)) == set(SCOPES)
 
 

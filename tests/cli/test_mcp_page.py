@@ -15,7 +15,7 @@ from podium.cli.mcp import TOOLS
 from podium.config import load
 from podium.workers import mcp, mcp_connection
 
-PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "mcp.md").read_text("utf-8")
 
 WORKER = '\n[[worker]]\nname = "a"\nprovider = "scripted"\noptions = { reply = "yes" }\n'
 

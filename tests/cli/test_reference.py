@@ -5,5 +5,5 @@ from podium.cli.reference import page
 
 
 def test_the_page_of_the_command_line_is_up_to_date() -> None:
-    written = (REPOSITORY / "docs" / "cli.md").read_text("utf-8")
-    assert written == page(), "run: python -m podium.cli.reference > docs/cli.md"
+    written = (REPOSITORY / "docs" / "reference" / "cli.md").read_text("utf-8")
+    assert written == page(), "run: python -m podium.cli.reference > docs/reference/cli.md"

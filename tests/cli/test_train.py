@@ -269,7 +269,7 @@ def test_every_recipe_that_comes_with_podium_can_be_tried_dry(podium: Podium, pa
 
 PAGES = [
     REPOSITORY / "README.md",
-    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs").glob("**/*.md")),
     *sorted((REPOSITORY / "examples").glob("*/README.md")),
 ]
 A_TRAINING = re.compile(r"^(?:\./)?podium (train (?:sft|grpo|evolve) (?:.*\\\n)*.*)$", re.MULTILINE)

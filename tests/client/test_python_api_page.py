@@ -1,4 +1,4 @@
-"""The examples of docs/python-api.md, run from top to bottom as a reader would."""
+"""The examples of docs/reference/python-api.md, run from top to bottom as a reader would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import podium
 
-PAGE = Path(__file__).parents[2] / "docs" / "python-api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python-api.md"
 
 
 def test_the_examples_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ def model_for(scenario: str, tier: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Client:
-    """A client, its scenarios with the tiers they run at, and its row in docs/clients.md."""
+    """A client, its scenarios with the tiers they run at, and its row in the clients page."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""The page docs/clients.md, made from the cases by `./scripts/clients --docs`."""
+"""The page docs/reference/clients.md, made from the cases by `./scripts/clients --docs`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from clients.cases import CLIENTS, Client
 from clients.verdict import known_failures
 
-PATH: Final = Path(__file__).parents[2] / "docs" / "clients.md"
+PATH: Final = Path(__file__).parents[2] / "docs" / "reference" / "clients.md"
 DIALECTS: Final = {"chat": "Chat Completions", "responses": "Responses", "messages": "Messages"}
 
 HEAD: Final = """# Clients

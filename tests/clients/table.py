@@ -171,7 +171,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/clients")
     parser.add_argument("--prepare", action="store_true", help="install clients and run none")
     parser.add_argument("--lock", action="store_true", help="write the lock files anew")
-    parser.add_argument("--docs", action="store_true", help="write docs/clients.md anew")
+    parser.add_argument("--docs", action="store_true", help="write docs/reference/clients.md anew")
     parser.add_argument("names", nargs="*", help="clients; with --prepare, environments")
     options = parser.parse_args()
     if options.lock:

@@ -1,4 +1,4 @@
-"""docs/clients.md says what the cases say."""
+"""docs/reference/clients.md says what the cases say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of docs/conductors.md, as a reader would run it."""
+"""The example of docs/reference/conductors.md, as a reader would run it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podium.core.run import Round, StepRecord
 from podium.core.worker import Caller
 from podium.core.workflow import Shape, Workflow
 
-PAGE = Path(__file__).parents[2] / "docs" / "conductors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "conductors.md"
 
 
 def example() -> Conductor:

@@ -26,7 +26,7 @@ def test_a_replica_is_not_told_to_stop_before_nobody_is_sent_there_and_has_time_
 
 
 def test_the_page_says_that_a_replica_which_stops_refuses_connections_and_what_to_do() -> None:
-    page = " ".join((CLONE / "docs" / "scaling.md").read_text("utf-8").split())
+    page = " ".join((CLONE / "docs" / "reference" / "scaling.md").read_text("utf-8").split())
     stopped = page.partition("**When one is stopped**")[2].partition("**")[0]
     assert "it refuses connections at once, `/readyz` included" in stopped
     assert "`preStop` waits five seconds in `deploy/kubernetes.yaml`" in stopped

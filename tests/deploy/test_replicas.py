@@ -233,5 +233,5 @@ def test_without_any_podium_it_says_what_it_looked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ["scaling.md", "deployment.md"])
 def test_the_pages_name_the_extra_that_postgres_needs(page: str) -> None:
-    text = (START.parents[2] / "docs" / page).read_text("utf-8")
+    text = (START.parents[2] / "docs" / "reference" / page).read_text("utf-8")
     assert ".venv/bin/python -m pip install -e '.[postgres]'" in text

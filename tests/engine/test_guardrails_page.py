@@ -1,4 +1,4 @@
-"""docs/guardrails.md: its examples do what the page says."""
+"""docs/reference/guardrails.md: its examples do what the page says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from podium.config.schema import ConfigFile
 from podium.store.audit import AuditAction
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (DOCS / "guardrails.md").read_text("utf-8")
 
 

@@ -27,7 +27,7 @@ def test_every_page_has_a_picture_in_light_and_dark() -> None:
 
 
 def test_no_picture_is_heavy_and_all_are_shown(script: dict[str, Any]) -> None:
-    shown = (ROOT / "docs" / "pages.md").read_text("utf-8")
+    shown = (ROOT / "docs" / "reference" / "pages.md").read_text("utf-8")
     for picture in PICTURES:
         assert picture.stat().st_size <= script["LARGEST_BYTES"], picture.name
         assert f'"pictures/{picture.name}"' in shown

@@ -26,7 +26,7 @@ from podium.server.operation import startup as starting
 from podium.server.operation.startup import ServeOptions
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = (ROOT / "docs" / "serving.md").read_text("utf-8")
+PAGE: Final = (ROOT / "docs" / "reference" / "serving.md").read_text("utf-8")
 ADDRESS: Final = "http://127.0.0.1:7755"
 """Where the page has the server listen."""
 
@@ -96,7 +96,7 @@ def test_every_call_of_curl_is_answered(address: str) -> None:
 
 
 def test_a_key_that_is_made_while_the_server_runs_is_taken_at_once(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "keys.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "keys.md").read_text("utf-8")
     sessions = [block for block in blocks("console", page) if "curl" in block]
     podium = f'podium() {{ {shlex.quote(sys.executable)} -m podium "$@"; }}\n'
     with podium_serve(tmp_path, "--keys") as address:
@@ -120,7 +120,7 @@ def test_a_key_that_is_made_while_the_server_runs_is_taken_at_once(tmp_path: Pat
 def test_every_program_runs_and_says_what_was_answered(
     block: str, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exec(compile(block.replace(ADDRESS, address), "docs/serving.md", "exec"), {})
+    exec(compile(block.replace(ADDRESS, address), "docs/reference/serving.md", "exec"), {})
     said = capsys.readouterr().out
     if "tools=" in block:
         assert said.splitlines() == [
@@ -173,7 +173,7 @@ def test_agents_are_told_to_ask_for_models_that_there_are(address: str) -> None:
 
 
 def test_every_option_of_the_command_is_in_the_table() -> None:
-    help_page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    help_page = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
     section = help_page.partition("## podium serve\n")[2].partition("\n## ")[0]
     for option in re.findall(r"^  (--[a-z-]+)", section, re.MULTILINE):
         assert f"`{option}" in PAGE, option

@@ -10,7 +10,7 @@ import pytest
 from podium.tasks import BENCHMARKS, GRADERS, NAMES, load_task_file
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tasks.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "tasks.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("language", "count"), [("jsonl", 4), ("csv", 3)])

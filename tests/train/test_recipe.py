@@ -35,7 +35,7 @@ def test_every_recipe_can_be_read_and_is_told_of_on_the_page(path: Path) -> None
     recipe = read_recipe(path)
     assert recipe.training.steps > 0
     row = f"| `{path.name}` |"
-    page = (RECIPES.parent / "docs" / "training.md").read_text("utf-8")
+    page = (RECIPES.parent / "docs" / "reference" / "training.md").read_text("utf-8")
     told = next(line for line in page.splitlines() if line.startswith(row))
     assert told.endswith(f"| `{recipe.kind}` |")
 

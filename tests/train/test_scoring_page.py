@@ -1,4 +1,4 @@
-"""The examples of docs/scoring.md, run from top to bottom as a reader would."""
+"""The examples of docs/reference/scoring.md, run from top to bottom as a reader would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from podium.train.score import PAPER, RELEASED, Reward, Score
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "scoring.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "scoring.md").read_text("utf-8")
 
 
 def test_the_examples_print_what_the_page_says(

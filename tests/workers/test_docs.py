@@ -1,4 +1,4 @@
-"""What docs/providers.md says, as a reader would try it."""
+"""What docs/reference/providers.md says, as a reader would try it."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from podium.workers.bedrock import BedrockWorker
 from podium.workers.google import GoogleWorker
 from podium.workers.openai import OpenAIWorker, ResponsesWorker
 
-PAGE = (Path(__file__).parents[2] / "docs" / "providers.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "providers.md").read_text("utf-8")
 ASKED = Request((user("hello"),))
 
 

@@ -477,7 +477,7 @@ async def serve_stdio(podium: AsyncPodium, stdout: int, usual: RunOptions) -> No
     except (OSError, ValueError) as problem:
         raise UsageError(
             "standard input and output are not pipes; podium mcp is started by an MCP client, "
-            "see docs/mcp.md"
+            "see docs/reference/mcp.md"
         ) from problem
     writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
     try:

@@ -1,4 +1,4 @@
-"""The page of every command's help: `python -m podium.cli.reference > docs/cli.md`.
+"""The page of every command's help: `python -m podium.cli.reference > docs/reference/cli.md`.
 
 The page is made from the commands themselves, and a test holds the two together.
 """

@@ -1,7 +1,7 @@
 """The form of `podium.toml` and of pool files.
 
 Validators check one table at a time; `resolve` checks tables together. The descriptions are the
-documentation: `scripts/reference.py` prints them into `docs/configuration.md`.
+documentation: `scripts/reference.py` prints them into `docs/reference/configuration.md`.
 """
 
 from __future__ import annotations

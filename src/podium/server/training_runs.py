@@ -1,8 +1,8 @@
 """Training runs and evaluations on disk, for the web pages.
 
-The formats are those of `podium train` and `podium eval run` (docs/training.md); nothing here
-imports either. Other processes write these files meanwhile: reads are bounded and end at a whole
-line.
+The formats are those of `podium train` and `podium eval run` (see docs/reference/training.md);
+nothing here imports either. Other processes write these files meanwhile: reads are bounded and
+end at a whole line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every example on docs/plan-format.md is what it says it is."""
+"""Every example on docs/reference/plan-format.md is what it says it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 from podium.conductors.plan import parse, read_workflow
 from podium.core.pool import Pool, WorkerProfile
 
-PAGE = (Path(__file__).parents[3] / "docs" / "plan-format.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "plan-format.md").read_text(
+    encoding="utf-8"
+)
 POOL = Pool(
     tuple(WorkerProfile(name=name) for name in ("gemini-2.5-pro", "claude-sonnet-4", "gpt-5"))
 )

@@ -78,7 +78,7 @@ def test_of_a_long_text_so_many_tokens_are_read_at_both_ends(minilm: Embedder) -
 
 
 def test_the_page_says_how_much_routers_read_of_a_long_question() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "routing.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "routing.md").read_text("utf-8")
     assert f"the first score reads {QUICK} tokens" in " ".join(page.split())
 
 

@@ -60,14 +60,14 @@ def test_both_ends_of_a_long_question_have_a_say(question: str) -> None:
 
 
 def test_the_page_says_how_many_characters_are_read() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "routing.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "routing.md").read_text("utf-8")
     words = " ".join(page.split())
     assert f"the first and the last {MOST_CHARACTERS // 2:,} characters" in words
     assert f"{encoders.MOST_CHARACTERS:,} characters take the place of the tokens" in words
 
 
 def test_the_page_says_that_no_file_keeps_how_many_characters_are_read() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "routing.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "routing.md").read_text("utf-8")
     kept = {
         *HashedEncoder.fit(TEXTS).document(),
         *WordScores.fit(TokenCounts.of(TEXTS), REWARDS).document(),

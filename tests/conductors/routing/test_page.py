@@ -1,4 +1,4 @@
-"""What docs/routing.md says, and in which order."""
+"""What docs/reference/routing.md says, and in which order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "routing.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "routing.md").read_text("utf-8")
 INSTALLING = "python -m pip install -e '.[router]'"
 
 

@@ -16,7 +16,7 @@ from podium.evals.strategies.registry import LEARNED, STRATEGIES
 from podium.workers.scripted import ScriptedWorker
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "strategies.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "strategies.md").read_text("utf-8")
 FIGURES: list[dict[str, Any]] = json.loads(
     (ROOT / "results" / "livecodebench-recorded.json").read_text("utf-8")
 )["rows"]

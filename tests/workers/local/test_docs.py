@@ -1,4 +1,4 @@
-"""What docs/local-models.md and docs/adapters.md say, as a reader would try it."""
+"""What the pages on local models and adapters say, as a reader would try it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podium.workers.local import batching
 from podium.workers.local.llama_server import ModelSettings
 from podium.workers.local.sources import ShippedAdapter, known_models, parse_source
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "reference"
 PAGE = (DOCS / "local-models.md").read_text("utf-8")
 ADAPTERS = (DOCS / "adapters.md").read_text("utf-8")
 

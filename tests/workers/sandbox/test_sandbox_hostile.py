@@ -1,5 +1,5 @@
 """Every hostile program of the directory `hostile` is contained, behind all layers and behind
-those alone that need no namespaces; the table of docs/sandbox.md is made from their heads."""
+those alone that need no namespaces; the table of the sandbox page is made from their heads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from podium.workers.sandbox import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="most layers are of Linux")
 
 HOSTILE = Path(__file__).with_name("hostile")
-PAGE = Path(__file__).parents[3] / "docs" / "sandbox.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sandbox.md"
 TIGHT = ProgramLimits(
     cpu_seconds=1,
     wall_seconds=10.0,
@@ -218,7 +218,7 @@ async def test_without_any_layer_the_same_programs_get_out(
 
 
 def table() -> str:
-    """The hostile programs as docs/sandbox.md shows them."""
+    """The hostile programs as docs/reference/sandbox.md shows them."""
     rows = ["| program | layers | ends | without namespaces |", "|---|---|---|---|"]
     for program in PROGRAMS:
         head = program.head
