@@ -37,7 +37,7 @@ async def test_what_is_used_is_summed_up_by_key_day_and_model(keys: MemoryKeys) 
     usage_writer.add(replace(ONE, key_id="key_2"))
     await usage_writer.close()
     assert len(keys.used) == 4
-    assert keys.used[0] == KeyUsage(
+    assert keys.used[1] == KeyUsage(
         key_id="key_1",
         day=DAY,
         model="podium",
