@@ -86,8 +86,8 @@ def _section(name: str, field: FieldInfo) -> Iterator[str]:
     assert table is not None, "a file consists of tables"
     headings: dict[Any, str] = {tuple: f"[[{name}]]", dict: f"[{name}.NAME]"}
     heading = headings.get(get_origin(field.annotation), f"[{name}]")
-    yield from (f"### `{heading}`", "", f"{table.__doc__}", "")
-    yield from ("| key | type | default | meaning |", "|---|---|---|---|")
+    yield from (f"### `{heading}`", "", " ".join(f"{table.__doc__}".split()), "")
+    yield from ("| key | value | meaning |", "|---|---|---|")
     yield from (_row(key, field) for key, field in _keys(table))
     yield ""
 
@@ -102,7 +102,19 @@ def _keys(table: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Field
 
 
 def _row(key: str, field: FieldInfo) -> str:
-    return f"| `{key}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
+    return f"| `{key}` | {_value(field)} | {field.description} |"
+
+
+def _value(field: FieldInfo) -> str:
+    """Return the default, which shows the type; without one, or with choices, the type."""
+    type_, default = _type(field.annotation), _default(field)
+    if not default or default == "required":
+        return f"{type_} {default}".rstrip()
+    shown = default.replace('"', "")
+    if shown not in type_ or field.annotation is bool:
+        return default
+    others = [choice for choice in type_.split(", ") if choice != shown]
+    return ", ".join([f"{shown} (default)", *others])
 
 
 def _default(field: FieldInfo) -> str:

@@ -30,7 +30,7 @@ def test_no_picture_is_heavy_and_all_are_shown(script: dict[str, Any]) -> None:
     shown = (ROOT / "docs" / "reference" / "pages.md").read_text("utf-8")
     for picture in PICTURES:
         assert picture.stat().st_size <= script["LARGEST_BYTES"], picture.name
-        assert f'"pictures/{picture.name}"' in shown
+        assert f'"../pictures/{picture.name}"' in shown
 
 
 def test_the_plans_are_for_the_pool_that_is_pictured(script: dict[str, Any]) -> None:

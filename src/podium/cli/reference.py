@@ -5,26 +5,27 @@ The page is made from the commands themselves, and a test holds the two together
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import typer
 
 from podium.cli.app import app
 
-WIDTH: Final = 100
+COMMON: Final = 2
+"""An option that so many commands describe alike is described once."""
 
 INTRODUCTION: Final = """\
 # The command line
 
 Made by `python -m podium.cli.reference`; change the commands, not this page.
 
-Answers and plans go to standard output, complaints to standard error, each in one line that says
-what to do. Where standard output is a terminal, a run is drawn as a tree while it happens; else
-it is told line by line. `--json` prints one JSON object, or an array of them where a command lists
-things, and nothing else. Text that models wrote is shown without anything in it that a terminal
-would obey.
+Answers and plans go to standard output, errors to standard error. On a terminal a run is drawn as a
+tree; elsewhere it is one line an event. `--json` prints one JSON object, or an array where a
+command lists things, and nothing else.
 
 | exit code | meaning |
 |---|---|
@@ -32,30 +33,78 @@ would obey.
 | 1 | the run failed, or something broke |
 | 2 | usage or configuration |
 | 3 | the budget was spent before there was an answer |
-| 130 | interrupted; a run that had begun is kept for `podium runs resume` (not with `--no-store`) |
-| 141 | whoever read the output went away |
+| 130 | interrupted; `podium runs resume` continues the run, unless `--no-store` was given |
+| 141 | the reader of the output closed it |
 
 `PODIUM_HOME` names one directory for everything that Podium keeps, `PODIUM_CONFIG` the
 configuration file, and `PODIUM_DEBUG=1` shows where an error came from.
 """
 
 
+class CommandHelp(NamedTuple):
+    """One command as the page shows it."""
+
+    path: str
+    usage: str
+    text: str
+    arguments: list[tuple[str, str]]
+    options: list[tuple[str, str]]
+
+
 def page() -> str:
-    """The whole page."""
-    command = typer.main.get_command(app)
-    sections = [f"## {path}\n\n```\n{text}\n```" for path, text in _helps(command, "podium", None)]
-    return "\n\n".join([INTRODUCTION.rstrip(), *sections]) + "\n"
+    """Return the whole page."""
+    commands = list(_commands(typer.main.get_command(app), "podium", None))
+    seen = Counter(option for command in commands for option in command.options)
+    frequent = {names: text for (names, text), n in reversed(seen.most_common()) if n >= COMMON}
+    common = set(frequent.items())
+    parts = [INTRODUCTION.rstrip(), _common_section(common)]
+    parts += [_section(command, common) for command in commands]
+    return "\n\n".join(parts) + "\n"
 
 
-def _helps(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Each command's path and help, those inside it after it; a peer's own command left out."""
+def _common_section(common: set[tuple[str, str]]) -> str:
+    rows = "\n".join(_line(option) for option in sorted(common))
+    return f"## Common options\n\nMany commands have these:\n\n```\n{rows}\n```"
+
+
+def _section(command: CommandHelp, common: set[tuple[str, str]]) -> str:
+    rows = [_line(row) for row in command.arguments]
+    rows += [_line(option) for option in command.options if option not in common]
+    shared = [re.findall(r"--[\w-]+", row[0])[0] for row in command.options if row in common]
+    if shared:
+        rows.append(f"  and {', '.join(shared)}")
+    block = "\n".join([command.usage, *rows])
+    return f"## {command.path}\n\n{command.text}\n\n```\n{block}\n```"
+
+
+def _line(row: tuple[str, str]) -> str:
+    return f"  {row[0]}  {row[1]}".rstrip()
+
+
+def _plain(text: str) -> str:
+    """Return the text in one line, without types and ranges."""
+    shown = re.sub(r"\[(required|[\d<=]*x[<>=\d.]*)\]|; x>=\d|<[\w|\[\]]+>", "", text)
+    return " ".join(shown.split())
+
+
+def _commands(command: Any, path: str, parent: Any) -> Iterator[CommandHelp]:
+    """Yield a command and those inside it."""
     with command.make_context(
-        path.rpartition(" ")[2], [], parent=parent, resilient_parsing=True, terminal_width=WIDTH
+        path.rpartition(" ")[2], [], parent=parent, resilient_parsing=True
     ) as context:
-        yield path, command.get_help(context).rstrip()
+        records: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for param in command.params:
+            record = param.get_help_record(context)
+            if record is not None and "--help" not in record[0]:
+                records[param.param_type_name].append((_plain(record[0]), _plain(record[1])))
+        pieces = command.collect_usage_pieces(context)
+        usage = " ".join([path, *(piece for piece in pieces if piece != "[OPTIONS]")])
+        text = (command.help or "").partition("\n\n")[0]
+        if records["argument"] or records["option"]:
+            yield CommandHelp(path, usage, text, records["argument"], records["option"])
         if hasattr(command, "list_commands"):
             for name in command.list_commands(context):
-                yield from _helps(command.get_command(context, name), f"{path} {name}", context)
+                yield from _commands(command.get_command(context, name), f"{path} {name}", context)
 
 
 if __name__ == "__main__":
