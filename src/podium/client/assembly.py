@@ -36,10 +36,10 @@ from podium.engine.guardrails import Found, Grounding, Guardrail, Hook, Redactio
 from podium.engine.runner import ConductorWorker, Options
 from podium.workers import FaultyWorker, Http, connect
 from podium.workers.balanced import BalancedWorker, Deployment
-from podium.workers.local.hidden_states import HiddenReader
 
 if TYPE_CHECKING:  # needs numpy, of the extra `router`
     from podium.conductors.routing import LearnedRouter
+    from podium.workers.local.hidden_states import HiddenReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ class Assembly:
 
     def conductor_for(self, tier: Tier) -> Conductor:
         """Return the conductor that leads runs of the tier."""
-        return conductor_for_tier(tier, self.conductor, self.router() if tier != "ultra" else None)
+        if tier == "ultra":
+            return self.conductor
+        return conductor_for_tier(tier, self.conductor, self.router())
 
     async def close(self) -> None:
         """Close workers and models that hold resources."""
@@ -194,10 +196,11 @@ def load_evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conduc
 
     The model that reads is loaded with the first question.
     """
+    from podium.conductors.evolved.coordinator import Coordinator
+    from podium.workers.local.hidden_states import HiddenReader
+
     description = read_description(directory)
     reader = HiddenReader(description.base, token=description.token)
-    from podium.conductors.evolved.coordinator import Coordinator
-
     coordinator = Coordinator.load(directory)
     scaled = reader.with_scales(description.matrices, coordinator.scales)
     conductor = build_conductor("evolved", coordinator=coordinator, reader=scaled, notice=notice)

@@ -230,7 +230,8 @@ class Settings:
         pool, planner = self.pool, self.conductor.worker
         if planner is not None and planner not in self.workers:
             pool = replace(pool, workers=(*pool.workers, planner.profile))
-        self.budget.check(pool.workers)
+        if self.budget.usd is not None:
+            self.budget.check(pool.workers)
 
 
 def resolve(

@@ -96,10 +96,9 @@ def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
 
 def answer_step(rounds: Sequence[Round], options: ResponseOptions) -> StepRecord | None:
     """Return the step whose reply is the answer; with a schema, only a final step can be."""
-    best = visible_answer_step(rounds)
-    if best is None or options.schema is None or is_final(best, rounds):
-        return best
-    return None
+    if finals := final_steps(rounds):
+        return finals[-1]
+    return visible_answer_step(rounds) if options.schema is None else None
 
 
 def waiting_answer(rounds: Sequence[Round]) -> str | None:

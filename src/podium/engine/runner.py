@@ -165,7 +165,7 @@ class Runner:
         self.call_policy = call_policy or CallPolicy()
         self.toolbox = toolbox
         self.guardrails = tuple(guardrails)
-        self.memory = memory or HookMemory()
+        self.memory = HookMemory() if memory is None else memory
         self.persist = persist
         self._check_workers(self.pool)
 
@@ -234,7 +234,7 @@ class Runner:
         chain, blocked = None, None
         apply_results(run, results)  # reject what does not fit before guardrails see it
         if self.guardrails:
-            chain = self._chain(ledger, started, run.exclude, self.memory.take(run.id))
+            chain = self._chain(ledger, started, run.exclude, self.memory.pop(run.id, {}))
             run, results, blocked = await admit_results(run, results, chain)
         exchanges = run.exchanges
         if was_waiting:
@@ -467,8 +467,9 @@ class Runner:
 
     def _check_budget(self, budget: Budget, pool: Pool) -> None:
         """Reject a cap on money without the price of every worker, the planner included."""
-        planner = self.conductor.worker
-        budget.check(pool if planner is None else (*pool, planner.profile))
+        if budget.usd is not None:
+            planner = self.conductor.worker
+            budget.check((*pool.workers, *(() if planner is None else (planner.profile,))))
 
     def _check_workers(self, pool: Pool) -> None:
         for worker in pool.workers:

@@ -163,7 +163,7 @@ class ScriptedWorker:
         if isinstance(line, WorkerError):
             return line
         reply = Reply(line) if isinstance(line, str) else line
-        if reply.usage != UNKNOWN_USAGE:
+        if reply.usage is not UNKNOWN_USAGE:
             return reply
         counted = Usage(_words(request.text), _words(reply.text), 0, 0, 0)
         return replace(reply, usage=self._usage or counted, model=reply.model or self.profile.model)

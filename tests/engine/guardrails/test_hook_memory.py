@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from podium.engine.guardrails import GuardrailInput, Pass, Verdict
 from podium.engine.guardrails.chain import HookMemory
 
@@ -8,10 +10,12 @@ def passes(checked: GuardrailInput) -> Verdict:
     return Pass()
 
 
-def test_what_is_remembered_of_waiting_runs_is_bounded_and_taken_once() -> None:
-    memory = HookMemory(most=2)
+def test_what_is_remembered_of_waiting_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podium.engine.guardrails.chain.MAX_WAITING_RUNS", 2)
+    memory = HookMemory()
     for number in range(3):
         memory.keep(f"run_{number}", {"x": passes})
-    assert memory.take("run_0") == {}
-    assert list(memory.take("run_2")) == ["x"]
-    assert memory.take("run_2") == {}
+    assert {run_id: list(hooks) for run_id, hooks in memory.items()} == {
+        "run_1": ["x"],
+        "run_2": ["x"],
+    }

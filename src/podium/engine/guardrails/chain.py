@@ -49,22 +49,14 @@ if TYPE_CHECKING:
 MAX_WAITING_RUNS: Final = 10_000
 
 
-class HookMemory:
-    """The guardrails' state of runs that wait."""
-
-    def __init__(self, most: int = MAX_WAITING_RUNS) -> None:
-        self._most = most
-        self._hooks: OrderedDict[str, dict[str, Hook]] = OrderedDict()
+class HookMemory(OrderedDict[str, dict[str, Hook]]):
+    """The guardrails' state of runs that wait, by the runs' ids."""
 
     def keep(self, run_id: str, hooks: dict[str, Hook]) -> None:
-        """Keep the hooks of a run that waits."""
-        self._hooks[run_id] = hooks
-        while len(self._hooks) > self._most:
-            self._hooks.popitem(last=False)
-
-    def take(self, run_id: str) -> dict[str, Hook]:
-        """Return and forget the hooks of a run that continues."""
-        return self._hooks.pop(run_id, {})
+        """Keep the hooks of a run that waits; the oldest are forgotten where there are too many."""
+        self[run_id] = hooks
+        while len(self) > MAX_WAITING_RUNS:
+            self.popitem(last=False)
 
 
 MAX_VERIFICATIONS: Final = 4
