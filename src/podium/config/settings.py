@@ -198,6 +198,9 @@ class Settings:
     """The workers' profiles, as conductors and the engine take them."""
     hedges: Mapping[str, Hedge] = field(init=False, repr=False, compare=False)
     """The hedges, by the workers' names."""
+    run_budget: Budget = field(init=False, repr=False, compare=False)
+    """The caps of a run: those of the budget, and `DEFAULT_RUN_USD` where none is on money,
+    workers cost money and all prices are known."""
 
     def __post_init__(self) -> None:
         profiles = tuple(worker.profile for worker in self.workers)
@@ -205,18 +208,14 @@ class Settings:
         object.__setattr__(self, "pool", pool)
         hedges = {one.profile.name: one.hedge for one in self.workers if one.hedge is not None}
         object.__setattr__(self, "hedges", hedges)
-
-    @property
-    def run_budget(self) -> Budget:
-        """The caps of a run: those of the budget, and `DEFAULT_RUN_USD` where none is on money,
-        workers cost money and all prices are known."""
-        planner = self.conductor.worker
-        profiles = [worker.profile for worker in (*self.workers, *filter(None, [planner]))]
+        planner, budget = self.conductor.worker, self.budget
+        if planner is not None:
+            profiles += (planner.profile,)
         prices = [one.price for one in profiles if one.is_model]
-        is_capped = self.budget.usd is not None or None in prices
-        if is_capped or all(price == FREE for price in prices):
-            return self.budget
-        return replace(self.budget, usd=DEFAULT_RUN_USD)
+        is_known = all(price is not None for price in prices)
+        if budget.usd is None and is_known and any(price != FREE for price in prices):
+            budget = replace(budget, usd=DEFAULT_RUN_USD)
+        object.__setattr__(self, "run_budget", budget)
 
     def __getitem__(self, name: str) -> WorkerSettings:
         """Return the worker of that name."""

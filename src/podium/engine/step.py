@@ -132,8 +132,8 @@ class StepRunner:
         """Ask for the reply; `pairs` are the earlier results that the step may read."""
         self._pairs = pairs
         if not self._prompt:
-            run, asked = self._run, self._run.pool[self._step.worker]
-            shares = run.pool.share_question and asked.provider != PYTHON_PROVIDER
+            run, asked = self._run, self._context.workers[self._step.worker]
+            shares = run.pool.share_question and asked.profile.provider != PYTHON_PROVIDER
             self._prompt = compose(
                 self._step.subtask,
                 question=run.question if shares else None,
