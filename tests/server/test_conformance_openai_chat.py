@@ -274,7 +274,7 @@ def test_structured_output_is_parsed_from_a_stream(house: Runtime, sdk: openai.O
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_a_streamed_refusal_of_structured_output_is_told_as_it_is_whole(
+def test_a_refusal_of_structured_output_is_told_as_one_streamed_or_whole(
     house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says(Reply("I will not.", finish="refused"))
@@ -283,13 +283,14 @@ def test_a_streamed_refusal_of_structured_output_is_told_as_it_is_whole(
         "json_schema": {"name": "sum", "schema": Sum.model_json_schema()},
     }
     whole = sdk.chat.completions.create(model=model, messages=WHY, response_format=form)
-    assert whole.choices[0].message.content == "I will not."
-    assert whole.choices[0].finish_reason == "content_filter"
+    assert whole.choices[0].message.refusal == "I will not."
+    assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (None, "stop")
     chunks = list(
         sdk.chat.completions.create(model=model, messages=WHY, response_format=form, stream=True)
     )
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert (said, chunks[-1].choices[0].finish_reason) == ("I will not.", "content_filter")
+    said = "".join(chunk.choices[0].delta.refusal or "" for chunk in chunks)
+    assert (said, chunks[-1].choices[0].finish_reason) == ("I will not.", "stop")
+    assert not any(chunk.choices[0].delta.content for chunk in chunks)
 
 
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])

@@ -232,12 +232,13 @@ async def test_structured_output_is_parsed_by_the_async_client(
     assert told.output_parsed == Sum(steps=[], total=4)
 
 
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_streamed_refusal_of_structured_output_is_told_as_one(
-    house: Runtime, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says(Reply("I will not.", finish="refused"))
-    whole = sdk.responses.parse(model="solver", input="2+2?", text_format=Sum)
-    with sdk.responses.stream(model="solver", input="2+2?", text_format=Sum) as stream:
+    whole = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
+    with sdk.responses.stream(model=model, input="2+2?", text_format=Sum) as stream:
         told = [event.type for event in stream]
         final = stream.get_final_response()
     assert "response.refusal.done" in told

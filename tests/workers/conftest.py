@@ -195,13 +195,14 @@ Streamed = Callable[[Worker, Request], Awaitable[tuple[list[Delta], Reply]]]
 
 @pytest.fixture
 def streamed() -> Streamed:
-    """Stream a reply: its deltas, and the whole."""
+    """Stream a reply: its deltas but for the start, and the whole."""
 
     async def streamed(worker: Worker, request: Request) -> tuple[list[Delta], Reply]:
         *deltas, reply = [piece async for piece in worker.stream(request)]
         assert isinstance(reply, Reply)
         assert all(isinstance(delta, Delta) for delta in deltas)
-        return [delta for delta in deltas if isinstance(delta, Delta)], reply
+        contents = [delta for delta in deltas if isinstance(delta, Delta) and delta.kind != "start"]
+        return contents, reply
 
     return streamed
 

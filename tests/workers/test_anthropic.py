@@ -798,3 +798,10 @@ async def test_extra_fields_go_into_the_body_and_replace_nothing(
     vendor.says(message(text("ok")))
     await ada.reply(replace(ASKED, max_tokens=9, extra={"top_k": 4, "max_tokens": 10_000}))
     assert (vendor.body["top_k"], vendor.body["max_tokens"]) == (4, 9)
+
+
+async def test_a_stream_starts_with_the_usage_of_the_input(vendor: Vendor, ada: Worker) -> None:
+    vendor.streams(start(cache_read_input_tokens=60), *said(0, "Hi"), *end("end_turn"), done=False)
+    first = await anext(aiter(ada.stream(ASKED)))
+    assert isinstance(first, Delta)
+    assert (first.kind, first.usage.cached_input_tokens) == ("start", 60)

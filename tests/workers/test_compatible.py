@@ -682,3 +682,12 @@ async def test_one_plain_answer_keeps_no_choices(vendor: Vendor, hire: Hire) -> 
     vendor.says(answer({"content": "yes"}))
     reply = await hire("openai-compatible").reply(replace(ASKED, extra={"n": 1, "top_k": 4}))
     assert reply.choices == ()
+
+
+async def test_a_stream_says_that_the_server_accepted_it_before_there_is_content(
+    vendor: Vendor, hire: Hire
+) -> None:
+    vendor.streams(chunk({"role": "assistant"}), chunk({"content": "Hi"}, "stop"))
+    pieces = [piece async for piece in hire("openai-compatible").stream(ASKED)]
+    kinds = [piece.kind for piece in pieces if isinstance(piece, Delta)]
+    assert kinds == ["start", "text"]

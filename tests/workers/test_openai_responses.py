@@ -457,3 +457,12 @@ async def test_extra_fields_go_into_the_body_and_replace_nothing(
     assert vendor.body["top_logprobs"] == 2
     assert vendor.body["store"] is False
     assert not {"max_output_tokens", "n"} & set(vendor.body)
+
+
+async def test_a_summary_that_the_client_asks_for_stands_before_the_setting(
+    vendor: Vendor, ada: Worker
+) -> None:
+    vendor.says(response(message(words("ok"))))
+    asked = {"reasoning": {"effort": "low", "summary": "detailed"}}
+    await ada.reply(replace(ASKED, effort="low", extra=asked))
+    assert vendor.body["reasoning"] == {"effort": "low", "summary": "detailed"}

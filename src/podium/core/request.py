@@ -407,15 +407,17 @@ class Delta:
 
     Each piece of a tool call has its number in the reply, its id and name. A worker may leave out
     pieces of calls: the reply has them whole. `choices` are pieces of several answers as the
-    provider wrote them, in place of all others.
+    provider wrote them, in place of all others. A `start` says that the provider accepted the
+    request, with the usage that it reports by then.
     """
 
     text: str
-    kind: Literal["text", "thinking", "tool_call", "choices"] = "text"
+    kind: Literal["text", "thinking", "tool_call", "choices", "start"] = "text"
     call: int = 0
     id: str = ""
     name: str = ""
     choices: tuple[Mapping[str, Any], ...] = ()
+    usage: Usage = UNKNOWN_USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

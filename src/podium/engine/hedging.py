@@ -146,7 +146,7 @@ class Race:
 
         def receive(delta: Delta) -> None:
             assert on_delta is not None, "streaming needs a listener"
-            if self._leader is None:
+            if self._leader is None and delta.kind != "start":
                 self._lead(lane)
             if self._leader is lane:
                 on_delta(delta)

@@ -118,7 +118,7 @@ class ReplyStream:
             self._emit(delta.text, thinking=True)
         elif delta.kind == "tool_call":
             self._receive_call(delta)
-        elif not self._must_fit:
+        elif delta.kind == "text" and not self._must_fit:
             opening = GAP if self.before_tools and not self._text.has_begun else ""
             if text := self._text.receive(delta.text):
                 self._emit(opening + text)

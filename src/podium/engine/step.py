@@ -309,8 +309,8 @@ class StepRunner:
             reply = stream.conclude(reply)
         if self._holds_answer:
             reply = await self._inspect_answer(reply, name)
-        if stream is not None and stream.holds_back:
-            stream.send_rest(reply.text)
+        if stream is not None and stream.holds_back and reply.finish != "refused":
+            stream.send_rest(reply.text)  # a refusal has a form of its own in some dialects
         return reply
 
     @property

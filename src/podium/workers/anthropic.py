@@ -251,6 +251,11 @@ class MessageReplyParser(ReplyParser):
         opaque = json.dumps({"signature": signature}) if signature else ""
         return Thinking(block.join("thinking"), opaque, self.asked_model)
 
+    @property
+    def known_usage(self) -> Usage:
+        """The usage that was reported so far."""
+        return self._total_usage()
+
     def _total_usage(self) -> Usage:
         """Return Podium's counts; the API's input_tokens exclude cached tokens."""
         if not self._counts or self._is_miscounted:

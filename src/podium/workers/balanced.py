@@ -133,7 +133,8 @@ class BalancedWorker:
             with self._calling(deployment, stream=True) as call:
                 async with aclosing(deployment.worker.stream(request)) as pieces:
                     async for piece in pieces:
-                        call.answered()
+                        if isinstance(piece, Reply) or piece.kind != "start":
+                            call.answered()
                         yield piece
                 return
         raise self._cooling()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 from podium._util.addresses import redact_url
 from podium.core.errors import ConfigError
 from podium.core.pool import WorkerProfile
-from podium.core.request import UNKNOWN_USAGE, Delta, Reply, Request, Thinking
+from podium.core.request import UNKNOWN_USAGE, Delta, Reply, Request, Thinking, Usage
 from podium.workers.endpoints import Endpoint
 from podium.workers.errors import error_from_stream, truncated_stream
 from podium.workers.fields import Document
@@ -72,6 +72,11 @@ class ReplyParser(ABC):
     @abstractmethod
     def to_reply(self) -> Reply:
         """Return what has arrived as a reply."""
+
+    @property
+    def known_usage(self) -> Usage:
+        """The usage that was reported so far."""
+        return self.usage
 
     def finish(self) -> Reply:
         """Return the reply after the stream; raise `WorkerError` if it was cut off."""
@@ -149,10 +154,15 @@ class HostedWorker(ABC):
         parser = self.reply_parser(request)
         with boundary(self.label, self.endpoint.api_key):
             call = await self._authorize(call)
+            has_started = False
             async with aclosing(self._http.events(call, lambda: parser.is_complete)) as events:
                 async for document in events:
                     for delta in parser.feed(document):
+                        has_started = True
                         yield delta
+                    if not has_started:  # the first content may take long
+                        has_started = True
+                        yield Delta("", "start", usage=parser.known_usage)
             yield parser.finish()
 
     @property

@@ -108,7 +108,8 @@ class ResponsesWorker(HostedWorker):
         reasoning = {}
         if request.effort is not None:
             reasoning["effort"] = str(request.effort)
-        if (summary := self.setting("reasoning_summary")) != "none":
+        given = (request.extra or {}).get("reasoning", {}).get("summary")
+        if (summary := given or self.setting("reasoning_summary")) != "none":
             reasoning["summary"] = summary
         return reasoning
 

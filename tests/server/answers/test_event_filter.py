@@ -15,7 +15,7 @@ from podium.core.events import (
     ToolCallDelta,
 )
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Delta
+from podium.core.request import Delta, Usage
 from podium.core.run import Round, RoutingRecord, Run, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import EventFilter
@@ -41,6 +41,9 @@ class RunSink:
 
     def open(self, run: str, *, stored: bool) -> None:
         self.said.append(("opened", run, stored))
+
+    def start(self, usage: Usage) -> None:
+        self.said.append(("start", usage))
 
     def progress(self, line: str) -> None:
         self.said.append(("progress", line))

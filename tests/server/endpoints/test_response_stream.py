@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from podium.core.request import Delta, ToolCall, user
+from podium.core.request import Delta, ToolCall, Usage, user
 from podium.server.answers.result import ApiResult
 from podium.server.api_error import ApiError
 from podium.server.dialects.request import ApiRequest, ApiResponse
+from podium.server.endpoints import response_stream
 from podium.server.endpoints.http import HttpExchange
-from podium.server.endpoints.response_stream import ResponseStream
+from podium.server.endpoints.response_stream import FIRST_KEEP_ALIVE_SECONDS, ResponseStream
 from support.plain_dialect import PlainDialect, lines
 
 RUN = "run_0123456789abcdef"
@@ -261,3 +262,39 @@ async def test_an_answer_that_begins_again_after_a_call_is_an_error() -> None:
     client = Client()
     with pytest.raises(ApiError, match="does not continue it"):
         await client.reads(tell, ADD[0])
+
+
+async def test_headers_go_out_when_a_worker_accepts_or_after_two_seconds() -> None:
+    client = Client()
+    sent = asyncio.Event()
+
+    async def work() -> ApiResult:
+        client.stream.open(RUN, stored=False)
+        client.stream.start(Usage(7, 0))
+        async with asyncio.timeout(5):
+            while not client.status:
+                await asyncio.sleep(0)
+        sent.set()
+        return ApiResult(response=ApiResponse(id=RUN, model="podium", created=0, text="yes"))
+
+    await client.stream.run(work())
+    assert sent.is_set()
+    assert client.got[0] == ["begin", RUN]
+    assert FIRST_KEEP_ALIVE_SECONDS == 2.0
+
+
+async def test_the_first_keep_alive_does_not_wait_for_the_usual_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(response_stream, "FIRST_KEEP_ALIVE_SECONDS", 0.001)
+    client = Client(keep_alive_seconds=60)
+
+    async def work() -> ApiResult:
+        client.stream.open(RUN, stored=False)
+        async with asyncio.timeout(5):
+            while not client.status:
+                await asyncio.sleep(0.001)
+        return ApiResult(response=ApiResponse(id=RUN, model="podium", created=0, text="yes"))
+
+    await client.stream.run(work())
+    assert client.got[:2] == [["begin", RUN], ["alive"]]

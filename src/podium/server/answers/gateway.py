@@ -274,6 +274,8 @@ class _ReplyStreamer:
         elif delta.kind == "choices":
             self._is_bound = True
             self._sink.choices(delta.choices)
+        elif delta.kind == "start":
+            self._sink.start(delta.usage)
         elif text := self._text.receive(delta.text):
             if self._restored is not None:
                 text = self._restored.receive(text)

@@ -21,7 +21,7 @@ from podium.core.events import (
     StepStarted,
     ToolCallDelta,
 )
-from podium.core.request import Delta
+from podium.core.request import Delta, Usage
 from podium.core.run import GuardrailCheck, Run
 from podium.core.workflow import Workflow
 from podium.engine.guardrails.redaction import restore_events
@@ -39,6 +39,10 @@ class StreamSink(Protocol):
 
     def open(self, response_id: str, *, stored: bool) -> None:
         """Take the response's id; `stored` if its run is stored."""
+        ...
+
+    def start(self, usage: Usage) -> None:
+        """Begin the response: a worker accepted the request, with this usage so far."""
         ...
 
     def progress(self, line: str) -> None:

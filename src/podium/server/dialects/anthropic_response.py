@@ -11,7 +11,16 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from podium.core.request import UNKNOWN_USAGE, Delta, Effort, Finish, Thinking, ToolCall, Usage
+from podium.core.request import (
+    NO_USAGE,
+    UNKNOWN_USAGE,
+    Delta,
+    Effort,
+    Finish,
+    Thinking,
+    ToolCall,
+    Usage,
+)
 from podium.server.api_error import ApiError, Reason
 from podium.server.dialects.content import decode_thinking, encode_thinking
 from podium.server.dialects.fields import Fields, text
@@ -199,14 +208,15 @@ class AnthropicWriter:
 
     def __init__(self, request: ApiRequest, start: ApiResponse) -> None:
         self._keeps_thinking = keeps_thinking(request)
-        self._message = message_start(request, replace(start, usage=UNKNOWN_USAGE))
+        known = UNKNOWN_USAGE if start.usage is NO_USAGE else start.usage
+        self._message = message_start(request, replace(start, usage=known))
         self._index = 0
         self._open: Block | None = None
         self._calls = 0
         self._last_thought: Literal["progress", "thinking"] | None = None
 
     def begin(self) -> bytes:
-        """Write `message_start`; usage is not known yet."""
+        """Write `message_start`, with the usage that is known by then."""
         return _event("message_start", message=self._message)
 
     def progress(self, text: str) -> bytes:

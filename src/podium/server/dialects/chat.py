@@ -81,6 +81,8 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
         "content": answer.text if answer.text or not answer.tool_calls else None,
         "refusal": None,
     }
+    if is_refusal(request, answer):
+        message |= {"content": None, "refusal": answer.text}
     if request.shows_reasoning and answer.thinking:
         message["reasoning_content"] = "\n\n".join(part.text for part in answer.thinking)
     if answer.tool_calls:
@@ -96,7 +98,7 @@ def completion(request: ApiRequest, answer: ApiResponse) -> dict[str, Any]:
                 "index": 0,
                 "message": message,
                 "logprobs": None,
-                "finish_reason": finish_reason(answer),
+                "finish_reason": "stop" if is_refusal(request, answer) else finish_reason(answer),
             }
         ],
         "usage": usage(answer),
@@ -122,6 +124,15 @@ def tool_call(call: ToolCall) -> dict[str, Any]:
         "type": "function",
         "function": {"name": call.name, "arguments": call.arguments},
     }
+
+
+def is_refusal(request: ApiRequest, answer: ApiResponse) -> bool:
+    """True if the text refuses structured output, which has a field of its own."""
+    return (
+        answer.finish == "refused"
+        and bool(answer.text)
+        and request.response_options.schema is not None
+    )
 
 
 def finish_reason(answer: ApiResponse) -> str:
@@ -171,6 +182,7 @@ class ChatWriter:
     """Writes one stream of `chat.completion.chunk`."""
 
     def __init__(self, request: ApiRequest, opening: ApiResponse) -> None:
+        self._asked = request
         self._shows_usage = request.shows_usage
         self._calls = 0
         self._has_choices = False
@@ -230,9 +242,12 @@ class ChatWriter:
             return self.choices([*map(_as_delta, answer.choices)]) + self._usage(answer) + DONE
         if self._has_choices:
             return self._usage(answer) + DONE
+        if rest == answer.text and is_refusal(self._asked, answer):
+            refused = self._delta({"refusal": rest})
+            return refused + self._finish("stop") + self._usage(answer) + DONE
         text = self.text(rest) if rest else b""
         called = b"".join(map(self.tool_call, unsent_calls(answer.tool_calls, calls)))
-        return text + called + self._finish(answer) + self._usage(answer) + DONE
+        return text + called + self._finish(finish_reason(answer)) + self._usage(answer) + DONE
 
     def fail(self, error: ApiError) -> bytes:
         """Write the error in place of a chunk: SDKs raise it."""
@@ -241,8 +256,8 @@ class ChatWriter:
     def _delta(self, delta: dict[str, Any]) -> bytes:
         return self._before + _encode_bytes(delta) + _NOT_FINISHED + self._after
 
-    def _finish(self, answer: ApiResponse) -> bytes:
-        ending = _encode_bytes(finish_reason(answer))
+    def _finish(self, reason: str) -> bytes:
+        ending = _encode_bytes(reason)
         return self._before + b'{},"logprobs":null,"finish_reason":' + ending + b"}]" + self._after
 
     def _usage(self, answer: ApiResponse) -> bytes:

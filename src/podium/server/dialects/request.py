@@ -158,7 +158,7 @@ class BodyFields:
         known = self.honoured | self.neutral.keys()
         found = []
         for name, value in extra.items():
-            if value in self.neutral.get(name, ()):
+            if name in self.honoured or value in self.neutral.get(name, ()):
                 continue
             if why := self.refused.get(name):
                 raise invalid(name, f"{name}: {describe(value)} is not supported: {why}")

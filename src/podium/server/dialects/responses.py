@@ -132,10 +132,10 @@ class ResponsesDialect:
             previous_response=None
             if previous is None
             else read_response_id(previous, "previous_response_id"),
-            shows_reasoning=reasoning.has("summary") or reasoning.has("generate_summary"),
+            shows_reasoning=_summary(reasoning) not in (None, "none"),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
-            extra=_FIELDS.select_extra(body),
+            extra=_FIELDS.select_extra(body) | _given_reasoning(reasoning),
             echoed={name: body[name] for name in KEPT if body.get(name) is not None},
             background=_background(fields, stream=stream),
         )
@@ -223,10 +223,19 @@ def _check_stream_options(fields: Fields, *, stream: bool) -> None:
 def _reasoning(value: object, path: str) -> Fields:
     fields = read_object(value, path).expect(_REASONING)
     for name in ("summary", "generate_summary"):
-        fields.optional(name, choice(("auto", "concise", "detailed")))
+        fields.optional(name, choice(("auto", "concise", "detailed", "none")))
     fields.optional("mode", choice(("standard",)))
     fields.optional("context", choice(("auto", "current_turn", "all_turns")))
     return fields
+
+
+def _given_reasoning(reasoning: Fields) -> dict[str, Any]:
+    """Return the field for a single worker, which may be asked for a summary as well."""
+    return {"reasoning": dict(reasoning.values)} if reasoning.values else {}
+
+
+def _summary(reasoning: Fields) -> object:
+    return reasoning.values.get("summary") or reasoning.values.get("generate_summary")
 
 
 def _text(value: object, path: str) -> Fields:

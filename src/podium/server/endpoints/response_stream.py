@@ -1,6 +1,7 @@
 """A response streamed to the client.
 
-Nothing is sent before there is content, so that an early failure has its own HTTP status. Text
+Nothing is sent before a worker accepts the request, there is content or two seconds have passed, so
+that an early failure has its own HTTP status. Text
 that was sent stands: if a worker fails midway and another call starts over, only the part beyond
 what the client has is sent; if the texts differ, the stream ends with the dialect's error.
 """
@@ -11,9 +12,10 @@ import asyncio
 import json
 import time
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from podium.core.request import Delta
+from podium.core.request import UNKNOWN_USAGE, Delta, Usage
 from podium.engine.reply_stream import ResumableText
 from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import ApiResult
@@ -27,6 +29,9 @@ from podium.server.dialects.request import (
     StreamWriter,
 )
 from podium.server.endpoints.http import HttpExchange
+
+FIRST_KEEP_ALIVE_SECONDS: Final = 2.0
+"""Clients and proxies give up on a server that sends no headers."""
 
 
 class ResponseStream:
@@ -43,6 +48,7 @@ class ResponseStream:
         self._dialect = dialect
         self._request = request
         self._keep_alive_seconds = keep_alive_seconds
+        self._start: ApiResponse | None = None
         self._writer: StreamWriter | None = None
         self._has_begun = False
         self._sent: list[str] = []
@@ -63,8 +69,20 @@ class ResponseStream:
         """Take the response's id; `stored` if its run is stored."""
         if stored:
             self._exchange.response_headers["X-Podium-Run"] = parse_response_id(response_id)[0]
-        start = ApiResponse(id=response_id, model=self._request.model, created=int(time.time()))
-        self._writer = self._dialect.stream_writer(self._request, start)
+        self._start = ApiResponse(
+            id=response_id,
+            model=self._request.model,
+            created=int(time.time()),
+            usage=UNKNOWN_USAGE,
+        )
+        self._writer = self._dialect.stream_writer(self._request, self._start)
+
+    def start(self, usage: Usage) -> None:
+        """Begin the response: a worker accepted the request, with this usage so far."""
+        if not self._has_begun and self._start is not None:
+            start = replace(self._start, usage=usage)
+            self._writer = self._dialect.stream_writer(self._request, start)
+            self._begin()
 
     def progress(self, line: str) -> None:
         """Send a line of progress, before any text."""
@@ -185,7 +203,10 @@ class ResponseStream:
             if task.done():
                 return
             self._waiter = loop.create_future()
-            timer = loop.call_later(self._keep_alive_seconds, self._wake)
+            seconds = self._keep_alive_seconds
+            if not self._exchange.started:
+                seconds = min(seconds, FIRST_KEEP_ALIVE_SECONDS)
+            timer = loop.call_later(seconds, self._wake)
             try:
                 await self._waiter
             finally:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
 
-from podium.core.request import Delta
+from podium.core.request import Delta, Usage
 from podium.server.access import Principal
 from podium.server.answers.conversation import parse_response_id
 from podium.server.answers.result import find_failure
@@ -107,6 +107,8 @@ class _Opening:
     def open(self, response_id: str, *, stored: bool) -> None:
         if not self.id.done():
             self.id.set_result(response_id)
+
+    def start(self, usage: Usage) -> None: ...
 
     def progress(self, line: str) -> None: ...
 

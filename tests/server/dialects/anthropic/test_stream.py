@@ -68,6 +68,12 @@ def test_a_message_starts_with_its_id_its_model_and_no_usage_yet() -> None:
     assert (message.usage.input_tokens, message.usage.output_tokens) == (0, 0)
 
 
+def test_a_message_starts_with_the_usage_that_is_known_by_then() -> None:
+    start = events_of(MESSAGES.stream_writer(asked(), answer(usage=Usage(9, 1, 2))).begin())[0]
+    usage = start["message"]["usage"]
+    assert (usage["input_tokens"], usage["cache_read_input_tokens"]) == (7, 2)
+
+
 def test_the_final_usage_replaces_that_of_the_start() -> None:
     final = streamed(answer(text="Hi", usage=Usage(100, 20, 30, 5, 10)))
     assert final.usage.input_tokens == 60

@@ -375,3 +375,10 @@ def changed(value: Any, data: st.DataObject) -> Any:
 
 def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
     assert asked(prompt_cache_key="mine").response_options == ResponseOptions(cache_key="mine")
+
+
+@pytest.mark.parametrize(("summary", "shown"), [("none", False), ("auto", True), (None, False)])
+def test_no_progress_is_shown_to_a_client_that_wants_no_summaries(
+    summary: str | None, shown: bool
+) -> None:
+    assert asked(reasoning={"summary": summary}).shows_reasoning is shown
