@@ -199,10 +199,9 @@ class RunLoop:
         return blocking_error(self._rounds, self.stopped_by, self._objection)
 
     async def _run_rounds(self) -> None:
-        run, seconds_left = self._run, None
-        if run.depth == 0 and run.budget.seconds is not None:
-            seconds_left = self._context.ledger.seconds_left
-        deadline = asyncio.timeout(seconds_left)
+        run = self._run
+        is_timed = run.depth == 0 and run.budget.seconds is not None
+        deadline = asyncio.timeout(self._context.ledger.seconds_left if is_timed else None)
         try:
             async with deadline:
                 if self.stopped_by is None and self._rounds and self._rounds[-1].unfinished:
@@ -247,8 +246,7 @@ class RunLoop:
         try:
             round_ = await plan_round(self._conductor, planning, calls)
         except BaseException as error:
-            planned = tuple(calls.attempts)
-            self._rounds.append(Round(len(self._rounds), None, planning=planned))
+            self._rounds.append(Round(len(self._rounds), None, planning=tuple(calls.attempts)))
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
                 raise BudgetExhausted("depth", run.budget.depth) from error
             raise
@@ -471,7 +469,8 @@ class Execution:
         self.hedges = context.call_policy.hedges.policies
         self.stream = stream
         self.last = len(workflow.steps) - 1
-        self.first_final = workflow.main if round_.role in ANSWERING else self.last + 1
+        main = self.last if workflow.steps[-1].condition is None else workflow.main
+        self.first_final = main if round_.role in ANSWERING else self.last + 1
         """From here on, a step's reply may be the answer; this one holds the client's tools."""
         options = run.response_options
         self.is_plain = (
