@@ -18,6 +18,9 @@ from podium.workers.scripted import ScriptedWorker
 from podium_lab.etudes.tasks import everyday_task
 from podium_lab.etudes.workers import oracle_workers
 
+SPARE = ScriptedWorker("spare", "never asked")
+"""A second worker: a prompted conductor does not plan for a pool of one."""
+
 
 async def test_planning_and_work_are_counted_apart() -> None:
     (case,) = oracle_cases(1)
@@ -51,7 +54,7 @@ async def test_unknown_tokens_stay_unknown() -> None:
 
 
 async def test_a_plan_that_had_to_be_replaced_is_not_valid() -> None:
-    workers = [ScriptedWorker("solver", "42")]
+    workers = [ScriptedWorker("solver", "42"), SPARE]
     case = case_of("Why?", "42", workers)
     good = ScriptedWorker("planner", 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]')
     bad = ScriptedWorker("planner", "I would rather not plan")
@@ -67,7 +70,7 @@ async def test_a_plan_that_had_to_be_replaced_is_not_valid() -> None:
 
 
 async def test_a_planner_that_cannot_be_reached_leaves_no_valid_plan_and_is_at_fault() -> None:
-    workers = [ScriptedWorker("solver", "42")]
+    workers = [ScriptedWorker("solver", "42"), SPARE]
     case = case_of("Why?", "42", workers)
     planner = ScriptedWorker("planner", Unavailable("gone"))
     run = await conductor_strategy(ModelConductor(planner), rounds=1)(case, stage_of(workers))
@@ -77,7 +80,7 @@ async def test_a_planner_that_cannot_be_reached_leaves_no_valid_plan_and_is_at_f
 
 
 async def test_a_planner_that_is_reached_in_the_end_is_not_at_fault() -> None:
-    workers = [ScriptedWorker("solver", "42")]
+    workers = [ScriptedWorker("solver", "42"), SPARE]
     case = case_of("Why?", "42", workers)
     text = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
     planner = ScriptedWorker("planner", [Unavailable("busy", retry_after=0), text])
@@ -127,7 +130,7 @@ async def test_a_line_of_a_file_holds_the_whole_run() -> None:
 
 
 async def test_an_answer_that_stands_for_want_of_a_plan_was_not_accepted() -> None:
-    workers = [ScriptedWorker("solver", "42")]
+    workers = [ScriptedWorker("solver", "42"), SPARE]
     case = case_of("Why?", "42", workers)
     first = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
     accepting = ["model_id = []\nsubtasks = []\naccess_list = []"]
@@ -141,7 +144,7 @@ async def test_an_answer_that_stands_for_want_of_a_plan_was_not_accepted() -> No
 
 async def test_a_plan_that_is_graded_must_be_the_conductors_own() -> None:
     """The fallback hands the question on as it is: sensible, but nobody planned that."""
-    workers = [ScriptedWorker("generalist", "never asked")]
+    workers = [ScriptedWorker("generalist", "never asked"), SPARE]
     task = everyday_task("Why do we dream?")
     case = Case(task, pool_of(workers))
     lists = 'model_id = [0]\nsubtasks = ["{}"]\naccess_list = [[]]'
@@ -159,7 +162,7 @@ async def test_a_plan_that_is_graded_must_be_the_conductors_own() -> None:
 
 
 async def test_a_plan_that_could_not_be_made_is_a_fault() -> None:
-    workers = [ScriptedWorker("generalist", "never asked")]
+    workers = [ScriptedWorker("generalist", "never asked"), SPARE]
     case = Case(everyday_task("Why do we dream?"), pool_of(workers))
     tight = replace(stage_of(workers), options=Options(budget=Budget(calls=0)))
     conductor = ModelConductor(ScriptedWorker("planner", "no plan"))
@@ -174,11 +177,12 @@ async def test_a_sample_counts_every_call_and_what_it_cost_and_says_what_steps_a
     worker = ScriptedWorker("solver", "42", price=price)
     planner = ScriptedWorker("planner", 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]')
     case = replace(
-        case_of("Why?", "42", [worker]),
+        case_of("Why?", "42", [worker, SPARE]),
         task=replace(case_of("Why?", "42", [worker]).task, answer="42", difficulty="hard"),
     )
-    alone = await grade_run(case, await single_worker("solver")(case, stage_of([worker])))
-    run = await conductor_strategy(ModelConductor(planner), rounds=1)(case, stage_of([worker]))
+    context = stage_of([worker, SPARE])
+    alone = await grade_run(case, await single_worker("solver")(case, context))
+    run = await conductor_strategy(ModelConductor(planner), rounds=1)(case, context)
     planned = await grade_run(case, run)
     assert (alone.calls, alone.cost_usd) == (1, 1.0)
     assert (planned.calls, planned.cost_usd) == (2, run.cost_usd)

@@ -97,7 +97,7 @@ BODIES: Final[dict[str, tuple[str, dict[str, Any], int]]] = {
     "a field that other servers have": (
         "/v1/chat/completions",
         {"messages": [{"role": "user", "content": "Why?"}], "api_base": EVIL, "base_url": EVIL},
-        400,
+        200,
     ),
 }
 

@@ -107,7 +107,7 @@ def frame(prompt: str) -> tuple[str, list[str]]:
     """A prompt without what stands between its own tags, and that apart, as a reader that is easily
     taken in reads it: whatever looks like an end is one. Podium's tags come first, so it is they
     that say which mark there is."""
-    mark = re.search(r"<(?:question|answer)(-[0-9a-f]{12}|)>", prompt)
+    mark = re.search(r"<(?:question|answer|subtask)(-[0-9a-f]{12}|)[> ]", prompt)
     assert mark is not None, prompt
     section = re.compile(
         rf'<(question|subtask|reply|answer){mark[1]}( step="[^"]*")?>(.*?)'
@@ -148,12 +148,13 @@ async def test_a_reply_reaches_those_who_may_read_it_as_one_text_and_nobody_else
 
 
 def expected_sections(plan: Workflow, index: int, attack: str) -> list[str]:
-    """The question, and each pair that the step may read, as they were written."""
-    sections = [QUESTION]
+    """Each pair that the step may read, and the question: last in the final step, else first."""
+    sections = []
     for read in plan.reads(index):
         step = plan.steps[read]
         sections += [step.subtask, attack if step.worker == "thief" else f"REPLY-{step.subtask}"]
-    return sections
+    is_final = index == len(plan) - 1
+    return [*sections, QUESTION] if is_final else [QUESTION, *sections]
 
 
 OUTER: Final = {

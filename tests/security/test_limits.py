@@ -140,7 +140,7 @@ TOLD: Final = {
     "tools": "a list of 0 to 128",
     "the name of a tool": "1 to 128 letters",
     "the name of a model": "a string of 1 to 200 characters",
-    "the name of a participant": "a string of 1 to 64 characters",
+    "the name of a participant": "a string of 0 to 64 characters",
     "stop sequences": "a list of 0 to 4",
     "hosts of pictures": "images at 21 hosts, more than 20",
     "the address of a picture": "an http or https URL, got a string of 8204 characters",

@@ -18,6 +18,9 @@ from podium.workers.errors import error_from_stream, truncated_stream
 from podium.workers.fields import Document
 from podium.workers.http import Http, HttpCall, boundary
 
+REDIRECTING: Final = frozenset({"api_base", "base_url", "api_key", "api_version", "extra_headers"})
+"""Fields by which some gateways behind a worker let a client choose an address or a key."""
+
 OUTPUT_CAPS: Final = frozenset(
     {
         "max_tokens",
@@ -229,7 +232,7 @@ class HostedWorker(ABC):
         """True if that field of `Request.extra` is passed on."""
         if name == "n":
             return self.wire == "chat"
-        return name not in self.owned and name not in OUTPUT_CAPS
+        return name not in self.owned | OUTPUT_CAPS | REDIRECTING
 
     def post_call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HttpCall:
         """Return a call to a path of this endpoint, with its headers and options."""

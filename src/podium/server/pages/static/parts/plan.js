@@ -95,6 +95,7 @@ export function isSame(one, other) {
  * @returns {Step}
  */
 export function essence({ worker, subtask, access, if: condition }) {
+  /** @type {Step} */
   const step = { worker, subtask, access: access === 'all' ? 'all' : [...access] };
   return condition ? { ...step, if: condition } : step;
 }
