@@ -70,7 +70,8 @@ async def test_a_count_that_is_none_is_refused(said: str) -> None:
 async def test_planning_counts_as_answering_does() -> None:
     seen: list[str | None] = []
     planner = told(seen, '{"steps": [{"worker": "one", "subtask": "Answer", "access": []}]}')
-    app = application([planner], conductor=ModelConductor(planner), dialects=REAL)
+    crew = [planner, ScriptedWorker("other", "")]
+    app = application(crew, conductor=ModelConductor(planner), dialects=REAL)
     async with serving(app) as served:
         planned = await served.client.post("/v1/plan", json={"question": "Why?"})
         body = {"json": {"question": "Why?"}, "headers": {HEADER: "7"}}

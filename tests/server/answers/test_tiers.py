@@ -348,7 +348,8 @@ async def test_a_round_that_may_be_improved_upon_is_not_told_before_it_stands() 
     plans = ['{"steps": [{"worker": "solo", "subtask": "Answer", "access": []}]}'] * 2
     planner = ScriptedWorker("planner", plans)
     solo = ScriptedWorker("solo", ["first try", "second try"])
-    app = application([solo], conductor=ModelConductor(planner), options=Options(rounds=2))
+    crew = [solo, ScriptedWorker("other", "")]
+    app = application(crew, conductor=ModelConductor(planner), options=Options(rounds=2))
     async with serving(app) as served:
         response = await served.ask(model="podium-ultra", stream=True)
     told = [json.loads(line) for line in response.content.splitlines()]
