@@ -328,12 +328,15 @@ async def serve(store: RunStore) -> AsyncIterator[Side]:
     profile = WorkerProfile(name="solver", capabilities=frozenset({"tools", "sampling"}))
     worker = ScriptedWorker(profile, reply_to)
     steps = (Step("solver", "Think."), Step("solver", "Doubt."), Step("solver", "Say.", (0, 1)))
-    planner = ScriptedWorker("planner", write(Workflow(steps), Pool((profile,))), keep_requests=1)
+    spare = ScriptedWorker("spare", "")  # a pool of one model would not be planned for
+    plan = write(Workflow(steps), Pool((profile, spare.profile)))
+    planner = ScriptedWorker("planner", plan, keep_requests=1)
 
     async def opening(stack: AsyncExitStack) -> Service:
         buffered = BufferedRunStore(store)
         stack.push_async_callback(buffered.close)
-        podium = AsyncPodium([worker], ModelConductor(planner, structured="lists"), store=buffered)
+        conductor = ModelConductor(planner, structured="lists")
+        podium = AsyncPodium([worker, spare], conductor, store=buffered)
         stack.push_async_callback(podium.close)
         return await open_service(podium, buffered, AccessPolicy(), ServerSettings())
 
