@@ -261,7 +261,9 @@ class Session:
     def _perform(self, work: RunWork, history: tuple[Message, ...], display: RunDisplay) -> Run:
         watcher = _RunWatcher(display)
         watched = self.options.copy()
-        watched["emit"], watched["stream"] = restore_events(watcher.show), True
+        redacts = bool(self.settings.guardrails)
+        watched["emit"] = restore_events(watcher.show) if redacts else watcher.show
+        watched["stream"] = True
         watched["history"] = history
         try:
             with display:

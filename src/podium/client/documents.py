@@ -17,7 +17,7 @@ from podium.store import Feedback, RunSummary
 
 def run_document(run: Run) -> dict[str, Any]:
     """Return a run as `ask`, `run`, `runs show` and `runs resume` print it."""
-    usage, cost_usd, orchestration = run.totals
+    usage, total_tokens, cost_usd, orchestration = run.totals
     return {
         "run_id": run.id,
         "question": run.question,
@@ -32,7 +32,7 @@ def run_document(run: Run) -> dict[str, Any]:
             **_usage(usage),
             "orchestration_input_tokens": orchestration.input_tokens,
             "orchestration_output_tokens": orchestration.output_tokens,
-            "total_tokens": usage.total_tokens,
+            "total_tokens": total_tokens,
         },
         "cost_usd": cost_usd,
         "budget": {**asdict(run.budget), "spent": asdict(run.spent)},

@@ -48,7 +48,7 @@ def validation_problem(
     file: Path | str, error: ValidationError, form: type[BaseModel]
 ) -> ConfigError:
     """Describe the first mistake in the file; a misspelt key comes before a missing one."""
-    details = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    details = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
     return ConfigError(f"{file}: {_describe(details, form)}")
 
 

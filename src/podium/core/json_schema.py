@@ -214,10 +214,10 @@ def _counting_dialect(dialect: Any) -> Any:
 
 def _counted(keyword: str, rule: Any) -> Any:
     base = _REFERENCE_STEPS if keyword in _REFERENCES else _RULE_STEPS
-    each = _ALTERNATIVE_STEPS if keyword in _ALTERNATIVES else _ENTRY_STEPS
+    per_entry = _ALTERNATIVE_STEPS if keyword in _ALTERNATIVES else _ENTRY_STEPS
 
     def counted(validator: Any, argument: Any, value: Any, schema: Any) -> Any:
-        steps = base + each * _size(argument) + _size(value)
+        steps = base + per_entry * _size(argument) + _size(value)
         if keyword == "uniqueItems" and isinstance(value, list) and not _is_sortable(value):
             steps += 3 * len(value) ** 2  # each is compared with all before it
         _STEPS.get().take(steps)

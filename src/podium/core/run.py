@@ -56,7 +56,7 @@ class RoutingRecord:
     @property
     def sentence(self) -> str:
         """The decision as a sentence."""
-        others = sorted(self.scores.items(), key=lambda each: -each[1])
+        others = sorted(self.scores.items(), key=lambda score: -score[1])
         expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
         if self.escalated:
             verdict = (
@@ -108,6 +108,7 @@ class Totals(NamedTuple):
     """The usage and cost of calls, and the conductor's part of the usage."""
 
     usage: Usage
+    total_tokens: int | None
     cost_usd: float | None
     orchestration: Usage = NO_USAGE
 
@@ -115,7 +116,8 @@ class Totals(NamedTuple):
 def add_totals(calls: Iterable[Attempt]) -> Totals:
     """Add the calls' tokens and costs."""
     calls = tuple(calls)
-    return Totals(total_usage(calls), total_cost(calls))
+    usage = total_usage(calls)
+    return Totals(usage, usage.total_tokens, total_cost(calls))
 
 
 GuardrailStage = Literal["question", "reply", "answer"]

@@ -348,7 +348,8 @@ class Runner:
             raise UsageError("the question is empty; ask something")
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
         self._check_budget(options.budget, pool)
-        pool = pool_at_depth(pool, 0, options.budget)
+        if options.budget.depth == 0:
+            pool = pool_at_depth(pool, 0, options.budget)
         self._check_demands(pool, options.response_options, images)
         return Run(
             id=options.run_id or new_run_id(),

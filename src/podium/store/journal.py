@@ -220,7 +220,7 @@ class RunSink(NamedTuple):
 @asynccontextmanager
 async def journal_events(
     store: RunStore,
-    pulse: Heartbeat,
+    heartbeat: Heartbeat,
     emit: Emit | None,
     *,
     claimed: Run | None = None,
@@ -266,7 +266,7 @@ async def journal_events(
             await _release(store, claimed)
 
     try:
-        with pulse.of(journal):
+        with heartbeat.of(journal):
             try:
                 try:
                     yield RunSink(emit_both, persist if writes_first else None)

@@ -104,9 +104,9 @@ class RequestCost:
     def add_run(self, run: Run, before: Run | None) -> None:
         """Take what this request added to the run; `before` is the run as it was resumed."""
         self.run = run
-        self.usage, self.cost_usd, self.orchestration = run.totals
+        self.usage, _, self.cost_usd, self.orchestration = run.totals
         if before is not None:
-            usage, cost_usd, orchestration = before.totals
+            usage, _, cost_usd, orchestration = before.totals
             self.usage -= usage
             self.orchestration -= orchestration
             self.cost_usd = subtract(self.cost_usd, cost_usd)

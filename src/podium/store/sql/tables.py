@@ -378,7 +378,7 @@ def run_row(run: Run, now: str, expires_at: str | None = None) -> Row:
         "conductor": plain(run.conductor),
         "tier": plain(run.tier),
         "cost_usd": totals.cost_usd if totals is not None else None,
-        "total_tokens": _storable(totals.usage.total_tokens) if totals is not None else None,
+        "total_tokens": _storable(totals.total_tokens) if totals is not None else None,
         "calls": _storable(run.spent.calls) if ended else None,
         "seconds": run.spent.seconds if ended else None,
         "document": _document(run, without="rounds"),
