@@ -25,10 +25,9 @@ from benchmarks.asgi import Said, post
 from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
 from benchmarks.fuzz.server import CHAT, MESSAGES, PATHS, RESPONSES
 from podium.client.client import AsyncPodium
-from podium.conductors import ModelConductor
-from podium.conductors.plan import write
+from podium.conductors import FixedConductor
 from podium.config import ServerSettings
-from podium.core.pool import Pool, WorkerProfile
+from podium.core.pool import WorkerProfile
 from podium.core.request import Message, Part, Reply, Request, Text, ToolCall, ToolResult, user
 from podium.core.workflow import Step, Workflow
 from podium.server.access import AccessPolicy
@@ -328,15 +327,11 @@ async def serve(store: RunStore) -> AsyncIterator[Side]:
     profile = WorkerProfile(name="solver", capabilities=frozenset({"tools", "sampling"}))
     worker = ScriptedWorker(profile, reply_to)
     steps = (Step("solver", "Think."), Step("solver", "Doubt."), Step("solver", "Say.", (0, 1)))
-    spare = ScriptedWorker("spare", "")  # a pool of one model would not be planned for
-    plan = write(Workflow(steps), Pool((profile, spare.profile)))
-    planner = ScriptedWorker("planner", plan, keep_requests=1)
 
     async def opening(stack: AsyncExitStack) -> Service:
         buffered = BufferedRunStore(store)
         stack.push_async_callback(buffered.close)
-        conductor = ModelConductor(planner, structured="lists")
-        podium = AsyncPodium([worker, spare], conductor, store=buffered)
+        podium = AsyncPodium([worker], FixedConductor(Workflow(steps)), store=buffered)
         stack.push_async_callback(podium.close)
         return await open_service(podium, buffered, AccessPolicy(), ServerSettings())
 
