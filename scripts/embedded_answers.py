@@ -1,6 +1,7 @@
 """How often podium-mini is right on the études' pool, with its router and without, beside
 podium-ultra, where the trained conductor plans every question: the table of right answers in
-docs/reference/routing.md, under "The études' pool", and how many questions went to the conductor.
+docs/reference/etudes.md, under "The router of the études' pool", and how many questions went to the
+conductor.
 
     python scripts/embedded_answers.py 60
 

@@ -1,5 +1,5 @@
 """Whom the études' pool's router chooses for questions that it has not met: the table in
-docs/reference/routing.md.
+docs/reference/etudes.md.
 
     python scripts/embedded_choices.py
 

@@ -33,21 +33,6 @@ def test_the_documented_sizes_are_right() -> None:
     assert f"more than {LONGEST_TEXT:,} tokens" in PAGE
 
 
-def test_the_documented_command_measures_reading(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for package in ("numpy", "torch", "transformers", "gguf"):
-        pytest.importorskip(package)
-    from support.tiny_model import tiny_model
-
-    (program,) = re.findall(r"^python - <<'EOF'\n(.*?)^EOF$", PAGE, re.S | re.M)
-    exec(program.replace("smollm2-135m-instruct", str(tiny_model(tmp_path, "qwen2"))), {})
-    told = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["50 words", "850 words"]
-    for words in told:
-        assert f"for {words.removesuffix(' words')}" in PAGE
-
-
 def test_the_documented_trainings_are_those_that_are_measured() -> None:
     """Every directory that the table names is made by a command of this page, or of the études'."""
     made = set(re.findall(r"--output (trained/\S+)", PAGE))

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "reference" / "routing.md").read_text("utf-8")
+PAGE, NOTEBOOK = (
+    (ROOT / "docs" / "reference" / name).read_text("utf-8") for name in ("routing.md", "etudes.md")
+)
 INSTALLING = "python -m pip install -e '.[router]'"
 
 
-def section(heading: str) -> str:
+def section(heading: str, page: str = PAGE) -> str:
     """What stands under that heading, up to the next of its rank or a higher one."""
     rank = heading.partition(" ")[0]
     found = re.search(
-        rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", PAGE, re.M | re.S
+        rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", page, re.M | re.S
     )
     assert found is not None, heading
     return found[1]
@@ -32,18 +34,12 @@ def test_what_to_install_is_the_first_command_of_the_section(heading: str) -> No
     assert INSTALLING in section(heading).split("```")[1].splitlines()[1]
 
 
-def test_how_settings_were_chosen_is_told_after_all_that_was_measured() -> None:
-    parts = re.findall(r"^### .+$", section("## Measured"), re.M)
-    assert parts[-1] == "### How the settings were chosen"
-    assert "|" not in section(parts[-1])
-
-
 @pytest.mark.parametrize(
     ("script", "of_its_table"),
     [("embedded_choices.py", "to its specialist"), ("embedded_answers.py", "steps a question")],
 )
 def test_the_tables_that_scripts_make_are_where_they_say(script: str, of_its_table: str) -> None:
-    part = section("### The études' pool")
+    part = section("### The router of the études' pool", NOTEBOOK)
     assert f"python scripts/{script}" in part
     assert of_its_table in part
 
@@ -52,4 +48,4 @@ def test_the_script_of_right_answers_names_the_heading_of_its_table() -> None:
     said = (ROOT / "scripts" / "embedded_answers.py").read_text("utf-8").split('"""')[1]
     heading = re.search(r'under "(.+?)"', said)
     assert heading is not None
-    assert "| right |" in section(f"### {heading[1]}")
+    assert "| right |" in section(f"### {heading[1]}", NOTEBOOK)

@@ -19,7 +19,7 @@ np = pytest.importorskip("numpy")
 from podium.conductors.routing import LearnedRouter, shipped_router
 from podium.conductors.routing.encoders import MINILM, MODEL
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "routing.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "etudes.md").read_text("utf-8")
 
 
 def test_a_router_that_is_not_shipped_is_refused_with_the_names_of_those_that_are() -> None:

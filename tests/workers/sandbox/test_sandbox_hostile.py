@@ -219,14 +219,11 @@ async def test_without_any_layer_the_same_programs_get_out(
 
 def table() -> str:
     """The hostile programs as docs/reference/sandbox.md shows them."""
-    rows = ["| program | layers | ends | without namespaces |", "|---|---|---|---|"]
+    rows = ["| program | layers | ends |", "|---|---|---|"]
     for program in PROGRAMS:
         head = program.head
         layers = ", ".join(f"`{layer}`" for layer in head["layer"].split(", "))
-        without = head.get("fallback", head["ends"]) if program in HELD_WITHOUT_NAMESPACES else ""
-        rows.append(
-            f"| **{program.title}** {head['tries']} | {layers} | {head['ends']} | {without} |"
-        )
+        rows.append(f"| {program.title} | {layers} | {head['ends']} |")
     return "\n".join(rows)
 
 
