@@ -36,10 +36,13 @@ _TYPES: Final = {
 }
 
 
-def reference(form: type[BaseModel] = ConfigFile) -> str:
-    """Return all tables of a file of that form, in Markdown."""
+def reference(form: type[BaseModel] = ConfigFile, without: tuple[str, ...] = ()) -> str:
+    """Return all tables of a file of that form, in Markdown, without keys of these beginnings."""
+    seen: dict[str, str] = {}
     fields = form.model_fields.items()
-    return "\n".join(line for name, field in fields for line in _section(name, field))
+    return "\n".join(
+        line for name, field in fields for line in _section(name, field, seen, without)
+    )
 
 
 def variables() -> str:
@@ -53,7 +56,7 @@ def variables() -> str:
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "variables": variables,
     "reference": reference,
-    "recipe": partial(reference, Recipe),
+    "recipe": partial(reference, Recipe, ("etudes.",)),
     "router": partial(reference, RouterRecipe),
 }
 
@@ -81,14 +84,28 @@ def _variable_row(known: KnownEndpoint) -> str:
     return f"| {variable} | {address} | `{known.provider}`{gives} |" if variable else ""
 
 
-def _section(name: str, field: FieldInfo) -> Iterator[str]:
+def _section(
+    name: str, field: FieldInfo, seen: dict[str, str], without: tuple[str, ...]
+) -> Iterator[str]:
+    """Yield one table; keys that an earlier one described alike are only named."""
     table = table_in(field.annotation)
     assert table is not None, "a file consists of tables"
     headings: dict[Any, str] = {tuple: f"[[{name}]]", dict: f"[{name}.NAME]"}
     heading = headings.get(get_origin(field.annotation), f"[{name}]")
     yield from (f"### `{heading}`", "", " ".join(f"{table.__doc__}".split()), "")
-    yield from ("| key | value | meaning |", "|---|---|---|")
-    yield from (_row(key, field) for key, field in _keys(table))
+    alike: dict[str, list[str]] = {}
+    for key, inner in _keys(table):
+        if key.startswith(without or " "):
+            continue
+        described = f"({_value(inner)}): {inner.description}"
+        known = f"{key.rpartition('.')[2]} {described}"
+        if known in seen:
+            alike.setdefault(seen[known], []).append(f"`{key}`")
+        else:
+            seen[known] = heading
+            yield f"- `{key}` {described}"
+    for other, keys in alike.items():
+        yield f"- as {'above' if other == heading else f'in `{other}`'}: {', '.join(keys)}"
     yield ""
 
 
@@ -101,20 +118,16 @@ def _keys(table: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Field
             yield from _keys(inner, f"{prefix}{name}.")
 
 
-def _row(key: str, field: FieldInfo) -> str:
-    return f"| `{key}` | {_value(field)} | {field.description} |"
-
-
 def _value(field: FieldInfo) -> str:
-    """Return the default, which shows the type; without one, or with choices, the type."""
+    """Return the default, which shows the type, or the type; of choices, the default first."""
     type_, default = _type(field.annotation), _default(field)
     if not default or default == "required":
-        return f"{type_} {default}".rstrip()
+        return ", ".join(filter(None, (type_, default)))
     shown = default.replace('"', "")
     if shown not in type_ or field.annotation is bool:
         return default
     others = [choice for choice in type_.split(", ") if choice != shown]
-    return ", ".join([f"{shown} (default)", *others])
+    return f"{shown}, else {', '.join(others)}"
 
 
 def _default(field: FieldInfo) -> str:

@@ -160,7 +160,7 @@ def test_the_database_in_compose_has_room_for_the_connections_of_all_replicas() 
     room = re.search(r"max_connections=(\d+)", " ".join(found["postgres"]["command"]))
     assert room is not None
     assert int(room[1]) > CONNECTIONS * sum("podium" in name for name in found)
-    for page in ("docs/reference/capacity.md", "deploy/replicas/compose.yaml"):
+    for page in ("docs/reference/scaling.md", "deploy/replicas/compose.yaml"):
         assert f"up to {CONNECTIONS}" in (ROOT / page).read_text("utf-8")
 
 

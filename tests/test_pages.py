@@ -10,7 +10,7 @@ import pytest
 from podium.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-PLACES = ("*.md", "docs/**/*.md", "pools/*.md", "results/*.md", "examples/**/*.md")
+PLACES = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "pools/*.md", "results/*.md", "examples/**/*.md")
 PAGES = sorted(page for place in PLACES for page in ROOT.glob(place))
 
 

@@ -1,4 +1,4 @@
 """Measure what one process, one machine and replicas over one Postgres carry.
 
-`docs/reference/capacity.md` is generated from the results.
+`benchmarks/capacity/README.md` is generated from the results.
 """

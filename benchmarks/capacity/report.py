@@ -1,6 +1,6 @@
 """The figures of `benchmarks capacity`: a table, JSON, and the tables of the capacity page.
 
-python -m benchmarks.capacity.report results/capacity.json docs/reference/capacity.md
+python -m benchmarks.capacity.report results/capacity.json benchmarks/capacity/README.md
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The results of `benchmarks chaos`: text, JSON and the table of docs/reference/chaos.md.
+"""The results of `benchmarks chaos`: text, JSON and the table of benchmarks/chaos/README.md.
 
-python -m benchmarks.chaos.report results/chaos.json docs/reference/chaos.md
+python -m benchmarks.chaos.report results/chaos.json benchmarks/chaos/README.md
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from benchmarks.cli import app
 from benchmarks.router import BAR, Decisions, RouterFigures, untrained
 from podium.workers.local import weights
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "benchmarks.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "benchmarks" / "README.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")

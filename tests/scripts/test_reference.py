@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,18 +42,18 @@ def test_every_variable_that_is_read_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("form", "least"), [(ConfigFile, 40), (Recipe, 90), (RouterRecipe, 9)])
 def test_every_key_has_a_type_and_a_meaning(form: type[Table], least: int) -> None:
-    rows = [line.split(" | ") for line in reference(form).splitlines() if line.startswith("| `")]
+    rows = re.findall(r"^- `([\w.]+)` \((.*?)\): (.*)$", reference(form), re.M)
     assert len(rows) > least
     for key, value, meaning in rows:
         assert value, key
-        assert meaning not in ("None |", " |"), key
+        assert meaning not in ("None", ""), key
 
 
 def test_every_table_is_in_it() -> None:
     text = reference()
     for name in ConfigFile.model_fields:
         assert f"[{name}]" in text or f"[{name}.NAME]" in text
-    assert "| `price.beyond.over` | whole number required |" in text
+    assert "- `price.beyond.over` (whole number, required): " in text
 
 
 class Kitchen(Table):
@@ -68,14 +69,20 @@ class Runtime(Table):
 
 def test_a_default_that_is_made_is_shown_as_it_is_made() -> None:
     text = reference(Runtime)
-    assert "| `pots` | table | how many of each |" in text
-    assert "| `hands` | `2` | how many there are |" in text
+    assert "- `pots` (table): how many of each" in text
+    assert "- `hands` (`2`): how many there are" in text
+
+
+def test_keys_that_are_described_alike_are_described_once() -> None:
+    text = reference(Recipe)
+    assert "- as in `[sft]`: `steps`, `learning_rate`, " in text
+    assert text.count("the highest learning rate") == 1
 
 
 def test_choices_are_shown_with_the_default_first() -> None:
     text = reference()
-    assert "| `prompt` | `full` (default), `compact`, `trained` |" in text
-    assert "| `few_shot` | `true` |" in text
+    assert "- `prompt` (`full`, else `compact`, `trained`): " in text
+    assert "- `few_shot` (`true`): " in text
 
 
 def test_a_page_without_the_marks_is_refused() -> None:

@@ -9,7 +9,7 @@ from benchmarks.report import NONE_YET
 from podium.store.sql.database import CONNECTIONS
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "reference" / "capacity.md"
+PAGE = ROOT / "benchmarks" / "capacity" / "README.md"
 RESULTS = ROOT / "results" / "capacity.json"
 
 

@@ -7,13 +7,13 @@ from benchmarks.chaos.report import ChaosFigures, ChaosRow, figures_of, updated
 from benchmarks.report import NONE_YET
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "reference" / "chaos.md"
+PAGE = ROOT / "benchmarks" / "chaos" / "README.md"
 
 
 def test_the_page_has_the_figures_of_the_committed_results() -> None:
     page = PAGE.read_text("utf-8")
     assert updated(page, ROOT / "results" / "chaos.json") == page, (
-        "python -m benchmarks.chaos.report results/chaos.json docs/reference/chaos.md"
+        "python -m benchmarks.chaos.report results/chaos.json benchmarks/chaos/README.md"
     )
 
 

@@ -30,7 +30,7 @@ from podium.workers.sandbox import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="most layers are of Linux")
 
 HOSTILE = Path(__file__).with_name("hostile")
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sandbox.md"
+PAGE = HOSTILE / "README.md"
 TIGHT = ProgramLimits(
     cpu_seconds=1,
     wall_seconds=10.0,
@@ -218,7 +218,7 @@ async def test_without_any_layer_the_same_programs_get_out(
 
 
 def table() -> str:
-    """The hostile programs as docs/reference/sandbox.md shows them."""
+    """The hostile programs as the page of the directory shows them."""
     rows = ["| program | layers | ends |", "|---|---|---|"]
     for program in PROGRAMS:
         head = program.head
