@@ -10,7 +10,14 @@ import pytest
 from podium.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-PLACES = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "pools/*.md", "results/*.md", "examples/**/*.md")
+PLACES = (
+    "*.md",
+    "docs/**/*.md",
+    "benchmarks/**/*.md",
+    "pools/*.md",
+    "results/*.md",
+    "examples/**/*.md",
+)
 PAGES = sorted(page for place in PLACES for page in ROOT.glob(place))
 
 
@@ -19,6 +26,20 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8"))
     gone = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert gone == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text("utf-8"))
+    inside = [((page.parent / file) if file else page, anchor) for file, anchor in links]
+    assert [f"{file.name}#{anchor}" for file, anchor in inside if anchor not in anchors(file)] == []
 
 
 def test_every_command_in_the_readme_exists() -> None:

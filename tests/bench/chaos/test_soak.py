@@ -91,7 +91,9 @@ def test_a_steep_slope_of_little_in_all_is_no_growth() -> None:
 
 def test_the_page_says_from_where_on_growth_counts() -> None:
     page = " ".join(
-        (Path(__file__).parents[3] / "benchmarks" / "chaos" / "README.md").read_text("utf-8").split()
+        (Path(__file__).parents[3] / "benchmarks" / "chaos" / "README.md")
+        .read_text("utf-8")
+        .split()
     )
     slopes = f"{MOST_BYTES / MIB:g} MiB in {SLOPE_RUNS:,} runs and objects not by more than"
     least = f"{LEAST_GROWTH_BYTES // MIB} MiB in all, or objects by less than"
