@@ -1,4 +1,4 @@
-"""Generate the tables of keys in the documentation, and of the variables that are read.
+"""Generate the lists of keys in the documentation.
 
     python scripts/reference.py
 
@@ -20,8 +20,6 @@ from podium.config.problems import table_in
 from podium.config.schema import ConfigFile
 from podium.train.recipe import Recipe
 from podium.train.router import RouterRecipe
-from podium.workers.catalogue import Catalogue
-from podium.workers.endpoints import KNOWN_ENDPOINTS, KnownEndpoint
 
 _MADE: Final = "made by scripts/reference.py, not by hand"
 DOCS: Final = Path(__file__).parents[1] / "docs" / "reference"
@@ -37,7 +35,7 @@ _TYPES: Final = {
 
 
 def reference(form: type[BaseModel] = ConfigFile, without: tuple[str, ...] = ()) -> str:
-    """Return all tables of a file of that form, in Markdown, without keys of these beginnings."""
+    """Return all tables of a file of that form, in Markdown, without these tables and keys."""
     seen: dict[str, str] = {}
     fields = form.model_fields.items()
     return "\n".join(
@@ -45,18 +43,9 @@ def reference(form: type[BaseModel] = ConfigFile, without: tuple[str, ...] = ())
     )
 
 
-def variables() -> str:
-    """Return the environment variables that provide workers, in Markdown."""
-    rows = (_variable_row(known) for known in KNOWN_ENDPOINTS.values())
-    return "\n".join(
-        ["| variable | address | provider |", "|---|---|---|", *filter(None, rows), ""]
-    )
-
-
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
-    "variables": variables,
-    "reference": reference,
-    "recipe": partial(reference, Recipe, ("etudes.",)),
+    "reference": partial(reference, without=("faults.",)),
+    "recipe": partial(reference, Recipe, ("etudes.", "evolve")),
     "router": partial(reference, RouterRecipe),
 }
 
@@ -65,23 +54,6 @@ def update_page(page: str) -> str:
     """Return the page with its generated parts up to date."""
     parts = {name: make() for name, make in PARTS.items() if f"<!-- {name}: {_MADE}" in page}
     return replace_parts(page, _MADE, parts or dict.fromkeys(PARTS, ""))
-
-
-def _variable_row(known: KnownEndpoint) -> str:
-    keys = (*known.key_variables, *known.token_variables)
-    names = keys or (known.address_variable,)
-    variable = " or ".join(f"`{name}`" for name in names if name)
-    gives = ""
-    if known.authorizer and not keys:
-        variable, keys = "a login of your account", names
-    if not keys:
-        gives = ": every model that is installed there"
-    elif not Catalogue.load().defaults(known.provider):
-        gives = ": none by itself; name its models with `[[worker]]`"
-    where = [known.address_variable] if keys and known.address_variable else []
-    places = [variables[0] for variables in known.places.values() if variables]
-    address = ", ".join(f"`{name}`" for name in (*where, *places))
-    return f"| {variable} | {address} | `{known.provider}`{gives} |" if variable else ""
 
 
 def _section(

@@ -11,8 +11,7 @@ from podium.config.schema import ConfigFile
 from podium.train.recipe import Recipe
 from podium.train.router import RouterRecipe
 from podium.workers.catalogue import Table
-from podium.workers.endpoints import KNOWN_ENDPOINTS
-from scripts.reference import DOCS, PAGES, reference, update_page, variables
+from scripts.reference import DOCS, PAGES, reference, update_page
 
 PAGE = DOCS / "configuration.md"
 
@@ -30,14 +29,6 @@ def test_the_example_on_the_page_can_be_loaded(tmp_path: Path) -> None:
     settings = load(path)
     assert settings.pool.names == ("gpt-6.1-terra", "claude", "in-house", "deeper")
     assert settings.conductor.worker is settings["gpt-6.1-terra"]
-
-
-def test_every_variable_that_is_read_is_in_the_table() -> None:
-    table = variables()
-    for known in KNOWN_ENDPOINTS.values():
-        for variable in known.variables:
-            assert f"`{variable}`" in table
-    assert "| `FIREWORKS_API_KEY` | `FIREWORKS_BASE_URL` | `fireworks`: none by itself; " in table
 
 
 @pytest.mark.parametrize(("form", "least"), [(ConfigFile, 40), (Recipe, 90), (RouterRecipe, 9)])

@@ -18,14 +18,12 @@ def test_the_examples_print_what_the_page_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.M)
-    assert len(examples) == 5
+    assert len(examples) == 4
     monkeypatch.chdir(ROOT)
     exec("\n".join(examples), {})
     printed = capsys.readouterr().out.splitlines()
     promised = re.findall(r"^ *print\(.*\)  # (.+)$", PAGE, re.M)
     assert printed[: len(promised)] == promised
-    for line in printed[-3:]:
-        assert re.fullmatch(r"[a-z0-9-]+ True -?0\.0", line), "a group of plans, each of them valid"
 
 
 @pytest.mark.parametrize(("name", "reward"), [("PAPER", PAPER), ("RELEASED", RELEASED)])
