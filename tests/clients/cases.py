@@ -55,7 +55,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The name by which known failures list it."""
+        """Its name."""
         return f"{self.client.name} {self.scenario} {self.tier}"
 
     @property

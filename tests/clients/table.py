@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src"), str(ROOT)]
 from clients import environments, page
 from clients.cases import CLIENTS, Case, Client, Tier
 from clients.harness import command_for, run_client
-from clients.verdict import known_failures, problems
+from clients.verdict import problems
 
 PYTHON_ENVIRONMENTS = tuple(
     dict.fromkeys(client.environment for client in CLIENTS if client.environment != "npm")
@@ -100,13 +100,10 @@ def write_locks() -> None:
 
 
 TIERS: Final[tuple[Tier, ...]] = ("worker", "podium", "podium-ultra")
-BAD: Final = ("fail", "fixed")
-"""Verdicts that fail the table: `fixed` is a known failure that passes."""
 
 
 def run_table(wanted: Sequence[str]) -> int:
     """Run clients, print a line for each case and the table; the status is 1 if one fails."""
-    known = known_failures()
     verdicts: dict[Case, str] = {}
     status = 0
     for client in CLIENTS:
@@ -121,15 +118,13 @@ def run_table(wanted: Sequence[str]) -> int:
                 shutil.copytree(directory, Path(kept) / client.name, dirs_exist_ok=True)
         for case in _cases_of(client):
             verdict, reason = _judge(case, results)
-            if case.id in known:
-                verdict = "known" if verdict == "fail" else "fixed"
             verdicts[case] = verdict
             dialect, _, name = case.scenario.partition("/")
             row = f"{client.title:28} {dialect:10} {case.tier:13} {name:26} {verdict}"
             sys.stdout.write(f"{row}  {reason[:160]}\n" if reason else f"{row}\n")
             sys.stdout.flush()
     _print_summary(verdicts)
-    return status or int(any(verdict in BAD for verdict in verdicts.values()))
+    return status or int("fail" in verdicts.values())
 
 
 def _print_summary(verdicts: Mapping[Case, str]) -> None:

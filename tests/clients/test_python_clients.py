@@ -1,7 +1,6 @@
 """Real clients, unmodified, through `podium serve`: each gets what it gets without Podium.
 
-One process of a client and one server serve all its cases. What fails today is listed in
-`known_failures.txt`: a case that passes although it stands there fails here, so that its line goes.
+One process of a client and one server serve all its cases.
 """
 
 from __future__ import annotations
@@ -15,19 +14,14 @@ import pytest
 from clients import environments
 from clients.cases import CLIENTS, Case, Client, cases
 from clients.harness import command_for, run_client
-from clients.verdict import known_failures, problems
+from clients.verdict import problems
 from support.once import made_once
 
 
 def python_cases() -> Iterator[Any]:
-    known = known_failures()
     for case in cases():
-        if case.client.environment == "npm":
-            continue
-        marks = [pytest.mark.clients]
-        if case.id in known:
-            marks.append(pytest.mark.xfail(strict=True, reason=known[case.id]))
-        yield pytest.param(case, id=case.id.replace(" ", "-"), marks=marks)
+        if case.client.environment != "npm":
+            yield pytest.param(case, id=case.id.replace(" ", "-"), marks=pytest.mark.clients)
 
 
 def results_of(client: Client, factory: pytest.TempPathFactory) -> Any:
@@ -52,10 +46,6 @@ def test_a_client_gets_what_it_gets_without_podium(
     results = results_of(case.client, tmp_path_factory)
     assert f"{case.scenario} {case.tier}" in results, "the driver ended early: see driver.log"
     assert not (found := problems(case, results)), "; ".join(found)
-
-
-def test_every_known_failure_is_a_case() -> None:
-    assert {*known_failures()} <= {case.id for case in cases()}
 
 
 def test_a_missing_environment_is_loud() -> None:

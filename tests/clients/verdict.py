@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from clients.cases import Case
 
-KNOWN_FAILURES: Final = Path(__file__).parent / "known_failures.txt"
 PLANNER: Final = "planner"
 UNPLANNED: Final = ("request-id", "error-", "http-")
 """Scenarios, by the start of their names, that need no plan of several steps."""
-
-
-def known_failures() -> dict[str, str]:
-    """Return the reasons of the cases that fail today, by their ids."""
-    lines = KNOWN_FAILURES.read_text("utf-8").splitlines()
-    pairs = [line.partition(": ") for line in lines if line and not line.startswith("#")]
-    return {case: reason for case, _, reason in pairs}
 
 
 def problems(case: Case, results: Mapping[str, Any]) -> list[str]:
