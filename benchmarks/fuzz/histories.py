@@ -47,7 +47,7 @@ EDITED: Final = 0.5
 
 TOOLS: Final = ("look", "find", "count")
 WORDS: Final = ("why", "red", "blue", "seven", "Ada", "now", "")
-MODELS: Final = ("podium", "podium-ultra", "solver")
+MODELS: Final = ("podium-ultra", "podium-ultra", "podium", "solver")
 
 
 @dataclass(slots=True)
@@ -223,6 +223,15 @@ def edit_message(asked: Conversation, chance: Random) -> None:
     asked.forget()
 
 
+def edit_output(asked: Conversation, chance: Random) -> None:
+    """Change what the last response said or called."""
+    if len(asked.messages) > 1 and asked.messages[-2].role == "assistant":
+        parts = [_edit_text(part, chance) for part in asked.messages[-2].parts]
+        texts = [Text("So.")] if chance.random() < 0.5 else []
+        asked.messages[-2] = Message("assistant", (*texts, *parts))
+        asked.forget()
+
+
 def drop_messages(asked: Conversation, chance: Random) -> None:
     """Cut the conversation before a question of the user, as clients trim theirs."""
     starts = [index for index, message in enumerate(asked.messages) if message.role == "user"]
@@ -256,14 +265,14 @@ def change_settings(asked: Conversation, chance: Random) -> None:
 SETTINGS: Final[Sequence[tuple[str, Sequence[Any]]]] = (
     ("system", ("Be brief.", "Be wordy.", "Your name is Berta.")),
     ("model", MODELS),
-    ("tools", (TOOLS, TOOLS[:1], TOOLS[1:], ())),
-    ("tool_choice", ("auto", "none", "required", "look")),
+    ("tools", (TOOLS, TOOLS, TOOLS[:1], TOOLS[1:], ())),
+    ("tool_choice", ("auto", "auto", "auto", "none", "required", "look")),
     ("parallel", (True, False)),
     ("temperature", (None, 0.0, 0.5)),
     ("max_tokens", (500, 700)),
 )
 EDITS: Final[Sequence[Callable[[Conversation, Random], None]]] = (
-    *(edit_message, drop_messages, go_back, insert_foreign),
+    *(edit_message, edit_output, drop_messages, go_back, insert_foreign),
     *(change_settings, change_settings),
 )
 
@@ -290,27 +299,34 @@ def reply_to(request: Request) -> Reply:
 
 
 def seen(request: Request) -> object:
-    """Return a request without what makes no difference: the spelling of arguments."""
+    """Return a request without what makes no difference: how arguments are spelled, and blanks
+    around texts."""
     messages = [(message.role, *map(_seen_part, message.parts)) for message in request.messages]
     return replace(request, messages=()), messages
 
 
 def _seen_part(part: Part) -> Part:
-    if not isinstance(part, ToolCall):
-        return part
-    return replace(part, arguments=json.dumps(json.loads(part.arguments), sort_keys=True))
+    match part:
+        case ToolCall():
+            return replace(part, arguments=json.dumps(json.loads(part.arguments), sort_keys=True))
+        case Text():
+            return replace(part, text=part.text.strip())
+        case _:
+            return part
 
 
 @dataclass(slots=True)
 class Side:
-    """A server and its worker."""
+    """A server, the worker that answers and the one that does earlier steps."""
 
     app: FastAPI
     worker: ScriptedWorker
+    helper: ScriptedWorker
 
     async def send(self, path: str, body: Any) -> Said:
         """Post a body, and wait until everything is written."""
         self.worker.requests.clear()
+        self.helper.requests.clear()
         said = await post(self.app, path, [json.dumps(body).encode()], [])
         await self.app.state.holder().store.flush()
         return said
@@ -326,18 +342,19 @@ async def serve(store: RunStore) -> AsyncIterator[Side]:
     """Run a server over a store."""
     profile = WorkerProfile(name="solver", capabilities=frozenset({"tools", "sampling"}))
     worker = ScriptedWorker(profile, reply_to)
-    steps = (Step("solver", "Think."), Step("solver", "Doubt."), Step("solver", "Say.", (0, 1)))
+    helper = ScriptedWorker("helper", reply_to)
+    steps = (Step("helper", "Think."), Step("helper", "Doubt."), Step("solver", "Say.", (0, 1)))
 
     async def opening(stack: AsyncExitStack) -> Service:
         buffered = BufferedRunStore(store)
         stack.push_async_callback(buffered.close)
-        podium = AsyncPodium([worker], FixedConductor(Workflow(steps)), store=buffered)
+        podium = AsyncPodium([worker, helper], FixedConductor(Workflow(steps)), store=buffered)
         stack.push_async_callback(podium.close)
         return await open_service(podium, buffered, AccessPolicy(), ServerSettings())
 
     app = create_app(opening, DIALECTS)
     async with app.router.lifespan_context(app):
-        yield Side(app, worker)
+        yield Side(app, worker, helper)
 
 
 class Campaign:
@@ -373,7 +390,7 @@ class Campaign:
         bodies = [asked.body(stored=stored, chance=self._chance) for stored in (True, False)]
         said = await self._whole.send(asked.path, bodies[0])
         blank = await self._blank.send(asked.path, bodies[1])
-        self.resumed += len(self._whole.worker.requests) < len(self._blank.worker.requests)
+        self.resumed += len(self._whole.helper.requests) < len(self._blank.helper.requests)
         if said.status >= 500 or said.status != blank.status:
             told = f"{said.status} {said.body[:200]!r}, not {blank.status} {blank.body[:200]!r}"
         elif self._whole.last != self._blank.last:
