@@ -34,9 +34,9 @@ DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))
 
 
 def taken(ledger: Ledger, profile: WorkerProfile = DEAR, request: Request = ASK) -> CallReservation:
-    hold = ledger.hold(profile, request)
-    assert hold is not None
-    return hold
+    reservation = ledger.reserve(profile, request)
+    assert reservation is not None
+    return reservation
 
 
 def test_the_call_after_the_last_one_is_refused() -> None:
@@ -44,7 +44,7 @@ def test_the_call_after_the_last_one_is_refused() -> None:
     taken(ledger)
     taken(ledger)
     with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
-        ledger.hold(DEAR, ASK)
+        ledger.reserve(DEAR, ASK)
 
 
 def test_the_use_of_a_tool_counts_as_a_call_and_costs_nothing_else() -> None:
@@ -57,34 +57,34 @@ def test_the_use_of_a_tool_counts_as_a_call_and_costs_nothing_else() -> None:
 
 
 def test_output_is_cut_down_to_the_money_that_is_left() -> None:
-    hold = taken(Ledger(Budget(usd=0.5)))
-    assert hold.max_tokens == 500
-    assert cap_output(ASK, DEAR, hold).max_tokens == 500
+    reservation = taken(Ledger(Budget(usd=0.5)))
+    assert reservation.max_tokens == 500
+    assert cap_output(ASK, DEAR, reservation).max_tokens == 500
 
 
 def test_several_answers_are_reserved_and_cut_down_together() -> None:
     three = replace(ASK, extra={"n": 3})
     assert taken(Ledger(Budget(usd=9.0)), request=three).usd == pytest.approx(3.0)
     assert taken(Ledger(Budget(usd=0.6)), request=three).max_tokens == 200
-    hold = taken(Ledger(Budget(usd=0.048)), request=three)
-    assert hold.max_tokens == 16
-    assert hold.usd == pytest.approx(0.048)
+    reservation = taken(Ledger(Budget(usd=0.048)), request=three)
+    assert reservation.max_tokens == 16
+    assert reservation.usd == pytest.approx(0.048)
     with pytest.raises(BudgetExhausted, match="usd"):
-        Ledger(Budget(usd=0.047)).hold(DEAR, three)
+        Ledger(Budget(usd=0.047)).reserve(DEAR, three)
 
 
 def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
     ledger = Ledger(Budget(tokens=200))
-    hold = taken(ledger)
-    assert hold.tokens <= 200
-    assert hold.max_tokens is not None
-    assert hold.max_tokens < 200
+    reservation = taken(ledger)
+    assert reservation.tokens <= 200
+    assert reservation.max_tokens is not None
+    assert reservation.max_tokens < 200
 
 
 def test_a_hold_is_at_most_a_share_of_what_is_left() -> None:
     ledger = Ledger(Budget(usd=0.5))
-    first = ledger.hold(DEAR, ASK, share=5)
-    second = ledger.hold(DEAR, ASK, share=5)
+    first = ledger.reserve(DEAR, ASK, divisor=5)
+    second = ledger.reserve(DEAR, ASK, divisor=5)
     assert first is not None
     assert second is not None
     assert (first.max_tokens, second.max_tokens) == (100, 80)
@@ -93,9 +93,9 @@ def test_a_hold_is_at_most_a_share_of_what_is_left() -> None:
 
 
 def test_a_share_is_never_too_small_to_be_worth_a_call() -> None:
-    hold = Ledger(Budget(usd=0.02)).hold(DEAR, ASK, share=5)
-    assert hold is not None
-    assert hold.max_tokens == 16
+    reservation = Ledger(Budget(usd=0.02)).reserve(DEAR, ASK, divisor=5)
+    assert reservation is not None
+    assert reservation.max_tokens == 16
 
 
 def test_a_hold_that_was_not_used_gives_its_call_back() -> None:
@@ -106,13 +106,13 @@ def test_a_hold_that_was_not_used_gives_its_call_back() -> None:
 
 def test_output_never_passes_the_workers_own_limit_or_its_window() -> None:
     small = WorkerProfile(name="small", limits=Limits(max_output_tokens=500, context_window=300))
-    hold = taken(Ledger(Budget()), small)
-    sent = cap_output(ASK, small, hold)
+    reservation = taken(Ledger(Budget()), small)
+    sent = cap_output(ASK, small, reservation)
     assert sent.max_tokens is not None
     assert 270 < sent.max_tokens < 300
     roomy = replace(small, limits=Limits(max_output_tokens=500))
-    assert cap_output(ASK, roomy, hold).max_tokens == 500
-    assert cap_output(replace(ASK, max_tokens=5), roomy, hold).max_tokens == 5
+    assert cap_output(ASK, roomy, reservation).max_tokens == 500
+    assert cap_output(replace(ASK, max_tokens=5), roomy, reservation).max_tokens == 5
 
 
 def test_a_cautious_guess_of_the_prompt_does_not_cut_the_answer_short() -> None:
@@ -153,7 +153,7 @@ def test_half_a_surrogate_pair_can_be_counted() -> None:
 def test_a_call_that_must_wait_for_settlement_gets_none() -> None:
     ledger = Ledger(Budget(usd=1.0))
     first = taken(ledger)
-    assert ledger.hold(DEAR, ASK) is None
+    assert ledger.reserve(DEAR, ASK) is None
     ledger.settle(first, Usage(10, 100, 0, 0, 0), 0.1)
     assert taken(ledger).max_tokens == 900
 
@@ -162,10 +162,10 @@ def test_money_that_is_really_spent_is_refused_not_waited_for() -> None:
     ledger = Ledger(Budget(usd=1.0))
     ledger.settle(taken(ledger), Usage(10, 1000, 0, 0, 0), 1.0)
     with pytest.raises(BudgetExhausted, match=r"usd is capped at \$1"):
-        ledger.hold(DEAR, ASK)
+        ledger.reserve(DEAR, ASK)
 
 
-def test_unknown_usage_is_charged_at_the_full_hold() -> None:
+def test_unknown_usage_is_charged_at_the_full_reservation() -> None:
     ledger = Ledger(Budget(usd=1.0))
     ledger.settle(taken(ledger), UNKNOWN_USAGE, None)
     assert ledger.spent.usd == pytest.approx(1.0)
@@ -174,7 +174,7 @@ def test_unknown_usage_is_charged_at_the_full_hold() -> None:
 async def test_settling_wakes_waiting_calls() -> None:
     ledger = Ledger(Budget(usd=1.0))
     first = taken(ledger)
-    waiting = asyncio.create_task(ledger.change())
+    waiting = asyncio.create_task(ledger.wait_for_change())
     await asyncio.sleep(0)
     assert not waiting.done()
     ledger.settle(first, NO_USAGE, 0.0)
@@ -187,7 +187,7 @@ def test_the_deadline_counts_what_was_spent_before_a_resume() -> None:
     assert ledger.seconds_left == 6
     now = 107.0
     with pytest.raises(BudgetExhausted, match="seconds is capped at 10"):
-        ledger.hold(DEAR, ASK)
+        ledger.reserve(DEAR, ASK)
 
 
 def test_a_cap_on_money_needs_prices() -> None:
@@ -196,7 +196,7 @@ def test_a_cap_on_money_needs_prices() -> None:
         Budget(usd=1.0).check(pool)
     Budget(usd=1.0, allow_unpriced=True).check(pool)
     with pytest.raises(ConfigError, match="no price is known for mystery"):
-        Ledger(Budget(usd=1.0)).hold(pool["mystery"], ASK)
+        Ledger(Budget(usd=1.0)).reserve(pool["mystery"], ASK)
 
 
 def test_a_conductor_in_the_pool_needs_no_price_of_its_own() -> None:

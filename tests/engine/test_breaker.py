@@ -278,7 +278,7 @@ async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_no
     assert ends == ["Unavailable"] * 3 + ["CircuitOpen"] * 7
     assert ledger.spent.calls == 3
     assert ledger.spent.tokens == 0
-    assert ledger.hold(worker.profile, ASK) is not None
+    assert ledger.reserve(worker.profile, ASK) is not None
 
 
 async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:

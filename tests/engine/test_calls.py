@@ -23,7 +23,7 @@ from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Delta, Price, Reply, Re
 from podium.core.worker import Worker
 from podium.engine import CallPolicy, Calls, RetryPolicy
 from podium.engine import calls as calls_module
-from podium.engine.calls import Gate
+from podium.engine.calls import WorkerLimiter
 from podium.workers import Faults, FaultyWorker, ScriptedWorker
 
 ASK = Request((user("hello"),))
@@ -182,7 +182,9 @@ async def test_a_call_through_a_gate_puts_the_estimate_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     corrected: list[tuple[int, int | None]] = []
-    monkeypatch.setattr(Gate, "correct", lambda gate, guess, used: corrected.append((guess, used)))
+    monkeypatch.setattr(
+        WorkerLimiter, "correct", lambda limiter, guess, used: corrected.append((guess, used))
+    )
     calls, _ = make_calls()
     await calls(ReplyStream(Reply("hi", Usage(3, 4, 0, 0, 0)), tokens_per_minute=1000), ASK)
     with pytest.raises(RequestRefused):
@@ -325,7 +327,7 @@ class Shared:
     """An account of which other processes took the rest, or that nobody can look at."""
 
     left = Remaining(None, 1.0)
-    may_get_back = True
+    has_calls_in_flight = True
     is_shared = True
 
     def __init__(self, problem: Exception | None = None) -> None:
@@ -335,16 +337,16 @@ class Shared:
     def exhausted(self, cap: str, run_limit: float | None = None) -> BudgetExhausted:
         return BudgetExhausted(cap, 1.0)
 
-    def hold(self, hold: CallReservation) -> None:
+    def reserve(self, reservation: CallReservation) -> None:
         self.held += 1
 
-    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
+    def settle(self, reservation: CallReservation, tokens: int, usd: float) -> None:
         self.held -= 1
 
-    async def change(self) -> None:
+    async def wait_for_change(self) -> None:
         raise AssertionError("nobody waits")
 
-    async def secure(self) -> bool:
+    async def confirm(self) -> bool:
         if self.problem is not None:
             raise self.problem
         return False
@@ -358,7 +360,7 @@ async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
     call_policy = CallPolicy()
     call_policy.bind()
     calls = Calls(call_policy, Ledger(Budget(), account=account), call_policy.clock())
-    assert await calls.make_beside(worker, ASK, None) is None
+    assert await calls.make_hedge(worker, ASK, None) is None
     assert (account.held, calls.attempts) == (0, [])
 
 

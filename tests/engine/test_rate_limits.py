@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from podium.core.pool import Limits
-from podium.engine.calls import Gate
+from podium.engine.calls import WorkerLimiter
 
 
 class Time:
@@ -18,71 +18,71 @@ class Time:
         self.slept.append(seconds)
 
 
-async def wait_of(gate: Gate, time: Time, tokens: int = 0) -> float:
-    """Enter the gate once; return the seconds that it waited."""
+async def wait_of(limiter: WorkerLimiter, time: Time, tokens: int = 0) -> float:
+    """Enter the limiter once; return the seconds that it waited."""
     before = len(time.slept)
-    async with gate.enter(tokens):
+    async with limiter.enter(tokens):
         pass
     return sum(time.slept[before:])
 
 
 async def test_a_gate_lets_a_minutes_worth_through_and_then_spaces_calls_evenly() -> None:
     time = Time()
-    gate = Gate(Limits(requests_per_minute=60), time, time.sleep)
-    assert [await wait_of(gate, time) for _ in range(60)] == [0.0] * 60
-    assert await wait_of(gate, time) == 1.0
-    assert await wait_of(gate, time) == 2.0
+    limiter = WorkerLimiter(Limits(requests_per_minute=60), time, time.sleep)
+    assert [await wait_of(limiter, time) for _ in range(60)] == [0.0] * 60
+    assert await wait_of(limiter, time) == 1.0
+    assert await wait_of(limiter, time) == 2.0
     time.now = 2.0
-    assert await wait_of(gate, time) == 1.0
+    assert await wait_of(limiter, time) == 1.0
 
 
 async def test_a_gate_never_saves_up_more_than_a_minute() -> None:
     time = Time()
-    gate = Gate(Limits(tokens_per_minute=60), time, time.sleep)
+    limiter = WorkerLimiter(Limits(tokens_per_minute=60), time, time.sleep)
     time.now = 1e6
-    assert await wait_of(gate, time, 60) == 0.0
-    assert await wait_of(gate, time, 1) == 1.0
+    assert await wait_of(limiter, time, 60) == 0.0
+    assert await wait_of(limiter, time, 1) == 1.0
 
 
 async def test_a_request_larger_than_the_limit_waits_a_minute_not_for_ever() -> None:
     time = Time()
-    gate = Gate(Limits(tokens_per_minute=60), time, time.sleep)
-    await wait_of(gate, time, 60)
-    assert await wait_of(gate, time, 1_000_000) == 60.0
+    limiter = WorkerLimiter(Limits(tokens_per_minute=60), time, time.sleep)
+    await wait_of(limiter, time, 60)
+    assert await wait_of(limiter, time, 1_000_000) == 60.0
 
 
 async def test_tokens_that_were_not_used_are_given_back() -> None:
     time = Time()
-    gate = Gate(Limits(tokens_per_minute=600), time, time.sleep)
-    async with gate.enter(600):
+    limiter = WorkerLimiter(Limits(tokens_per_minute=600), time, time.sleep)
+    async with limiter.enter(600):
         pass
-    gate.correct(600, 100)
-    async with gate.enter(500):
+    limiter.correct(600, 100)
+    async with limiter.enter(500):
         pass
     assert time.slept == []
-    async with gate.enter(10):
+    async with limiter.enter(10):
         pass
     assert time.slept == [1.0]
 
 
 async def test_no_more_tokens_are_given_back_than_a_minute_has() -> None:
     time = Time()
-    gate = Gate(Limits(tokens_per_minute=600), time, time.sleep)
+    limiter = WorkerLimiter(Limits(tokens_per_minute=600), time, time.sleep)
     for _ in range(3):
-        async with gate.enter(3000):
+        async with limiter.enter(3000):
             pass
-        gate.correct(3000, 1200)
+        limiter.correct(3000, 1200)
     assert time.slept == [120.0, 240.0]  # each took two minutes' worth, and no time goes by
 
 
 async def test_no_more_calls_are_in_flight_than_the_limit_allows() -> None:
     time = Time()
-    gate = Gate(Limits(concurrency=2), time, time.sleep)
+    limiter = WorkerLimiter(Limits(concurrency=2), time, time.sleep)
     inside = most = 0
 
     async def call() -> None:
         nonlocal inside, most
-        async with gate.enter(1):
+        async with limiter.enter(1):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -94,12 +94,12 @@ async def test_no_more_calls_are_in_flight_than_the_limit_allows() -> None:
 
 async def test_a_place_is_given_back_when_the_wait_for_it_is_cancelled() -> None:
     time = Time()
-    gate = Gate(Limits(concurrency=1), time, time.sleep)
+    limiter = WorkerLimiter(Limits(concurrency=1), time, time.sleep)
 
     inside: list[int] = []
 
     async def hold() -> None:
-        async with gate.enter(1):
+        async with limiter.enter(1):
             inside.append(1)
             await asyncio.Event().wait()
 
@@ -123,12 +123,12 @@ async def test_a_cancelled_wait_returns_its_allowance() -> None:
         time.slept.append(seconds)
         await asyncio.Event().wait()
 
-    gate = Gate(Limits(requests_per_minute=60, tokens_per_minute=60), time, never)
-    async with gate.enter(60):
+    limiter = WorkerLimiter(Limits(requests_per_minute=60, tokens_per_minute=60), time, never)
+    async with limiter.enter(60):
         pass
 
     async def call() -> None:
-        async with gate.enter(30):
+        async with limiter.enter(30):
             pass
 
     waiting = [asyncio.create_task(call()) for _ in range(10)]
@@ -143,7 +143,7 @@ async def test_a_cancelled_wait_returns_its_allowance() -> None:
     await asyncio.gather(last, return_exceptions=True)
 
 
-def test_a_worker_without_limits_has_an_open_gate() -> None:
+def test_a_worker_without_limits_is_unlimited() -> None:
     time = Time()
-    assert Gate(Limits(), time, time.sleep).is_open
-    assert not Gate(Limits(requests_per_minute=1), time, time.sleep).is_open
+    assert WorkerLimiter(Limits(), time, time.sleep).is_unlimited
+    assert not WorkerLimiter(Limits(requests_per_minute=1), time, time.sleep).is_unlimited

@@ -121,7 +121,7 @@ class Account(Protocol):
         ...
 
     @property
-    def may_get_back(self) -> bool:
+    def has_calls_in_flight(self) -> bool:
         """True if calls in flight, of any run, may free part of their reservation."""
         ...
 
@@ -133,15 +133,15 @@ class Account(Protocol):
         """
         ...
 
-    def hold(self, hold: CallReservation) -> None:
+    def reserve(self, reservation: CallReservation) -> None:
         """Reserve for a call that begins."""
         ...
 
-    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
+    def settle(self, reservation: CallReservation, tokens: int, usd: float) -> None:
         """Settle the reservation of a call that ended."""
         ...
 
-    async def change(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until more may be left, or nothing can be freed any more."""
         ...
 
@@ -150,7 +150,7 @@ class Account(Protocol):
         """True if other processes draw on it too, so that reservations must be confirmed."""
         ...
 
-    async def secure(self) -> bool:
+    async def confirm(self) -> bool:
         """Confirm all reservations of this run; False if others were faster.
 
         Raises `StoreError` where the account cannot be read.
@@ -181,12 +181,12 @@ class Ledger:
         self._reservations = 0
         self._waiting: list[asyncio.Future[None]] = []
 
-    def hold(
-        self, profile: WorkerProfile, request: Request, share: int = 1
+    def reserve(
+        self, profile: WorkerProfile, request: Request, divisor: int = 1
     ) -> CallReservation | None:
-        """Reserve one call, with output capped at one of `share` parts of what is left.
+        """Reserve one call, with output capped at one of `divisor` parts of what is left.
 
-        None if calls in flight must be settled first: await `change` and try again. Raises
+        None if calls in flight must be settled first: await `wait_for_change` and try again. Raises
         `BudgetExhausted`.
         """
         budget = self.budget
@@ -198,39 +198,43 @@ class Ledger:
         if budget.tokens is None and budget.usd is None and account is None:
             self._calls += 1
             return _UNCAPPED
-        hold = self._affordable(profile, request, share)
-        if hold is None:
+        reservation = self._affordable(profile, request, divisor)
+        if reservation is None:
             return None
         self._calls += 1
         self._reservations += 1
-        self._reserved_tokens += hold.tokens
-        self._reserved_usd += hold.usd
+        self._reserved_tokens += reservation.tokens
+        self._reserved_usd += reservation.usd
         if account is not None:
-            account.hold(hold)
-        return hold
+            account.reserve(reservation)
+        return reservation
 
-    async def secured(
-        self, hold: CallReservation | None, profile: WorkerProfile, request: Request, share: int = 1
+    async def wait_for_reservation(
+        self,
+        reservation: CallReservation | None,
+        profile: WorkerProfile,
+        request: Request,
+        divisor: int = 1,
     ) -> CallReservation:
         """Return the reservation once it is confirmed, reserving again as long as it takes."""
         while True:
-            if hold is None:
-                await self.change()
-            elif await self.is_certain(hold):
-                return hold
-            hold = self.hold(profile, request, share)
+            if reservation is None:
+                await self.wait_for_change()
+            elif await self.confirm(reservation):
+                return reservation
+            reservation = self.reserve(profile, request, divisor)
 
-    async def is_certain(self, hold: CallReservation) -> bool:
+    async def confirm(self, reservation: CallReservation) -> bool:
         """True if the account confirms the reservation; otherwise it is released."""
         if self._account is None:
             return True
-        certain = False
+        confirmed = False
         try:
-            certain = await self._account.secure()
+            confirmed = await self._account.confirm()
         finally:
-            if not certain:
-                self.release(hold)
-        return certain
+            if not confirmed:
+                self.release(reservation)
+        return confirmed
 
     def count(self) -> None:
         """Count a tool call: it counts as a call and costs nothing."""
@@ -238,36 +242,36 @@ class Ledger:
             raise BudgetExhausted("calls", self.budget.calls)
         self._calls += 1
 
-    def release(self, hold: CallReservation) -> None:
+    def release(self, reservation: CallReservation) -> None:
         """Release the reservation of a call that was not made."""
         self._calls -= 1
-        self.settle(hold, NO_USAGE, 0.0)
+        self.settle(reservation, NO_USAGE, 0.0)
 
-    def settle(self, hold: CallReservation, usage: Usage, cost: float | None) -> None:
+    def settle(self, reservation: CallReservation, usage: Usage, cost: float | None) -> None:
         """Replace a reservation by what the call used."""
         total = usage.total_tokens
-        if hold is _UNCAPPED:
+        if reservation is _UNCAPPED:
             self._tokens += total or 0
             self._usd += cost or 0.0
             return
         self._reservations -= 1
-        self._reserved_tokens -= hold.tokens
-        self._reserved_usd -= hold.usd
-        tokens = hold.tokens if total is None else total
-        usd = hold.usd if cost is None else cost
+        self._reserved_tokens -= reservation.tokens
+        self._reserved_usd -= reservation.usd
+        tokens = reservation.tokens if total is None else total
+        usd = reservation.usd if cost is None else cost
         self._tokens += tokens
         self._usd += usd
         if self._account is not None:
-            self._account.settle(hold, tokens, usd)
+            self._account.settle(reservation, tokens, usd)
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
-    async def change(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until a reservation was settled."""
         if self._account is not None:
-            await self._account.change()  # it sees every reservation of this ledger too
+            await self._account.wait_for_change()  # it sees every reservation of this ledger too
             return
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
@@ -286,7 +290,7 @@ class Ledger:
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
     def _affordable(
-        self, profile: WorkerProfile, request: Request, share: int
+        self, profile: WorkerProfile, request: Request, divisor: int
     ) -> CallReservation | None:
         """Return the largest reservation that fits; None if calls in flight may free enough."""
         budget, account = self.budget, self._account
@@ -297,7 +301,7 @@ class Ledger:
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
         least = min(wanted, MIN_OUTPUT_TOKENS) * request.copies
         wanted *= request.copies
-        outputs, missing = _affordable_output(self._left, price, inputs, wanted, least, share)
+        outputs, missing = _affordable_output(self._left, price, inputs, wanted, least, divisor)
         if missing:
             if self._reservations:
                 return None
@@ -305,10 +309,10 @@ class Ledger:
             raise (account and account.exhausted(missing, limit)) or BudgetExhausted(missing, limit)
         if account is not None:
             outputs, missing = _affordable_output(
-                account.left, price, inputs, outputs, min(least, outputs), share
+                account.left, price, inputs, outputs, min(least, outputs), divisor
             )
             if missing:
-                if account.may_get_back:
+                if account.has_calls_in_flight:
                     return None
                 raise account.exhausted(missing) or BudgetExhausted(missing, 0)
         usd = self._usd_at_most(price, inputs, outputs)
@@ -330,7 +334,7 @@ class Ledger:
 
 
 def _affordable_output(
-    left: Remaining, price: Price | None, inputs: int, wanted: int, least: int, share: int
+    left: Remaining, price: Price | None, inputs: int, wanted: int, least: int, divisor: int
 ) -> tuple[int, str]:
     """Return how much output is affordable, and the cap that leaves too little, if any."""
     outputs = wanted
@@ -338,14 +342,14 @@ def _affordable_output(
         tokens = left.tokens - inputs
         if tokens < least:
             return 0, "tokens"
-        outputs = min(outputs, max(tokens // share, least))
+        outputs = min(outputs, max(tokens // divisor, least))
     if left.usd is not None and price is not None:
         usd = left.usd - inputs * price.highest_input / 1_000_000
         if usd < least * price.highest_output / 1_000_000:
             return 0, "usd"
         if price.highest_output:
             affordable = int(usd * 1_000_000 / price.highest_output)
-            outputs = min(outputs, max(affordable // share, least))
+            outputs = min(outputs, max(affordable // divisor, least))
     return outputs, ""
 
 
@@ -383,13 +387,13 @@ def _tokens_of(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
 
 
-def cap_output(request: Request, profile: WorkerProfile, hold: CallReservation) -> Request:
+def cap_output(request: Request, profile: WorkerProfile, reservation: CallReservation) -> Request:
     """Cap the request's output by the reservation, the worker's limit and its window.
 
     One of the first two must be set.
     """
     limits = profile.limits
-    caps = (request.max_tokens, limits.max_output_tokens, hold.max_tokens)
+    caps = (request.max_tokens, limits.max_output_tokens, reservation.max_tokens)
     most = min(cap for cap in caps if cap is not None)
     if limits.context_window is not None:
         estimate = estimate_input_tokens(request)

@@ -119,8 +119,8 @@ class Deadlines:
             self._arm(min(waiting))
 
 
-class Gate:
-    """A worker's limits on concurrency, requests and tokens a minute; it waits, never refuses."""
+class WorkerLimiter:
+    """Limits a worker's concurrency, requests and tokens a minute; it waits and never refuses."""
 
     def __init__(self, limits: Limits, clock: Clock, sleep: Sleep) -> None:
         self._slots = asyncio.Semaphore(limits.concurrency) if limits.concurrency else None
@@ -129,7 +129,7 @@ class Gate:
         self._rates = RateLimiter(*rates, clock()) if any(rates) else None
         self._clock = clock
         self._sleep = sleep
-        self.is_open = self._slots is None and self._rates is None
+        self.is_unlimited = self._slots is None and self._rates is None
 
     @asynccontextmanager
     async def enter(self, estimated_tokens: int) -> AsyncIterator[None]:
@@ -205,7 +205,7 @@ class CallPolicy:
         self.hedges = Hedges(hedges or {})
         self.clock = clock
         self.sleep = sleep
-        self._gates: dict[str, Gate] = {}
+        self._limiters: dict[str, WorkerLimiter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def bind(self) -> None:
@@ -216,26 +216,28 @@ class CallPolicy:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
-            self._gates = {}
+            self._limiters = {}
             self.deadlines = Deadlines(loop)
 
-    def gate(self, worker: Worker) -> Gate:
-        """Return the worker's rate limits, made on first use."""
+    def limiter(self, worker: Worker) -> WorkerLimiter:
+        """Return the limiter of the worker, made on first use."""
         name = worker.profile.name
-        gate = self._gates.get(name)
-        if gate is None:
-            gate = self._gates[name] = Gate(worker.profile.limits, self.clock, self.sleep)
-        return gate
+        limiter = self._limiters.get(name)
+        if limiter is None:
+            limiter = self._limiters[name] = WorkerLimiter(
+                worker.profile.limits, self.clock, self.sleep
+            )
+        return limiter
 
 
 class Calls:
     """The calls of one step or of one round's planning, recorded in `attempts`.
 
     Workers whose name or provider is in `excluded` are refused. The remaining budget is divided by
-    `share`: one part for this call, the others for steps still to come.
+    `divisor`: one part for this call, the others for steps still to come.
     """
 
-    __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "share")
+    __slots__ = ("_call_policy", "_excluded", "_ledger", "_started", "attempts", "divisor")
 
     def __init__(
         self,
@@ -249,7 +251,7 @@ class Calls:
         self._started = started
         self._excluded = excluded
         self.attempts: list[Attempt] = []
-        self.share = 1
+        self.divisor = 1
 
     @property
     def seconds_left(self) -> float | None:
@@ -276,18 +278,20 @@ class Calls:
         if self._excluded:
             self._refuse_excluded(worker)
         call_policy = self._call_policy
-        gate = call_policy.gate(worker)
+        limiter = call_policy.limiter(worker)
         attempt = 1
         while True:
             try:
                 if call_policy.failing:
                     self._check_breaker(worker)
-                hold = self._ledger.hold(worker.profile, request, self.share)
-                if hold is None or self._ledger.is_shared:
-                    hold = await self._ledger.secured(hold, worker.profile, request, self.share)
-                if gate.is_open:
-                    return await self._attempt(worker, request, hold, on_delta)
-                return await self._make_limited(gate, worker, request, hold, on_delta)
+                reservation = self._ledger.reserve(worker.profile, request, self.divisor)
+                if reservation is None or self._ledger.is_shared:
+                    reservation = await self._ledger.wait_for_reservation(
+                        reservation, worker.profile, request, self.divisor
+                    )
+                if limiter.is_unlimited:
+                    return await self._attempt(worker, request, reservation, on_delta)
+                return await self._make_limited(limiter, worker, request, reservation, on_delta)
             except WorkerError as error:
                 wait = self._wait_before(attempt, error, worker, can_fall_back)
                 if wait is None:
@@ -297,10 +301,10 @@ class Calls:
                 await call_policy.sleep(wait)
                 attempt += 1
 
-    async def make_beside(
+    async def make_hedge(
         self, worker: Worker, request: Request, on_delta: OnDelta | None
     ) -> Reply | None:
-        """Call the worker once, beside a slow call.
+        """Call the worker once, as a hedge of a slow call.
 
         None if the budget does not allow it at once, or the worker's circuit is open.
         """
@@ -308,17 +312,17 @@ class Calls:
         if call_policy.failing and call_policy.breakers.refusal(worker.profile.name) is not None:
             return None
         try:
-            hold = self._ledger.hold(worker.profile, request, self.share)
-            if hold is None:
+            reservation = self._ledger.reserve(worker.profile, request, self.divisor)
+            if reservation is None:
                 return None
-            if self._ledger.is_shared and not await self._ledger.is_certain(hold):
+            if self._ledger.is_shared and not await self._ledger.confirm(reservation):
                 return None
         except (BudgetExhausted, BudgetUnavailable):
             return None
-        gate = call_policy.gate(worker)
-        if gate.is_open:
-            return await self._attempt(worker, request, hold, on_delta)
-        return await self._make_limited(gate, worker, request, hold, on_delta)
+        limiter = call_policy.limiter(worker)
+        if limiter.is_unlimited:
+            return await self._attempt(worker, request, reservation, on_delta)
+        return await self._make_limited(limiter, worker, request, reservation, on_delta)
 
     def _wait_before(
         self, attempt: int, error: WorkerError, worker: Worker, can_fall_back: CanFallBack | None
@@ -352,42 +356,49 @@ class Calls:
 
     async def _make_limited(
         self,
-        gate: Gate,
+        limiter: WorkerLimiter,
         worker: Worker,
         request: Request,
-        hold: CallReservation,
+        reservation: CallReservation,
         on_delta: OnDelta | None,
     ) -> Reply:
         """Make one attempt within the worker's rate limits.
 
-        The budget was reserved before, so that a call waiting for budget holds no place here.
+        The budget was reserved before, so a call that waits for budget occupies no slot here.
         """
         estimate = estimate_input_tokens(request)
         passed = False
         try:
-            async with gate.enter(estimate):
+            async with limiter.enter(estimate):
                 passed = True
-                reply = await self._attempt(worker, request, hold, on_delta)
+                reply = await self._attempt(worker, request, reservation, on_delta)
         except WorkerError as error:
-            gate.correct(estimate, None if error.billed else 0)
+            limiter.correct(estimate, None if error.billed else 0)
             raise
         finally:
             if not passed:
-                self._ledger.release(hold)
-        gate.correct(estimate, reply.usage.total_tokens)
+                self._ledger.release(reservation)
+        limiter.correct(estimate, reply.usage.total_tokens)
         return reply
 
     async def _attempt(
-        self, worker: Worker, request: Request, hold: CallReservation, on_delta: OnDelta | None
+        self,
+        worker: Worker,
+        request: Request,
+        reservation: CallReservation,
+        on_delta: OnDelta | None,
     ) -> Reply:
         """Make one attempt: call within the time limit, settle the reservation, record."""
         call_policy = self._call_policy
-        is_probe = self._enter_breaker(worker, hold) if call_policy.failing else False
+        is_probe = self._enter_breaker(worker, reservation) if call_policy.failing else False
         began = call_policy.clock()
         task = call_policy.deadlines.start(worker.profile.limits.timeout_seconds)
         try:
-            if hold.max_tokens is not None or worker.profile.limits.max_output_tokens is not None:
-                request = cap_output(request, worker.profile, hold)
+            if (
+                reservation.max_tokens is not None
+                or worker.profile.limits.max_output_tokens is not None
+            ):
+                request = cap_output(request, worker.profile, reservation)
             if on_delta is None:
                 reply = await worker.reply(request)
             else:
@@ -400,18 +411,18 @@ class Calls:
             )
             unbilled = isinstance(fault, WorkerError) and not fault.billed
             usage = NO_USAGE if unbilled else UNKNOWN_USAGE
-            self._record(worker, hold, usage, began, str(fault) or "cancelled")
+            self._record(worker, reservation, usage, began, str(fault) or "cancelled")
             call_policy.breakers.failed(worker.profile.name, fault, is_probe=is_probe)
             if fault is error:
                 raise
             raise fault from error
         call_policy.deadlines.stop(task)
-        self._record(worker, hold, reply.usage, began, None)
+        self._record(worker, reservation, reply.usage, began, None)
         if call_policy.failing:
             call_policy.breakers.succeeded(worker.profile.name, is_probe=is_probe)
         return reply
 
-    def _enter_breaker(self, worker: Worker, hold: CallReservation) -> bool:
+    def _enter_breaker(self, worker: Worker, reservation: CallReservation) -> bool:
         """Register the call with the worker's breaker, which may have opened meanwhile.
 
         True if the call is the probe that decides whether the circuit closes.
@@ -419,19 +430,24 @@ class Calls:
         try:
             self._check_breaker(worker)
         except WorkerError:
-            self._ledger.release(hold)
+            self._ledger.release(reservation)
             raise
         return self._call_policy.breakers.enter(worker.profile.name)
 
     def _record(
-        self, worker: Worker, hold: CallReservation, usage: Usage, began: float, error: str | None
+        self,
+        worker: Worker,
+        reservation: CallReservation,
+        usage: Usage,
+        began: float,
+        error: str | None,
     ) -> None:
         profile = worker.profile
         if usage is NO_USAGE:
             cost: float | None = 0.0
         else:
             cost = profile.price.cost(usage) if profile.price else None
-        self._ledger.settle(hold, usage, cost)
+        self._ledger.settle(reservation, usage, cost)
         started = self._started
         self.attempts.append(
             Attempt(

@@ -95,7 +95,7 @@ class Race:
             worker, second_request = other
             second = self._enter(
                 worker,
-                lambda on_delta: self._calls.make_beside(worker, second_request, on_delta),
+                lambda on_delta: self._calls.make_hedge(worker, second_request, on_delta),
             )
             return await self._first_reply(first, second)
         finally:

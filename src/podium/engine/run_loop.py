@@ -64,7 +64,7 @@ from podium.engine.outcome import (
 from podium.engine.requests import Pair
 from podium.engine.step import StepRunner
 
-PLANNING_SHARE: Final = 2
+PLANNING_DIVISOR: Final = 2
 """A plan may cost one part in so many of what is left: the rest is for its execution."""
 
 Nest = Callable[..., Awaitable[None]]
@@ -228,7 +228,7 @@ class RunLoop:
         """Plan the next round; False if the conductor accepted the last answer instead."""
         context, run = self._context, self._run
         calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
-        calls.share = PLANNING_SHARE
+        calls.divisor = PLANNING_DIVISOR
         calls.attempts.extend(self._interrupted_planning)
         self._interrupted_planning = ()
         planning = PlanningContext(

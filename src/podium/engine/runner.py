@@ -120,7 +120,7 @@ class Options:
         )
 
 
-VERIFIER_SHARE: Final = 2
+VERIFIER_DIVISOR: Final = 2
 """A guardrail's verifier may cost one part in so many of what is left of the budget."""
 
 
@@ -428,7 +428,7 @@ class Runner:
 
         def verifier_calls() -> Calls:
             calls = Calls(self.call_policy, ledger, started, excluded)
-            calls.share = VERIFIER_SHARE
+            calls.divisor = VERIFIER_DIVISOR
             return calls
 
         return GuardrailChain(self.guardrails, self.workers, verifier_calls, remembered)

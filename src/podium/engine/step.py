@@ -242,7 +242,7 @@ class StepRunner:
             return await self._conclude(nested, name)
         if not execution.is_plain:
             self._begin_with(worker.profile)
-        self._calls.share = execution.last + 1 - len(execution.records)
+        self._calls.divisor = execution.last + 1 - len(execution.records)
         stream, inspector = self._stream, self._inspector
         tool_turns = 0
         while True:

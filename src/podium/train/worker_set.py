@@ -32,7 +32,7 @@ from podium.core.task import Task
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import CallPolicy
-from podium.engine.calls import Gate
+from podium.engine.calls import WorkerLimiter
 from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 from podium.train.exercises import place_names, pool_settings, recipe_pool
 from podium.train.recipe import FIXED_SUBTASK, Recipe
@@ -192,7 +192,7 @@ def recipe_scorer(
     prompt, call_policy = recipe.prompt, CallPolicy()
     later = workers if later is None else later
     if prompt.one_worker is not None:
-        call_policy = _OneGate(_find_worker(workers, prompt.one_worker))
+        call_policy = _OneWorkerLimits(_find_worker(workers, prompt.one_worker))
         workers, later = (_in_all_places(prompt.one_worker, item) for item in (workers, later))
 
     def amend(workflow: Workflow) -> Workflow:
@@ -250,16 +250,16 @@ class _RenamedWorker(Worker):
         return await self._worker.reply(request)
 
 
-class _OneGate(CallPolicy):
+class _OneWorkerLimits(CallPolicy):
     """Applies one worker's limits to all calls, whatever the worker's name."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
         self._worker = worker
 
-    def gate(self, worker: Worker) -> Gate:
-        """Return the gate of the one worker."""
-        return super().gate(self._worker)
+    def limiter(self, worker: Worker) -> WorkerLimiter:
+        """Return the limiter of the one worker."""
+        return super().limiter(self._worker)
 
 
 # ---- on a Ray cluster

@@ -160,5 +160,7 @@ async def hold_of(principal: Principal, max_tokens: int) -> tuple[Ledger, CallRe
     """Begin a call of the principal's request."""
     ledger = Ledger(Budget(), account=principal.quota.account)
     request = asking(max_tokens)
-    hold = await ledger.secured(ledger.hold(WORKER, request), WORKER, request)
-    return ledger, hold
+    reservation = await ledger.wait_for_reservation(
+        ledger.reserve(WORKER, request), WORKER, request
+    )
+    return ledger, reservation

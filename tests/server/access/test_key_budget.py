@@ -42,7 +42,7 @@ def test_a_settled_reservation_is_replaced_by_what_was_used() -> None:
 
 def test_reservations_of_fractions_leave_no_crumbs() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
-    reservations = [budget.reserve(Amount(share, 1)) for share in (0.1, 0.2, 0.3)]
+    reservations = [budget.reserve(Amount(usd, 1)) for usd in (0.1, 0.2, 0.3)]
     for reservation in reservations:
         budget.settle(reservation, Amount())
     assert budget.left() == Allowance(usd=1.0)
@@ -51,9 +51,9 @@ def test_reservations_of_fractions_leave_no_crumbs() -> None:
 def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     reservation, other = budget.reserve(Amount(0.25, 0)), budget.reserve(Amount(0.25, 0))
-    reservation.hold(CallReservation(usd=0.125))
+    reservation.reserve(CallReservation(usd=0.125))
     assert other.left.usd == 0.75, "within the estimate"
-    reservation.hold(CallReservation(usd=0.5))
+    reservation.reserve(CallReservation(usd=0.5))
     assert (reservation.left.usd, other.left.usd) == (0.125, 0.375)
     assert budget.left() == Allowance(usd=0.5), "what calls hold keeps nobody from beginning"
     reservation.settle(CallReservation(usd=0.5), 10, 0.25)
@@ -77,25 +77,25 @@ async def test_a_run_waits_for_calls_of_others_with_its_key_and_is_told_when_the
 ):
     budget = KeyBudget(A_DOLLAR_A_DAY)
     first, second = (Ledger(Budget(), account=budget.reserve(Amount())) for _ in range(2))
-    held = first.hold(DEAR, ASK)
+    held = first.reserve(DEAR, ASK)
     assert held is not None
     assert held.usd == 1.0
-    assert second.hold(DEAR, ASK) is None, "some of it may come back"
-    waiting = asyncio.create_task(second.change())
+    assert second.reserve(DEAR, ASK) is None, "some of it may come back"
+    waiting = asyncio.create_task(second.wait_for_change())
     await asyncio.sleep(0)
     first.settle(held, Usage(0, 1000), 1.0)
     await asyncio.wait_for(waiting, 5)
     with pytest.raises(BudgetExhausted, match="daily budget of key .* is spent"):
-        second.hold(DEAR, ASK)
+        second.reserve(DEAR, ASK)
 
 
 def test_a_run_whose_own_budget_is_spent_does_not_wait_for_others() -> None:
     budget = KeyBudget(A_DOLLAR_A_DAY)
     other = Ledger(Budget(), account=budget.reserve(Amount()))
-    assert other.hold(DEAR, replace(ASK, max_tokens=100)) is not None
+    assert other.reserve(DEAR, replace(ASK, max_tokens=100)) is not None
     mine = Ledger(Budget(usd=0.001), account=budget.reserve(Amount()))
     with pytest.raises(BudgetExhausted, match="the run's budget is spent"):
-        mine.hold(DEAR, ASK)
+        mine.reserve(DEAR, ASK)
 
 
 @pytest.mark.parametrize(

@@ -82,26 +82,30 @@ def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
 
 def _call(request: InFlight, max_tokens: int) -> bool:
     try:
-        hold = request.ledger.hold(WORKER, Request((user("?"),), max_tokens=max_tokens))
+        reservation = request.ledger.reserve(WORKER, Request((user("?"),), max_tokens=max_tokens))
     except BudgetExhausted:
         return False
-    if hold is not None:
-        request.calls.append(hold)
-    return hold is not None
+    if reservation is not None:
+        request.calls.append(reservation)
+    return reservation is not None
 
 
 def _end_call(request: InFlight, share: float) -> None:
     """A call uses no more than it may, or does not tell."""
-    hold = request.calls.pop()
+    reservation = request.calls.pop()
     if share > 0.9:
-        request.ledger.settle(hold, UNKNOWN_USAGE, None)
+        request.ledger.settle(reservation, UNKNOWN_USAGE, None)
     else:
-        request.ledger.settle(hold, Usage(1, int(share * (hold.tokens - 1))), share * hold.usd)
+        request.ledger.settle(
+            reservation, Usage(1, int(share * (reservation.tokens - 1))), share * reservation.usd
+        )
 
 
 def _counted(request: InFlight) -> Amount:
     spent = request.ledger.spent
-    held = sum((Amount(hold.usd, hold.tokens) for hold in request.calls), Amount())
+    held = sum(
+        (Amount(reservation.usd, reservation.tokens) for reservation in request.calls), Amount()
+    )
     return Amount(spent.usd, spent.tokens) + held
 
 

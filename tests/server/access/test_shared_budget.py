@@ -62,9 +62,9 @@ async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it
         account = second.quota.account
         assert isinstance(account, Reservation)
         for _ in range(3):
-            await account.change()
+            await account.wait_for_change()
         assert not account._budget._waiting
-        waiting = asyncio.create_task(account.change())
+        waiting = asyncio.create_task(account.wait_for_change())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
@@ -206,7 +206,7 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
             await hold_of(first, 500)
         account = first.quota.account
         assert account is not None
-        assert not account.may_get_back, "what could not be secured is not held"
+        assert not account.has_calls_in_flight, "what could not be secured is not held"
         principal = await one.begin(replicas.made)
         assert (await hold_of(principal, 500))[1].max_tokens == 500
 

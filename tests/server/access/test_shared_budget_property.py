@@ -39,15 +39,17 @@ class Truth:
 
 
 @asynccontextmanager
-async def in_flight(truth: Truth, hold: CallReservation, replica: Replica) -> AsyncIterator[None]:
+async def in_flight(
+    truth: Truth, reservation: CallReservation, replica: Replica
+) -> AsyncIterator[None]:
     truth.calls += 1
     truth.at_work[replica] += 1
-    truth.held += hold.usd
+    truth.held += reservation.usd
     truth.check()
     try:
         yield
     finally:
-        truth.held -= hold.usd
+        truth.held -= reservation.usd
         truth.at_work[replica] -= 1
 
 
@@ -63,18 +65,20 @@ async def visit(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
     try:
         for _ in range(dice.randint(1, 4)):
             request = asking(dice.choice([20, 80, 300, 2000]))
-            hold = await ledger.secured(ledger.hold(WORKER, request), WORKER, request)
+            reservation = await ledger.wait_for_reservation(
+                ledger.reserve(WORKER, request), WORKER, request
+            )
             if replica not in replicas.all:
                 return
-            async with in_flight(truth, hold, replica):
+            async with in_flight(truth, reservation, replica):
                 await asyncio.sleep(dice.choice([0.0, 0.001, 0.004]))
-            used = hold.usd * dice.random() ** 2
+            used = reservation.usd * dice.random() ** 2
             truth.used += used
             if dice.random() < 0.1:
-                truth.used += hold.usd - used
-                ledger.settle(hold, UNKNOWN_USAGE, None)
+                truth.used += reservation.usd - used
+                ledger.settle(reservation, UNKNOWN_USAGE, None)
             else:
-                ledger.settle(hold, Usage(1, 1, 0, 0, 0), used)
+                ledger.settle(reservation, Usage(1, 1, 0, 0, 0), used)
             truth.check()
     except (BudgetExhausted, BudgetUnavailable):
         pass

@@ -71,9 +71,9 @@ class Runtime:
     def call(self, principal: Principal, usage: Usage, usd: float) -> None:
         """A call of the visitor's request begins and ends."""
         ledger = Ledger(Budget(), account=principal.quota.account)
-        hold = ledger.hold(JUDGE, Request((user("?"),), max_tokens=100))
-        assert hold is not None
-        ledger.settle(hold, usage, usd)
+        reservation = ledger.reserve(JUDGE, Request((user("?"),), max_tokens=100))
+        assert reservation is not None
+        ledger.settle(reservation, usage, usd)
 
 
 @asynccontextmanager

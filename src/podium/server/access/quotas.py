@@ -325,7 +325,7 @@ class Reservation(RequestQuota):
         )
 
     @property
-    def may_get_back(self) -> bool:
+    def has_calls_in_flight(self) -> bool:
         """True if calls with the same key are in flight."""
         return self._budget.has_calls
 
@@ -338,24 +338,24 @@ class Reservation(RequestQuota):
         """Build the error that names the key's tightest budget."""
         return self._budget.exhausted(cap, run_limit, self.expected - self._used)
 
-    def hold(self, hold: CallReservation) -> None:
+    def reserve(self, reservation: CallReservation) -> None:
         """Begin a call that may use so much."""
-        self._change(Amount(hold.usd, hold.tokens), ZERO, 1)
+        self._change(Amount(reservation.usd, reservation.tokens), ZERO, 1)
 
-    def settle(self, hold: CallReservation, tokens: int, usd: float) -> None:
+    def settle(self, reservation: CallReservation, tokens: int, usd: float) -> None:
         """End a call that used so much."""
-        self._change(Amount(-hold.usd, -hold.tokens), Amount(usd, tokens), -1)
+        self._change(Amount(-reservation.usd, -reservation.tokens), Amount(usd, tokens), -1)
         if self.id and self._budget.shared is not None:
             self._budget.shared.write_soon(self)
 
-    async def secure(self) -> bool:
+    async def confirm(self) -> bool:
         """Have the store grant what the calls need; False if the caps have no room for it."""
         shared = self._budget.shared
         if shared is None or not self.id or self._budget.covers(self.granted, self.needed):
             return True
         return await shared.grow(self)
 
-    async def change(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until a call with the same key has ended, or a request was settled."""
         await self._budget.wait_for_change()
 
