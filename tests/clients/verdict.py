@@ -68,7 +68,6 @@ SETTLED: Final = frozenset(
     {"model", "messages", "input", "system", "instructions", "tools", "tool_choice", "stream"}
     | {"previous_response_id", "response_format", "text", "output_config", "output_format"}
     | {"stream_options", "store", "metadata", "user", "max_tokens", "max_completion_tokens"}
-    | {"max_output_tokens"}
     | {"parallel_tool_calls", "include", "thinking", "cache_control", "betas", "extra_headers"}
     | {"reasoning", "prompt_cache_key", "safety_identifier", "truncation", "service_tier"}
 )

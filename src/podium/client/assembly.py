@@ -27,6 +27,7 @@ from podium.conductors.evolved.turns import read_description
 from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.config.settings import EVOLVED_PREFIX
+from podium.core.budget import Budget
 from podium.core.errors import ConfigError, MalformedPlan, UsageError, install_command
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Tier
@@ -51,6 +52,7 @@ class Assembly:
         reader: The model that reads transcripts for an evolved conductor.
         router: Loads the learned router of the mini tier on first use, as that takes a while.
         router_problem: Says why the router cannot be loaded; empty if it can.
+        call_budget: The caps of a call to a worker by its name; None for those of a run.
 
     """
 
@@ -62,6 +64,7 @@ class Assembly:
     reader: HiddenReader | None = None
     router: Callable[[], TierRouter | None] = lambda: None
     router_problem: Callable[[], str] = lambda: ""
+    call_budget: Budget | None = None
 
     def conductor_for(self, tier: Tier) -> Conductor:
         """Return the conductor that leads runs of the tier."""
@@ -105,6 +108,7 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
         reader,
         cache(partial(load_router, settings)),
         partial(router_problem, settings.mini),
+        settings.budget,
     )
 
 

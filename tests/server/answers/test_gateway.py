@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from podium.client.assembly import assemble
+from podium.config import load
+from podium.config.settings import DEFAULT_RUN_USD
 from podium.core.budget import Budget
 from podium.core.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
 from podium.core.pool import Capability, WorkerProfile
@@ -14,7 +18,7 @@ from podium.engine.runner import Options
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.responses import RESPONSES
-from podium.workers import ScriptedWorker
+from podium.workers import Http, ScriptedWorker
 from support.serving import PLAIN, application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
@@ -268,3 +272,14 @@ async def test_a_reply_that_breaks_off_in_a_call_is_not_asked_for_again() -> Non
         response = await served.client.post(PLAIN, json=body)
     assert worker.calls == 1
     assert '"error"' in response.text
+
+
+def test_a_worker_by_its_name_has_no_default_cap_on_money(tmp_path: Path) -> None:
+    text = '[[worker]]\nname = "able"\nprovider = "scripted"\nprice = { input = 1, output = 10 }\n'
+    path = tmp_path / "podium.toml"
+    path.write_text(text, "utf-8")
+    settings = load(path)
+    assert settings.run_budget.usd == DEFAULT_RUN_USD
+    assembly = assemble(settings, {}, Http())
+    assert assembly.call_budget == settings.budget
+    assert settings.budget.usd is None

@@ -31,7 +31,8 @@ async def test_a_runs_page_says_what_guardrails_did_in_plain_text(page: Page, si
     redacted = GuardrailCheck(
         guardrail="privacy", stage="question", action="redacted", reason="2 × e-mail"
     )
-    run = kept_run(rounds=(replace(round_, steps=steps),), checks=(redacted,))
+    rounds = (replace(round_, steps=steps),)
+    run = kept_run(rounds=rounds, checks=(redacted,), guardrails=("privacy", "grounding"))
     await site.keep(run)
     await page.goto(site.url(f"/runs/{run.id}"))
     lines = page.locator(".guardrails li")

@@ -64,7 +64,7 @@ class Gateway:
         self._workers = {worker.profile.name: worker for worker in assembly.workers}
         self._call_policy = runtime.call_policy
         self._excludable = runtime.excludable_names
-        self._budget = runtime.options.budget
+        self._budget = assembly.call_budget or runtime.options.budget
 
     @property
     def has_guardrails(self) -> bool:
