@@ -275,7 +275,8 @@ async def test_a_reply_that_breaks_off_in_a_call_is_not_asked_for_again() -> Non
 
 
 def test_a_worker_by_its_name_has_no_default_cap_on_money(tmp_path: Path) -> None:
-    text = '[[worker]]\nname = "able"\nprovider = "scripted"\nprice = { input = 1, output = 10 }\n'
+    text = '[[worker]]\nname = "able"\nprovider = "scripted"\noptions = { reply = "yes" }\n'
+    text += "price = { input = 1, output = 10 }\n"
     path = tmp_path / "podium.toml"
     path.write_text(text, "utf-8")
     settings = load(path)
