@@ -37,7 +37,7 @@ _TYPES: Final = {
 def reference(form: type[BaseModel] = ConfigFile, without: tuple[str, ...] = ()) -> str:
     """Return all tables of a file of that form, in Markdown, without these tables and keys."""
     seen: dict[str, str] = {}
-    fields = form.model_fields.items()
+    fields = [(name, field) for name, field in form.model_fields.items() if name not in without]
     return "\n".join(
         line for name, field in fields for line in _section(name, field, seen, without)
     )

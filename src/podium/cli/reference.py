@@ -18,6 +18,14 @@ from podium.cli.app import app
 COMMON: Final = 2
 """An option that so many commands describe alike is described once."""
 
+EXPERIMENTS: Final = (
+    "podium eval etudes-table",
+    "podium eval evolved-table",
+    "podium train evolve",
+    "podium train import-gguf",
+)
+"""Commands that the page only names."""
+
 INTRODUCTION: Final = """\
 # The command line
 
@@ -53,7 +61,8 @@ class CommandHelp(NamedTuple):
 
 def page() -> str:
     """Return the whole page."""
-    commands = list(_commands(typer.main.get_command(app), "podium", None))
+    found = _commands(typer.main.get_command(app), "podium", None)
+    commands = [command for command in found if command.path not in EXPERIMENTS]
     seen = Counter(option for command in commands for option in command.options)
     frequent = {names: text for (names, text), n in reversed(seen.most_common()) if n >= COMMON}
     common = set(frequent.items())
@@ -64,17 +73,19 @@ def page() -> str:
 
 def _common_section(common: set[tuple[str, str]]) -> str:
     rows = "\n".join(_line(option) for option in sorted(common))
-    return f"## Common options\n\nMany commands have these:\n\n```\n{rows}\n```"
+    experiments = ", ".join(f"`{path}`" for path in EXPERIMENTS)
+    return (
+        f"For experiments, and not below: {experiments}.\n\n## Common options\n\n"
+        f"Many commands have some of these; `--help` says which:\n\n```\n{rows}\n```"
+    )
 
 
 def _section(command: CommandHelp, common: set[tuple[str, str]]) -> str:
     rows = [_line(row) for row in command.arguments]
     rows += [_line(option) for option in command.options if option not in common]
-    shared = [re.findall(r"--[\w-]+", row[0])[0] for row in command.options if row in common]
-    if shared:
-        rows.append(f"  and {', '.join(shared)}")
     block = "\n".join([command.usage, *rows])
-    return f"## {command.path}\n\n{command.text}\n\n```\n{block}\n```"
+    shown = f"\n\n```\n{block}\n```" if rows else ""
+    return f"## {command.path}\n\n{command.text}{shown}"
 
 
 def _line(row: tuple[str, str]) -> str:

@@ -89,9 +89,10 @@ class ConductorTable(Table):
     )
     pool_changed: PoolChanged = Field(
         default="refuse",
-        description="with `evolved`, where workers were added, removed or replaced since "
-        "training: `refuse` to begin, or `narrow` the choice to the workers that both have, "
-        "with a warning on every run",
+        description=(
+            "with `evolved`, where the pool changed since training: `refuse`, or `narrow` the "
+            "choice to the workers that both have, with a warning"
+        ),
     )
     options: dict[str, Any] = Field(
         default={},
@@ -110,8 +111,10 @@ class ConductorTable(Table):
     )
     prompt: PromptLength = Field(
         default="full",
-        description="with `model`: `compact` is a short prompt for very small models, `trained` "
-        "an even shorter one for models that were trained to plan with it",
+        description=(
+            "with `model`: `compact` for very small models, `trained` for models trained to plan "
+            "with it"
+        ),
     )
     few_shot: bool = Field(
         default=True, description="with `model`: show worked examples; `trained` has none"
@@ -165,26 +168,31 @@ class RouterTable(Table):
 
     router: Name | None = Field(
         default=None,
-        description="the file of a learned router, as `podium train router` writes it, relative to "
-        "this one, or `embedded/…`, one that Podium ships; by default the cheapest worker that "
-        "can take the question answers",
+        description=(
+            "the file of a learned router, relative to this one, or `embedded/…`; by default the "
+            "cheapest capable worker answers"
+        ),
     )
     confidence: Share = Field(
         default=0.5,
-        description="with `router`: it chooses among the workers of at least this confidence; "
-        "without any, the question goes to the conductor, as those for `podium-ultra` do; 0: "
-        "never. At a quality bias of 0 it does not count",
+        description=(
+            "with `router`: choose among workers of at least this confidence; without any, the "
+            "conductor plans"
+        ),
     )
     quality_bias: Share = Field(
         default=0.5,
-        description="with `router`: how much quality counts over cost where a question comes with "
-        "no quality bias of its own, from 0, the cheapest, to 1, the best",
+        description=(
+            "with `router`: quality over cost, from 0, the cheapest, to 1, the best; a request "
+            "may set its own"
+        ),
     )
     pool_changed: PoolChanged = Field(
         default="refuse",
-        description="with `router`, where workers were added, removed or replaced since "
-        "training: `refuse` to begin, or `narrow` the choice to the workers that both have, "
-        "with a warning on every run",
+        description=(
+            "with `router`, where the pool changed since training: `refuse`, or `narrow` the "
+            "choice to the workers that both have, with a warning"
+        ),
     )
 
     @model_validator(mode="after")
@@ -277,8 +285,10 @@ class StoreSettings(Table):
     url: str = Field(default="", description="a database URL, instead of `path`", repr=False)
     lease_seconds: Seconds = Field(
         default=60.0,
-        description="a process that misses its heartbeat for so long loses its runs to others; it "
-        "beats four times as often. The same for all that share a store",
+        description=(
+            "a process that misses its heartbeat for so long loses its runs; the same for all "
+            "that share a store"
+        ),
     )
 
     @model_validator(mode="after")
@@ -312,8 +322,10 @@ class ServerSettings(Table):
     )
     cors: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         default=(),
-        description="origins of web pages that may use the API from a browser, with their ports, "
-        "such as `http://localhost:3000`; `*`, only with `keys`: every page",
+        description=(
+            "origins of web pages that may use the API, such as `http://localhost:3000`; `*`, "
+            "only with `keys`: every page"
+        ),
     )
     in_flight: Count = Field(
         default=1000, description="requests that are answered at the same time, in each process"
@@ -354,8 +366,7 @@ class ServerSettings(Table):
     )
     private_images: bool = Field(
         default=False,
-        description="clients may send image URLs on private networks, which workers of your own "
-        "then look up from where they run",
+        description="clients may send image URLs on private networks",
     )
     traces: bool = Field(
         default=False,
@@ -364,8 +375,9 @@ class ServerSettings(Table):
     )
     learning: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         default=(),
-        description="directories of trainings and evaluations, relative to this file, that the "
-        "page Learning shows, with those in them",
+        description=(
+            "directories of trainings and evaluations for the page Learning, relative to this file"
+        ),
     )
 
     @field_validator("cors")
@@ -397,8 +409,10 @@ class McpTable(Table):
     )
     env: Annotated[tuple[VariableName, ...], Field(strict=False)] = Field(
         default=(),
-        description="with `command`: the environment variables that it gets from Podium's own, "
-        "besides `PATH`, `HOME` and the like",
+        description=(
+            "with `command`: the environment variables that it gets besides `PATH`, `HOME` and "
+            "the like"
+        ),
     )
     url: Text | None = Field(
         default=None, description="the address of a server that listens (streamable HTTP)"

@@ -49,8 +49,10 @@ class ModelTable(Table):
     """What is trained."""
 
     base: Name = Field(
-        description="a model on the hub (`owner/name`), one from `podium models list`, a "
-        "directory or a GGUF file; a path begins with `.`, `/` or `~`, or ends with `.gguf`"
+        description=(
+            "a model on the hub (`owner/name`), a name from `podium models list`, a directory or "
+            "a GGUF file"
+        )
     )
     adapter: Name | None = Field(
         default=None, description="the directory of an adapter to go on from; with `lora`"
@@ -61,8 +63,7 @@ class ModelTable(Table):
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="bfloat16",
-        description="how wide numbers are on a graphics card; those that are trained are held in "
-        "32 bits all the same",
+        description="precision on a GPU; trained weights are held in 32 bits",
     )
     gradient_checkpointing: bool = Field(
         default=False, description="compute activations twice instead of keeping them"
@@ -400,9 +401,10 @@ class GrpoTable(OptimiserTable):
     clip_high: Weight | None = Field(default=None, description="ε upwards; left out: as `clip`")
     beta: Weight = Field(
         default=0.0,
-        description="the weight of the KL term, towards the policy as training began, "
-        "`model.adapter` included; 0: none, as in the paper; 0.01 to 0.04 holds a small model to "
-        "its warm start",
+        description=(
+            "the weight of the KL term towards the policy as training began; 0.01 to 0.04 holds a"
+            " small model to its warm start"
+        ),
     )
     entropy: Weight = Field(default=0.0, description="the weight of a bonus for entropy")
     temperature: Annotated[float, Field(gt=0, le=2)] = Field(
@@ -412,9 +414,10 @@ class GrpoTable(OptimiserTable):
     top_k: Annotated[int, Field(ge=0)] = Field(default=0, description="sampling; 0: all tokens")
     explore: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="where no plan for a question was right, so many of them make room for the "
-        "best one with another worker in one place, drawn evenly, and after a round with a step "
-        "that reads all of it; fewer than there are that go on from no other",
+        description=(
+            "where no plan for a question was right, replace so many by the best one with another"
+            " worker in one place"
+        ),
     )
     explore_tries: Count | None = Field(
         default=None,
@@ -438,9 +441,10 @@ class GrpoTable(OptimiserTable):
     num_iterations: Count = Field(default=1, description="updates from the same rollouts")
     max_tokens: Count | None = Field(
         default=None,
-        description="read a prompt once for all plans that were written to it, and in one pass at "
-        "most so many tokens, padding included; on one device. Left out: every plan with its "
-        "prompt, `micro_batch` of them in one pass",
+        description=(
+            "read each prompt once for all its plans, at most so many tokens in one pass; on one "
+            "device. Left out: every plan with its prompt, `micro_batch` at once"
+        ),
     )
 
     @model_validator(mode="after")
@@ -523,14 +527,14 @@ class RunTable(Table):
     )
     baselines: bool | None = Field(
         default=None,
-        description="before training, give every worker alone the held-out questions, and carry "
-        "out the ideal plans of études, so that each step tells how far it is from these; left "
-        "out: where all workers are free",
+        description=(
+            "before training, ask every worker alone the held-out questions, to compare with; "
+            "left out: where all workers are free"
+        ),
     )
     ray: Name | None = Field(
         default=None,
-        description="carry the plans out on the Ray cluster at that address, `auto` for the one "
-        "that this machine is of; left out: in this process",
+        description="execute plans on the Ray cluster at that address, or `auto`",
     )
     minutes: Positive | None = Field(
         default=None, description="stop with a checkpoint after so long; `--resume` goes on"

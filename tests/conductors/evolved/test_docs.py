@@ -13,7 +13,7 @@ from podium.config.schema import ConductorTable
 from podium.workers.local.hidden_states import LONGEST_TEXT
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "reference" / "evolved.md").read_text("utf-8")
+PAGE = (ROOT / "lab" / "evolved.md").read_text("utf-8")
 
 
 def block(language: str) -> str:
