@@ -43,9 +43,12 @@ def reference(form: type[BaseModel] = ConfigFile, without: tuple[str, ...] = ())
     )
 
 
+RESEARCH: Final = ("evolve", "etudes.", "oracle", "drop", "keep_needed", "flaky")
+"""Tables and keys for experiments and études, which the page leaves out."""
+
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "reference": partial(reference, without=("faults.",)),
-    "recipe": partial(reference, Recipe, ("etudes.", "evolve")),
+    "recipe": partial(reference, Recipe, RESEARCH),
     "router": partial(reference, RouterRecipe),
 }
 

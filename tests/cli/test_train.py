@@ -271,8 +271,11 @@ PAGES = [
     REPOSITORY / "README.md",
     *sorted((REPOSITORY / "docs").glob("**/*.md")),
     *sorted((REPOSITORY / "examples").glob("*/README.md")),
+    REPOSITORY / "lab" / "evolved.md",
 ]
-A_TRAINING = re.compile(r"^(?:\./)?podium (train (?:sft|grpo|evolve) (?:.*\\\n)*.*)$", re.MULTILINE)
+A_TRAINING = re.compile(
+    r"^(?:\$ )?(?:\./)?podium (train (?:sft|grpo|evolve) (?:.*\\\n)*.*)$", re.MULTILINE
+)
 
 
 def trainings_on(page: Path) -> Iterator[tuple[str, ...]]:
