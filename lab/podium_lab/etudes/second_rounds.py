@@ -23,7 +23,7 @@ from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.core.run import Round, StepRecord
 from podium.core.workflow import Access, Workflow
-from podium.engine.requests import Pair, compose
+from podium.engine.requests import PriorResult, compose
 from podium_lab.etudes.etude import Etude, draw_shape, make_etude
 from podium_lab.etudes.oracle import ROUND_BEFORE, oracle_reply
 from podium_lab.etudes.plan_examples import (
@@ -130,12 +130,14 @@ def carry_out(
     steps: list[StepRecord] = []
     for position, step in enumerate(workflow.steps):
         read = [steps[number] for number in workflow.reads(position)]
-        pairs = [Pair(str(record.index), record.subtask, record.reply) for record in read]
+        pairs = [PriorResult(str(record.index), record.subtask, record.reply) for record in read]
         if before is not None and step.access == "all":
-            earlier = [Pair(f"{s.index}{ROUND_BEFORE}", s.subtask, s.reply) for s in before.steps]
+            earlier = [
+                PriorResult(f"{s.index}{ROUND_BEFORE}", s.subtask, s.reply) for s in before.steps
+            ]
             pairs = [*earlier, *pairs]
         is_final = position == len(workflow) - 1
-        prompt = compose(step.subtask, question=None, pairs=pairs, is_final=is_final)
+        prompt = compose(step.subtask, question=None, prior=pairs, is_final=is_final)
         reply = voice(step.worker, prompt)
         asked = (step.worker, step.subtask, step.access)
         record = StepRecord(index, position, *asked, "done", reply, None, 0.0, 0.0, prompt=prompt)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from podium.core.errors import UsageError
-from podium.engine.requests import Pair, compose
+from podium.engine.requests import PriorResult, compose
 from podium_lab.etudes.composition import Operation, compose_operations, try_operations
 from podium_lab.etudes.etude import make_etude
 from podium_lab.etudes.oracle import ROUND_BEFORE
@@ -102,7 +102,7 @@ def _own(rng: Random, family: str, split: Split) -> SpecialistExample:
         pairs = _after_a_round(rng, split, shown, subtask)
     else:
         pairs = _in_one_round(rng, split, operations, shown, subtask)
-    prompt = compose(subtask, question=None, pairs=pairs, is_final=False)
+    prompt = compose(subtask, question=None, prior=pairs, is_final=False)
     return SpecialistExample(prompt, operations[-1].answer.text)
 
 
@@ -126,7 +126,7 @@ def _not_for(rng: Random, family: str, split: Split) -> str:
     shown[unknown] = shown[unknown]._replace(reply=UNSURE)
     if rng.random() >= 0.3 or not _says_how_many(subtask, last):
         shown = [shown[read] for read in last.reads]
-    return compose(subtask, question=None, pairs=shown, is_final=False)
+    return compose(subtask, question=None, prior=shown, is_final=False)
 
 
 @cache
@@ -152,10 +152,10 @@ def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Op
     return found or compose_operations(rng, split, shapes[0], last=skill)
 
 
-def _pairs(operations: Sequence[Operation], subtasks: Sequence[str]) -> list[Pair]:
+def _pairs(operations: Sequence[Operation], subtasks: Sequence[str]) -> list[PriorResult]:
     """Return the earlier operations as the last one may see them."""
     return [
-        Pair(str(index), subtask, operation.answer.text)
+        PriorResult(str(index), subtask, operation.answer.text)
         for index, (operation, subtask) in enumerate(zip(operations, subtasks, strict=False))
     ]
 
@@ -164,9 +164,9 @@ def _in_one_round(
     rng: Random,
     split: Split,
     operations: Sequence[Operation],
-    shown: list[Pair],
+    shown: list[PriorResult],
     subtask: str,
-) -> list[Pair]:
+) -> list[PriorResult]:
     """Return every earlier step, or the needed ones alone, or among others."""
     needed = [shown[read] for read in operations[-1].reads]
     point = rng.random()
@@ -179,11 +179,13 @@ def _in_one_round(
     return needed
 
 
-def _after_a_round(rng: Random, split: Split, shown: Sequence[Pair], subtask: str) -> list[Pair]:
+def _after_a_round(
+    rng: Random, split: Split, shown: Sequence[PriorResult], subtask: str
+) -> list[PriorResult]:
     """Return a first round that failed from some step on, and those steps done again, all labelled
     as the engine would."""
     kept = rng.randint(0, len(shown))
-    failed = [*shown[kept:], Pair(str(len(shown)), subtask, "")]
+    failed = [*shown[kept:], PriorResult(str(len(shown)), subtask, "")]
     first = [*shown[:kept], *(pair._replace(reply=_wrong(rng, split)) for pair in failed)]
     return [
         *(pair._replace(step=f"{pair.step}{ROUND_BEFORE}") for pair in first),
@@ -251,18 +253,20 @@ def _stand_by_themselves(operations: Sequence[Operation]) -> bool:
 
 
 def _among_others(
-    rng: Random, split: Split, operation: Operation, needed: Sequence[Pair]
-) -> list[Pair]:
+    rng: Random, split: Split, operation: Operation, needed: Sequence[PriorResult]
+) -> list[PriorResult]:
     """Return the needed steps with one or two irrelevant ones before them, or after them where
     their kind could not be meant."""
     shown = list(needed)
-    places = [position for position, source in enumerate(operation.sources) if source is not None]
+    positions = [
+        position for position, source in enumerate(operation.sources) if source is not None
+    ]
     for _ in range(rng.randint(1, 2)):
         (other,) = compose_operations(rng, split, EtudeShape.ONE)
-        fits = any(other.answer.kind in operation.skill.kinds(position) for position in places)
-        behind = len(places) == 1 and not fits and rng.random() < 0.5
+        fits = any(other.answer.kind in operation.skill.kinds(position) for position in positions)
+        behind = len(positions) == 1 and not fits and rng.random() < 0.5
         unknown = not behind and rng.random() < UNKNOWN_BESIDE_SHARE
         reply = UNSURE if unknown else other.answer.text
-        pair = Pair("", _cut(rng, order(rng, split, other)), reply)
+        pair = PriorResult("", _cut(rng, order(rng, split, other)), reply)
         shown.insert(len(shown) if behind else 0, pair)
     return [pair._replace(step=str(index)) for index, pair in enumerate(shown)]

@@ -1,7 +1,8 @@
 """Build the request for a worker: its prompt, the conversation before it, and the options.
 
-A worker sees the conversation, the question (unless the pool withholds it), the (subtask, reply)
-pairs its access names, and its own subtask. Text between tags is data that cannot close them.
+A worker sees the conversation, the question (unless the pool withholds it), the results of the
+earlier steps that its access names, and its own subtask. Text between tags is data that cannot
+close them.
 Each worker gets what it can take: thinking goes only to the model that produced it, images only
 to models with vision, and without tools, earlier tool calls become text.
 """
@@ -51,7 +52,7 @@ UNSEEN_IMAGE: Final = "[an image that you cannot see]"
 UNSEEN_PDF: Final = "[a PDF that you cannot read]"
 
 
-class Pair(NamedTuple):
+class PriorResult(NamedTuple):
     """An earlier step as later workers see it."""
 
     step: str
@@ -60,25 +61,25 @@ class Pair(NamedTuple):
 
 
 def compose(
-    subtask: str, *, question: str | None, pairs: Sequence[Pair] = (), is_final: bool
+    subtask: str, *, question: str | None, prior: Sequence[PriorResult] = (), is_final: bool
 ) -> str:
     """Write the prompt of one step; `question` is None where the pool withholds it.
 
     A worker that gets the whole question alone, or must not know it, gets no instructions. The last
     step reads the question at the end, so that a small model answers it and not its subtask.
     """
-    if question is None and not pairs:
+    if question is None and not prior:
         return subtask
-    if is_final and not pairs and subtask == question:
+    if is_final and not prior and subtask == question:
         return question
     texts = [question or ""]
-    for pair in pairs:
-        texts += (pair.subtask, pair.reply)
+    for result in prior:
+        texts += (result.subtask, result.reply)
     suffix = unused_suffix(TAGS, texts)
     results = [
         f'<subtask{suffix} step="{step}">\n{done}\n</subtask{suffix}>\n'
         f'<reply{suffix} step="{step}">\n{reply}\n</reply{suffix}>'
-        for step, done, reply in pairs
+        for step, done, reply in prior
     ]
     if question is None:
         return "\n\n".join([*results, subtask])

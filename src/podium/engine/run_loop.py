@@ -61,7 +61,7 @@ from podium.engine.outcome import (
     outcome_of,
     waiting_answer,
 )
-from podium.engine.requests import Pair
+from podium.engine.requests import PriorResult
 from podium.engine.step import StepRunner
 
 PLANNING_DIVISOR: Final = 2
@@ -315,7 +315,7 @@ class RunLoop:
         options: ResponseOptions,
         *,
         step: int,
-        begun: Run | None,
+        resumed: Run | None,
         stream: bool,
         keep: Callable[[Run], None],
     ) -> None:
@@ -324,7 +324,7 @@ class RunLoop:
         depth = above.depth + 1
         if depth > above.budget.depth:
             raise BudgetExhausted("depth", above.budget.depth)
-        run = begun or replace(
+        run = resumed or replace(
             above,
             id=new_run_id(),
             conductor=self._context.conductor.name,
@@ -345,7 +345,7 @@ class RunLoop:
             run,
             self._context.conductor,
             stream=stream,
-            was_waiting=begun is not None and begun.status == "waiting",
+            was_waiting=resumed is not None and resumed.status == "waiting",
         )
         ended = await nested.run((above.id, step), keep)
         if nested.blocked is not None:
@@ -470,7 +470,7 @@ class Execution:
         self.stream = stream
         self.last = len(workflow.steps) - 1
         main = self.last if workflow.steps[-1].condition is None else workflow.main
-        self.first_final = main if round_.role in ANSWERING else self.last + 1
+        self.first_answering = main if round_.role in ANSWERING else self.last + 1
         """From here on, a step's reply may be the answer; this one holds the client's tools."""
         options = run.response_options
         self.is_plain = (
@@ -481,11 +481,11 @@ class Execution:
             and not run.images
         )
         """True if a request holds the prompt alone."""
-        self.cut_off: dict[int, StepRecord] = {}
+        self.interrupted: dict[int, StepRecord] = {}
         for record in round_.steps:
             is_kept = record.status == "done" or record.is_unneeded or bool(record.waiting_for)
             is_kept = is_kept or (keeps_failures and record.status in ("failed", "skipped"))
-            (self.records if is_kept else self.cut_off)[record.index] = record
+            (self.records if is_kept else self.interrupted)[record.index] = record
             self.waits = self.waits or bool(record.waiting_for)
         self._previous = previous
         self._progress: dict[int, StepRecord] = {}
@@ -535,21 +535,21 @@ class Execution:
             if condition is not None and not is_met(condition, self.records):
                 record = step.record("skipped")
             elif (obstacle := self._obstacle(index)) is None:
-                record = await step.run(self._pairs(index))
+                record = await step.run(self._prior_results(index))
             else:
                 record = step.record("skipped", error=obstacle)
         except BudgetExhausted as error:
             self.exhausted = self.exhausted or error
-            record = step.broken_off("skipped", str(error))
+            record = step.interrupted_record("skipped", str(error))
         except GuardrailBlocked as error:
             self.blocked = self.blocked or error
             record = step.record("failed", error=str(error))
         except PodiumError as error:
             if isinstance(error, WorkerError):
                 self.failures[index] = error
-            record = step.broken_off("failed", str(error))
+            record = step.interrupted_record("failed", str(error))
         except asyncio.CancelledError:
-            self._keep(step.broken_off("cancelled", "stopped before it was done"))
+            self._keep(step.interrupted_record("cancelled", "stopped before it was done"))
             raise
         self._keep(record)
 
@@ -568,7 +568,7 @@ class Execution:
 
     def steps_so_far(self) -> tuple[StepRecord, ...]:
         """Return what a resumed run would continue from."""
-        known = {**self.cut_off, **self._progress, **self.records}
+        known = {**self.interrupted, **self._progress, **self.records}
         return tuple(step for _, step in sorted(known.items()))
 
     def _obstacle(self, index: int) -> str | None:
@@ -582,12 +582,12 @@ class Execution:
                 return "every step that this one may read has failed"
         return None if self.blocked is None else "a guardrail ended the round"
 
-    def _pairs(self, index: int) -> list[Pair]:
+    def _prior_results(self, index: int) -> list[PriorResult]:
         """Return what the step may read: steps of this round and, with `all`, of earlier ones."""
-        pairs = []
+        prior = []
         if self._previous and self.workflow.steps[index].access == "all":
-            pairs = [
-                Pair(step_label(step, round_), step.subtask, step.reply)
+            prior = [
+                PriorResult(step_label(step, round_), step.subtask, step.reply)
                 for round_ in self._previous
                 for step in round_.steps
                 if step.status == "done"
@@ -595,5 +595,5 @@ class Execution:
         for read in self._reads[index]:
             record = self.records[read]
             if record.status == "done":
-                pairs.append(Pair(str(read), record.subtask, record.reply))
-        return pairs
+                prior.append(PriorResult(str(read), record.subtask, record.reply))
+        return prior

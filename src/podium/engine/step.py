@@ -44,7 +44,7 @@ from podium.engine.calls import Calls, OnDelta
 from podium.engine.hedging import HedgedReply, Race
 from podium.engine.reply_stream import ReplyStream
 from podium.engine.requests import (
-    Pair,
+    PriorResult,
     compose,
     repair_request,
     request_for,
@@ -66,13 +66,13 @@ MAX_TOOL_TURNS: Final = 100
 class StepRunner:
     """Run one step of an execution."""
 
-    _asked: str
+    _asked_worker: str
     """The worker that is being asked."""
     _tried: list[str]
     """Workers that were asked or considered so far."""
 
     __slots__ = (
-        "_asked",
+        "_asked_worker",
         "_calls",
         "_checks",
         "_context",
@@ -83,7 +83,7 @@ class StepRunner:
         "_inspector",
         "_is_final",
         "_nested",
-        "_pairs",
+        "_prior_results",
         "_prompt",
         "_run",
         "_started",
@@ -99,11 +99,11 @@ class StepRunner:
         self._context = context = execution.context
         self._inspector = execution.inspector
         self._index = index
-        self._is_final = index >= execution.first_final
+        self._is_final = index >= execution.first_answering
         self._step = execution.workflow.steps[index]
         self._first_worker = self._step.worker
         self._prompt = ""
-        self._pairs: Sequence[Pair] = ()
+        self._prior_results: Sequence[PriorResult] = ()
         self._nested: tuple[Run, ...] = ()
         self._checks: tuple[GuardrailCheck, ...] = ()
         self._turns = execution.run.trailing if self._is_final else ()
@@ -114,7 +114,7 @@ class StepRunner:
         self._first_repair: int | None = None
         self._started = context.call_policy.clock()
         self._calls = Calls(context.call_policy, context.ledger, execution.started)
-        before = execution.cut_off.get(index)
+        before = execution.interrupted.get(index)
         if before is not None:
             self._continue_from(before)
 
@@ -128,16 +128,16 @@ class StepRunner:
         if before.status == "waiting" and before.answered_by in self._context.workers:
             self._first_worker = before.answered_by
 
-    async def run(self, pairs: Sequence[Pair]) -> StepRecord:
-        """Ask for the reply; `pairs` are the earlier results that the step may read."""
-        self._pairs = pairs
+    async def run(self, prior: Sequence[PriorResult]) -> StepRecord:
+        """Ask for the reply; `prior` are the earlier results that the step may read."""
+        self._prior_results = prior
         if not self._prompt:
             run, asked = self._run, self._context.workers[self._step.worker]
             shares = run.pool.share_question and asked.profile.provider != PYTHON_PROVIDER
             self._prompt = compose(
                 self._step.subtask,
                 question=run.question if shares else None,
-                pairs=pairs,
+                prior=prior,
                 is_final=self._is_final,
             )
         execution, worker = self._execution, self._step.worker
@@ -148,10 +148,10 @@ class StepRunner:
         reply = await self._ask_with_fallbacks()
         if reply is None:
             sent = Reply(self._sent(), finish="tool")
-            return self.record("waiting", sent, answered_by=self._asked)
-        return self.record("done", reply, answered_by=self._asked)
+            return self.record("waiting", sent, answered_by=self._asked_worker)
+        return self.record("done", reply, answered_by=self._asked_worker)
 
-    def broken_off(self, status: StepStatus, error: str) -> StepRecord:
+    def interrupted_record(self, status: StepStatus, error: str) -> StepRecord:
         """Make the record of a step without a complete reply; what was streamed is kept."""
         return self.record(status, Reply(self._sent()), error=error)
 
@@ -232,7 +232,7 @@ class StepRunner:
 
     async def _ask(self, name: str) -> Reply | None:
         """Return the worker's reply, or None if it called tools of the client."""
-        self._asked = name
+        self._asked_worker = name
         execution = self._execution
         worker = self._context.workers[name]
         if worker.profile.provider == CONDUCTOR_PROVIDER:
@@ -251,7 +251,7 @@ class StepRunner:
             on_delta = stream.receive if stream is not None and stream.streams else None
             if execution.hedges and self._is_hedged(name):
                 worker, reply = await self._race(worker, on_delta)
-                self._asked = name = worker.profile.name
+                self._asked_worker = name = worker.profile.name
             else:
                 request = self._request(worker.profile)
                 reply = await self._calls.make(
@@ -293,7 +293,7 @@ class StepRunner:
 
     def _hedge_call(self) -> tuple[Worker, Request] | None:
         """Return the worker to ask besides the slow one, and its request. Never a conductor."""
-        pool, asked = self._run.pool, self._asked
+        pool, asked = self._run.pool, self._asked_worker
         name = self._execution.hedges[asked].to or pool[asked].fallback or asked
         if name not in pool.names or pool[name].provider == CONDUCTOR_PROVIDER:
             return None
@@ -380,7 +380,7 @@ class StepRunner:
 
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
         options = self._run.response_options
-        is_main = self._index == self._execution.first_final
+        is_main = self._index == self._execution.first_answering
         return tools_for(profile, options, self._context.toolbox, is_main=is_main)
 
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
@@ -430,11 +430,11 @@ class StepRunner:
         """
         execution, run, is_final = self._execution, self._run, self._is_final
         history = list(run.history if is_final else run.conversation)
-        for pair in self._pairs:
-            history += (user(pair.subtask), assistant(pair.reply))
-        begun = self._nested[-1] if self._nested else None
-        if begun is not None and begun.status not in ("running", "interrupted", "waiting"):
-            begun = None
+        for result in self._prior_results:
+            history += (user(result.subtask), assistant(result.reply))
+        resumed = self._nested[-1] if self._nested else None
+        if resumed is not None and resumed.status not in ("running", "interrupted", "waiting"):
+            resumed = None
         options = run.response_options
         await execution.nest(
             self._step.subtask,
@@ -442,7 +442,7 @@ class StepRunner:
             run.trailing if is_final else (),
             options if is_final else intermediate_options(options),
             step=self._index,
-            begun=begun,
+            resumed=resumed,
             stream=execution.stream and self._index == execution.last and not self._holds_answer,
             keep=self._keep_nested,
         )

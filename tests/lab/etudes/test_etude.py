@@ -10,7 +10,7 @@ from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Request
 from podium.core.workflow import Shape
-from podium.engine.requests import Pair, compose
+from podium.engine.requests import PriorResult, compose
 from podium.workers import ScriptedWorker
 from podium_lab.etudes import (
     FAMILIES,
@@ -56,8 +56,8 @@ async def test_the_engine_sends_a_worker_what_lessons_are_made_of(etudes: list[E
         compose(
             step.subtask,
             question=None,
-            pairs=[
-                Pair(str(read), etude.steps[read].subtask, etude.steps[read].answer)
+            prior=[
+                PriorResult(str(read), etude.steps[read].subtask, etude.steps[read].answer)
                 for read in step.reads
             ],
             is_final=False,
@@ -75,10 +75,10 @@ def test_no_perfect_worker_can_do_the_step_of_another_family(etudes: list[Etude]
     for etude in etudes[::20]:
         for step in etude.steps:
             pairs = [
-                Pair(str(read), etude.steps[read].subtask, etude.steps[read].answer)
+                PriorResult(str(read), etude.steps[read].subtask, etude.steps[read].answer)
                 for read in step.reads
             ]
-            message = compose(step.subtask, question=None, pairs=pairs, is_final=False)
+            message = compose(step.subtask, question=None, prior=pairs, is_final=False)
             others = {oracle_reply(f, message) for f in FAMILIES if f != step.family}
             assert others == {UNSURE}, step.subtask
 

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from podium.engine.requests import Pair, compose
+from podium.engine.requests import PriorResult, compose
 from podium_lab.etudes import UNSURE, oracle_reply
 from podium_lab.etudes.oracle import ROUND_BEFORE, Visible, read_message
 
 
 def message(subtask: str, *pairs: tuple[str, str]) -> str:
-    shown = [Pair(str(n), text, reply) for n, (text, reply) in enumerate(pairs)]
-    return compose(subtask, question=None, pairs=shown, is_final=False)
+    shown = [PriorResult(str(n), text, reply) for n, (text, reply) in enumerate(pairs)]
+    return compose(subtask, question=None, prior=shown, is_final=False)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_what_was_not_known_does_no_harm_where_it_cannot_be_meant() -> None:
 
 
 def second_round(subtask: str, first: list[tuple[str, str]], *now: tuple[str, str]) -> str:
-    before = [Pair(f"{n}{ROUND_BEFORE}", *pair) for n, pair in enumerate(first)]
-    shown = [Pair(str(n), *pair) for n, pair in enumerate(now)]
-    return compose(subtask, question=None, pairs=[*before, *shown], is_final=False)
+    before = [PriorResult(f"{n}{ROUND_BEFORE}", *pair) for n, pair in enumerate(first)]
+    shown = [PriorResult(str(n), *pair) for n, pair in enumerate(now)]
+    return compose(subtask, question=None, prior=[*before, *shown], is_final=False)
 
 
 @pytest.mark.parametrize("wrong", [UNSURE, "99"])
