@@ -180,8 +180,8 @@ def _with_all_centres(workers: int) -> Encoder:
     from podium.conductors.routing import Embedder
     from podium.conductors.routing.encoders import ScoringEncoder
     from podium.conductors.routing.scores import (
+        CENTRE_SETS,
         MOST_CENTRES,
-        SETS,
         NeighbourScores,
         TokenCounts,
         WordScores,
@@ -193,8 +193,8 @@ def _with_all_centres(workers: int) -> Encoder:
     return ScoringEncoder(
         embedder,
         NeighbourScores(
-            np.zeros((SETS, MOST_CENTRES, width), dtype=np.float32),
-            np.zeros((SETS, MOST_CENTRES + width, workers), dtype=np.float32),
+            np.zeros((CENTRE_SETS, MOST_CENTRES, width), dtype=np.float32),
+            np.zeros((CENTRE_SETS, MOST_CENTRES + width, workers), dtype=np.float32),
             np.zeros(workers, dtype=np.float32),
             sharpness=1.0,
         ),

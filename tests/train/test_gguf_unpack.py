@@ -26,7 +26,7 @@ gguf = pytest.importorskip("gguf")
 from podium.train import gguf as export
 from podium.train import gguf as gguf_base
 from podium.train import gguf as unpack
-from podium.train.gguf import export_adapter, unpack_adapter
+from podium.train.gguf import export_adapter, import_adapter
 from podium.workers.local.lora import PREFIX, LoraShape, write_adapter
 
 pytestmark = pytest.mark.torch
@@ -62,7 +62,7 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_what_was_exported_comes_back_to_the_bit(base: Path, tmp_path: Path) -> None:
     trained = adapter(tmp_path / "trained")
     exported = export_adapter(trained, tmp_path / "adapter.gguf", base=base)
-    unpacked = unpack_adapter(exported, tmp_path / "unpacked", base=str(base))
+    unpacked = import_adapter(exported, tmp_path / "unpacked", base=str(base))
     before, after = (safetensors.load_file(one / WEIGHTS_FILE) for one in (trained, unpacked))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -144,7 +144,7 @@ def test_what_is_no_adapter_for_the_base_is_refused(
     base = write_gguf(tiny_llama(), tmp_path / "tiny.gguf")
     file = written(tmp_path / "adapter.gguf", tensors, alpha)
     with pytest.raises(ConfigError, match=reason):
-        unpack_adapter(file, tmp_path / "out", base=str(base))
+        import_adapter(file, tmp_path / "out", base=str(base))
     assert not (tmp_path / "out").exists()
 
 
@@ -154,18 +154,18 @@ def test_what_is_there_already_is_never_replaced(base: Path, tmp_path: Path) -> 
     before = exported.read_bytes()
     for there in (trained, exported):
         with pytest.raises(ConfigError, match=f"{there.name} is there already; name a new dir"):
-            unpack_adapter(exported, there, base=str(base))
+            import_adapter(exported, there, base=str(base))
     assert (trained / CONFIG_FILE).is_file()
     assert exported.read_bytes() == before
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert (unpack_adapter(exported, empty, base=str(base)) / WEIGHTS_FILE).is_file()
+    assert (import_adapter(exported, empty, base=str(base)) / WEIGHTS_FILE).is_file()
 
 
 def test_an_adapter_is_no_base(base: Path, tmp_path: Path) -> None:
     exported = export_adapter(adapter(tmp_path / "trained"), tmp_path / "a.gguf", base=base)
     with pytest.raises(ConfigError, match="a.gguf does not say how many heads .* name the model"):
-        unpack_adapter(exported, tmp_path / "out", base=str(exported))
+        import_adapter(exported, tmp_path / "out", base=str(exported))
 
 
 def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
@@ -173,4 +173,4 @@ def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "words.gguf"
     file.write_text("these are words, and no adapter")
     with pytest.raises(ConfigError, match="is no GGUF file: .*; name an adapter in GGUF"):
-        unpack_adapter(file, tmp_path / "out", base=str(base))
+        import_adapter(file, tmp_path / "out", base=str(base))

@@ -160,12 +160,12 @@ def router(
         import_optional(package, "training a router", extra="router")
     from podium.train.router import load_outcomes, train_router
 
-    evidence = load_outcomes(read)  # before anything is downloaded
+    rewards = load_outcomes(read)  # before anything is downloaded
     if read.router.encoder == "minilm":
         from podium.conductors.routing.encoders import MODEL
 
         asyncio.run(fetch(MODEL))
-    echo("\n".join(train_router(read, evidence).lines()))
+    echo("\n".join(train_router(read, rewards).lines()))
 
 
 @app.command()
@@ -269,14 +269,14 @@ def import_gguf(
 ) -> None:
     """Import an adapter from a GGUF file, for training and transformers."""
     preflight.require_packages()
-    from podium.train.gguf import unpack_adapter
+    from podium.train.gguf import import_adapter
 
     found = parse_source(adapter)
     if base is None:
         if not isinstance(found, ShippedAdapter):
             raise ConfigError(f"{adapter} does not name its base model; name it with --base")
         base = found.base
-    echo(str(unpack_adapter(asyncio.run(locate(adapter)), output, base=base)))
+    echo(str(import_adapter(asyncio.run(locate(adapter)), output, base=base)))
 
 
 @app.command()

@@ -155,7 +155,7 @@ _NAME: Final = re.compile(rf"(?P<tensor>{_TENSOR})\.lora_(?P<side>[ab])")
 _ADVICE: Final = "name an adapter in GGUF"
 
 
-def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
+def import_adapter(file: Path, output: Path, *, base: str) -> Path:
     """Write the adapter in that GGUF file as a peft directory; `base` is its model's name or file.
 
     An existing directory is refused: it may hold a trained adapter.

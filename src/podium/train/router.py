@@ -105,12 +105,12 @@ class TrainedRouter:
     """A router, its file and its training data."""
 
     path: Path
-    evidence: RewardTable
+    rewards: RewardTable
     fit: RouterFit
 
     def lines(self) -> list[str]:
         """Return a summary."""
-        found, learned = self.evidence, self.fit
+        found, learned = self.rewards, self.fit
         means = found.rewards[found.whole].mean(axis=0)
         rows = [
             f"{worker.name}: {mean:.3f} on the average, {worker.cost:.6g} USD a question"
@@ -125,20 +125,20 @@ class TrainedRouter:
             f"{len(found.questions)} questions, {len(found.workers)} workers; figures are of the "
             f"{int(found.whole.sum())} questions that every worker was asked",
             *rows,
-            f"on questions left out, routing earned {learned.areas[learned.hold]:.3f} over the "
-            f"whole quality bias, by a head held back {learned.hold}; {evolved}",
+            f"on questions left out, routing earned {learned.areas[learned.penalty]:.3f} over the "
+            f"whole quality bias, with the L2 penalty {learned.penalty}; {evolved}",
             str(self.path),
         ]
 
 
 def load_outcomes(recipe: RouterRecipe) -> RewardTable:
     """Read the recipe's logs; raises if there is too little to learn from."""
-    evidence = read_log([Path(path) for path in recipe.router.logs]).evidence(recipe.costs.usd)
-    evidence.check(LEAST_QUESTIONS)
-    return evidence
+    rewards = read_log([Path(path) for path in recipe.router.logs]).reward_table(recipe.costs.usd)
+    rewards.check(LEAST_QUESTIONS)
+    return rewards
 
 
-def train_router(recipe: RouterRecipe, evidence: RewardTable) -> TrainedRouter:
+def train_router(recipe: RouterRecipe, rewards: RewardTable) -> TrainedRouter:
     """Train the router and write its file."""
     table = recipe.router
     evolution = Evolution(
@@ -147,20 +147,20 @@ def train_router(recipe: RouterRecipe, evidence: RewardTable) -> TrainedRouter:
         spread=recipe.evolution.spread,
         seed=table.seed,
     )
-    teaching = RouterTraining(
+    options = RouterTraining(
         temperature=table.temperature,
         parts=table.parts,
         evolution=evolution if evolution.generations else None,
         seed=table.seed,
     )
     source = ", ".join(Path(path).name for path in table.logs)
-    found = fit_router(evidence, _encoder(recipe, evidence), teaching, source=source)
+    found = fit_router(rewards, _encoder(recipe, rewards), options, source=source)
     path = Path(table.output)
     found.router.save(path)
-    return TrainedRouter(path, evidence, found)
+    return TrainedRouter(path, rewards, found)
 
 
-def _encoder(recipe: RouterRecipe, evidence: RewardTable) -> Encoder:
+def _encoder(recipe: RouterRecipe, rewards: RewardTable) -> Encoder:
     if recipe.router.encoder == "minilm":
         return Embedder.quick()
-    return HashedEncoder.fit(evidence.questions)
+    return HashedEncoder.fit(rewards.questions)

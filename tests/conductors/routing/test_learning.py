@@ -14,7 +14,7 @@ from podium.conductors.routing.arrays import Array, normalize_rows
 from podium.conductors.routing.encoders import HashedEncoder
 from podium.conductors.routing.learning import (
     Evolution,
-    Hold,
+    Penalty,
     RouterFit,
     RouterTraining,
     area,
@@ -42,8 +42,8 @@ def evidence(count: int = 240, seed: int = 0) -> RewardTable:
 
 def learned(found: RewardTable) -> Array:
     """What is expected of the workers on each subject, on the average over new questions."""
-    teaching = RouterTraining(evolution=None, holds=(Hold(0.1, heeding=False),))
-    router = fit_router(found, HashedEncoder.fit(found.questions), teaching).router
+    options = RouterTraining(evolution=None, penalties=(Penalty(0.1, toward_scores=False),))
+    router = fit_router(found, HashedEncoder.fit(found.questions), options).router
     expected = router.expected(router.encoder.encode(evidence(300).questions))
     averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
     return averages
@@ -174,9 +174,9 @@ def noise(seed: int) -> RouterFit:
     rng = np.random.default_rng(seed)
     questions = tuple(f"question {number} of {rng.integers(40)}" for number in range(150))
     rewards = (rng.random((150, 2)) < 0.5).astype(np.float32)
-    teaching = RouterTraining(evolution=Evolution(generations=15), seed=seed)
+    options = RouterTraining(evolution=Evolution(generations=15), seed=seed)
     evidence = RewardTable(questions, WORKERS, rewards)
-    return fit_router(evidence, HashedEncoder.fit(questions), teaching)
+    return fit_router(evidence, HashedEncoder.fit(questions), options)
 
 
 class Signs:
@@ -201,10 +201,11 @@ def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_m
 ) -> None:
     monkeypatch.setattr(learning, "_fit_encoder", stands_still)
     found = steep(400)
-    teaching = RouterTraining(
-        holds=(Hold(1e3, heeding=False),), evolution=Evolution(generations=10, spread=3.0)
+    options = RouterTraining(
+        penalties=(Penalty(1e3, toward_scores=False),),
+        evolution=Evolution(generations=10, spread=3.0),
     )
-    done = fit_router(found, Signs(), teaching)
+    done = fit_router(found, Signs(), options)
     assert done.generations > 0
     heads: list[Array] = []
 
@@ -213,7 +214,7 @@ def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_m
         heads.append(taken[1])
 
     monkeypatch.setattr(learning, "evolve_head", kept)
-    fit_router(found, Signs(), teaching)
+    fit_router(found, Signs(), options)
     # One look at how long, one head of everything, and one without each part.
     assert [len(rows) for rows in heads] == [240, 400, 320, 320, 320, 320, 320]
 
@@ -261,7 +262,7 @@ def test_a_routers_figures_hold_though_not_every_worker_was_asked_everything() -
     expected = router.expected(router.encoder.encode(found.questions))
     chosen = [router.quality_bias.choose(row, router.costs, 1.0, range(2)) for row in expected]
     assert truth[np.arange(600), chosen].mean() >= truth.mean(axis=0).max() - 0.03
-    assert done.areas[done.hold] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
+    assert done.areas[done.penalty] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
 
 
 def test_confidence_is_the_share_that_was_right() -> None:

@@ -287,7 +287,7 @@ def test_buckets_that_are_not_in_their_order_are_refused(
     path, document = tmp_path / "router.json", by_opinions()
     spoilt(document, "encoder.words.buckets", lambda kept: encode_array(other(decode_array(kept))))
     path.write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match=f"{path}: expected the buckets of words in their order"):
+    with pytest.raises(ConfigError, match=f"{path}: expected distinct buckets in ascending order"):
         LearnedRouter.load(path)
 
 

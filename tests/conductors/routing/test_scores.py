@@ -62,7 +62,7 @@ def test_opinions_that_were_written_down_are_the_same() -> None:
 
 def test_what_was_counted_once_is_the_same_in_parts() -> None:
     places = [5, 0, 7]
-    part, anew = COUNTED.some(places), TokenCounts.of([TEXTS[place] for place in places])
+    part, anew = COUNTED.take(places), TokenCounts.of([TEXTS[place] for place in places])
     assert len(part) == 3
     assert (part.buckets == anew.buckets).all()
     assert (part.counts == anew.counts).all()

@@ -155,10 +155,10 @@ BUDGETS: Final = 11
 
 LEAST_QUESTIONS: Final = 10
 
-SURE: Final = 1.64
+MIN_Z: Final = 1.64
 """Standard errors that a gain must reach: a one-sided test at 5 %."""
 
-HELD: Final = 1e-3
+PRIOR_STRENGTH: Final = 1e-3
 """Strength of the prior on the calibration curve."""
 
 LEAST_SLOPE: Final = 1e-3
@@ -168,29 +168,29 @@ HALVINGS: Final = 20
 """The most halvings of a step of the calibration curve."""
 
 
-class Hold(NamedTuple):
+class Penalty(NamedTuple):
     """A head's L2 penalty: its strength, and whether it pulls to both scores or to the average."""
 
     strength: float
-    heeding: bool
+    toward_scores: bool
 
     def __str__(self) -> str:
-        return f"by {self.strength:g} to {'both opinions' if self.heeding else 'the average'}"
+        return f"{self.strength:g} towards {'both scores' if self.toward_scores else 'the average'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterTraining:
     """Options of a router's training.
 
-    `holds` are the penalties to choose from, in `parts` folds of cross-validation, at least 3:
+    `penalties` are the penalties to choose from, in `parts` folds of cross-validation, at least 3:
     evolution needs one fold to choose by and one to test. Without `evolution` there is no second
     stage.
     """
 
     temperature: float = 0.5
-    holds: tuple[Hold, ...] = (
-        *(Hold(strength, heeding=True) for strength in (1e3, 1e4, 1e5, 1e6)),
-        *(Hold(strength, heeding=False) for strength in (1.0, 10.0, 100.0, 1e3)),
+    penalties: tuple[Penalty, ...] = (
+        *(Penalty(strength, toward_scores=True) for strength in (1e3, 1e4, 1e5, 1e6)),
+        *(Penalty(strength, toward_scores=False) for strength in (1.0, 10.0, 100.0, 1e3)),
     )
     parts: int = 5
     evolution: Evolution | None = field(default_factory=Evolution)
@@ -202,67 +202,71 @@ class RouterFit:
     """The trained router, its penalty, the score of each penalty, and its generations."""
 
     router: LearnedRouter
-    hold: Hold
-    areas: dict[Hold, float]
+    penalty: Penalty
+    areas: dict[Penalty, float]
     generations: int
 
 
 def fit_router(
-    evidence: RewardTable,
+    table: RewardTable,
     encoder: Encoder,
-    teaching: RouterTraining,
+    options: RouterTraining,
     *,
     source: str = "",
 ) -> RouterFit:
     """Train a router."""
-    evidence.check(LEAST_QUESTIONS)
-    parts = _assign_folds(evidence.whole, teaching)
-    full_encoder, vectors = _fit_encoder(evidence, encoder, parts)
-    data = _TrainingData(evidence, vectors, teaching, parts)
-    whole, rewards, costs = evidence.whole, evidence.rewards[evidence.whole], evidence.costs
-    predicted = {hold: data.predict(partial(data.head, hold=hold)) for hold in teaching.holds}
-    areas = {hold: area(expected[whole], rewards, costs) for hold, expected in predicted.items()}
-    hold = max(areas, key=areas.__getitem__)
-    head = data.head(data.everything, hold)
-    expected = predicted[hold]
+    table.check(LEAST_QUESTIONS)
+    parts = _assign_folds(table.whole, options)
+    full_encoder, vectors = _fit_encoder(table, encoder, parts)
+    data = _TrainingData(table, vectors, options, parts)
+    whole, rewards, costs = table.whole, table.rewards[table.whole], table.costs
+    predicted = {
+        penalty: data.predict(partial(data.head, penalty=penalty)) for penalty in options.penalties
+    }
+    areas = {
+        penalty: area(expected[whole], rewards, costs) for penalty, expected in predicted.items()
+    }
+    penalty = max(areas, key=areas.__getitem__)
+    head = data.head(data.everything, penalty)
+    expected = predicted[penalty]
     quality_bias = QualityBias.fit(expected[whole], rewards, costs)
     generations = 0
-    if teaching.evolution is not None:
-        stage = _EvolutionStage(data, hold, quality_bias, teaching.evolution)
+    if options.evolution is not None:
+        stage = _EvolutionStage(data, penalty, quality_bias, options.evolution)
         generations = stage.generations()
         if generations:
             head = stage.head(data.everything, generations)
             expected = data.predict(lambda rows: stage.head(rows, generations))
             quality_bias = QualityBias.fit(expected[whole], rewards, costs)
     calibration = fit_calibration(expected[whole], rewards)
-    router = LearnedRouter(evidence.workers, full_encoder, head, quality_bias, calibration, source)
-    return RouterFit(router, hold, areas, generations)
+    router = LearnedRouter(table.workers, full_encoder, head, quality_bias, calibration, source)
+    return RouterFit(router, penalty, areas, generations)
 
 
-def _assign_folds(whole: NDArray[np.bool_], teaching: RouterTraining) -> NDArray[np.int64]:
+def _assign_folds(whole: NDArray[np.bool_], options: RouterTraining) -> NDArray[np.int64]:
     """Return the fold of each question; those that every worker was asked are dealt out evenly."""
-    rng = np.random.default_rng(normalize_seed(teaching.seed))
+    rng = np.random.default_rng(normalize_seed(options.seed))
     found = np.zeros(len(whole), dtype=np.int64)
     for rows in (whole, ~whole):
-        found[rows] = rng.permutation(int(rows.sum())) % min(teaching.parts, int(whole.sum()))
+        found[rows] = rng.permutation(int(rows.sum())) % min(options.parts, int(whole.sum()))
     return found
 
 
 def _fit_encoder(
-    evidence: RewardTable, encoder: Encoder, parts: NDArray[np.int64]
+    table: RewardTable, encoder: Encoder, parts: NDArray[np.int64]
 ) -> tuple[Encoder, Array]:
     """Fit the router's encoder, and encode the questions.
 
     The scores of a question come from the other folds, so that they are not too good to be true.
     """
-    questions, rewards = evidence.questions, evidence.rewards
+    questions, rewards = table.questions, table.rewards
     vectors, counted = encoder.encode(questions), TokenCounts.of(questions)
     found = np.zeros((len(questions), 2 * rewards.shape[1]))
     for part in range(int(parts.max()) + 1):
         own, others = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
         near = NeighbourScores.fit(vectors[others], rewards[others])
-        words = WordScores.fit(counted.some(others), rewards[others])
-        found[own] = join_scores(near.score(vectors[own]), words.score(counted.some(own)))
+        words = WordScores.fit(counted.take(others), rewards[others])
+        found[own] = join_scores(near.score(vectors[own]), words.score(counted.take(own)))
     whole = ScoringEncoder(
         encoder, NeighbourScores.fit(vectors, rewards), WordScores.fit(counted, rewards)
     )
@@ -271,25 +275,25 @@ def _fit_encoder(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TrainingData:
-    evidence: RewardTable
+    table: RewardTable
     vectors: Array
-    teaching: RouterTraining
+    options: RouterTraining
     parts: NDArray[np.int64]
 
     @property
     def everything(self) -> NDArray[np.bool_]:
         return np.ones(len(self.vectors), dtype=bool)
 
-    def head(self, rows: NDArray[np.bool_], hold: Hold) -> Array:
+    def head(self, rows: NDArray[np.bool_], penalty: Penalty) -> Array:
         """Fit a head to those rows."""
-        vectors, rewards = self.vectors[rows], self.evidence.rewards[rows]
+        vectors, rewards = self.vectors[rows], self.table.rewards[rows]
         shape = vectors.shape[1], rewards.shape[1]
-        plain = average_head(shape[1]) if hold.heeding else np.zeros(shape)
-        return fit_head(vectors, rewards, self.teaching.temperature, hold.strength, plain)
+        plain = average_head(shape[1]) if penalty.toward_scores else np.zeros(shape)
+        return fit_head(vectors, rewards, self.options.temperature, penalty.strength, plain)
 
     def predict(self, fit: Callable[[NDArray[np.bool_]], Array]) -> Array:
         """Predict the rewards of each question by a head that was fitted to the other folds."""
-        found = np.zeros(self.evidence.rewards.shape)
+        found = np.zeros(self.table.rewards.shape)
         for part in range(int(self.parts.max()) + 1):
             left_out = self.parts == part
             found[left_out] = expected_by(fit(~left_out), self.vectors[left_out])
@@ -299,7 +303,7 @@ class _TrainingData:
 @dataclass(frozen=True, slots=True, eq=False)
 class _EvolutionStage:
     data: _TrainingData
-    hold: Hold
+    penalty: Penalty
     quality_bias: QualityBias
     evolution: Evolution
 
@@ -311,7 +315,7 @@ class _EvolutionStage:
         gains = self._reached(states[best], proving) - self._reached(states[0], proving)
         if best == 0 or len(gains) < LEAST_QUESTIONS:
             return 0
-        return best if gains.mean() > SURE * gains.std(ddof=1) / np.sqrt(len(gains)) else 0
+        return best if gains.mean() > MIN_Z * gains.std(ddof=1) / np.sqrt(len(gains)) else 0
 
     def head(self, rows: NDArray[np.bool_], generations: int) -> Array:
         """Return the head of those rows after so many generations."""
@@ -319,21 +323,21 @@ class _EvolutionStage:
         return last
 
     def _states(self, rows: NDArray[np.bool_], generations: int | None = None) -> Iterator[Array]:
-        evidence, whole = self.data.evidence, rows & self.data.evidence.whole
+        table, whole = self.data.table, rows & self.data.table.whole
         return evolve_head(
-            self.data.head(rows, self.hold),
+            self.data.head(rows, self.penalty),
             self.data.vectors[whole],
-            evidence.rewards[whole],
-            evidence.costs,
+            table.rewards[whole],
+            table.costs,
             self.quality_bias,
             self.evolution,
             generations=generations,
         )
 
     def _reached(self, head: Array, part: NDArray[np.bool_]) -> Array:
-        evidence, whole = self.data.evidence, part & self.data.evidence.whole
+        table, whole = self.data.table, part & self.data.table.whole
         expected = expected_by(head, self.data.vectors[whole])
-        return rewards_by_question(expected, evidence.rewards[whole], evidence.costs)
+        return rewards_by_question(expected, table.rewards[whole], table.costs)
 
 
 def fit_head(
@@ -388,14 +392,16 @@ def fit_calibration(expected: Array, rewards: Array) -> Calibration:
 
     def loss(weights: Array) -> float:
         logits = inputs @ weights
-        held = 0.5 * HELD * np.square(weights - usual).sum()
+        held = 0.5 * PRIOR_STRENGTH * np.square(weights - usual).sum()
         return float(np.logaddexp(0, logits).sum() - earned @ logits + held)
 
     weights = usual
     for _ in range(ROUNDS):
         chances = 1 / (1 + np.exp(-np.clip(inputs @ weights, -50, 50)))
-        slopes = inputs.T @ (chances - earned) + HELD * (weights - usual)
-        curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + HELD * np.eye(2)
+        slopes = inputs.T @ (chances - earned) + PRIOR_STRENGTH * (weights - usual)
+        curvature = (
+            inputs * (chances * (1 - chances))[:, None]
+        ).T @ inputs + PRIOR_STRENGTH * np.eye(2)
         step = np.linalg.solve(curvature, slopes)
         lost = loss(weights) * (1 + 1e-12)  # at the bottom there is nothing but rounding
         shares = (0.5**halvings for halvings in range(HALVINGS))

@@ -431,7 +431,7 @@ class OutcomeLog:
 
     outcomes: tuple[Outcome, ...]
 
-    def evidence(self, costs: Mapping[str, float] | None = None) -> RewardTable:
+    def reward_table(self, costs: Mapping[str, float] | None = None) -> RewardTable:
         """Return the log as a table; `costs` by worker replace those of the log."""
         rewards: dict[tuple[str, str], list[float]] = defaultdict(list)
         for outcome in self.outcomes:

@@ -48,8 +48,8 @@ VECTOR_SCALE: Final = 0.5
 NEIGHBOUR_RIDGE: Final = 3.0
 """Strength of the ridge; chosen among a few on training questions of MMLU's first fold."""
 
-SETS: Final = 5
-MOVES: Final = 5
+CENTRE_SETS: Final = 5
+KMEANS_STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,15 +67,15 @@ class NeighbourScores:
     @classmethod
     def fit(cls, vectors: Array, rewards: Array) -> NeighbourScores:
         """Fit the scores; a worker that was not asked counts with its mean reward."""
-        apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
-        sets = [round_to_float16(_centres(vectors, seed)) for seed in range(SETS)]
-        tried = {
-            sharpness: _regress(_features(vectors, sets[0], sharpness), apart)
+        centred = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
+        sets = [round_to_float16(_centres(vectors, seed)) for seed in range(CENTRE_SETS)]
+        candidates = {
+            sharpness: _regress(_features(vectors, sets[0], sharpness), centred)
             for sharpness in SHARPNESSES
         }
-        sharpness = min(tried, key=lambda value: tried[value].error)
-        others = [_regress(_features(vectors, item, sharpness), apart) for item in sets[1:]]
-        tables = [tried[sharpness], *others]
+        sharpness = min(candidates, key=lambda value: candidates[value].error)
+        rest = [_regress(_features(vectors, centres, sharpness), centred) for centres in sets[1:]]
+        tables = [candidates[sharpness], *rest]
         level = np.mean([table.level for table in tables], axis=0)
         return cls(
             np.stack(sets),
@@ -86,12 +86,12 @@ class NeighbourScores:
 
     def score(self, vectors: Array) -> Array:
         """Return each worker's expected reward above its mean."""
-        said = [
+        predictions = [
             _features(vectors, centres, self.sharpness) @ table
             for centres, table in zip(self.centres, self.table, strict=True)
         ]
-        found: Array = np.mean(said, axis=0) + self.level
-        return found
+        scores: Array = np.mean(predictions, axis=0) + self.level
+        return scores
 
     def document(self) -> dict[str, Any]:
         """Return the scores as JSON."""
@@ -120,33 +120,33 @@ class _Regression(NamedTuple):
     error: float
 
 
-def _regress(seen: Array, wanted: Array) -> _Regression:
-    middle = seen.mean(axis=0)
-    centred = (seen - middle).astype(np.float64)
-    inverse = np.linalg.inv(centred.T @ centred + NEIGHBOUR_RIDGE * np.eye(seen.shape[1]))
-    slopes = inverse @ (centred.T @ wanted)
-    own = 1 / len(seen) + np.einsum("ij,ij->i", centred @ inverse, centred)
-    left = (wanted - centred @ slopes) / (1 - np.minimum(own, 0.99))[:, None]
-    return _Regression(slopes, -middle @ slopes, float(np.square(left).mean()))
+def _regress(features: Array, targets: Array) -> _Regression:
+    mean = features.mean(axis=0)
+    centred = (features - mean).astype(np.float64)
+    inverse = np.linalg.inv(centred.T @ centred + NEIGHBOUR_RIDGE * np.eye(features.shape[1]))
+    slopes = inverse @ (centred.T @ targets)
+    leverage = 1 / len(features) + np.einsum("ij,ij->i", centred @ inverse, centred)
+    residuals = (targets - centred @ slopes) / (1 - np.minimum(leverage, 0.99))[:, None]
+    return _Regression(slopes, -mean @ slopes, float(np.square(residuals).mean()))
 
 
 def _centres(vectors: Array, seed: int) -> Array:
     count = max(1, min(MOST_CENTRES, len(vectors) // QUESTIONS_A_CENTRE))
     rng = np.random.default_rng(seed)
     centres: Array = vectors[rng.choice(len(vectors), count, replace=False)]
-    for _ in range(MOVES):
+    for _ in range(KMEANS_STEPS):
         nearest = (vectors @ centres.T).argmax(axis=1)
         sums = np.zeros_like(centres)
         np.add.at(sums, nearest, vectors)
-        is_met = np.bincount(nearest, minlength=count) > 0
-        centres = np.where(is_met[:, None], normalize_rows(sums), centres)
+        is_used = np.bincount(nearest, minlength=count) > 0
+        centres = np.where(is_used[:, None], normalize_rows(sums), centres)
     return centres
 
 
 def _features(vectors: Array, centres: Array, sharpness: float) -> Array:
     """Return the nearness to each centre, and the scaled vector."""
-    raised = np.exp(sharpness * (vectors @ centres.T - 1))
-    return np.hstack([raised / raised.sum(axis=1, keepdims=True), VECTOR_SCALE * vectors])
+    weights = np.exp(sharpness * (vectors @ centres.T - 1))
+    return np.hstack([weights / weights.sum(axis=1, keepdims=True), VECTOR_SCALE * vectors])
 
 
 BUCKETS: Final = 1 << 16
@@ -154,8 +154,8 @@ WORD_RIDGE: Final = 10.0
 """Strength of the ridge; of 1, 3, 10, 20 and 30 the best on training questions of MMLU's first
 fold."""
 
-ROUNDS: Final = 30
-CLOSE: Final = 1e-3
+MAX_SOLVER_STEPS: Final = 30
+RESIDUAL_TOLERANCE: Final = 1e-3
 """Relative residual at which the solver stops early."""
 
 MOST_CHARACTERS: Final = 3072
@@ -184,22 +184,24 @@ class TokenCounts:
         begins = []
         for text in texts:
             begins.append(len(buckets))
-            met = Counter(map(_bucket, _tokens(text)))
-            buckets += met.keys()
-            counts += met.values()
+            found = Counter(map(_bucket, _tokens(text)))
+            buckets += found.keys()
+            counts += found.values()
         return cls(
             np.array(buckets, dtype=np.int64),
             np.array(counts, dtype=np.float64),
             np.array(begins, dtype=np.int64),
         )
 
-    def some(self, places: Sequence[int] | NDArray[np.int64]) -> TokenCounts:
+    def take(self, indices: Sequence[int] | NDArray[np.int64]) -> TokenCounts:
         """Return the counts of some of the texts."""
-        lengths = self.lengths[places]
+        lengths = self.lengths[indices]
         ends = np.cumsum(lengths)
         begins = ends - lengths
-        within = np.arange(int(lengths.sum())) + np.repeat(self.begins[places] - begins, lengths)
-        return TokenCounts(self.buckets[within], self.counts[within], begins)
+        positions = np.arange(int(lengths.sum())) + np.repeat(
+            self.begins[indices] - begins, lengths
+        )
+        return TokenCounts(self.buckets[positions], self.counts[positions], begins)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -226,19 +228,19 @@ class WordScores:
     def fit(cls, texts: TokenCounts, rewards: Array) -> WordScores:
         """Fit the scores; a worker that was not asked counts with its mean reward."""
         buckets, places = np.unique(texts.buckets, return_inverse=True)
-        found = np.bincount(places)
-        rarity: Array = (np.log((1 + len(texts)) / (1 + found)) + 1).astype(np.float32)
+        documents = np.bincount(places)
+        rarity: Array = (np.log((1 + len(texts)) / (1 + documents)) + 1).astype(np.float32)
         rows = _Rows.of(texts, places, rarity[places])
-        apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
-        table = rows.back(_solve(rows, apart), len(buckets))
+        centred = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
+        table = rows.transpose_times(_solve(rows, centred), len(buckets))
         return cls(buckets, rarity, round_to_float16(table), float(np.log1p(len(texts)) + 1))
 
     def score(self, texts: TokenCounts) -> Array:
         """Return each worker's expected reward above its mean."""
         places = np.minimum(np.searchsorted(self.buckets, texts.buckets), len(self.buckets) - 1)
-        is_met = self.buckets[places] == texts.buckets
-        rows = _Rows.of(texts, places, np.where(is_met, self.rarity[places], self.unmet))
-        return replace(rows, weights=rows.weights * is_met).onto(self.table)
+        is_known = self.buckets[places] == texts.buckets
+        rows = _Rows.of(texts, places, np.where(is_known, self.rarity[places], self.unmet))
+        return replace(rows, weights=rows.weights * is_known).times(self.table)
 
     def document(self) -> dict[str, Any]:
         """Return the scores as JSON."""
@@ -256,9 +258,8 @@ class WordScores:
         rarity = read_array(document, "rarity", (len(buckets),))
         table = read_array(document, "table", (len(buckets), None))
         if not 0 <= buckets[0] <= buckets[-1] < BUCKETS or not (np.diff(buckets) > 0).all():
-            raise ConfigError(  # they are looked up by halving, which finds nothing in disorder
-                f"expected the buckets of words in their order, from 0 to {BUCKETS - 1}, each "
-                f"once; {AGAIN}"
+            raise ConfigError(  # searchsorted needs them in order
+                f"expected distinct buckets in ascending order, from 0 to {BUCKETS - 1}; {AGAIN}"
             )
         unmet = read_number(document.get("unmet"), "how rare words are that were not met", 0.0)
         return cls(buckets.astype(np.int64), rarity, table, unmet)
@@ -280,15 +281,15 @@ class _Rows:
         lengths = np.sqrt(np.bincount(row, weights=np.square(weights), minlength=len(texts)))
         return cls(columns, weights / lengths[row], row, texts.begins)
 
-    def onto(self, table: Array) -> Array:
+    def times(self, table: Array) -> Array:
         """Return the rows times a table."""
         found: Array = np.add.reduceat(
             table[self.columns] * self.weights[:, None], self.begins, axis=0
         )
         return found
 
-    def back(self, numbers: Array, width: int) -> Array:
-        """Return a number for each text times the rows: a table of `width` rows."""
+    def transpose_times(self, numbers: Array, width: int) -> Array:
+        """Return the transposed rows times a number for each text: a table of `width` rows."""
         return np.stack(
             [
                 np.bincount(self.columns, self.weights * item[self.row], minlength=width)
@@ -298,26 +299,28 @@ class _Rows:
         )
 
 
-def _solve(rows: _Rows, wanted: Array) -> Array:
+def _solve(rows: _Rows, targets: Array) -> Array:
     """Solve the ridge regression in its dual form by conjugate gradients, all columns at once."""
     width = int(rows.columns.max()) + 1
-    found = np.zeros_like(wanted, dtype=np.float64)
-    left = wanted.astype(np.float64)
-    towards = left.copy()
-    size = np.square(left).sum(axis=0)
-    enough = CLOSE**2 * size
-    for _ in range(ROUNDS):
-        if (size <= enough).all():
+    solution = np.zeros_like(targets, dtype=np.float64)
+    residual = targets.astype(np.float64)
+    direction = residual.copy()
+    norm = np.square(residual).sum(axis=0)
+    tolerance = RESIDUAL_TOLERANCE**2 * norm
+    for _ in range(MAX_SOLVER_STEPS):
+        if (norm <= tolerance).all():
             break
-        image = rows.onto(rows.back(towards, width)) + WORD_RIDGE * towards
-        along = (towards * image).sum(axis=0)
-        length = np.where(along > 0, size / np.where(along > 0, along, 1), 0.0)
-        found += length * towards
-        left = left - length * image
-        rest = np.square(left).sum(axis=0)
-        towards = left + np.where(size > 0, rest / np.where(size > 0, size, 1), 0.0) * towards
-        size = rest
-    return found
+        product = rows.times(rows.transpose_times(direction, width)) + WORD_RIDGE * direction
+        curvature = (direction * product).sum(axis=0)
+        step = np.where(curvature > 0, norm / np.where(curvature > 0, curvature, 1), 0.0)
+        solution += step * direction
+        residual = residual - step * product
+        next_norm = np.square(residual).sum(axis=0)
+        direction = (
+            residual + np.where(norm > 0, next_norm / np.where(norm > 0, norm, 1), 0.0) * direction
+        )
+        norm = next_norm
+    return solution
 
 
 def _tokens(text: str) -> Iterator[str]:
