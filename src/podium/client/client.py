@@ -90,16 +90,16 @@ class Runtime:
     resuming: set[str] = field(default_factory=set)
     memory: HookMemory = field(default_factory=HookMemory)
 
-    async def ask(self, question: str, wanted: RunOptions) -> Run:
+    async def ask(self, question: str, overrides: RunOptions) -> Run:
         """Plan and execute, and store the run."""
-        options = self._resolve_options(wanted)
+        options = self._resolve_options(overrides)
         self._check_quality_bias(options)
         conductor = self.assembly.conductor_for(options.tier)
-        return await self._execute(question, conductor, conductor, options, wanted)
+        return await self._execute(question, conductor, conductor, options, overrides)
 
-    async def run(self, workflow: Workflow, question: str, wanted: RunOptions) -> Run:
+    async def run(self, workflow: Workflow, question: str, overrides: RunOptions) -> Run:
         """Execute a workflow of the caller's, and store the run."""
-        options = self._resolve_options(wanted)
+        options = self._resolve_options(overrides)
         if options.quality_bias is not None:
             raise UsageError(
                 "a quality bias is for a router, and this workflow is given; drop one of them"
@@ -108,33 +108,33 @@ class Runtime:
         # Nested runs get the tier's conductor: a fixed workflow would only call itself again.
         nested = self.assembly.conductor_for(options.tier)
         conductor = RequestWorkflowConductor(workflow)
-        return await self._execute(question, conductor, nested, options, wanted)
+        return await self._execute(question, conductor, nested, options, overrides)
 
-    async def plan(self, question: str, wanted: RunOptions) -> Round:
+    async def plan(self, question: str, overrides: RunOptions) -> Round:
         """Plan the first round without executing it."""
-        options = self._resolve_options(wanted)
+        options = self._resolve_options(overrides)
         self._check_quality_bias(options)
         conductor = self.assembly.conductor_for(options.tier)
         return await self._runner(conductor, conductor).plan(
             question,
-            history=wanted.get("history", ()),
-            images=wanted.get("images", ()),
-            trailing=wanted.get("trailing", ()),
+            history=overrides.get("history", ()),
+            images=overrides.get("images", ()),
+            trailing=overrides.get("trailing", ()),
             options=options,
-            emit=wanted.get("emit"),
+            emit=overrides.get("emit"),
         )
 
-    async def resume(self, run: Run | str, wanted: ResumeOptions) -> Run:
+    async def resume(self, run: Run | str, overrides: ResumeOptions) -> Run:
         """Resume an interrupted or waiting run; `Conflict` if another process executes it."""
-        _check_names(wanted.keys(), ResumeOptions.__annotations__)
-        takeover = wanted.get("takeover", False)
+        _check_names(overrides.keys(), ResumeOptions.__annotations__)
+        takeover = overrides.get("takeover", False)
         claimed = await self._claim(run, takeover=takeover)
         self.resuming.add(claimed.id)
         try:
             async with journal_events(
                 self.store,
                 self.heartbeat,
-                wanted.get("emit"),
+                overrides.get("emit"),
                 claimed=claimed,
                 hands_back=takeover,
             ) as sink:
@@ -142,12 +142,12 @@ class Runtime:
                 nested = self.assembly.conductor_for(claimed.tier)
                 return await self._runner(conductor, nested, sink).resume(
                     claimed,
-                    results=wanted.get("results", ()),
-                    request=wanted.get("request"),
-                    budget=wanted.get("budget"),
-                    account=wanted.get("account"),
+                    results=overrides.get("results", ()),
+                    request=overrides.get("request"),
+                    budget=overrides.get("budget"),
+                    account=overrides.get("account"),
                     emit=sink.emit,
-                    stream=wanted.get("stream", False),
+                    stream=overrides.get("stream", False),
                 )
         finally:
             self.resuming.discard(claimed.id)
@@ -165,17 +165,17 @@ class Runtime:
         conductor: Conductor,
         nested: Conductor,
         options: Options,
-        wanted: RunOptions,
+        overrides: RunOptions,
     ) -> Run:
-        async with journal_events(self.store, self.heartbeat, wanted.get("emit")) as sink:
+        async with journal_events(self.store, self.heartbeat, overrides.get("emit")) as sink:
             return await self._runner(conductor, nested, sink).run(
                 question,
-                history=wanted.get("history", ()),
-                images=wanted.get("images", ()),
-                trailing=wanted.get("trailing", ()),
+                history=overrides.get("history", ()),
+                images=overrides.get("images", ()),
+                trailing=overrides.get("trailing", ()),
                 options=options,
                 emit=sink.emit,
-                stream=wanted.get("stream", False),
+                stream=overrides.get("stream", False),
             )
 
     def _runner(
@@ -193,21 +193,22 @@ class Runtime:
             persist=sink.persist if sink is not None else None,
         )
 
-    def _resolve_options(self, wanted: RunOptions) -> Options:
-        _check_names(wanted.keys(), RunOptions.__annotations__)
-        usual, excluded = self.options, frozenset(wanted.get("exclude", ()))
+    def _resolve_options(self, overrides: RunOptions) -> Options:
+        _check_names(overrides.keys(), RunOptions.__annotations__)
+        defaults, excluded = self.options, frozenset(overrides.get("exclude", ()))
         return Options(
-            max_steps=wanted.get("max_steps", usual.max_steps),
-            rounds=wanted.get("rounds", usual.rounds),
-            budget=wanted.get("budget", usual.budget),
-            account=wanted.get("account", usual.account),
-            tier=wanted.get("tier", usual.tier),
-            exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable_names)),
-            response_options=wanted.get("response_options", usual.response_options),
-            owner=wanted.get("owner", usual.owner),
-            run_id=wanted.get("run_id", ""),
-            request=wanted.get("request", NO_REQUEST),
-            quality_bias=wanted.get("quality_bias", usual.quality_bias),
+            max_steps=overrides.get("max_steps", defaults.max_steps),
+            rounds=overrides.get("rounds", defaults.rounds),
+            budget=overrides.get("budget", defaults.budget),
+            account=overrides.get("account", defaults.account),
+            tier=overrides.get("tier", defaults.tier),
+            exclude=defaults.exclude
+            | (excluded and check_excluded(excluded, self.excludable_names)),
+            response_options=overrides.get("response_options", defaults.response_options),
+            owner=overrides.get("owner", defaults.owner),
+            run_id=overrides.get("run_id", ""),
+            request=overrides.get("request", NO_REQUEST),
+            quality_bias=overrides.get("quality_bias", defaults.quality_bias),
         )
 
     def _check_quality_bias(self, options: Options) -> None:
