@@ -100,7 +100,7 @@ MOST_FOUND: Final = 500
 MOST_ENTRIES: Final = 5_000
 """Limits of the search, so that a directory named by mistake does not keep the server busy."""
 
-MOST_GLANCES: Final = 200
+MAX_FILES_OPENED: Final = 200
 """Files of one directory that are opened to check for metrics."""
 
 Kind = Literal["training", "evaluation", "report"]
@@ -176,7 +176,7 @@ def _within(directory: Path, title: str, depth: int) -> Iterator[Artifact]:
         yield Artifact("", title, kind, directory, _report(directory, files, directories))
         return
     lines = [name for name in files if name.endswith(METRICS_SUFFIX)]
-    for name in lines[:MOST_GLANCES]:
+    for name in lines[:MAX_FILES_OPENED]:
         yield from _of_file(directory / name, f"{title}/{Path(name).stem}")
     if depth:
         for name in directories:
@@ -249,7 +249,7 @@ LARGEST: Final = 1e15
 """Larger numbers are ignored."""
 
 MOST_SAMPLES: Final = 50
-LONGEST_WORDS: Final = 8_000
+MAX_SAMPLE_CHARS: Final = 8_000
 
 _STEP: Final = re.compile(rb'(?=\{"step")')
 """The start of an entry, also after one that a crash left incomplete."""
@@ -398,7 +398,7 @@ def _sample(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return {
-        name: value[:LONGEST_WORDS] if isinstance(value, str) else value
+        name: value[:MAX_SAMPLE_CHARS] if isinstance(value, str) else value
         for name, value in sample.items()
         if isinstance(value, str | bool) or _is_number(value)
     }

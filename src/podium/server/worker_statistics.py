@@ -292,10 +292,10 @@ def _roles(steps: Sequence[StepUse]) -> tuple[RoleStats, ...]:
     for use in steps:
         by_role[use.role].append(use)
     found = []
-    for role, uses in by_role.items():
-        distinct = {use.subtask: use for use in reversed(uses)}  # the newest come first
-        newest = [use for use in uses if distinct[use.subtask] is use][:EXAMPLES]
-        found.append(RoleStats(role, len(uses), tuple(newest)))
+    for role, steps_of_role in by_role.items():
+        distinct = {use.subtask: use for use in reversed(steps_of_role)}  # the newest come first
+        newest = [use for use in steps_of_role if distinct[use.subtask] is use][:EXAMPLES]
+        found.append(RoleStats(role, len(steps_of_role), tuple(newest)))
     return tuple(sorted(found, key=lambda stats: (-stats.steps, stats.role)))
 
 

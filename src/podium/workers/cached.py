@@ -262,10 +262,10 @@ class _MemoryCache:
 class _FileCache:
     """The replies on disk; last uses are written in batches."""
 
-    MOST_TOUCHED: Final = 4096
-    GOING_AT_ONCE: Final = 4
-    MOST_GOES: Final = 64
-    SPARE_PAGES: Final = 3  # what a reply may take beside its words
+    MAX_TOUCHED: Final = 4096
+    EVICTION_BATCH: Final = 4
+    MAX_EVICTION_BATCHES: Final = 64
+    SPARE_PAGES: Final = 3  # overhead of a row, in pages
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -284,7 +284,7 @@ class _FileCache:
 
     def _prepare(self) -> None:
         until = time.monotonic() + BUSY_SECONDS
-        while True:  # the one thing that SQLite does not wait for is another who does the same
+        while True:  # SQLite does not wait for another process that changes the journal mode
             try:
                 self._database.execute("PRAGMA journal_mode = WAL")
                 break
@@ -310,7 +310,7 @@ class _FileCache:
 
     def touch(self, key: bytes) -> None:
         self._touched[key] = time.time_ns()
-        if len(self._touched) >= self.MOST_TOUCHED:
+        if len(self._touched) >= self.MAX_TOUCHED:
             self._write_touched()
 
     def put(self, key: bytes, document: str) -> None:
@@ -341,13 +341,13 @@ class _FileCache:
         A file whose limit was lowered shrinks over the next replies.
         """
         self._write_touched()
-        for _ in range(self.MOST_GOES):
+        for _ in range(self.MAX_EVICTION_BATCHES):
             if self._size() <= size:
                 return
             self._database.execute(
                 "DELETE FROM replies"
                 " WHERE rowid IN (SELECT rowid FROM replies ORDER BY used LIMIT ?)",
-                (self.GOING_AT_ONCE,),
+                (self.EVICTION_BATCH,),
             )
 
     def _write_touched(self) -> None:

@@ -46,9 +46,10 @@ class KnownEndpoint:
 
     The first of `key_variables` that is set holds the key; `token_variables` hold bearer tokens.
     `address_variable` may hold another address, to which `address_path` is added, as the vendor's
-    SDK does. Words in capitals in an address are replaced by the first variable of `places` that
-    is set, or else by `defaults`. At the vendor's own `hosts` every account has an address of its
-    own: there the usual key is sent, and without one the `authorizer` of `credentials` signs calls.
+    SDK does. Words in capitals in an address are `placeholders`: each is replaced by its first
+    variable that is set, or else by `defaults`. At the vendor's own `hosts` every account has an
+    address of its own: there the usual key is sent, and without one the `authorizer` of
+    `credentials` signs calls.
     """
 
     provider: str
@@ -58,7 +59,7 @@ class KnownEndpoint:
     address_variable: str = ""
     address_path: str = ""
     token_variables: tuple[str, ...] = ()
-    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    placeholders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     key_header: str = ""
@@ -86,12 +87,12 @@ class KnownEndpoint:
             address = address.rstrip("/").removesuffix(self.address_path) + self.address_path
         else:
             address = self.base_url
-        for place, variables in self.places.items():
-            if place in address:
-                value = _first(environment, variables) or self.defaults.get(place, "")
+        for placeholder, variables in self.placeholders.items():
+            if placeholder in address:
+                value = _first(environment, variables) or self.defaults.get(placeholder, "")
                 if not value:
                     return ""
-                address = address.replace(place, value)
+                address = address.replace(placeholder, value)
         return address
 
     def endpoint_at(self, address: str, environment: Mapping[str, str]) -> Endpoint:
@@ -148,7 +149,7 @@ KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(
                 "AZURE_OPENAI_ENDPOINT",
                 "/openai/v1",
                 token_variables=("AZURE_OPENAI_AD_TOKEN",),
-                places={"RESOURCE": ()},
+                placeholders={"RESOURCE": ()},
                 hosts=(
                     ".openai.azure.com",
                     ".services.ai.azure.com",
@@ -164,7 +165,7 @@ KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(
                 "bedrock",
                 "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
                 token_variables=("AWS_BEARER_TOKEN_BEDROCK",),
-                places={"REGION": ("AWS_REGION", "AWS_DEFAULT_REGION")},
+                placeholders={"REGION": ("AWS_REGION", "AWS_DEFAULT_REGION")},
                 hosts=(".amazonaws.com", ".amazonaws.com.cn"),
                 authorizer="aws_signature",
             ),
@@ -175,7 +176,7 @@ KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(
                 "vertex",
                 "GOOGLE_VERTEX_BASE_URL",
                 "/v1/projects/PROJECT/locations/LOCATION",
-                places={
+                placeholders={
                     "PROJECT": ("GOOGLE_CLOUD_PROJECT",),
                     "LOCATION": ("GOOGLE_CLOUD_LOCATION",),
                 },
@@ -258,7 +259,7 @@ def _fill_in(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint) -
                 f"worker {profile.name!r} needs a key for {known.provider}; "
                 f"set {known.key_variables[0]} in the environment, or give its endpoint an api_key"
             )
-        if known.places:
+        if known.placeholders:
             raise missing_address(profile, known)
         endpoint = replace(endpoint, base_url=known.base_url)
     if endpoint.api_key or endpoint.authorizer or not known.owns(endpoint.base_url):
@@ -269,12 +270,12 @@ def _fill_in(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint) -
 
 def missing_address(profile: WorkerProfile, known: KnownEndpoint) -> ConfigError:
     """Return the error for a vendor whose address depends on the account, where it is not known."""
-    places = [
+    placeholders = [
         variables[0]
-        for place, variables in known.places.items()
-        if variables and place not in known.defaults
+        for placeholder, variables in known.placeholders.items()
+        if variables and placeholder not in known.defaults
     ]
-    variables = " and ".join(places) or known.address_variable
+    variables = " and ".join(placeholders) or known.address_variable
     return ConfigError(
         f"worker {profile.name!r} needs the address of {known.provider}; set {variables} in the "
         f'environment, or base_url = "{known.base_url}"'

@@ -36,7 +36,7 @@ from podium.workers.fields import Document, MalformedReply
 if TYPE_CHECKING:
     import aiohttp
 
-HEADER: Final = "X-Podium-Hop"
+HOP_HEADER: Final = "X-Podium-Hop"
 
 _NOT_SERVED: Final = MappingProxyType[str, str]({})
 
@@ -46,7 +46,7 @@ _header: ContextVar[Mapping[str, str]] = ContextVar("podium_hop", default=_NOT_S
 @contextmanager
 def count_hops(servers: int) -> Iterator[None]:
     """Send this hop count with all calls of the block and of tasks that it starts."""
-    before = _header.set({HEADER: str(servers)})
+    before = _header.set({HOP_HEADER: str(servers)})
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from podium.server.access.request_checks import MAX_HOPS, refuse_own_address
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.workers import ScriptedWorker
-from podium.workers.http import HEADER, hop_header
+from podium.workers.http import HOP_HEADER, hop_header
 from support.serving import application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES}
@@ -23,7 +23,7 @@ def told(seen: list[str | None], reply: str = "yes") -> ScriptedWorker:
     """A worker that notes how many servers its calls say they have come through."""
 
     def answer(request: Request) -> str:
-        seen.append(hop_header().get(HEADER))
+        seen.append(hop_header().get(HOP_HEADER))
         return reply
 
     return ScriptedWorker("one", answer)
@@ -35,7 +35,7 @@ async def test_calls_say_through_how_many_servers_a_request_has_come(model: str)
     async with serving(application([told(seen)])) as served:
         await served.ask(model=model)
         again = {"json": {"ask": "Why?", "model": model, "stream": True}}
-        await served.client.post("/v1/messages", headers={HEADER: "1"}, **again)  # type: ignore[arg-type]
+        await served.client.post("/v1/messages", headers={HOP_HEADER: "1"}, **again)  # type: ignore[arg-type]
     assert seen == ["1", "2"]
     assert not hop_header()
 
@@ -47,10 +47,10 @@ async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
     seen: list[str | None] = []
     async with serving(application([told(seen)])) as served:
         far = await served.client.post(
-            "/v1/messages", json={"ask": "Why?"}, headers={HEADER: str(MAX_HOPS + 1)}
+            "/v1/messages", json={"ask": "Why?"}, headers={HOP_HEADER: str(MAX_HOPS + 1)}
         )
         near = await served.client.post(
-            "/v1/messages", json={"ask": "Why?"}, headers={HEADER: str(MAX_HOPS)}
+            "/v1/messages", json={"ask": "Why?"}, headers={HOP_HEADER: str(MAX_HOPS)}
         )
     assert (far.status_code, near.status_code) == (400, 200)
     assert "name Podium itself" in far.json()["message"]
@@ -62,9 +62,9 @@ async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
 @pytest.mark.parametrize("said", ["", "-1", "one", "9" * 5000, "²"])
 async def test_a_count_that_is_none_is_refused(said: str) -> None:
     async with serving(application([told([])])) as served:
-        headers = {HEADER.encode(): said.encode("latin-1")}
+        headers = {HOP_HEADER.encode(): said.encode("latin-1")}
         response = await served.client.post("/v1/messages", json={"ask": "Why?"}, headers=headers)
-    assert (response.status_code, response.json()["field"]) == (400, HEADER)
+    assert (response.status_code, response.json()["field"]) == (400, HOP_HEADER)
 
 
 async def test_planning_counts_as_answering_does() -> None:
@@ -74,7 +74,7 @@ async def test_planning_counts_as_answering_does() -> None:
     app = application(crew, conductor=ModelConductor(planner), dialects=REAL)
     async with serving(app) as served:
         planned = await served.client.post("/v1/plan", json={"question": "Why?"})
-        body = {"json": {"question": "Why?"}, "headers": {HEADER: "7"}}
+        body = {"json": {"question": "Why?"}, "headers": {HOP_HEADER: "7"}}
         refused = await served.client.post("/v1/plan", **body)  # type: ignore[arg-type]
     assert (planned.status_code, refused.status_code) == (200, 400)
     assert seen == ["1"]

@@ -28,7 +28,7 @@ from podium.core.errors import ConfigError
 from podium.core.request import Image, Message, ToolResult
 from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
-from podium.workers.http import HEADER, count_hops
+from podium.workers.http import HOP_HEADER, count_hops
 
 RESERVED_SUFFIXES: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
 """Suffixes that cannot be registered, and so cannot be pointed elsewhere."""
@@ -66,11 +66,11 @@ _NEVER_IN_HOST: Final = frozenset("\\%^<>{}|`\"' ")
 
 def enter_hop(headers: Mapping[str, str]) -> AbstractContextManager[None]:
     """Return a block for the calls of a request; raises `ApiError` after too many hops."""
-    value = headers.get(HEADER.lower())
+    value = headers.get(HOP_HEADER.lower())
     if value is None:
         return count_hops(1)
     if not (value.isascii() and value.isdigit() and len(value) < 5):
-        raise invalid(HEADER, f"{HEADER}: expected a whole number, got {value[:40]!r}")
+        raise invalid(HOP_HEADER, f"{HOP_HEADER}: expected a whole number, got {value[:40]!r}")
     if int(value) > MAX_HOPS:
         problem = (
             f"this request came through {value} Podium servers, more than {MAX_HOPS}: a pool seems "
@@ -85,7 +85,7 @@ def refuse_own_address(settings: Settings, environment: Mapping[str, str]) -> No
     """Raise `ConfigError` if a worker's address is the one that this server listens on."""
     planner = settings.conductor.worker
     workers = (*settings.workers, *((planner,) if planner is not None else ()))
-    for worker in (target for each in workers for target in each.targets):
+    for worker in (target for configured in workers for target in configured.targets):
         address = worker.endpoint(environment).base_url
         if address and _is_own_address(address, settings.server):
             raise ConfigError(

@@ -104,13 +104,13 @@ class ApiRequest:
         return self.messages[-1].text.rstrip() if self.response_options.is_prefilled else ""
 
 
-CHARGED: Final = frozenset(
+OPERATOR_FIELDS: Final = frozenset(
     {"models", "route", "fallbacks", "plugins", "service_tier", "speed", "background", "store"}
 )
 """Fields by which a provider would charge another price, answer by another model, or keep the
 conversation: the operator decides on these, in a worker's options."""
 
-MOST_CHOICES: Final = 128
+MAX_CHOICES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,12 @@ class BodyFields:
         taken = {
             name: value
             for name, value in extra.items()
-            if name not in CHARGED
+            if name not in OPERATOR_FIELDS
             and (name not in refused or value in self.neutral.get(name, ()))
             and worker.takes_extra(name)
         }
         if "n" in taken:
-            taken["n"] = integer(1, MOST_CHOICES)(taken["n"], "n")
+            taken["n"] = integer(1, MAX_CHOICES)(taken["n"], "n")
         return taken
 
     def unknown(self, extra: Json) -> list[UnknownKey]:

@@ -35,7 +35,7 @@ from podium.server.dialects.fields import (
     read_object,
 )
 from podium.server.dialects.request import (
-    MOST_CHOICES,
+    MAX_CHOICES,
     ApiRequest,
     ApiResponse,
     PodiumParams,
@@ -139,7 +139,7 @@ class ForwardRequestHandler(RequestHandler):
 
 def _copies(body: Fields) -> int:
     """Return how many outputs are paid for."""
-    count = integer(1, MOST_CHOICES)
+    count = integer(1, MAX_CHOICES)
     each = max(body.optional("n", count) or 1, body.optional("best_of", count) or 1)
     prompt = body.values.get("prompt")
     several = isinstance(prompt, list) and not all(isinstance(token, int) for token in prompt)

@@ -99,7 +99,7 @@ class RequestHandler:
         self._path = path
         self._started_at = time.perf_counter()
         self._is_disconnected = False
-        self._asked_model = ""
+        self._requested_model = ""
         self._principal: Principal | None = None
         self._target: ModelTarget | None = None
         self._request: ApiRequest | None = None
@@ -118,7 +118,7 @@ class RequestHandler:
         except ApiError as error:
             await self._send_error(error)
         except asyncio.CancelledError:  # the server stops
-            await self._cut_off()
+            await self._fail_on_shutdown()
         except Exception as error:  # noqa: BLE001 - sent to the client in its dialect
             LOGGER.exception("%s failed", self._path)
             await self._send_error(to_api_error(error))
@@ -133,7 +133,7 @@ class RequestHandler:
         await service.limiter.acquire()
         try:
             body = await exchange.json(service.settings.body_megabytes)
-            self._asked_model = str(body.get("model", ""))[:MAX_LOGGED_MODEL]
+            self._requested_model = str(body.get("model", ""))[:MAX_LOGGED_MODEL]
             body = merge_podium_headers(body, exchange.headers)
             with collect_unknown() as unknown:
                 self._request = request = await self.read(body, principal)
@@ -285,7 +285,7 @@ class RequestHandler:
             error.status, self._dialect.format_error(error), error.headers
         )
 
-    async def _cut_off(self) -> None:
+    async def _fail_on_shutdown(self) -> None:
         error = server_stopped_error(self._stored_run_id())
         if self._stream is not None:
             await self._stream.fail(error)
@@ -324,7 +324,7 @@ class RequestHandler:
             "path": self._path,
             "status": self.exchange.status,
             "milliseconds": round(seconds * 1000, 2),
-            "model": model or self._asked_model,
+            "model": model or self._requested_model,
             "request_id": self.exchange.request_id,
         }
         if self._principal is not None and self._principal.name:

@@ -125,7 +125,7 @@ POLICY: Final = "; ".join(
 )
 """Pages load only from this server. A reply that became markup could not run scripts."""
 
-GUARDED: Final = {
+SECURITY_HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -133,18 +133,18 @@ GUARDED: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-FOR_EVER: Final = "public, max-age=31536000, immutable"
-ASK_EACH_TIME: Final = "no-cache"
+CACHE_IMMUTABLE: Final = "public, max-age=31536000, immutable"
+CACHE_REVALIDATE: Final = "no-cache"
 
 
 async def page(request: Request) -> Response:
     """Return the application, which shows the page of the path."""
-    return _sent(request, static_files().by_path["index.html"], ASK_EACH_TIME)
+    return _respond(request, static_files().by_path["index.html"], CACHE_REVALIDATE)
 
 
 def not_found_page(request: Request) -> Response:
     """Return the application with status 404; it says that the page does not exist."""
-    return _sent(request, static_files().by_path["index.html"], ASK_EACH_TIME, status=404)
+    return _respond(request, static_files().by_path["index.html"], CACHE_REVALIDATE, status=404)
 
 
 async def static(request: Request) -> Response:
@@ -155,14 +155,14 @@ async def static(request: Request) -> Response:
     found = static_files().by_path.get(rest if versioned else path)
     if found is None:
         raise ApiError("not_found", f"there is no file {path[:200]!r} among the pages")
-    kept = version == f"v-{static_files().fingerprint}"
-    return _sent(request, found, FOR_EVER if kept else ASK_EACH_TIME)
+    is_current = version == f"v-{static_files().fingerprint}"
+    return _respond(request, found, CACHE_IMMUTABLE if is_current else CACHE_REVALIDATE)
 
 
-def _sent(request: Request, file: StaticFile, caching: str, status: int = 200) -> Response:
+def _respond(request: Request, file: StaticFile, cache_control: str, status: int = 200) -> Response:
     headers = {
-        **GUARDED,
-        "Cache-Control": caching,
+        **SECURITY_HEADERS,
+        "Cache-Control": cache_control,
         "ETag": file.etag,
         "Vary": "Accept-Encoding",
     }

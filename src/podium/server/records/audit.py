@@ -28,7 +28,7 @@ AGAIN_SECONDS: Final = 600.0
 
 MOST_REMEMBERED: Final = 10_000
 
-ANYONE: Final = "anyone"
+ANONYMOUS: Final = "anyone"
 """The actor where no keys are required."""
 
 
@@ -54,7 +54,7 @@ class AuditRecorder:
             return
         event = AuditEvent(
             action=action,
-            actor=principal.key_id or ANYONE,
+            actor=principal.key_id or ANONYMOUS,
             actor_name=principal.name,
             subject=subject,
             origin=principal.address,

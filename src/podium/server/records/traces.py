@@ -41,7 +41,7 @@ PROVIDER: Final = "podium"
 _MILLISECOND: Final = 1_000_000
 _SECOND: Final = 1_000_000_000
 
-Place = tuple[int, int]
+StepPosition = tuple[int, int]
 """A step of a run: its round and its index."""
 
 
@@ -53,8 +53,8 @@ class _Running:
     origin: int
     pool: Pool
     rounds_before: int
-    attempts_before: Mapping[Place, int]
-    steps: dict[Place, Span] = field(default_factory=dict)
+    attempts_before: Mapping[StepPosition, int]
+    steps: dict[StepPosition, Span] = field(default_factory=dict)
 
 
 class TraceRecorder:
