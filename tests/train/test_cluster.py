@@ -152,9 +152,9 @@ async def test_a_cluster_gives_the_same_scores_and_a_seat_that_dies_half_way_los
     deadly = Task(id="deadly", question="?", grader=DeadlyGrader(str(tmp_path / "mark")))
     asked = [Asked(text, task) for text in texts(pool)]
     with ray_scorer(elsewhere) as cluster:
-        assert cluster.seats == 2
+        assert cluster.actor_count == 2
         there = await all_scored(cluster, pool, [*asked, Asked(texts(pool)[0], deadly), *asked])
-        assert cluster.seats == 1
+        assert cluster.actor_count == 1
         assert there.pop(len(asked)).right
         first = next(score for score in there if score.run is not None and score.right)
         assert first.run is not None

@@ -78,9 +78,9 @@ def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
 
 
 def test_seconds_since_the_beginning_are_no_seconds_of_a_step(tmp_path: Path) -> None:
-    taught = {"step": 10, "loss": 0.5, "seconds": 99.0}
+    trained = {"step": 10, "loss": 0.5, "seconds": 99.0}
     recited = {"step": 10, "seconds": 101.0, "eval/words": 0.25}
-    (read,) = read_histories([write_metrics(tmp_path / "a", taught, recited)])
+    (read,) = read_histories([write_metrics(tmp_path / "a", trained, recited)])
     assert read.series == {"loss": {10: 0.5}, "eval/words": {10: 0.25}}
 
 

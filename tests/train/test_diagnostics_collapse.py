@@ -112,17 +112,17 @@ def test_texts_that_double_in_length_are_told() -> None:
 
 def test_a_watch_compares_with_the_steps_of_its_window_alone() -> None:
     watch = CollapseDetector(window=2)
-    assert watch.see(step()) == ()
+    assert watch.add(step()) == ()
     for malformed in (3, 5, 7):
-        assert watch.see(step(malformed=malformed)) == ()
+        assert watch.add(step(malformed=malformed)) == ()
     assert len(watch.history) == 2
-    (words,) = watch.see(step(malformed=11))
+    (words,) = watch.add(step(malformed=11))
     assert "fell from 75% to 45% within 2 steps" in words
 
 
 def test_a_watch_tells_a_warning_once_in_its_window() -> None:
     watch = CollapseDetector(window=3)
-    told = [len(watch.see(step(malformed=12))) for _ in range(7)]
+    told = [len(watch.add(step(malformed=12))) for _ in range(7)]
     assert told == [1, 0, 0, 1, 0, 0, 1]
 
 

@@ -98,10 +98,10 @@ def test_lessons_are_the_same_however_many_processes_make_them(
 
 def test_nothing_that_is_tested_was_taught(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, LESSONS)
-    taught = load_examples(recipe, "train", 200)
+    trained = load_examples(recipe, "train", 200)
     tested = load_examples(recipe, "test", 50)
     for name, group in tested.items():
-        known = {one.messages[-1]["content"] for one in taught[name]}
+        known = {one.messages[-1]["content"] for one in trained[name]}
         assert not known & {one.messages[-1]["content"] for one in group}
 
 
@@ -237,10 +237,10 @@ def test_a_reply_is_learned_to_its_end_and_what_is_given_is_not(base: Path) -> N
 
     loaded = pretrained.load(str(base))
     reply = "model_id = [3, 12]"
-    places = ((12, 13), (15, 17))
+    spans = ((12, 13), (15, 17))
     asked = [{"role": "user", "content": "Who?"}]
     one, plain = encode(
-        loaded, [TextExample(asked, reply, places), TextExample(asked, reply)], adapter=2
+        loaded, [TextExample(asked, reply, spans), TextExample(asked, reply)], adapter=2
     )
     assert loaded.tokenizer.decode(one.prompt) == (
         "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n"

@@ -280,7 +280,7 @@ async def test_the_time_of_carrying_out_is_told_from_that_of_sampling(tmp_path: 
     rollouts = made(tmp_path, Reading(lambda _, copy: f"plan {copy}"), judge, "grpo.explore=1")
     began = time.monotonic()
     await collected(rollouts, *[ALPHA] * 4)
-    assert 0.05 <= rollouts.seconds_at_work <= time.monotonic() - began
+    assert 0.05 <= rollouts.scoring_seconds <= time.monotonic() - began
 
 
 async def test_where_a_plan_is_right_nothing_else_is_tried(tmp_path: Path) -> None:

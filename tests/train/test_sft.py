@@ -82,9 +82,9 @@ def test_the_loss_is_that_of_the_replies_tokens_alone(base: Path) -> None:
 def test_every_adapter_counts_the_same_however_long_its_replies_are(base: Path) -> None:
     loaded = pretrained.load(str(base))
     stack = AdapterStack.fresh(loaded.model, ("a", "b"), SHAPE)
-    taught = MultiAdapterModel(loaded.model, stack)
+    trained = MultiAdapterModel(loaded.model, stack)
     with torch.no_grad():
-        both = taught(**collate([A[0], B[0]], 0))["loss"]
+        both = trained(**collate([A[0], B[0]], 0))["loss"]
         plain = MultiAdapterModel(loaded.model, None)
         alone = [plain(**collate([one._replace(adapter=NO_ADAPTER)], 0)) for one in (A[0], B[0])]
     total = sum(one["loss"].item() for one in alone)
@@ -188,10 +188,10 @@ def test_a_whole_model_is_taught_where_no_adapter_is_asked_for(base: Path, tmp_p
     recipe = tiny_recipe(text, base, tmp_path, *settings)
     sft.train(recipe)
     assert [line["eval/conductor"] for line in metrics(recipe) if "loss" not in line] == [1.0]
-    taught = pretrained.load(str(recipe.output / "model"))
-    prompt = taught.encode([{"role": "user", "content": "Say yes."}])
-    said = taught.model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False)
-    assert taught.decode(said[0, len(prompt) :].tolist()) == "yes"
+    trained = pretrained.load(str(recipe.output / "model"))
+    prompt = trained.encode([{"role": "user", "content": "Say yes."}])
+    said = trained.model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False)
+    assert trained.decode(said[0, len(prompt) :].tolist()) == "yes"
 
 
 def test_learning_goes_on_from_an_adapter(whole: Recipe, base: Path, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from podium.train.exercises import (
     everyday_exercises,
     exercises,
     held_out_exercises,
-    in_every_place,
     recipe_pool,
     recipe_prompt,
+    repeat_worker,
 )
 from podium.train.recipe import Recipe
 from podium.train.worker_set import recipe_scorer, refuse_indices, with_fixed_subtasks
@@ -99,7 +99,7 @@ async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
     workers, pool = actors(two=Limits(concurrency=1))
     flaky_workers = [FlakyWorker(worker, 0.0) for worker in workers]
     scorer = recipe_scorer(recipe_with(tmp_path, *one_worker), workers, flaky_workers)
-    pool = in_every_place(pool["two"], pool) if one_worker else pool
+    pool = repeat_worker(pool["two"], pool) if one_worker else pool
     text = write(Workflow((Step("two", "Answer"),)), pool)
     first = await scorer.score(text, TASK, pool)
     assert first.run is not None
@@ -176,7 +176,7 @@ def test_one_worker_stands_in_every_place_and_is_described_alike(tmp_path: Path)
 async def test_whatever_place_a_plan_names_it_asks_the_one_worker(tmp_path: Path) -> None:
     workers, pool = actors()
     recipe = recipe_with(tmp_path, "prompt.one_worker=two")
-    everywhere = in_every_place(pool["two"], pool)
+    everywhere = repeat_worker(pool["two"], pool)
     score = await recipe_scorer(recipe, workers).score(write(chain(), pool), TASK, everywhere)
     assert [step.worker for step in score.steps] == ["two", "two-2"]
     assert (len(workers[0].asked), len(workers[1].asked)) == (0, 2)
@@ -187,7 +187,7 @@ async def test_its_limits_hold_over_all_places_together(tmp_path: Path) -> None:
     workers, pool = actors(two=Limits(concurrency=1))
     recipe = recipe_with(tmp_path, "prompt.one_worker=two")
     both = Workflow((Step("one", "A"), Step("two", "B"), Step("one", "C", "all")))
-    everywhere = in_every_place(pool["two"], pool)
+    everywhere = repeat_worker(pool["two"], pool)
     assert (await recipe_scorer(recipe, workers).score(write(both, pool), TASK, everywhere)).right
     assert workers[1].most_in_flight == 1
 
@@ -195,7 +195,7 @@ async def test_its_limits_hold_over_all_places_together(tmp_path: Path) -> None:
 def test_it_falls_back_to_nobody() -> None:
     one = WorkerProfile(name="one", fallback="two")
     pool = Pool((one, WorkerProfile(name="two")))
-    assert [worker.fallback for worker in in_every_place(one, pool)] == [None, None]
+    assert [worker.fallback for worker in repeat_worker(one, pool)] == [None, None]
 
 
 async def test_one_worker_takes_every_place_of_an_etudes_pool_also_where_it_was_left_out(

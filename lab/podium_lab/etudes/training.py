@@ -21,7 +21,7 @@ from podium.core.request import FREE
 from podium.core.task import Task
 from podium.core.workflow import Workflow
 from podium.train.examples import CONDUCTOR, TextExample
-from podium.train.exercises import Exercise, Fits, in_every_place, limit_context, take_fitting
+from podium.train.exercises import Exercise, Fits, limit_context, repeat_worker, take_fitting
 from podium.train.recipe import Recipe
 from podium_lab.etudes.etude import Etude, held_out
 from podium_lab.etudes.plan_examples import (
@@ -217,7 +217,7 @@ def _exercise(
     one, pool = recipe.prompt.one_worker, context.pool
     if one is not None:
         unknown = WorkerProfile(name=one, description=descriptions(one, split)[0], price=FREE)
-        pool = in_every_place(pool[one] if one in pool.names else unknown, pool)
+        pool = repeat_worker(pool[one] if one in pool.names else unknown, pool)
         if task.plan_grader is not None:
             task = replace(task, plan_grader=partial(_judged_as, one, task))
     return Exercise(task, limit_context(recipe, replace(context, pool=pool)))

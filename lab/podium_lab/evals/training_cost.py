@@ -57,11 +57,11 @@ NOT_MEASURED: Final = TrainingCost()
 
 def require_distinct(trainings: Sequence[Path]) -> list[Path]:
     """Return the resolved paths; refuse one that is named twice."""
-    places = [training.resolve() for training in trainings]
-    for path, often in Counter(places).items():
+    resolved = [training.resolve() for training in trainings]
+    for path, often in Counter(resolved).items():
         if often > 1:
             raise UsageError(f"{path} is named {often} times; name each training once")
-    return places
+    return resolved
 
 
 def read_training_cost(trainings: Sequence[Path]) -> TrainingCost:

@@ -82,8 +82,8 @@ class RouterDC:
         vectors = made.encode(outcomes.questions)
         order = rng.permutation(len(vectors))
         held = order[: int(len(order) * HELD_BACK)]
-        taught = order[len(held) :]
-        training = _Training(vectors[taught], outcomes.shares[taught], rng)
+        trained = order[len(held) :]
+        training = _Training(vectors[trained], outcomes.shares[trained], rng)
         best, kept = -1.0, training.state
         for step in range(STEPS + 1):
             if step % EVALUATE_EVERY == 0:

@@ -87,7 +87,7 @@ class SmoothieLocal:
         """Return the trust in each worker near each question."""
         likeness = self.encoder.encode(questions) @ self.vectors.T
         nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEAREST]
-        return np.stack([_trust(self.distances[places].mean(axis=0)) for places in nearest])
+        return np.stack([_trust(self.distances[rows].mean(axis=0)) for rows in nearest])
 
     def document(self) -> dict[str, Any]:
         """Return the router as JSON."""

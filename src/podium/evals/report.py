@@ -272,7 +272,7 @@ ENDING: Final = ".toml"
 PATHS: Final = ("data", "pool", "cache", "output")
 """Keys with a path."""
 
-Said = TypeVar("Said", bound=Table)
+TableT = TypeVar("TableT", bound=Table)
 
 Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
 
@@ -334,11 +334,11 @@ def suite_file_for(suite: str) -> SuiteFile:
     return SuiteFile(suite=suite)
 
 
-def override(table: Said, **said: object) -> Said:
+def override(table: TableT, **options: object) -> TableT:
     """Return the table with the options that are set: not None, not empty, not False."""
     update = {
         name: str(value) if isinstance(value, Path) else value
-        for name, value in said.items()
+        for name, value in options.items()
         if value is not None and value is not False and value != ""
     }
     return table.model_copy(update=update)

@@ -283,7 +283,7 @@ class CollapseDetector:
         self._steps = 0
         self._warned_at: dict[str, int] = {}
 
-    def see(self, step: StepDiagnostics) -> tuple[str, ...]:
+    def add(self, step: StepDiagnostics) -> tuple[str, ...]:
         """Add a step and return its new warnings."""
         warnings = collapse_warnings(step, tuple(self.history))
         self.history.append(step)

@@ -235,19 +235,19 @@ def _endless(recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random) -> 
 
 def _with_one_worker(recipe: Recipe, pool: Pool) -> Pool:
     one = recipe.prompt.one_worker
-    return pool if one is None else in_every_place(pool[one], pool)
+    return pool if one is None else repeat_worker(pool[one], pool)
 
 
-def in_every_place(worker: WorkerProfile, pool: Pool) -> Pool:
-    """Return the pool with that worker in each of its places."""
-    names = place_names(worker.name, len(pool))
+def repeat_worker(worker: WorkerProfile, pool: Pool) -> Pool:
+    """Return the pool that holds this worker alone, as often as it had workers."""
+    names = repeated_names(worker.name, len(pool))
     workers = tuple(replace(worker, name=name, fallback=None) for name in names)
     return replace(pool, workers=workers)
 
 
-def place_names(worker: str, places: int) -> list[str]:
-    """Return the names of one worker in several places: `name`, `name-2`, `name-3`, …"""
-    return [worker, *(f"{worker}-{number}" for number in range(2, places + 1))]
+def repeated_names(worker: str, count: int) -> list[str]:
+    """Return the names of copies of one worker: `name`, `name-2`, `name-3`, …"""
+    return [worker, *(f"{worker}-{number}" for number in range(2, count + 1))]
 
 
 def _context(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningContext:

@@ -223,7 +223,7 @@ class _GrpoRun(TrainerCallback):
     def rollout(self, prompts: list[int], trainer: Any) -> dict[str, Any]:
         """Sample, execute, grade, reward and log the plans of a batch."""
         log, rollouts = self._training_log, self._rollouts
-        began, at_work, too_long = time.monotonic(), rollouts.seconds_at_work, rollouts.too_long
+        began, scoring, too_long = time.monotonic(), rollouts.scoring_seconds, rollouts.too_long
         with self._whole_model():
             batch = rollouts.collect([self._practice[n] for n in prompts], trainer.async_loop)
         if rollouts.too_long > too_long:
@@ -231,9 +231,9 @@ class _GrpoRun(TrainerCallback):
                 f"{rollouts.too_long - too_long} plans have no second round: its prompt would be "
                 f"longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
             )
-        at_work = rollouts.seconds_at_work - at_work
-        log.add_seconds("workers", at_work)
-        log.add_seconds("sampling", time.monotonic() - began - at_work)
+        scoring = rollouts.scoring_seconds - scoring
+        log.add_seconds("workers", scoring)
+        log.add_seconds("sampling", time.monotonic() - began - scoring)
         seen = diagnose(gather_object(batch.rollouts()), self._baselines)
         log.step(seen, found=sum(gather_object([batch.found])))
         return {

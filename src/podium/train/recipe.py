@@ -122,10 +122,10 @@ class Recipe(Table):
         for key, reason in keys_without_effect(self):
             if self._is_written(key):
                 raise ValueError(f"{key} has no effect {reason}; drop it")
-        data, taught = self.data, set(self.sft.adapters) if self.sft is not None else set()
+        data, trained = self.data, set(self.sft.adapters) if self.sft is not None else set()
         if data.kind != "etudes" and getattr(data, data.kind) is None:
             raise ValueError(f'data.kind = "{data.kind}" needs a table [data.{data.kind}]')
-        if self.model.adapters and self.model.adapters.keys() != taught:
+        if self.model.adapters and self.model.adapters.keys() != trained:
             raise ValueError(
                 "model.adapters names all of sft.adapters and nothing else; or leave it out"
             )
@@ -231,8 +231,8 @@ class Recipe(Table):
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         """Name an unknown name of the études, with the nearest known one."""
-        taught = sorted(self.sft.adapters) if self.sft is not None else []
-        if self.data.kind != "etudes" and not self.pool.roles and not taught:
+        trained = sorted(self.sft.adapters) if self.sft is not None else []
+        if self.data.kind != "etudes" and not self.pool.roles and not trained:
             return self
         with lab_extra():
             from podium_lab.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
@@ -246,7 +246,7 @@ class Recipe(Table):
             ),
             ("pool.adapters", [*self.pool.adapters], ROLES),
             ("prompt.one_worker", [one] if one else [], self.pool.roles),
-            ("sft.adapters", taught, [family.value for family in FAMILIES]),
+            ("sft.adapters", trained, [family.value for family in FAMILIES]),
         ):
             for name in names:
                 if name not in known:

@@ -107,7 +107,7 @@ class RolloutBatch:
 class Rollouts:
     """Samples plans, scores and rewards them.
 
-    `seconds_at_work` is the time that scoring took so far; `too_long` counts the exercises whose
+    `scoring_seconds` is the time that scoring took so far; `too_long` counts the exercises whose
     prompts did not fit.
     """
 
@@ -123,7 +123,7 @@ class Rollouts:
         self._sampling = Sampling(
             grpo.max_completion_tokens, grpo.temperature, grpo.top_p, grpo.top_k
         )
-        self.seconds_at_work = 0.0
+        self.scoring_seconds = 0.0
         self.too_long = 0
 
     # ---- one batch
@@ -145,12 +145,12 @@ class Rollouts:
         self._score(_flat(first), loop)
         later = self._sample_second_rounds(first, second)
         self._score(_flat(later), loop)
-        taught = first
+        trained = first
         if self._grpo.explore:
             varied = [self._vary(*pair) for pair in zip(first, later, strict=True)]
             self._score(_flat(varied), loop)
-            taught = [self._explore(*pair) for pair in zip(first, varied, strict=True)]
-        plans = _flat(group for pair in zip(taught, later, strict=True) for group in pair)
+            trained = [self._explore(*pair) for pair in zip(first, varied, strict=True)]
+        plans = _flat(group for pair in zip(trained, later, strict=True) for group in pair)
         sampled = _flat(group for pair in zip(first, later, strict=True) for group in pair)
         return RolloutBatch(plans, self._rewards(plans), sampled)
 
@@ -299,7 +299,7 @@ class Rollouts:
         scores = dict(zip(different, found, strict=True))
         for one in plans:
             one.score = scores[self._identity(one)]
-        self.seconds_at_work += time.monotonic() - began
+        self.scoring_seconds += time.monotonic() - began
 
     def _identity(self, one: SampledPlan) -> Hashable:
         tokens = len(one.tokens) if self._counts_tokens else 0

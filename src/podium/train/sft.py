@@ -153,13 +153,13 @@ class MultiAdapterTrainer(Trainer):
 
     def __init__(
         self,
-        taught: MultiAdapterModel,
+        trained: MultiAdapterModel,
         plan: Sequence[list[TokenExample]],
         padding: int,
         **rest: Any,
     ):
-        super().__init__(model=taught, **rest)
-        self._taught = taught
+        super().__init__(model=trained, **rest)
+        self._trained_model = trained
         self._plan = plan
         self._padding = padding
 
@@ -175,7 +175,7 @@ class MultiAdapterTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         directory = Path(output_dir or self.args.output_dir or ".")
         directory.mkdir(parents=True, exist_ok=True)
-        matrices = [matrix.detach().cpu() for matrix in self._taught.trained]
+        matrices = [matrix.detach().cpu() for matrix in self._trained_model.trained]
         unfinished = directory / f"{STACK_FILE}.partial"
         torch.save(matrices, unfinished)
         unfinished.replace(directory / STACK_FILE)
@@ -183,7 +183,7 @@ class MultiAdapterTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         saved = torch.load(Path(resume_from_checkpoint) / STACK_FILE, weights_only=True)
         with torch.no_grad():
-            for matrix, value in zip(self._taught.trained, saved, strict=True):
+            for matrix, value in zip(self._trained_model.trained, saved, strict=True):
                 matrix.copy_(value)
 
 
@@ -244,7 +244,7 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     begun = last_checkpoint(recipe.output) if resume else None
     with TrainingLog(recipe, after=begun.step if begun else 0) as training_log:
         watchers = [
-            _EachStep(recipe, training_log, lambda: evaluate_examples(loaded, stack, test)),
+            _SftCallback(recipe, training_log, lambda: evaluate_examples(loaded, stack, test)),
             StopAfterMinutes(recipe.run.minutes, training_log),
         ]
         trainer = MultiAdapterTrainer(
@@ -339,7 +339,7 @@ def _parts_of_a_step(recipe: Recipe) -> int:
     return sft.batch // rows
 
 
-class _EachStep(TrainerCallback):
+class _SftCallback(TrainerCallback):
     """Logs the loss, and the accuracy on held-out examples every `eval_every` steps."""
 
     def __init__(

@@ -86,7 +86,7 @@ class TrainingLog:
         """Take the current step's diagnostics and how many questions only exploring solved."""
         self._see(seen)
         self._more = {"found_by_exploring": found}
-        for words in self._detector.see(seen):
+        for words in self._detector.add(seen):
             self.warn(words)
 
     def log_candidates(self, seen: TurnDiagnostics) -> None:

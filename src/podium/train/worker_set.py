@@ -34,7 +34,7 @@ from podium.core.workflow import Workflow
 from podium.engine import CallPolicy
 from podium.engine.calls import WorkerLimiter
 from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
-from podium.train.exercises import place_names, pool_settings, recipe_pool
+from podium.train.exercises import pool_settings, recipe_pool, repeated_names
 from podium.train.recipe import FIXED_SUBTASK, Recipe
 from podium.train.score import Score, Scorer
 from podium.train.training_log import process_count
@@ -193,7 +193,7 @@ def recipe_scorer(
     later = workers if later is None else later
     if prompt.one_worker is not None:
         call_policy = _OneWorkerLimits(_find_worker(workers, prompt.one_worker))
-        workers, later = (_in_all_places(prompt.one_worker, item) for item in (workers, later))
+        workers, later = (_repeat_worker(prompt.one_worker, item) for item in (workers, later))
 
     def amend(workflow: Workflow) -> Workflow:
         if prompt.access == "binary":
@@ -226,9 +226,9 @@ def with_fixed_subtasks(workflow: Workflow) -> Workflow:
     return Workflow(tuple(replace(step, subtask=FIXED_SUBTASK) for step in workflow.steps))
 
 
-def _in_all_places(name: str, workers: Sequence[Worker]) -> list[Worker]:
+def _repeat_worker(name: str, workers: Sequence[Worker]) -> list[Worker]:
     worker = _find_worker(workers, name)
-    return [_RenamedWorker(worker, alias) for alias in place_names(name, len(workers))]
+    return [_RenamedWorker(worker, alias) for alias in repeated_names(name, len(workers))]
 
 
 def _find_worker(workers: Sequence[Worker], name: str) -> Worker:
@@ -326,7 +326,7 @@ class RayScorer:
         self.replies = Counter[str]() if replies is None else replies
 
     @property
-    def seats(self) -> int:
+    def actor_count(self) -> int:
         """The number of actors."""
         return len(self._actors)
 
@@ -343,8 +343,8 @@ class RayScorer:
 
 
 @contextmanager
-def ray_scorer(recipe: Recipe, *, seats: int | None = None) -> Iterator[RayScorer]:
-    """Start actors in the recipe's cluster, one for each CPU or GPU unless `seats` says how many.
+def ray_scorer(recipe: Recipe, *, actor_count: int | None = None) -> Iterator[RayScorer]:
+    """Start actors in the recipe's cluster, one for each CPU or GPU by default.
 
     Several processes that train together divide the actors among them.
     """
@@ -357,7 +357,7 @@ def ray_scorer(recipe: Recipe, *, seats: int | None = None) -> Iterator[RayScore
         _replies(recipe),
         on_gpus=_needs_gpus(recipe, settings),
         hint=WHAT_IS_LEFT,
-        count=seats,
+        count=actor_count,
         sharers=process_count(),
     ) as actors:
         yield RayScorer(actors)
