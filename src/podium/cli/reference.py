@@ -19,8 +19,10 @@ COMMON: Final = 2
 """An option that so many commands describe alike is described once."""
 
 EXPERIMENTS: Final = (
+    "podium eval cross-validate",
     "podium eval etudes-table",
     "podium eval evolved-table",
+    "podium eval fit",
     "podium train evolve",
     "podium train import-gguf",
 )
@@ -106,7 +108,7 @@ def _commands(command: Any, path: str, parent: Any) -> Iterator[CommandHelp]:
         records: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
         for param in command.params:
             record = param.get_help_record(context)
-            if record is not None and "--help" not in record[0]:
+            if record is not None and not re.search(r"--help|-completion", record[0]):
                 records[param.param_type_name].append((_plain(record[0]), _plain(record[1])))
         pieces = command.collect_usage_pieces(context)
         usage = " ".join([path, *(piece for piece in pieces if piece != "[OPTIONS]")])
