@@ -52,15 +52,22 @@ def server(
     as_json: AsJson = False,
     peers: Peers = True,
     litellm: LiteLLM = None,
+    portkey: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCRIPT", help="build/start-server.js of the npm package @portkey-ai/gateway."
+        ),
+    ] = None,
 ) -> None:
-    """The server and the LiteLLM proxy, over one upstream on this machine.
+    """The server, the LiteLLM proxy and Portkey's gateway, over one upstream on this machine.
 
     Prints a table, and one JSON object as the last line.
     """
     from benchmarks.processes import run_on_fast_loop
     from benchmarks.server import QUICK, USUAL, measure_server
 
-    measuring = measure_server(QUICK if quick else USUAL, peers=peers, litellm=litellm, say=_say)
+    extent = QUICK if quick else USUAL
+    measuring = measure_server(extent, peers=peers, litellm=litellm, portkey=portkey, say=_say)
     _print(run_on_fast_loop(measuring), as_json=as_json)
 
 

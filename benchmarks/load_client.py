@@ -33,6 +33,7 @@ class Call:
     port: int
     model: str
     question: str = QUESTION
+    headers: tuple[str, ...] = ()
 
     def request(self, *, stream: bool) -> bytes:
         """Return the HTTP request as bytes."""
@@ -44,8 +45,9 @@ class Call:
             f"host: 127.0.0.1:{self.port}\r\n"
             "authorization: Bearer sk-bench\r\n"
             "content-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
+            f"content-length: {len(body)}\r\n"
         )
+        head += "".join(f"{header}\r\n" for header in self.headers) + "\r\n"
         return head.encode() + body
 
 
@@ -61,8 +63,11 @@ class Connection:
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         lines = head.lower().split(b"\r\n")
-        length = next((int(x[len(_LENGTH) :]) for x in lines if x.startswith(_LENGTH)), 0)
-        body = await self._reader.readexactly(length)
+        length = next((int(x[len(_LENGTH) :]) for x in lines if x.startswith(_LENGTH)), None)
+        if length is None:
+            body = await self._reader.readuntil(_END_OF_STREAM)
+        else:
+            body = await self._reader.readexactly(length)
         if not head.startswith(_OK) or FIRST_TOKEN not in body:
             raise _not_an_answer(head + body)
 

@@ -1,4 +1,6 @@
-"""Measure `podium serve` beside the LiteLLM proxy, over one upstream, one process each.
+"""Measure `podium serve` beside the LiteLLM proxy and Portkey's gateway, over one upstream.
+
+Each is one process.
 
 Contestants alternate in several rounds, so that a disturbance hits all of them.
 """
@@ -58,6 +60,7 @@ class ServerFigures(Figures):
 
     bars: ClassVar = {
         "litellm_rps_ratio": Bar(">=", 15.0, ge),
+        "portkey_rps_ratio": Bar(">=", 2.0, ge),
         "gateway_cpu_ms": Bar("<=", 1.1, le),
         "one_step_cpu_ms": Bar("<=", 2.5, le),
         "ttft_overhead_ms": Bar("<=", 5.0, le),
@@ -86,12 +89,11 @@ class ServerFigures(Figures):
         """Milliseconds that a server adds to the upstream's time to first token."""
         return self.first_token_ms(name) - self.first_token_ms("upstream")
 
-    @property
-    def litellm_rps_ratio(self) -> float | None:
-        """Our requests a second over theirs, each in its fastest turn."""
-        if self.litellm_version is None:
+    def rps_ratio(self, peer: str) -> float | None:
+        """Our requests a second over theirs, each in its fastest turn; None without the peer."""
+        if peer not in self.costs:
             return None
-        return self.best_rate("podium") / self.best_rate("litellm")
+        return round(self.best_rate("podium") / self.best_rate(peer), 2)
 
     @property
     def ttft_overhead_ms(self) -> float:
@@ -104,9 +106,10 @@ class ServerFigures(Figures):
         return median(start.seconds for start in self.starts)
 
     def document(self) -> dict[str, Any]:
-        ratio, theirs = self.litellm_rps_ratio, self.litellm_start
+        theirs = self.litellm_start
         return {
-            "litellm_rps_ratio": None if ratio is None else round(ratio, 2),
+            "litellm_rps_ratio": self.rps_ratio("litellm"),
+            "portkey_rps_ratio": self.rps_ratio("portkey"),
             "gateway_cpu_ms": round(self.cpu_ms("podium"), 3),
             "one_step_cpu_ms": round(self.cpu_ms("one_step"), 3),
             "ttft_overhead_ms": round(self.ttft_overhead_ms, 2),
@@ -172,6 +175,26 @@ def litellm_process(
         directory=home,
         environment={**LITELLM_SETTINGS, "HOME": str(home)},
     )
+
+
+def portkey_process(script: Path, home: Path) -> AbstractAsyncContextManager[Started]:
+    """Start Portkey's gateway, `build/start-server.js` of the npm package, by Node.js."""
+    port = free_port()
+    home.mkdir()
+    return server_process(
+        "Portkey's gateway",
+        ("node", str(script), f"--port={port}", "--headless"),
+        port=port,
+        ready="/",
+        directory=home,
+        environment={"NODE_ENV": "production", "HOME": str(home)},
+    )
+
+
+def portkey_call(port: int, upstream: int) -> Call:
+    """Return the call that Portkey's gateway passes to the upstream."""
+    host = f"x-portkey-custom-host: http://127.0.0.1:{upstream}/v1"
+    return Call(port, MODEL, headers=("x-portkey-provider: openai", host))
 
 
 async def litellm_python(given: Path | None, say: Say, install: InstallCommands) -> Path | None:
@@ -250,13 +273,14 @@ async def measure_server(
     *,
     peers: bool,
     litellm: Path | None,
+    portkey: Path | None = None,
     say: Say,
     install: InstallCommands = install_commands,
 ) -> ServerFigures:
     """Measure Podium's server and, with `peers`, the LiteLLM proxy.
 
     The Python `litellm` runs the proxy, else that of an environment made for it. Where none can be
-    made, Podium is measured alone.
+    made, Podium is measured alone. `portkey` is the script of Portkey's gateway, if it is measured.
     """
     python = await litellm_python(litellm, say, install) if peers else None
     version = await litellm_version(python) if python is not None else None
@@ -282,9 +306,16 @@ async def measure_server(
             theirs = await stack.enter_async_context(proxy)
             their_start = _start_of(theirs)
             contestants["litellm"] = ServerContestant(theirs, Call(theirs.port, MODEL))
+        if portkey is not None:
+            say("starting Portkey's gateway …")
+            gateway = portkey_process(portkey, directory / "portkey")
+            portkeys = await stack.enter_async_context(gateway)
+            call = portkey_call(portkeys.port, upstream)
+            contestants["portkey"] = ServerContestant(portkeys, call)
         say(f"measuring {extent.rounds} rounds, {extent.seconds:g} s of each in turn …")
         load_before = os.getloadavg()[0]
         costs = await _take_turns(contestants, extent)
+        contestants.pop("portkey", None)  # it answers streams from such an upstream with 500
         calls = {name: contestant.call for name, contestant in contestants.items()}
         waits = await first_tokens({"upstream": Call(upstream, MODEL), **calls}, extent.streams)
     return ServerFigures(

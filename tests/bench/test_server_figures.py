@@ -41,7 +41,7 @@ def shown(measured: ServerFigures) -> str:
 
 def test_rates_are_those_of_the_quickest_turns_and_cpu_time_that_of_the_middle_one() -> None:
     measured = figures()
-    assert measured.litellm_rps_ratio == 16.0
+    assert measured.rps_ratio("litellm") == 16.0
     assert measured.cpu_ms("podium") == 0.8
     assert measured.cpu_ms("litellm") == 10.5
     assert measured.cold_start_s == 1.0
