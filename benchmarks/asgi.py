@@ -23,13 +23,13 @@ _SCOPE: Final = {
 }
 
 
-class Unfit(Exception):
-    """What is wrong with an answer."""
+class InvalidResponse(Exception):
+    """A response that a client cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An answer as it was sent."""
+class HttpResponse:
+    """A response as it was sent."""
 
     status: int
     media_type: str
@@ -38,10 +38,10 @@ class Said:
 
 async def post(
     app: FastAPI, path: str, pieces: Sequence[bytes], headers: Iterable[tuple[bytes, bytes]]
-) -> Said:
-    """Post a body in these pieces and return the answer; raise `Unfit` where it is not whole."""
+) -> HttpResponse:
+    """Post a body in pieces and return the response; raise `InvalidResponse` if incomplete."""
     incoming = iter(enumerate(pieces, start=1))
-    heard: list[Message] = []
+    messages: list[Message] = []
     is_over = asyncio.Event()
 
     async def receive() -> Message:
@@ -51,19 +51,19 @@ async def post(
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        heard.append(message)
+        messages.append(message)
 
     own: dict[str, Any] = {"path": path, "raw_path": path.encode(), "headers": list(headers)}
     try:
         await app({**_SCOPE, **own, "state": {}}, receive, send)
     finally:
         is_over.set()
-    if not heard or heard[0]["type"] != "http.response.start":
-        raise Unfit("no answer")
-    if heard[-1].get("more_body"):
-        raise Unfit("an answer without an end")
-    found = {name.decode().lower(): value.decode() for name, value in heard[0]["headers"]}
-    body = b"".join(message.get("body", b"") for message in heard[1:])
+    if not messages or messages[0]["type"] != "http.response.start":
+        raise InvalidResponse("no answer")
+    if messages[-1].get("more_body"):
+        raise InvalidResponse("an answer without an end")
+    found = {name.decode().lower(): value.decode() for name, value in messages[0]["headers"]}
+    body = b"".join(message.get("body", b"") for message in messages[1:])
     if int(found.get("content-length", len(body))) != len(body):
-        raise Unfit("a length that is not the body's")
-    return Said(heard[0]["status"], found.get("content-type", ""), body)
+        raise InvalidResponse("a length that is not the body's")
+    return HttpResponse(messages[0]["status"], found.get("content-type", ""), body)

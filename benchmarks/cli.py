@@ -43,7 +43,10 @@ def engine(
     """
     from benchmarks.engine import measure_engine
 
-    _print(asyncio.run(measure_engine(repeat, peers=peers, say=_say)), as_json=as_json)
+    _print(
+        asyncio.run(measure_engine(repeat, peers=peers, on_progress=_print_progress)),
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -67,7 +70,9 @@ def server(
     from benchmarks.server import QUICK, USUAL, measure_server
 
     extent = QUICK if quick else USUAL
-    measuring = measure_server(extent, peers=peers, litellm=litellm, portkey=portkey, say=_say)
+    measuring = measure_server(
+        extent, peers=peers, litellm=litellm, portkey=portkey, on_progress=_print_progress
+    )
     _print(run_on_fast_loop(measuring), as_json=as_json)
 
 
@@ -107,7 +112,7 @@ def router(
     from benchmarks.processes import run_on_fast_loop
     from benchmarks.router import QUICK, USUAL, measure_router
 
-    measuring = measure_router(QUICK if quick else USUAL, file=file, say=_say)
+    measuring = measure_router(QUICK if quick else USUAL, file=file, on_progress=_print_progress)
     _print(run_on_fast_loop(measuring), as_json=as_json)
 
 
@@ -138,7 +143,7 @@ def chaos(
 
     order = Order(extent=QUICK if quick else USUAL, seed=seed, litellm=litellm, quick=quick)
     at_once = 1 + (os.cpu_count() or 1) if quick else 1  # some of them mostly wait
-    figures = asyncio.run(measure_chaos(parts_named(part), order, _say, at_once=at_once))
+    figures = asyncio.run(measure_chaos(parts_named(part), order, _print_progress, at_once=at_once))
     if output is not None:
         whole = figures
         if output.is_file():
@@ -175,7 +180,9 @@ def capacity(
     from benchmarks.capacity.measure import QUICK, USUAL, measure_capacity
 
     extent, processes = QUICK if quick else USUAL, workers or os.cpu_count() or 1
-    figures = asyncio.run(measure_capacity(extent, workers=processes, replicas=replicas, say=_say))
+    figures = asyncio.run(
+        measure_capacity(extent, workers=processes, replicas=replicas, on_progress=_print_progress)
+    )
     if output is not None:
         output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")
     _print(figures, as_json=as_json)
@@ -189,5 +196,5 @@ def _print(figures: Figures, *, as_json: bool) -> None:
     typer.echo(figures.as_json())
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     typer.echo(line, err=True)

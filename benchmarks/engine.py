@@ -17,9 +17,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any, ClassVar, Final
 
-from benchmarks.environment import LANGGRAPH, InstallCommands, Say, install_commands, prepare
+from benchmarks.environment import LANGGRAPH, InstallCommands, OnProgress, install_commands, prepare
 from benchmarks.report import Bar, Figures, machine
-from benchmarks.timing import Chains, Contestant, Timing, take_turns
+from benchmarks.timing import Chains, Contestant, Timing, run_interleaved
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
 from podium.core.errors import ConfigError
@@ -62,7 +62,7 @@ class PeerProcess:
             message: dict[str, Any] = json.loads(line)
         except (TimeoutError, ValueError) as error:
             raise ConfigError(
-                f"the script for {self.name} gave no figures (what it said is above); delete its "
+                f"the script for {self.name} gave no figures (its output is above); delete its "
                 f"environment to have it made anew, or leave the peers out with --no-peers"
             ) from error
         return message
@@ -271,7 +271,11 @@ async def _no_nesting(*_: object, **__: object) -> None:
 
 
 async def measure_engine(
-    repeat: int, *, peers: bool, say: Say, install: InstallCommands = install_commands
+    repeat: int,
+    *,
+    peers: bool,
+    on_progress: OnProgress,
+    install: InstallCommands = install_commands,
 ) -> EngineFigures:
     """Measure `repeat` blocks of each contestant; without `peers`, Podium alone."""
     contestants: list[Contestant] = [
@@ -283,14 +287,14 @@ async def measure_engine(
     langgraph_version = None
     async with AsyncExitStack() as stack:
         if peers:
-            python = await prepare(LANGGRAPH, say, install)
+            python = await prepare(LANGGRAPH, on_progress, install)
             peer = await stack.enter_async_context(
                 peer_process("langgraph", python, "langgraph_chain.py")
             )
             langgraph_version = (await peer.next_line())["version"]
             contestants.append(peer)
-        say(f"measuring {repeat} blocks of each, in turns …")
-        timings = await take_turns(contestants, repeat)
+        on_progress(f"measuring {repeat} blocks of each, in turns …")
+        timings = await run_interleaved(contestants, repeat)
     return EngineFigures(
         timings=timings,
         join_seconds=await join_makespan(),

@@ -21,7 +21,7 @@ LONGEST_INSTALLATION_SECONDS: Final = 900.0
 MARKER: Final = "podium-ready"
 
 Command = tuple[str, ...]
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 """Receives progress messages."""
 
 InstallCommands = Callable[[Path, str], tuple[Command, ...]]
@@ -71,7 +71,9 @@ def install_commands(directory: Path, requirement: str) -> tuple[Command, ...]:
     )
 
 
-async def prepare(peer: Peer, say: Say, commands: InstallCommands = install_commands) -> Path:
+async def prepare(
+    peer: Peer, on_progress: OnProgress, commands: InstallCommands = install_commands
+) -> Path:
     """Return the Python of the peer's environment, and make it first if it is missing.
 
     Other processes wait meanwhile. Raises `ConfigError` when it cannot be made, and `StoreError`
@@ -83,7 +85,7 @@ async def prepare(peer: Peer, say: Say, commands: InstallCommands = install_comm
             marker = directory / MARKER
             made_of = f"{peer.requirement} on Python {sys.version}\n"
             if not (marker.is_file() and marker.read_text("utf-8") == made_of):
-                say(f"making an environment with {peer.requirement} in {directory} (only once) …")
+                on_progress(f"installing {peer.requirement} in {directory} (once) …")
                 with explain_write_errors(directory, peer.needed_bytes):
                     marker.unlink(missing_ok=True)
                     for command in commands(directory, peer.requirement):

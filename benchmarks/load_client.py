@@ -100,7 +100,7 @@ async def connect(port: int) -> AsyncIterator[Connection]:
 
 
 @dataclass(frozen=True, slots=True)
-class Flood:
+class LoadResult:
     """Requests that were answered, and the seconds they took."""
 
     requests: int
@@ -112,7 +112,7 @@ class Flood:
         return self.requests / self.seconds
 
 
-async def flood(call: Call, *, in_flight: int, seconds: float) -> Flood:
+async def run_load(call: Call, *, in_flight: int, seconds: float) -> LoadResult:
     """Keep `in_flight` requests in flight for `seconds`; each client makes at least one."""
     request = call.request(stream=False)
     started = perf_counter()
@@ -135,7 +135,7 @@ async def flood(call: Call, *, in_flight: int, seconds: float) -> Flood:
     finally:
         for client in clients:
             client.cancel()
-    return Flood(sum(counts), perf_counter() - started)
+    return LoadResult(sum(counts), perf_counter() - started)
 
 
 async def first_tokens(calls: Mapping[str, Call], times: int) -> dict[str, list[float]]:
@@ -158,8 +158,8 @@ async def first_tokens(calls: Mapping[str, Call], times: int) -> dict[str, list[
 
 
 def _not_an_answer(received: bytes) -> ConfigError:
-    said = received[-400:].decode(errors="replace")
-    return ConfigError(f"expected the upstream's answer from the server under test, got: {said}")
+    shown = received[-400:].decode(errors="replace")
+    return ConfigError(f"expected the upstream's answer from the server under test, got: {shown}")
 
 
 def _broken(call: Call, error: Exception) -> ConfigError:

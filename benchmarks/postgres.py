@@ -31,7 +31,7 @@ SETTINGS: Final = {
     "max_connections": "200",
     "log_min_messages": "fatal",
 }
-IN_A_HURRY: Final = {
+NON_DURABLE_SETTINGS: Final = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
@@ -82,7 +82,9 @@ def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
         if user is not None:
             os.chown(directory, user, user)
         _make(where, directory, user)
-        server = _start(where, directory, user, SETTINGS if durable else SETTINGS | IN_A_HURRY)
+        server = _start(
+            where, directory, user, SETTINGS if durable else SETTINGS | NON_DURABLE_SETTINGS
+        )
         try:
             _until_ready(where, directory, server)
             yield Postgres(directory)
@@ -103,8 +105,8 @@ def _make(where: Path, directory: str, user: int | None) -> None:
         group=user,
     )
     if made.returncode != 0:
-        said = made.stdout.decode(errors="replace").strip()[-400:]
-        raise ConfigError(f"{where / 'initdb'} failed, so there is no Postgres to share: {said}")
+        output = made.stdout.decode(errors="replace").strip()[-400:]
+        raise ConfigError(f"{where / 'initdb'} failed, so there is no Postgres to share: {output}")
 
 
 def _start(
@@ -138,5 +140,5 @@ def _until_ready(where: Path, directory: str, server: subprocess.Popen[bytes]) -
     asking = [str(where / "pg_isready"), "-q", "-h", directory, "-U", "postgres"]
     while subprocess.run(asking).returncode != 0:  # noqa: S603 -- a program of Postgres
         if server.poll() is not None or time.monotonic() > until:
-            raise ConfigError("Postgres did not become ready; what it said is above")
+            raise ConfigError("Postgres did not become ready; its output is above")
         time.sleep(BETWEEN_TRIES_SECONDS)

@@ -109,7 +109,7 @@ async def upstream_process(module: str = UPSTREAM, *options: str) -> AsyncIterat
         async with asyncio.timeout(LONGEST_START_SECONDS):
             line = await process.stdout.readline()
         if not line:
-            raise ConfigError("the upstream did not start; what it said is above")
+            raise ConfigError("the upstream did not start; its output is above")
         yield json.loads(line)["port"]
     finally:
         await _end(process)

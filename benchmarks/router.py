@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from benchmarks.environment import Say
+from benchmarks.environment import OnProgress
 from benchmarks.load_client import QUESTION, Call, first_tokens
 from benchmarks.processes import upstream_process
 from benchmarks.report import Bar, Figures, machine
@@ -118,7 +118,9 @@ class RouterFigures(Figures):
         }
 
 
-async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -> RouterFigures:
+async def measure_router(
+    extent: RouterExtent, *, file: Path | None, on_progress: OnProgress
+) -> RouterFigures:
     """Measure the router of that file, else an untrained one, which takes as long."""
     from podium.conductors.routing import LearnedRouter
 
@@ -132,7 +134,7 @@ async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -
         "a long question": [LONG],
         "a huge question": [HUGE],
     }
-    say(f"deciding {len(kinds) * extent.decisions} times …")
+    on_progress(f"deciding {len(kinds) * extent.decisions} times …")
     decisions = {
         name: _decide(router, pool, questions, extent.decisions)
         for name, questions in kinds.items()
@@ -141,7 +143,7 @@ async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
         LearnedRouter.save(untrained((MODEL,), like=router), directory / "router.json")
-        say("starting podium serve with a router and without …")
+        on_progress("starting podium serve with a router and without …")
         calls = {"upstream": Call(upstream, MODEL)}
         for name, table in (("unrouted", ""), ("routed", _mini(directory / "router.json"))):
             home = directory / name
@@ -153,7 +155,7 @@ async def measure_router(extent: RouterExtent, *, file: Path | None, say: Say) -
             for which, text in QUESTIONS.items()
             for name, call in calls.items()
         }
-        say(f"measuring {extent.streams} streams of each of {len(asked)} in turn …")
+        on_progress(f"measuring {extent.streams} streams of each of {len(asked)} in turn …")
         waits = await first_tokens(asked, extent.streams)
     return RouterFigures(decisions=decisions, first_tokens=waits, load_average=load_before)
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
-from benchmarks.environment import LITELLM, InstallCommands, Say, install_commands, prepare
-from benchmarks.load_client import Call, first_tokens, flood
+from benchmarks.environment import LITELLM, InstallCommands, OnProgress, install_commands, prepare
+from benchmarks.load_client import Call, first_tokens, run_load
 from benchmarks.processes import (
     WORKER,
     Started,
@@ -197,14 +197,16 @@ def portkey_call(port: int, upstream: int) -> Call:
     return Call(port, MODEL, headers=("x-portkey-provider: openai", host))
 
 
-async def litellm_python(given: Path | None, say: Say, install: InstallCommands) -> Path | None:
+async def litellm_python(
+    given: Path | None, on_progress: OnProgress, install: InstallCommands
+) -> Path | None:
     """Return the Python that runs the proxy; None, with a message, where there is none."""
     if given is not None:
         return given
     try:
-        return await prepare(LITELLM, say, install)
+        return await prepare(LITELLM, on_progress, install)
     except ConfigError as error:
-        say(
+        on_progress(
             f"{error}. Podium is measured alone: install {LITELLM.requirement} into a virtual "
             f"environment and give its Python as --litellm to have both"
         )
@@ -274,7 +276,7 @@ async def measure_server(
     peers: bool,
     litellm: Path | None,
     portkey: Path | None = None,
-    say: Say,
+    on_progress: OnProgress,
     install: InstallCommands = install_commands,
 ) -> ServerFigures:
     """Measure Podium's server and, with `peers`, the LiteLLM proxy.
@@ -282,12 +284,12 @@ async def measure_server(
     The Python `litellm` runs the proxy, else that of an environment made for it. Where none can be
     made, Podium is measured alone. `portkey` is the script of Portkey's gateway, if it is measured.
     """
-    python = await litellm_python(litellm, say, install) if peers else None
+    python = await litellm_python(litellm, on_progress, install) if peers else None
     version = await litellm_version(python) if python is not None else None
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
-        say(f"starting podium serve {1 + extent.starts} times …")
+        on_progress(f"starting podium serve {1 + extent.starts} times …")
         home, starts = directory / "podium", []
         for _ in range(extent.starts):
             async with podium_server(upstream, home) as server:
@@ -300,19 +302,19 @@ async def measure_server(
             "one_step": ServerContestant(ours, Call(ours.port, TIER)),
         }
         if python is not None:
-            say("starting the LiteLLM proxy …")
+            on_progress("starting the LiteLLM proxy …")
             models = {"model_list": [litellm_model(MODEL, upstream)]}
             proxy = litellm_process(python, models, directory / "litellm")
             theirs = await stack.enter_async_context(proxy)
             their_start = _start_of(theirs)
             contestants["litellm"] = ServerContestant(theirs, Call(theirs.port, MODEL))
         if portkey is not None:
-            say("starting Portkey's gateway …")
+            on_progress("starting Portkey's gateway …")
             gateway = portkey_process(portkey, directory / "portkey")
             portkeys = await stack.enter_async_context(gateway)
             call = portkey_call(portkeys.port, upstream)
             contestants["portkey"] = ServerContestant(portkeys, call)
-        say(f"measuring {extent.rounds} rounds, {extent.seconds:g} s of each in turn …")
+        on_progress(f"measuring {extent.rounds} rounds, {extent.seconds:g} s of each in turn …")
         load_before = os.getloadavg()[0]
         costs = await _take_turns(contestants, extent)
         contestants.pop("portkey", None)  # it answers streams from such an upstream with 500
@@ -346,7 +348,7 @@ async def _take_turns(
 async def _cost(contestant: ServerContestant, seconds: float) -> Costs:
     server = contestant.server
     before = server.cpu_seconds
-    flooded = await flood(contestant.call, in_flight=IN_FLIGHT, seconds=seconds)
+    flooded = await run_load(contestant.call, in_flight=IN_FLIGHT, seconds=seconds)
     after = await once_idle(server)
     return Costs(per_second=flooded.per_second, cpu_ms=(after - before) / flooded.requests * 1000)
 

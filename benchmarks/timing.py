@@ -73,7 +73,7 @@ class Chains:
         return (perf_counter() - started) / self.chains_a_block * 1e6
 
 
-async def take_turns(contestants: Sequence[Contestant], repeat: int) -> dict[str, Timing]:
+async def run_interleaved(contestants: Sequence[Contestant], repeat: int) -> dict[str, Timing]:
     """Run `repeat` blocks of each contestant, interleaved; return timings by name."""
     blocks: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     order = deque(contestants)

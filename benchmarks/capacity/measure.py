@@ -1,4 +1,4 @@
-"""Measure all stations under all loads, each started anew."""
+"""Measure all server groups under all loads, each started anew."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 from benchmarks.capacity import database
 from benchmarks.capacity.report import ONE_REPLICA, Capacity, Database, Memory, Row
-from benchmarks.environment import Say
-from benchmarks.load_client import Call, Flood, connect, flood
+from benchmarks.environment import OnProgress
+from benchmarks.load_client import Call, LoadResult, connect, run_load
 from benchmarks.postgres import programs, running_postgres
 from benchmarks.processes import (
     WORKER,
@@ -115,7 +115,7 @@ LOADS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class ServerGroup:
     """A number of replicas with a number of processes each; over SQLite without `url`."""
 
     name: str
@@ -129,18 +129,18 @@ class Station:
         return self.replicas * self.workers
 
 
-def stations(workers: int, replicas: int, url: str | None) -> list[Station]:
-    """Return the stations in order."""
-    found = [Station("one process"), Station("one machine", workers=workers)]
+def server_groups(workers: int, replicas: int, url: str | None) -> list[ServerGroup]:
+    """Return the server groups in order."""
+    found = [ServerGroup("one process"), ServerGroup("one machine", workers=workers)]
     if url is not None:
-        found.append(Station(ONE_REPLICA, url=url))
-        found.append(Station("replicas over Postgres", replicas=replicas, url=url))
+        found.append(ServerGroup(ONE_REPLICA, url=url))
+        found.append(ServerGroup("replicas over Postgres", replicas=replicas, url=url))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The servers of a station, ready."""
+    """The servers of a group, ready."""
 
     servers: Sequence[Started]
 
@@ -154,31 +154,31 @@ class Running:
         """Memory of all their processes."""
         return sum(family_memory_bytes(server.process.pid) for server in self.servers)
 
-    async def flood(self, load: Load, station: Station, seconds: float) -> Flood:
+    async def run_load(self, load: Load, group: ServerGroup, seconds: float) -> LoadResult:
         """Keep every process busy, all servers at once."""
-        clients = IN_FLIGHT * station.workers
-        floods = await asyncio.gather(
+        clients = IN_FLIGHT * group.workers
+        results = await asyncio.gather(
             *(
-                flood(Call(server.port, load.model), in_flight=clients, seconds=seconds)
+                run_load(Call(server.port, load.model), in_flight=clients, seconds=seconds)
                 for server in self.servers
             )
         )
-        return Flood(sum(one.requests for one in floods), max(one.seconds for one in floods))
+        return LoadResult(sum(one.requests for one in results), max(one.seconds for one in results))
 
 
 @asynccontextmanager
-async def running(station: Station, upstream: int, directory: Path) -> AsyncIterator[Running]:
-    """Start the servers of the station over that upstream, and stop them."""
-    store = 'path = "runs.db"' if station.url is None else f"url = {json.dumps(station.url)}"
+async def running(group: ServerGroup, upstream: int, directory: Path) -> AsyncIterator[Running]:
+    """Start the servers of the group over that upstream, and stop them."""
+    store = 'path = "runs.db"' if group.url is None else f"url = {json.dumps(group.url)}"
     text = CONFIGURATION.format(store=store, in_flight=MOST_IN_FLIGHT)
     text += WORKER.format(name=MODEL, port=upstream, more=_OPTIONS)
     async with AsyncExitStack() as stack:
         servers = []
-        for number in range(station.replicas):
+        for number in range(group.replicas):
             home = directory / f"replica-{number}"
             home.mkdir(parents=True, exist_ok=True)
             (home / "three-steps.json").write_text(json.dumps(THREE_STEPS), "utf-8")
-            process = podium_process(home, "--workers", str(station.workers), text=text)
+            process = podium_process(home, "--workers", str(group.workers), text=text)
             servers.append(await stack.enter_async_context(process))
         yield Running(servers)
 
@@ -248,7 +248,7 @@ async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
     loop = asyncio.get_running_loop()
     async with (
         await loop.create_server(upstream.connect, "127.0.0.1", 0, backlog=4096) as listening,
-        running(Station("one process"), _port(listening), directory) as servers,
+        running(ServerGroup("one process"), _port(listening), directory) as servers,
     ):
         call = Call(servers.servers[0].port, load.model)
         await asyncio.gather(*(_ask(call) for _ in range(FIRST)))
@@ -295,7 +295,12 @@ QUICK: Final = CapacityExtent(seconds=0.4, first_seconds=0.1, held=40, database_
 
 
 async def measure_capacity(
-    extent: CapacityExtent, *, workers: int, replicas: int, loads: Sequence[Load] = LOADS, say: Say
+    extent: CapacityExtent,
+    *,
+    workers: int,
+    replicas: int,
+    loads: Sequence[Load] = LOADS,
+    on_progress: OnProgress,
 ) -> Capacity:
     """Measure one process, `workers` processes, and one and `replicas` replicas.
 
@@ -304,35 +309,35 @@ async def measure_capacity(
     async with AsyncExitStack() as stack:
         url = None
         if programs() is None:
-            say("this machine has no Postgres, so replicas over one are not measured")
+            on_progress("this machine has no Postgres, so replicas over one are not measured")
         else:
             url = stack.enter_context(running_postgres(durable=True)).address()
-        measuring = _measure(stations(workers, replicas, url), loads, url, extent, say)
+        measuring = _measure(server_groups(workers, replicas, url), loads, url, extent, on_progress)
         return await asyncio.to_thread(run_on_fast_loop, measuring)
 
 
 async def _measure(
-    places: Sequence[Station],
+    places: Sequence[ServerGroup],
     loads: Sequence[Load],
     url: str | None,
     extent: CapacityExtent,
-    say: Say,
+    on_progress: OnProgress,
 ) -> Capacity:
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
         rows = []
-        for station in places:
+        for group in places:
             for load in loads:
-                say(f"{station.name}: {load.name} …")
-                home = directory / f"{station.name}-{load.steps}".replace(" ", "-")
-                rows.append(await _row(station, load, upstream, home, extent))
-        say(f"{extent.held} runs in flight …")
+                on_progress(f"{group.name}: {load.name} …")
+                home = directory / f"{group.name}-{load.steps}".replace(" ", "-")
+                rows.append(await _row(group, load, upstream, home, extent))
+        on_progress(f"{extent.held} runs in flight …")
         memory = await memory_in_flight(loads[-1], extent.held, directory / "held")
         commits = None
         if url is not None:
-            say("what Postgres itself can do …")
+            on_progress("what Postgres itself can do …")
             commits = await database.commits_per_second(url, extent.database_seconds)
     return Capacity(
         rows=rows,
@@ -346,15 +351,15 @@ async def _measure(
 
 
 async def _row(
-    station: Station, load: Load, upstream: int, home: Path, extent: CapacityExtent
+    group: ServerGroup, load: Load, upstream: int, home: Path, extent: CapacityExtent
 ) -> Row:
-    url, made = station.url, None
+    url, made = group.url, None
     before = None if url is None else await database.read_counters(url)
-    async with running(station, upstream, home) as servers:
-        first = await servers.flood(load, station, extent.first_seconds)
+    async with running(group, upstream, home) as servers:
+        first = await servers.run_load(load, group, extent.first_seconds)
         await once_idle(servers)
         cpu, theirs = servers.cpu_seconds, await _database_cpu(url)
-        flooded = await servers.flood(load, station, extent.seconds)
+        flooded = await servers.run_load(load, group, extent.seconds)
         open_connections = 0 if url is None else await database.connections(url)
         cpu = await once_idle(servers) - cpu
         theirs = await _database_cpu(url) - theirs
@@ -370,12 +375,12 @@ async def _row(
             connections=open_connections,
         )
     return Row(
-        station=station.name,
+        group=group.name,
         load=load.name,
         steps=load.steps,
-        replicas=station.replicas,
-        processes=station.processes,
-        in_flight=IN_FLIGHT * station.processes,
+        replicas=group.replicas,
+        processes=group.processes,
+        in_flight=IN_FLIGHT * group.processes,
         per_second=round(flooded.per_second, 1),
         cpu_ms=round(cpu / flooded.requests * 1000, 3),
         database=made,

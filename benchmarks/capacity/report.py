@@ -49,9 +49,9 @@ class Database:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A station under a load: requests a second, and CPU milliseconds of the servers for each."""
+    """A server group under a load: requests a second, and CPU milliseconds of the servers for each."""
 
-    station: str
+    group: str
     load: str
     steps: int
     replicas: int
@@ -101,7 +101,7 @@ class Capacity(Figures):
 
 def _cells(row: Document) -> list[str]:
     cells = [
-        *(row["station"], row["load"], str(row["processes"])),
+        *(row["group"], row["load"], str(row["processes"])),
         *(f"{row['per_second']:,.0f}", f"{row['cpu_ms']:.2f}"),
     ]
     base = row["database"]
@@ -156,7 +156,7 @@ def _markdown(
 
 
 def _derived(document: Document) -> Iterator[str]:
-    rows = [row for row in document["rows"] if row["station"] == ONE_REPLICA]
+    rows = [row for row in document["rows"] if row["group"] == ONE_REPLICA]
     if not rows:
         yield "Without Postgres, several machines were not measured."
         return

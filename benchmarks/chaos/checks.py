@@ -50,26 +50,25 @@ def has_ended(run: Run) -> bool:
     return run.answer is not None if run.status == "answered" else bool(run.error)
 
 
-def is_lost(run: Run, kept: Run | None, told: str | None = None) -> bool:
+def is_lost(run: Run, kept: Run | None, streamed: str | None = None) -> bool:
     """True if the stored run differs from the run, or the streamed text from its answer."""
     if kept is None or dump(kept) != dump(run):
         return True
-    return told is not None and run.status == "answered" and told != run.answer
+    return streamed is not None and run.status == "answered" and streamed != run.answer
 
 
 def misreports(run: Run, calls: Iterable[Billed]) -> bool:
     """True if the run records other calls, usage or costs than the workers observed."""
     recorded = (Billed(call.worker, call.usage, call.cost_usd) for call in run.calls)
     ours, theirs = (
-        sorted(bills, key=lambda bill: (bill.worker, repr(bill.usage)))
-        for bills in (recorded, calls)
+        sorted(side, key=lambda call: (call.worker, repr(call.usage))) for side in (recorded, calls)
     )
-    if [bill[:2] for bill in ours] != [bill[:2] for bill in theirs]:
+    if [call[:2] for call in ours] != [call[:2] for call in theirs]:
         return True
     usage = NO_USAGE
     total: float | None = 0.0
-    for bill in theirs:
-        usage, total = usage + bill.usage, add(total, bill.cost_usd)
+    for call in theirs:
+        usage, total = usage + call.usage, add(total, call.cost_usd)
     pairs = [(one.cost_usd, other.cost_usd) for one, other in zip(ours, theirs, strict=True)]
     return run.usage != usage or not all(
         _is_same(*pair) for pair in (*pairs, (run.cost_usd, total))

@@ -1,6 +1,6 @@
 """Run questions over workers whose every call may fail: do all runs end, is usage exact?
 
-Each worker is scripted, behind a `FaultyWorker`, with a `Witness` around both that records calls.
+Each worker is scripted, behind a `FaultyWorker`, with a `CallRecorder` around both.
 Runs are stored in SQLite, and each is read back by another reader.
 """
 
@@ -51,7 +51,7 @@ CALLS: Final[ContextVar[list[Billed]]] = ContextVar("calls")
 """Receives the calls of the run in the current context."""
 
 
-class Witness:
+class CallRecorder:
     """A worker that records every call."""
 
     def __init__(self, worker: Worker) -> None:
@@ -70,23 +70,23 @@ class Witness:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Stream the worker's reply."""
-        usage, is_noted = UNKNOWN_USAGE, False
+        usage, is_recorded = UNKNOWN_USAGE, False
         try:
             async with aclosing(self._worker.stream(request)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Reply):
                         self._note(piece.usage)
-                        is_noted = True
+                        is_recorded = True
                     yield piece
         except BaseException as error:
             usage = _hidden_by(error)
             raise
         finally:
-            if not is_noted:
+            if not is_recorded:
                 self._note(usage)
 
-    def _note(self, said: Usage) -> None:
-        usage = said if said is NO_USAGE else plausible_usage(said)
+    def _note(self, usage_reported: Usage) -> None:
+        usage = usage_reported if usage_reported is NO_USAGE else plausible_usage(usage_reported)
         price = self.profile.price
         cost = 0.0 if usage is NO_USAGE else price.cost(usage) if price else None
         CALLS.get().append(Billed(self.profile.name, usage, cost))
@@ -198,14 +198,18 @@ FALLBACKS: Final = {"anna": "bert", "bert": "cora", "cora": "anna"}
 async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> ChaosRow:
     """Run `runs` questions, `in_flight` at a time, with faults drawn from that seed."""
     workers = {name: _faulty(name, seed) for name in PRICES}
-    planner = Witness(workers["planner"])
+    planner = CallRecorder(workers["planner"])
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as directory:
         path = Path(directory) / "runs.db"
         async with (
             AsyncPodium(
                 [
-                    *(Witness(worker) for name, worker in workers.items() if name != "planner"),
+                    *(
+                        CallRecorder(worker)
+                        for name, worker in workers.items()
+                        if name != "planner"
+                    ),
                     ConductorWorker(WorkerProfile(name="deeper", fallback="anna")),
                 ],
                 RandomConductor(planner, seed),

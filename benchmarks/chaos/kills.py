@@ -147,11 +147,11 @@ async def _live(process: asyncio.subprocess.Process, port: int, chance: random.R
         async with asyncio.timeout(LONGEST_START_SECONDS):
             line = await process.stdout.readline()
         if line.decode().strip() != READY:
-            raise ConfigError("the process to be killed did not start; what it said is above")
+            raise ConfigError("the process to be killed did not start; its output is above")
         await _until_asked(port, calls, process)
     is_done = await _ends(process, chance.uniform(0, LONGEST_WHILE_SECONDS))
     if is_done and process.returncode != 0:
-        raise ConfigError("the process to be killed ended by itself; what it said is above")
+        raise ConfigError("the process to be killed ended by itself; its output is above")
     return is_done
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from benchmarks.chaos.report import ChaosFigures, ChaosRow
-from benchmarks.environment import Say
+from benchmarks.environment import OnProgress
 from benchmarks.fuzz import FuzzRow, fuzz_bodies, fuzz_plans
 from benchmarks.postgres import programs
 from benchmarks.processes import run_on_fast_loop
@@ -191,14 +191,14 @@ def parts_named(names: str) -> tuple[Part, ...]:
 
 
 async def measure_chaos(
-    parts: Sequence[Part], order: Order, say: Say, *, at_once: int = 1
+    parts: Sequence[Part], order: Order, on_progress: OnProgress, *, at_once: int = 1
 ) -> ChaosFigures:
     """Run the parts, `at_once` at a time, the longest first; rows keep the parts' order."""
     slots = asyncio.Semaphore(at_once)
 
     async def perform(part: Part) -> Sequence[ChaosRow]:
         async with slots:
-            say(f"{part} …")
+            on_progress(f"{part} …")
             return await run_in_process(part, order)
 
     async with asyncio.TaskGroup() as group:

@@ -28,7 +28,7 @@ from benchmarks.chaos.upstream import (
     tokens_of,
 )
 from benchmarks.chaos.workload import in_turns
-from benchmarks.environment import InstallCommands, Say, install_commands
+from benchmarks.environment import InstallCommands, OnProgress, install_commands
 from benchmarks.processes import WORKER, Started, podium_process
 from benchmarks.server import litellm_model, litellm_process, litellm_python, litellm_version
 
@@ -57,7 +57,7 @@ class ClientCounts:
     stuck: int = 0
     usage_right: int = 0
     usage_wrong: int = 0
-    usage_untold: int = 0
+    usage_missing: int = 0
     seconds: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
 
@@ -66,7 +66,7 @@ async def measure_wire(
     requests: int,
     seed: int,
     litellm: Path | None,
-    say: Say,
+    on_progress: OnProgress,
     install: InstallCommands = install_commands,
     *,
     is_quick: bool = False,
@@ -76,7 +76,7 @@ async def measure_wire(
     With `is_quick`, no environment is made for the proxy. Its row, the second, says why it was not
     tried.
     """
-    python = litellm if is_quick else await litellm_python(litellm, say, install)
+    python = litellm if is_quick else await litellm_python(litellm, on_progress, install)
     version = await litellm_version(python) if python is not None else None
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
@@ -160,7 +160,7 @@ def judge(response: Response, mark: str, counts: ClientCounts) -> None:
     counts.right += 1
     usage = response.usage
     if usage is None:
-        counts.usage_untold += 1
+        counts.usage_missing += 1
     elif (usage.get("prompt_tokens"), usage.get("completion_tokens")) == tokens_of(mark):
         counts.usage_right += 1
     else:
@@ -181,7 +181,7 @@ def _row(
         usage_mismatch=counts.usage_wrong,
         seconds=seconds,
         note=(
-            f"{failed} errors told to clients, {counts.usage_untold} usages untold; "
+            f"{failed} errors sent to clients, {counts.usage_missing} replies without usage; "
             f"p50 {times.get('latency_p50_ms')} ms, p95 {times.get('latency_p95_ms')} ms"
         ),
         figures={
@@ -189,7 +189,7 @@ def _row(
             "errors": failed,
             "usage_right": counts.usage_right,
             "usage_wrong": counts.usage_wrong,
-            "usage_untold": counts.usage_untold,
+            "usage_missing": counts.usage_missing,
             **times,
             "requests_per_second": round(requests / seconds, 1),
             "calls_upstream": asked.total,

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
-from benchmarks.asgi import Said, post
+from benchmarks.asgi import HttpResponse, post
 from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
 from benchmarks.fuzz.server import CHAT, MESSAGES, PATHS, RESPONSES
 from podium.client.client import AsyncPodium
@@ -323,13 +323,13 @@ class Side:
     worker: ScriptedWorker
     helper: ScriptedWorker
 
-    async def send(self, path: str, body: Any) -> Said:
+    async def send(self, path: str, body: Any) -> HttpResponse:
         """Post a body, and wait until everything is written."""
         self.worker.requests.clear()
         self.helper.requests.clear()
-        said = await post(self.app, path, [json.dumps(body).encode()], [])
+        response = await post(self.app, path, [json.dumps(body).encode()], [])
         await self.app.state.holder().store.flush()
-        return said
+        return response
 
     @property
     def last(self) -> object:
@@ -388,16 +388,17 @@ class Campaign:
     async def _ask(self, asked: Conversation) -> dict[str, Any] | None:
         """Send a request to both; return the answer, if there is one and they agree."""
         bodies = [asked.body(stored=stored, chance=self._chance) for stored in (True, False)]
-        said = await self._whole.send(asked.path, bodies[0])
+        response = await self._whole.send(asked.path, bodies[0])
         blank = await self._blank.send(asked.path, bodies[1])
         self.resumed += len(self._whole.helper.requests) < len(self._blank.helper.requests)
-        if said.status >= 500 or said.status != blank.status:
-            told = f"{said.status} {said.body[:200]!r}, not {blank.status} {blank.body[:200]!r}"
+        if response.status >= 500 or response.status != blank.status:
+            expected = f"{blank.status} {blank.body[:200]!r}"
+            problem = f"{response.status} {response.body[:200]!r}, not {expected}"
         elif self._whole.last != self._blank.last:
-            told = f"the worker was sent {self._whole.last}, not {self._blank.last}"
+            problem = f"the worker was sent {self._whole.last}, not {self._blank.last}"
         else:
-            return json.loads(said.body) if said.status == 200 else None
-        self.findings.append(Finding(f"{asked.path}: {told}", json.dumps(bodies)))
+            return json.loads(response.body) if response.status == 200 else None
+        self.findings.append(Finding(f"{asked.path}: {problem}", json.dumps(bodies)))
         return None
 
 

@@ -124,7 +124,7 @@ class Coverage:
 
 
 TRACED_SHARE: Final = 1 / 50
-WHERES: Final = frozenset({"model_id", "subtasks", "access_list", "steps", "plan"})
+PLAN_PARTS: Final = frozenset({"model_id", "subtasks", "access_list", "steps", "plan"})
 LONGEST_REASON: Final = 400
 
 SECONDS_ALLOWED: Final = 0.002
@@ -154,7 +154,7 @@ class Reading:
             parsed = parse(text, POOL, strict=self.strict, may_accept=self.may_accept)
         except MalformedPlan as problem:
             where, reason = problem.where, problem.reason
-            assert where in WHERES, f"{where!r} is no part of a plan"
+            assert where in PLAN_PARTS, f"{where!r} is no part of a plan"
             assert 0 < len(reason) < LONGEST_REASON, "the reason is empty or too long"
             str(problem).encode()
             return f"{where}:{_DETAIL.sub('', reason)[:60]}"

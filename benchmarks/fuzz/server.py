@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
-from benchmarks.asgi import Said, Unfit, post
+from benchmarks.asgi import HttpResponse, InvalidResponse, post
 from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
 from benchmarks.fuzz.requests import BODIES, Body, Sent, damaged, depth_of, sent
 from benchmarks.timing import settled_heap
@@ -68,32 +68,32 @@ SPOILED: Final = b"twice for JSON"
 LONGEST_MESSAGE: Final = 4000
 
 
-def judge(said: Said, path: str) -> None:
-    """Raise `Unfit` for an answer that a client cannot read."""
-    shown = f"{said.status}: {said.body[:300]!r}"
-    if said.status >= 500 and not (said.status == 502 and SPOILED in said.body):
-        raise Unfit(f"answered {shown}")
-    if b"internal server error" in said.body:
-        raise Unfit(f"failed within: {shown}")
-    if said.media_type.startswith("text/event-stream"):
-        _judge_stream(said.body.decode(), path)
+def judge(response: HttpResponse, path: str) -> None:
+    """Raise `InvalidResponse` for an answer that a client cannot read."""
+    shown = f"{response.status}: {response.body[:300]!r}"
+    if response.status >= 500 and not (response.status == 502 and SPOILED in response.body):
+        raise InvalidResponse(f"answered {shown}")
+    if b"internal server error" in response.body:
+        raise InvalidResponse(f"failed within: {shown}")
+    if response.media_type.startswith("text/event-stream"):
+        _judge_stream(response.body.decode(), path)
         return
-    if said.media_type != "application/json":
-        raise Unfit(f"the answer is {said.media_type!r}")
-    document = _object(said.body.decode())
-    if said.status >= 400:
+    if response.media_type != "application/json":
+        raise InvalidResponse(f"the answer is {response.media_type!r}")
+    document = _object(response.body.decode())
+    if response.status >= 400:
         _judge_error(document, path)
-    elif said.status != 200 or document.get(WHOLE[path][0]) != WHOLE[path][1]:
-        raise Unfit(f"no answer of this dialect: {shown}")
+    elif response.status != 200 or document.get(WHOLE[path][0]) != WHOLE[path][1]:
+        raise InvalidResponse(f"no answer of this dialect: {shown}")
 
 
 def _object(text: str) -> Mapping[str, Any]:
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise Unfit(f"not JSON ({error}): {text[:300]!r}") from None
+        raise InvalidResponse(f"not JSON ({error}): {text[:300]!r}") from None
     if not isinstance(document, Mapping):
-        raise Unfit(f"no object: {text[:300]!r}")
+        raise InvalidResponse(f"no object: {text[:300]!r}")
     return document
 
 
@@ -106,12 +106,12 @@ def _judge_error(document: Mapping[str, Any], path: str) -> None:
     error = document.get("error")
     has_form = document.get("type") == "error" if path == MESSAGES else len(document) == 1
     if not has_form or not isinstance(error, Mapping):
-        raise Unfit(f"no error of this dialect: {document!r:.300}")
+        raise InvalidResponse(f"no error of this dialect: {document!r:.300}")
     if path != MESSAGES and not {"message", "type", "param", "code"} <= error.keys():
-        raise Unfit(f"an error without its fields: {error!r:.300}")
+        raise InvalidResponse(f"an error without its fields: {error!r:.300}")
     texts = (error.get("message"), error.get("type"))
     if not all(isinstance(text, str) and 0 < len(text) <= LONGEST_MESSAGE for text in texts):
-        raise Unfit(f"an error without words, or with too many: {error!r:.300}")
+        raise InvalidResponse(f"an error without words, or with too many: {error!r:.300}")
 
 
 def _judge_stream(text: str, path: str) -> None:
@@ -120,20 +120,20 @@ def _judge_stream(text: str, path: str) -> None:
         _object(document)
     is_end = last == "[DONE]" if path == CHAT else _object(last).get("type") in ENDINGS[path]
     if not is_end:
-        raise Unfit(f"a stream that ends with {last[:300]!r}")
+        raise InvalidResponse(f"a stream that ends with {last[:300]!r}")
 
 
 def _data(text: str) -> Iterator[str]:
     """Yield the data of each event; comments have none."""
     events = text.split("\n\n")
     if events.pop():
-        raise Unfit("a stream that breaks off in an event")
+        raise InvalidResponse("a stream that breaks off in an event")
     for event in events:
         lines = [line for line in event.split("\n") if line and not line.startswith(":")]
         data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         named = [line for line in lines if line.startswith("event: ")]
         if lines and (len(data) != 1 or len(data) + len(named) != len(lines)):
-            raise Unfit(f"no event: {event[:300]!r}")
+            raise InvalidResponse(f"no event: {event[:300]!r}")
         yield from data
 
 
@@ -156,10 +156,10 @@ class _Errors(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(f"{record.getMessage()} {record.exc_info!r}")
+        self.messages.append(f"{record.getMessage()} {record.exc_info!r}")
 
 
 @dataclass(slots=True)
@@ -192,21 +192,21 @@ class BodyCampaign:
         began = time.process_time()
         try:
             async with asyncio.timeout(SECONDS_ALLOWED):
-                said = await post(self.app, self.path, request.pieces, request.headers)
-            judge(said, self.path)
+                response = await post(self.app, self.path, request.pieces, request.headers)
+            judge(response, self.path)
         except TimeoutError:
             return f"no answer after {SECONDS_ALLOWED:g} s"
-        except Unfit as error:
+        except InvalidResponse as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - what must not be raised is what is looked for
             return repr(error)
         taken = time.process_time() - began
         if taken > CPU_SECONDS_ALLOWED:
             return f"took {taken:.1f} s of CPU time"
-        if self.errors.said:
-            logged, self.errors.said = self.errors.said[0], []
+        if self.errors.messages:
+            logged, self.errors.messages = self.errors.messages[0], []
             return f"logged {logged[:500]}"
-        learned = said.status == 200 and self.chance.random() < LEARNED_SHARE
+        learned = response.status == 200 and self.chance.random() < LEARNED_SHARE
         if learned and depth_of(body) < DEEPEST_LEARNED:
             self.corpus.append(body)
         return ""
@@ -304,7 +304,7 @@ async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> Fuz
         for name in LOGGERS:
             logging.getLogger(name).removeHandler(errors)
     findings = [finding for one in campaigns for finding in one.findings]
-    findings += [Finding(f"logged at the end: {said}", "") for said in errors.said]
+    findings += [Finding(f"logged at the end: {response}", "") for response in errors.messages]
     return FuzzRow(
         inputs=count * len(paths),
         seconds=time.perf_counter() - began,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.timing import Chains, Timing, take_turns
+from benchmarks.timing import Chains, Timing, run_interleaved
 
 
 class Sprinter:
@@ -20,7 +20,7 @@ class Sprinter:
 
 async def test_the_quickest_and_the_middle_block_of_each_contestant_are_kept() -> None:
     diary: list[str] = []
-    timings = await take_turns(
+    timings = await run_interleaved(
         [Sprinter("a", [5.0, 3.0, 9.0], diary), Sprinter("b", [1.0, 2.0, 8.0], diary)], 3
     )
     assert timings == {"a": Timing(3.0, 5.0), "b": Timing(1.0, 2.0)}
@@ -29,7 +29,7 @@ async def test_the_quickest_and_the_middle_block_of_each_contestant_are_kept() -
 async def test_contestants_take_turns_and_none_always_comes_last() -> None:
     diary: list[str] = []
     contestants = [Sprinter(name, [1.0] * 3, diary) for name in "abc"]
-    await take_turns(contestants, 3)
+    await run_interleaved(contestants, 3)
     turns = [diary[start : start + 3] for start in range(0, 9, 3)]
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
     assert {turn[-1] for turn in turns} == {"a", "b", "c"}

@@ -71,7 +71,7 @@ class InstallsFake:
 async def test_langgraph_is_measured_in_turn_with_ours_from_its_own_environment() -> None:
     said: list[str] = []
     figures = await measure_engine(
-        3, peers=True, say=said.append, install=InstallsFake(FAKE_LANGGRAPH)
+        3, peers=True, on_progress=said.append, install=InstallsFake(FAKE_LANGGRAPH)
     )
     assert figures.langgraph_version == "9.9"
     assert set(figures.timings) == {"taskgroup", "engine", "engine_watched", "runner", "langgraph"}
@@ -86,6 +86,6 @@ async def test_a_langgraph_that_does_not_start_is_an_error_that_names_the_remedy
 ) -> None:
     with pytest.raises(ConfigError, match="langgraph gave no figures.*--no-peers"):
         await measure_engine(
-            1, peers=True, say=lambda line: None, install=InstallsFake(BROKEN_LANGGRAPH)
+            1, peers=True, on_progress=lambda line: None, install=InstallsFake(BROKEN_LANGGRAPH)
         )
     assert "this package is broken" in capfd.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.asgi import Said, Unfit
+from benchmarks.asgi import HttpResponse, InvalidResponse
 from benchmarks.fuzz import (
     Finding,
     FuzzRow,
@@ -188,18 +188,18 @@ def test_hundreds_of_odd_requests_in_each_dialect_are_answered() -> None:
     assert row.corpus > 10
 
 
-ERROR = Said(
+ERROR = HttpResponse(
     400,
     "application/json",
     b'{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}',
 )
-STREAM = Said(
+STREAM = HttpResponse(
     200, "text/event-stream; charset=utf-8", b'data: {"a":1}\n\n: ping\n\ndata: [DONE]\n\n'
 )
 
 
 @pytest.mark.parametrize("said", [ERROR, STREAM])
-def test_an_answer_of_its_dialect_is_fit(said: Said) -> None:
+def test_an_answer_of_its_dialect_is_fit(said: HttpResponse) -> None:
     judge(said, CHAT)
 
 
@@ -225,8 +225,8 @@ def test_an_answer_of_its_dialect_is_fit(said: Said) -> None:
         (replace(STREAM, body=b'data: {"type":"ping"}\n\n'), MESSAGES),
     ],
 )
-def test_an_answer_that_no_client_should_have_to_read_is_found(said: Said, path: str) -> None:
-    with pytest.raises(Unfit):
+def test_an_unreadable_response_is_found(said: HttpResponse, path: str) -> None:
+    with pytest.raises(InvalidResponse):
         judge(said, path)
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from benchmarks.load_client import Call, first_tokens, flood
+from benchmarks.load_client import Call, first_tokens, run_load
 from benchmarks.upstream import PAUSE_SECONDS, PIECES, STREAMED, WHOLE, FixedUpstream
 from podium.core.errors import ConfigError
 
@@ -51,7 +51,7 @@ async def test_as_many_requests_are_in_flight_as_were_asked_for() -> None:
                 waiting.pop()()
 
     async with listening(Patient) as call:
-        flooded = await flood(call, in_flight=5, seconds=0.01)
+        flooded = await run_load(call, in_flight=5, seconds=0.01)
     assert all_there
     assert flooded.requests >= 5
     assert flooded.per_second == flooded.requests / flooded.seconds
@@ -60,13 +60,13 @@ async def test_as_many_requests_are_in_flight_as_were_asked_for() -> None:
 async def test_what_is_not_the_answer_ends_the_flood_and_is_shown() -> None:
     async with listening(saying(REFUSAL)) as call:
         with pytest.raises(ConfigError, match="slow down"):
-            await flood(call, in_flight=2, seconds=5)
+            await run_load(call, in_flight=2, seconds=5)
 
 
 async def test_a_server_that_hangs_up_ends_the_flood() -> None:
     async with listening(saying(WHOLE[:40], hangs_up=True)) as call:
         with pytest.raises(ConfigError, match="did not answer for 'fixed'"):
-            await flood(call, in_flight=2, seconds=5)
+            await run_load(call, in_flight=2, seconds=5)
 
 
 async def test_a_server_that_streams_gives_its_first_token_long_before_its_last() -> None:

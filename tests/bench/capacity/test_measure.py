@@ -12,12 +12,12 @@ from benchmarks.capacity import measure as module
 from benchmarks.capacity.measure import (
     LOADS,
     CapacityExtent,
-    Station,
+    ServerGroup,
     family,
     family_cpu_seconds,
     family_memory_bytes,
     measure_capacity,
-    stations,
+    server_groups,
 )
 from benchmarks.postgres import programs
 from podium.core.errors import ConfigError
@@ -27,10 +27,10 @@ MOMENT = CapacityExtent(seconds=0.05, first_seconds=0.02, held=12, database_seco
 
 
 def test_one_process_one_machine_and_replicas_are_measured() -> None:
-    found = stations(4, 3, "postgresql://host/name")
-    assert [station.processes for station in found] == [1, 4, 1, 3]
-    assert [station.url is not None for station in found] == [False, False, True, True]
-    assert [station.processes for station in stations(4, 3, None)] == [1, 4]
+    found = server_groups(4, 3, "postgresql://host/name")
+    assert [group.processes for group in found] == [1, 4, 1, 3]
+    assert [group.url is not None for group in found] == [False, False, True, True]
+    assert [group.processes for group in server_groups(4, 3, None)] == [1, 4]
 
 
 @pytest.mark.skipif(programs() is None, reason=MISSING)
@@ -38,12 +38,14 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        module, "stations", lambda _, replicas, url: [Station("replicas", replicas, 1, url)]
+        module,
+        "server_groups",
+        lambda _, replicas, url: [ServerGroup("replicas", replicas, 1, url)],
     )
     monkeypatch.setattr(server, "MOST_IDLE_TRIES", 2)
     told: list[str] = []
     figures = await measure_capacity(
-        MOMENT, workers=1, replicas=2, loads=LOADS[2:], say=told.append
+        MOMENT, workers=1, replicas=2, loads=LOADS[2:], on_progress=told.append
     )
     (row,) = figures.rows
     assert (row.processes, row.in_flight, row.steps) == (2, 64, 3)

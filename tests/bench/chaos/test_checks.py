@@ -49,7 +49,7 @@ HIDDEN = Billed("solo", UNKNOWN_USAGE, None)
 def test_a_run_that_is_kept_as_it_ended_is_not_lost() -> None:
     run = a_run(a_call())
     assert not is_lost(run, a_run(a_call()))
-    assert not is_lost(run, run, told="42")
+    assert not is_lost(run, run, streamed="42")
 
 
 def test_a_run_that_is_missing_or_kept_in_part_is_lost() -> None:
@@ -61,7 +61,7 @@ def test_a_run_that_is_missing_or_kept_in_part_is_lost() -> None:
 
 def test_a_run_of_which_something_else_was_told_is_lost() -> None:
     run = a_run(a_call())
-    assert is_lost(run, run, told="4")
+    assert is_lost(run, run, streamed="4")
 
 
 @pytest.mark.parametrize("status", ["running", "interrupted", "waiting"])

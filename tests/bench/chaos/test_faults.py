@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.chaos import faults
 from benchmarks.chaos.checks import Billed
-from benchmarks.chaos.faults import CALLS, Witness, measure_faults, planned_run
+from benchmarks.chaos.faults import CALLS, CallRecorder, measure_faults, planned_run
 from podium.core.errors import BadReply, RateLimited, WorkerError
 from podium.core.request import NO_USAGE, UNKNOWN_USAGE, Delta, Price, Reply, Request, Usage, user
 from podium.core.run import Run
@@ -49,7 +49,7 @@ async def test_usage_that_is_changed_between_worker_and_record_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        Witness, "_note", lambda self, usage: CALLS.get().append(Billed("nobody", usage, None))
+        CallRecorder, "_note", lambda self, usage: CALLS.get().append(Billed("nobody", usage, None))
     )
     assert (await measure_faults(2, seed=3)).usage_mismatch == 2
 
@@ -64,7 +64,7 @@ async def test_a_witness_notes_what_each_call_came_to() -> None:
     calls: list[Billed] = []
     CALLS.set(calls)
     lines: list[Reply | WorkerError] = [Reply("yes", USED), RateLimited("later"), BadReply("what?")]
-    witness = Witness(ScriptedWorker("solo", lines, price=Price(input=1, output=1)))
+    witness = CallRecorder(ScriptedWorker("solo", lines, price=Price(input=1, output=1)))
     await witness.reply(ASK)
     with pytest.raises(RateLimited):
         await witness.reply(ASK)
@@ -80,7 +80,7 @@ async def test_a_witness_notes_what_each_call_came_to() -> None:
 async def test_a_witness_of_a_stream_knows_the_usage_only_where_its_reply_came() -> None:
     calls: list[Billed] = []
     CALLS.set(calls)
-    witness = Witness(ScriptedWorker("solo", Reply("two words", USED)))
+    witness = CallRecorder(ScriptedWorker("solo", Reply("two words", USED)))
     pieces = [piece async for piece in witness.stream(ASK)]
     assert isinstance(pieces[-1], Reply)
     stream: AsyncGenerator[Delta | Reply] = witness.stream(ASK)

@@ -35,7 +35,7 @@ async def test_podium_answers_every_request_although_a_fifth_of_its_calls_fail(
 
     monkeypatch.setattr(wire, "litellm_python", no_litellm)
     monkeypatch.setattr(wire, "SHARE", 0.3)
-    ours, proxy = await measure_wire(24, seed=2, litellm=None, say=pytest.fail)
+    ours, proxy = await measure_wire(24, seed=2, litellm=None, on_progress=pytest.fail)
     assert ours.holds, ours
     assert ours.figures["faults_upstream"] != 0
     assert (proxy.name, proxy.runs) == ("LiteLLM", 0)
@@ -49,7 +49,9 @@ async def test_a_quick_look_says_that_the_proxy_was_not_tried(
         return ChaosRow(name=name, runs=1)
 
     monkeypatch.setattr(wire, "_through", no_requests)
-    ours, proxy = await measure_wire(1, seed=1, litellm=None, say=pytest.fail, is_quick=True)
+    ours, proxy = await measure_wire(
+        1, seed=1, litellm=None, on_progress=pytest.fail, is_quick=True
+    )
     text = ChaosFigures(parts=[ours], peers=[proxy]).as_text()
     assert "LiteLLM         not tried: --quick makes no environment for it; --litellm" in text
 
@@ -65,7 +67,7 @@ def test_an_answer_is_right_only_to_the_letter_and_the_token() -> None:
     judge(told(error="overloaded"), MARK, counts)
     judge(told(status=502, error="no worker"), MARK, counts)
     assert (counts.right, counts.wrong) == (3, 1)
-    assert (counts.usage_right, counts.usage_wrong, counts.usage_untold) == (1, 1, 1)
+    assert (counts.usage_right, counts.usage_wrong, counts.usage_missing) == (1, 1, 1)
     assert counts.errors == {"200, broken off": 1, "overloaded": 1, "no worker": 1}
 
 
@@ -123,4 +125,4 @@ async def test_whoever_shows_what_they_have_of_the_answer_gets_the_rest() -> Non
 
 async def test_a_peer_that_is_no_python_is_an_error_that_says_so() -> None:
     with pytest.raises(ConfigError, match="is not a Python that runs"):
-        await measure_wire(1, seed=1, litellm=Path("/no/such/python"), say=pytest.fail)
+        await measure_wire(1, seed=1, litellm=Path("/no/such/python"), on_progress=pytest.fail)
