@@ -58,7 +58,7 @@ async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobod
         scores=SCORES,
         quality_bias=0.6,
         router="0123456789ab",
-        needed=0.5,
+        min_confidence=0.5,
     )
 
 
@@ -227,7 +227,7 @@ def test_a_decision_has_a_sentence_with_its_reasons(escalated: bool, words: str)
         scores=SCORES,
         quality_bias=0.25,
         router="0123456789ab",
-        needed=0.95,
+        min_confidence=0.95,
         escalated=escalated,
     )
     assert words in routed.sentence

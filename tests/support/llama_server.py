@@ -17,7 +17,7 @@ def serving(settings: ModelSettings, adapters: Sequence[str] = ()) -> Iterator[M
     """A process of its own with these adapters, for as long as this lasts."""
     model = SharedModel(settings)
     for adapter in adapters:
-        model.hold(adapter)
+        model.acquire(adapter)
     server = asyncio.run(model.serving())
     try:
         yield server

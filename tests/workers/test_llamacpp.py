@@ -72,7 +72,7 @@ class Loaded:
         self.settings.append(settings)
         return self
 
-    def hold(self, adapter: str = "") -> None:
+    def acquire(self, adapter: str = "") -> None:
         self.held += 1
         self.adapters += [adapter] * bool(adapter)
 

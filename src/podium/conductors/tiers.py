@@ -146,7 +146,7 @@ class TierRouter:
             scores=dict(decision.scores),
             quality_bias=bias,
             router=self.router_fingerprint,
-            needed=self.confidence if bias > 0 else 0.0,
+            min_confidence=self.confidence if bias > 0 else 0.0,
             # Not "less than": a confidence of NaN escalates too.
             escalated=bias > 0 and not decision.confidence >= self.confidence,
         )
@@ -209,7 +209,7 @@ UNUSED_BIAS: Final = (
 )
 
 
-_PLAN_FREELY: Final = (RulesConductor, RouterConductor, FixedConductor)
+_PLAN_WITHOUT_MODEL: Final = (RulesConductor, RouterConductor, FixedConductor)
 """Conductors that ask no model: there is nothing to save, and they never plan twice."""
 
 
@@ -249,7 +249,7 @@ def conductor_for_tier(
     """Return the conductor of a tier, given the pool's conductor and its learned router."""
     if tier == "mini":
         return _mini_conductor(configured, router)
-    if tier == "podium" and not isinstance(configured, _PLAN_FREELY):
+    if tier == "podium" and not isinstance(configured, _PLAN_WITHOUT_MODEL):
         return AdaptiveConductor(configured, router)
     return configured
 
@@ -266,7 +266,7 @@ def can_replan(
         conductor = conductor.select_conductor(question)
     if isinstance(conductor, LearnedRouterConductor):
         conductor = configured
-    return not isinstance(conductor, _PLAN_FREELY)
+    return not isinstance(conductor, _PLAN_WITHOUT_MODEL)
 
 
 def _mini_conductor(configured: Conductor, router: TierRouter | None) -> Conductor:

@@ -41,7 +41,7 @@ class RoutingRecord:
     """The decision of a learned router.
 
     `scores` are the expected rewards by worker; `router` is the fingerprint of its file. If
-    `escalated`, no worker reached the `needed` confidence, `worker` came nearest, and the conductor
+    `escalated`, no worker reached `min_confidence`, `worker` came nearest, and the conductor
     planned.
     """
 
@@ -50,7 +50,7 @@ class RoutingRecord:
     scores: Mapping[str, float]
     quality_bias: float
     router: str
-    needed: float = 0.0
+    min_confidence: float = 0.0
     escalated: bool = False
 
     @property
@@ -62,7 +62,7 @@ class RoutingRecord:
             verdict = (
                 f"chose no worker at quality bias {self.quality_bias:g}, so the conductor planned; "
                 f"{self.worker} came nearest with confidence {self.confidence:.2f} "
-                f"where {self.needed:.2f} is needed"
+                f"where {self.min_confidence:.2f} is needed"
             )
         else:
             verdict = (

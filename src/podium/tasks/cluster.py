@@ -3,8 +3,9 @@
     with start_actors("auto", EvalActor, spec, replies, on_gpus=False, hint="…") as pool:
         result = await pool.perform(...)
 
-`podium.evals.evaluation` and `podium.train.cluster` define the actors. Here they are started, given
-work, and replaced when they are lost; one actor shares cached replies. Ray is imported on use.
+`podium.evals.evaluation` and `podium.train.worker_set` define the actors. Here they are started,
+given work, and replaced when they are lost; one actor shares cached replies. Ray is imported on
+use.
 """
 
 from __future__ import annotations
@@ -127,12 +128,13 @@ def start_actors(
     on_gpus: bool,
     hint: str,
     count: int | None = None,
-    sharers: int = 1,
+    process_count: int = 1,
 ) -> Iterator[ActorPool]:
     """Start actors in the cluster at that address, and stop them at the end.
 
-    By default there is one per CPU, or per GPU with `on_gpus` if the cluster has any; `sharers`
-    processes divide them. Each is made as `actor(spec, cache)` and has a method `perform`.
+    By default there is one per CPU, or per GPU with `on_gpus` if the cluster has any;
+    `process_count` processes divide them. Each is made as `actor(spec, cache)` and has a method
+    `perform`.
     """
     ray = _import_ray()
     was_connected = ray.is_initialized()
@@ -148,7 +150,7 @@ def start_actors(
         actors.append(cache)
         resources = _resources(ray, on_gpus=on_gpus)
         remote = ray.remote(actor).options(scheduling_strategy="SPREAD", **resources)
-        wanted = min(count or _slots(ray, resources, sharers), MAX_ACTORS)
+        wanted = min(count or _slots(ray, resources, process_count), MAX_ACTORS)
         started = [remote.remote(spec, cache) for _ in range(wanted)]
         actors.extend(started)
         yield ActorPool(_wait_for(ray, started), ray.exceptions, hint=hint)
@@ -198,12 +200,12 @@ def _resources(ray: Any, *, on_gpus: bool) -> dict[str, float]:
     return {"num_cpus": 1}
 
 
-def _slots(ray: Any, resources: dict[str, float], sharers: int) -> int:
+def _slots(ray: Any, resources: dict[str, float], process_count: int) -> int:
     kind = "GPU" if "num_gpus" in resources else "CPU"
-    slots = int(ray.cluster_resources().get(kind, 1)) // sharers
+    slots = int(ray.cluster_resources().get(kind, 1)) // process_count
     if slots < 1:
         raise UsageError(
-            f"{sharers} processes share the Ray cluster, and it has fewer {kind}s than that; "
+            f"{process_count} processes share the Ray cluster, and it has fewer {kind}s than that; "
             f"add machines, or start fewer processes"
         )
     return slots

@@ -292,14 +292,14 @@ class TaskGrader:
 
     def __init__(self, records: Sequence[TaskRecord], judge: Worker | None = None) -> None:
         self._records = {record.question.strip(): record for record in records}
-        self._openings = {question[:SUMMARY_CHARACTERS] for question in self._records}
+        self._summaries = {question[:SUMMARY_CHARACTERS] for question in self._records}
         self._worker = judge
 
-    def may_know(self, opening: str) -> bool:
+    def may_grade(self, summary: str) -> bool:
         """True if one of the tasks begins like that."""
-        return opening.strip() in self._openings or len(opening) >= SUMMARY_CHARACTERS
+        return summary.strip() in self._summaries or len(summary) >= SUMMARY_CHARACTERS
 
-    def exam(self, question: str) -> GradingTask | None:
+    def grading_task(self, question: str) -> GradingTask | None:
         """Return the grader of the task with that question, if there is one."""
         record = self._records.get(question.strip())
         if record is None:
@@ -319,11 +319,11 @@ class RubricGrader:
         self._worker = judge
         self._rubric = rubric
 
-    def may_know(self, opening: str) -> bool:
+    def may_grade(self, summary: str) -> bool:
         """Return True: it grades every question."""
         return True
 
-    def exam(self, question: str) -> GradingTask | None:
+    def grading_task(self, question: str) -> GradingTask | None:
         """Return the judge, with its rubric."""
         grader = JudgeGrader(question, self._worker, rubric=self._rubric)
         judge = self._worker.profile
@@ -349,7 +349,7 @@ class GradingResult:
 
 async def grade_runs(
     store: RunStore,
-    examiner: RunGrader,
+    grader: RunGrader,
     *,
     wanted: RunFilter | None = None,
     limit: int,
@@ -360,7 +360,7 @@ async def grade_runs(
     With `again`, also those that a grader has judged.
     """
     graded = GradingResult()
-    runs = _runs_to_grade(store, examiner, wanted or RunFilter(status="answered"), again, graded)
+    runs = _runs_to_grade(store, grader, wanted or RunFilter(status="answered"), again, graded)
     batch: list[tuple[Run, GradingTask]] = []
     async for item in runs:
         batch.append(item)
@@ -375,7 +375,7 @@ async def grade_runs(
 
 
 async def _runs_to_grade(
-    store: RunStore, examiner: RunGrader, wanted: RunFilter, again: bool, graded: GradingResult
+    store: RunStore, grader: RunGrader, wanted: RunFilter, again: bool, graded: GradingResult
 ) -> AsyncIterator[tuple[Run, GradingTask]]:
     """Yield the runs to grade, the newest first, each with its grading task."""
     rules = await rules_by_key(store)
@@ -384,7 +384,7 @@ async def _runs_to_grade(
     while page := await store.list(wanted, limit=LISTED_AT_ONCE, before=before):
         before = page[-1].id
         for summary in page:
-            if not examiner.may_know(summary.question):
+            if not grader.may_grade(summary.question):
                 continue
             given = await feedback.get(summary.id)
             if given is not None and not (again and given.grader):
@@ -398,17 +398,17 @@ async def _runs_to_grade(
             except UnreadableRun:
                 graded.left_out[UNREADABLE] += 1
                 continue
-            exam = examiner.exam(run.question)
-            if exam is None:
+            grading_task = grader.grading_task(run.question)
+            if grading_task is None:
                 continue
-            reason = _why_not(run, rules, exam.judge)
+            reason = _skip_reason(run, rules, grading_task.judge)
             if reason is None:
-                yield run, exam
+                yield run, grading_task
             else:
                 graded.left_out[reason] += 1
 
 
-def _why_not(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) -> str | None:
+def _skip_reason(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) -> str | None:
     """Say why the run is not graded; None if it is."""
     reason = why_withheld(run, rules)
     if reason is not None or judge is None:
@@ -418,9 +418,11 @@ def _why_not(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) 
     return NOT_BY_ITSELF if has_conversation(run) else None
 
 
-async def _grade(store: RunStore, run: Run, exam: GradingTask, graded: GradingResult) -> None:
+async def _grade(
+    store: RunStore, run: Run, grading_task: GradingTask, graded: GradingResult
+) -> None:
     try:
-        is_right = await exam.grader(run.answer or "")
+        is_right = await grading_task.grader(run.answer or "")
     except PodiumError as error:  # the grader failed, which says nothing of the answer
         graded.left_out[NOT_GRADED] += 1
         graded.problem = str(error)
@@ -430,8 +432,8 @@ async def _grade(store: RunStore, run: Run, exam: GradingTask, graded: GradingRe
             run_id=run.id,
             score=float(is_right),
             given_at=timestamp(),
-            grader=exam.name,
-            task=exam.task,
+            grader=grading_task.name,
+            task=grading_task.task,
         )
     )
     graded.right += is_right

@@ -358,7 +358,7 @@ def ray_scorer(recipe: Recipe, *, actor_count: int | None = None) -> Iterator[Ra
         on_gpus=_needs_gpus(recipe, settings),
         hint=WHAT_IS_LEFT,
         count=actor_count,
-        sharers=process_count(),
+        process_count=process_count(),
     ) as actors:
         yield RayScorer(actors)
 

@@ -113,7 +113,7 @@ class LlamaCppWorker:
         self._model: SharedModel = shared_model(
             ModelSettings(path=str(self._weights.path), **loading)
         )
-        self._model.hold(self._adapter_path)
+        self._model.acquire(self._adapter_path)
         self._closed = False
 
     async def reply(self, request: Request) -> Reply:

@@ -78,7 +78,7 @@ class TransformersWorker(Worker):
         self._model = shared_completion_model(
             ModelName(profile.model, options.get("dtype", "auto"), options.get("device", ""))
         )
-        self._model.hold()
+        self._model.acquire()
         self._closed = False
 
     async def reply(self, request: Request) -> Reply:

@@ -9,7 +9,7 @@ from podium.core.errors import RequestRefused, UsageError
 from podium.core.request import Reply, Request
 from podium.evals.sample import make_cases
 from podium.evals.setup import recorded_pool
-from podium.evals.strategies.fit import cross_validate, deal_folds
+from podium.evals.strategies.fit import cross_validate, split_folds
 from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 
@@ -21,10 +21,10 @@ CASES = [case_of(f"question {n}?", "yes" if n % 3 else "no", WORKERS) for n in r
 
 
 def test_every_task_is_in_one_fold() -> None:
-    folds = deal_folds(CASES, 5, seed=0)
+    folds = split_folds(CASES, 5, seed=0)
     assert sorted(place for fold in folds for place in fold) == list(range(12))
     assert sorted(map(len, folds)) == [2, 2, 2, 3, 3]
-    assert deal_folds(CASES, 5, seed=0) == folds != deal_folds(CASES, 5, seed=1)
+    assert split_folds(CASES, 5, seed=0) == folds != split_folds(CASES, 5, seed=1)
 
 
 async def test_nothing_is_measured_by_what_learned_from_it() -> None:

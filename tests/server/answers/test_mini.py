@@ -97,7 +97,7 @@ async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> Non
         "scores": SCORES,
         "quality_bias": 0.75,
         "router": "0123456789ab",
-        "needed": 0.5,
+        "min_confidence": 0.5,
         "escalated": False,
         "sentence": shown["routed"]["sentence"],
     }

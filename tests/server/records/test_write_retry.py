@@ -57,15 +57,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_all_are_written_by_themselves_as_soon_as_the_store_is_back() -> None:
-    owed = WriteRetryQueue((store := Store()).write)
+    queue = WriteRetryQueue((store := Store()).write)
     for number in range(5):
-        owed.hold(a_run(f"run_{number}"), AWAY)
+        queue.add(a_run(f"run_{number}"), AWAY)
     await asyncio.sleep(0.01)
-    assert owed.get("run_3") == a_run("run_3")
+    assert queue.get("run_3") == a_run("run_3")
     store.is_away = False
     await store.until_written(5)
-    assert "run_3" not in owed
-    await owed.close()
+    assert "run_3" not in queue
+    await queue.close()
     assert len(store.written) == 5, "each once"
 
 
@@ -73,28 +73,28 @@ async def test_a_store_that_is_away_is_tried_with_one_run_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(owing, "RETRY_SECONDS", 60.0)
-    owed = WriteRetryQueue((store := Store()).write)
+    queue = WriteRetryQueue((store := Store()).write)
     for number in range(50):
-        owed.hold(a_run(f"run_{number}"), AWAY)
-    await owed.write()
+        queue.add(a_run(f"run_{number}"), AWAY)
+    await queue.write()
     assert store.tries == 1
     store.is_away = False
-    await owed.close()
+    await queue.close()
     assert len(store.written) == 50
 
 
 async def test_a_run_that_the_store_never_takes_keeps_no_other_from_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    owed = WriteRetryQueue((store := Store()).write)
+    queue = WriteRetryQueue((store := Store()).write)
     store.is_away, store.never = False, {"run_0": StoreError("a reply is too large")}
     for number in range(3):
-        owed.hold(a_run(f"run_{number}"), AWAY)
+        queue.add(a_run(f"run_{number}"), AWAY)
     await store.until_written(2)
-    assert "run_0" in owed
+    assert "run_0" in queue
     with caplog.at_level(logging.WARNING):
         caplog.clear()
-        await owed.close()
+        await queue.close()
     assert sorted(store.written) == ["run_1", "run_2"]
     assert "run_0 was not stored" in caplog.text
 
@@ -102,14 +102,14 @@ async def test_a_run_that_the_store_never_takes_keeps_no_other_from_it(
 async def test_a_run_that_was_taken_over_meanwhile_is_let_go_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    owed = WriteRetryQueue((store := Store()).write)
+    queue = WriteRetryQueue((store := Store()).write)
     store.is_away, store.never = False, {"run_0": RunTakenOver("run_0 is another's")}
-    owed.hold(a_run("run_0"), AWAY)
+    queue.add(a_run("run_0"), AWAY)
     with caplog.at_level(logging.WARNING):
-        await owed.write()
-    assert "run_0" not in owed
+        await queue.write()
+    assert "run_0" not in queue
     assert "run_0 was not stored: run_0 is another's" in caplog.text
-    await owed.close()
+    await queue.close()
 
 
 async def test_what_is_held_is_bounded_in_number_and_in_time(
@@ -118,13 +118,13 @@ async def test_what_is_held_is_bounded_in_number_and_in_time(
 ) -> None:
     monkeypatch.setattr(owing, "MAX_RETRIED", 2)
     monkeypatch.setattr(owing, "RETRY_LIMIT_SECONDS", -1.0)
-    owed = WriteRetryQueue(Store().write)
+    queue = WriteRetryQueue(Store().write)
     with caplog.at_level(logging.WARNING):
         for number in range(3):
-            owed.hold(a_run(f"run_{number}"), AWAY)
-        assert ["run_0" in owed, "run_1" in owed] == [False, True]
+            queue.add(a_run(f"run_{number}"), AWAY)
+        assert ["run_0" in queue, "run_1" in queue] == [False, True]
         assert "run_0 was not stored: more than 2 runs wait for the store" in caplog.text
-        await owed.write()
-    assert "run_1" not in owed
+        await queue.write()
+    assert "run_1" not in queue
     assert "run_1 was not stored: the database is away" in caplog.text
-    await owed.close()
+    await queue.close()

@@ -329,8 +329,8 @@ async def test_a_closed_model_is_loaded_again_when_it_is_next_used(name: ModelNa
 
 async def test_the_last_user_unloads_the_model_and_its_memory_is_free(name: ModelName) -> None:
     model = CompletionModel(name)
-    model.hold()
-    model.hold()
+    model.acquire()
+    model.acquire()
     weights = weakref.ref((await model.load()).model)
     await model.release()
     assert model.is_loaded
@@ -403,6 +403,6 @@ async def test_nothing_heavy_is_loaded_before_it_is_needed(
 
     monkeypatch.setattr(pretrained, "load", never)
     model = shared_completion_model(name)
-    model.hold()
+    model.acquire()
     await model.release()
     assert threads() == 0

@@ -103,8 +103,8 @@ def test_a_model_may_be_used_from_one_event_loop_after_another() -> None:
 @pytest.mark.usefixtures("child")
 async def test_the_last_user_to_leave_unloads_the_model() -> None:
     model = SharedModel(settings())
-    model.hold()
-    model.hold()
+    model.acquire()
+    model.acquire()
     server = await model.serving()
     await model.release()
     assert server.alive
@@ -136,9 +136,9 @@ async def test_a_process_that_died_is_started_again(child: Path) -> None:
 @pytest.mark.usefixtures("child")
 async def test_adapters_named_before_the_first_call_are_loaded_with_the_model() -> None:
     model = SharedModel(settings())
-    model.hold("one.gguf")
-    model.hold("two.gguf")
-    model.hold("one.gguf")
+    model.acquire("one.gguf")
+    model.acquire("two.gguf")
+    model.acquire("one.gguf")
     server = await model.serving("two.gguf")
     assert server.adapters == ("one.gguf", "two.gguf")
     assert await model.serving("one.gguf") is server
@@ -151,7 +151,7 @@ async def test_a_later_adapter_gets_a_new_process_and_the_old_one_lives_while_it
     model = SharedModel(settings())
     old = await model.serving()
     process = old.process
-    model.hold("late.gguf")
+    model.acquire("late.gguf")
     new = await model.serving("late.gguf")
     assert new.adapters == ("late.gguf",)
     assert old.alive

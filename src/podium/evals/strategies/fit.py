@@ -357,7 +357,7 @@ async def cross_validate(
     async def evaluate_folds(name: str) -> StrategyRow:
         samples: list[Sample] = []
         with TemporaryDirectory(prefix="podium-folds-") as directory:
-            for number, fold in enumerate(deal_folds(cases, fold_count, seed), start=1):
+            for number, fold in enumerate(split_folds(cases, fold_count, seed), start=1):
                 samples += await evaluate(name, number, fold, directory)
         order = {case.task.id: index for index, case in enumerate(cases)}
         samples.sort(key=lambda sample: (sample.repeat, order[sample.task]))
@@ -372,7 +372,7 @@ async def cross_validate(
     )
 
 
-def deal_folds(cases: Sequence[Case], count: int, seed: int) -> list[list[int]]:
+def split_folds(cases: Sequence[Case], count: int, seed: int) -> list[list[int]]:
     """Deal the indices of the cases into folds, in an order that the seed decides."""
     order = sorted(range(len(cases)), key=lambda n: seeded_rank(cases[n].task.id, seed))
     return [sorted(order[first::count]) for first in range(count)]

@@ -80,14 +80,14 @@ class ResponsesRequestHandler(RequestHandler):
                 "background",
                 f"background: true requires a tier, and {target.name!r} is a single worker",
             )
-        opening = _Opening()
-        work = asyncio.create_task(self._work(request, principal, target, opening))
+        id_sink = _ResponseIdSink()
+        work = asyncio.create_task(self._work(request, principal, target, id_sink))
         try:
-            either: set[asyncio.Future[Any]] = {work, opening.id}
+            either: set[asyncio.Future[Any]] = {work, id_sink.id}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not opening.id.done():
+            if not id_sink.id.done():
                 work.result()  # it was refused
-            id_, created = opening.id.result(), int(time.time())
+            id_, created = id_sink.id.result(), int(time.time())
             start = ApiResponse(id=id_, model=request.model, created=created)
             self.exchange.response_headers["X-Podium-Run"] = parse_response_id(id_)[0]
             document = RESPONSES.format_unfinished(request, start, "in_progress")
@@ -98,7 +98,7 @@ class ResponsesRequestHandler(RequestHandler):
             await asyncio.wait({work})
 
 
-class _Opening:
+class _ResponseIdSink:
     """A `StreamSink` that takes the response's id alone."""
 
     def __init__(self) -> None:

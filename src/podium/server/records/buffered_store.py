@@ -76,7 +76,7 @@ class WriteRetryQueue:
         """Return a run that is waiting to be written."""
         return self._runs[run_id].run if run_id in self._runs else None
 
-    def hold(self, run: Run, error: StoreError) -> None:
+    def add(self, run: Run, error: StoreError) -> None:
         """Add a run that could not be written."""
         LOGGER.warning("%s is not stored yet, retrying: %s", run.id, error)
         self._runs[run.id] = _PendingRun(time.monotonic() + RETRY_LIMIT_SECONDS, run, str(error))
@@ -432,7 +432,7 @@ class BufferedRunStore:
         try:
             await self._store.finish(run)
         except StoreError as error:
-            self._retries.hold(run, error)
+            self._retries.add(run, error)
         except RunTakenOver as error:
             if not self._shared:
                 raise

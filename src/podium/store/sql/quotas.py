@@ -360,14 +360,14 @@ class ReservationStore:
             if not state["has_lease"]:  # without one, nothing granted now would count
                 await self._renew_lease(connection)
                 state = await self._read_state(connection, key_id, day, asking)
-            room = _Room(rules, state, grown)
-            fits = {row.id: room.grow(row) for row in grown}
+            quota = _RemainingQuota(rules, state, grown)
+            fits = {row.id: quota.grow(row) for row in grown}
             larger = [row for row in grown if fits[row.id]]
-            refused = [_refuse(row) for row in grown if not fits[row.id] and _is_news(row)]
-            new = [row for row in map(room.open, opened) if row is not None]
+            refused = [_refuse(row) for row in grown if not fits[row.id] and _must_write(row)]
+            new = [row for row in map(quota.open, opened) if row is not None]
             await self._write(connection, (*larger, *refused, *new, *changed))
         granted = {row.id: row.needed for row in larger} | {row.id: row.expected for row in new}
-        return ReservationResult(charges=room.charges, others=room.others, granted=granted)
+        return ReservationResult(charges=quota.charges, others=quota.others, granted=granted)
 
     async def renew_lease(self) -> None:
         """Extend the reservations of this process by a lease."""
@@ -476,7 +476,7 @@ def _held(row: ReservationRow) -> Amount:
     return larger_of(row.granted, row.used)
 
 
-def _is_news(row: ReservationRow) -> bool:
+def _must_write(row: ReservationRow) -> bool:
     """True if a refused reservation must still be written. A waiting call asks often, and mostly
     nothing has changed."""
     return row.takes_over or _held(row) != row.granted
@@ -488,7 +488,7 @@ def _refuse(row: ReservationRow) -> ReservationRow:
     return replace(row, needed=held, reserved=larger_of(row.expected, held), calls=calls)
 
 
-class _Room:
+class _RemainingQuota:
     """What the caps of a key leave, while reservations are granted one after another."""
 
     def __init__(self, rules: Rules, state: RowMapping, asking: Iterable[ReservationRow]) -> None:

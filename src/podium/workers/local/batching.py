@@ -110,7 +110,7 @@ class SharedBatchModel(Generic[RequestT]):
         self._thread: _BatchThread[RequestT] | None = None
         self._end: weakref.finalize[Any, SharedBatchModel[RequestT]] | None = None
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """Count one more user."""
         with self._changing:
             self._users += 1

@@ -126,7 +126,7 @@ class HiddenReader:
         self.profile = WorkerProfile(name=base, provider="transformers", model=base)
         self._position = TOKEN_OFFSETS[token]
         self._model = shared_hidden_state_model(ModelName(base, dtype, device))
-        self._model.hold()
+        self._model.acquire()
         self._closed = False
 
     async def read(self, text: str) -> Vector:

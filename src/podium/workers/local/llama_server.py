@@ -82,23 +82,23 @@ class SharedModel:
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self._adapters: list[str] = []
-        self._holders = 0
+        self._users = 0
         self._server: ModelServer | None = None
         self._counting = threading.Lock()
         self._loading = threading.Lock()
 
-    def hold(self, adapter: str = "") -> None:
+    def acquire(self, adapter: str = "") -> None:
         """Count one more user and register its adapter."""
         with self._counting:
-            self._holders += 1
+            self._users += 1
             if adapter and adapter not in self._adapters:
                 self._adapters.append(adapter)
 
     async def release(self) -> None:
         """Count one user less; the last one unloads the model."""
         with self._counting:
-            self._holders -= 1
-            is_last = not self._holders
+            self._users -= 1
+            is_last = not self._users
         if is_last:
             await self.close()
 
