@@ -49,7 +49,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A server group under a load: requests a second, and CPU milliseconds of the servers for each."""
+    """A server group under a load: requests a second, and CPU milliseconds for each."""
 
     group: str
     load: str
