@@ -83,7 +83,8 @@ class Gateway:
         check_exclude(request.params.exclude, self._excludable)
         with api_error_boundary():
             messages = await self._responses.read_messages(request, principal)
-            request = replace(request, messages=messages)
+            if messages is not request.messages:
+                request = replace(request, messages=messages)
             _check(request, worker.profile)
         created = datetime.now(UTC)
         prompt = _worker_request(request, worker.profile)
