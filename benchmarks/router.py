@@ -125,7 +125,7 @@ async def measure_router(
     from podium.conductors.routing import LearnedRouter
 
     load_before = os.getloadavg()[0]
-    router = untrained(WORKERS) if file is None else LearnedRouter.load(file)
+    router = random_router(WORKERS) if file is None else LearnedRouter.load(file)
     pool = Pool(
         tuple(WorkerProfile(name=worker.name, model=worker.model) for worker in router.workers)
     )
@@ -142,7 +142,7 @@ async def measure_router(
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
         upstream = await stack.enter_async_context(upstream_process())
-        LearnedRouter.save(untrained((MODEL,), like=router), directory / "router.json")
+        LearnedRouter.save(random_router((MODEL,), like=router), directory / "router.json")
         on_progress("starting podium serve with a router and without …")
         calls = {"upstream": Call(upstream, MODEL)}
         for name, table in (("unrouted", ""), ("routed", _mini(directory / "router.json"))):
@@ -160,7 +160,7 @@ async def measure_router(
     return RouterFigures(decisions=decisions, first_tokens=waits, load_average=load_before)
 
 
-def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> LearnedRouter:
+def random_router(names: Sequence[str], like: LearnedRouter | None = None) -> LearnedRouter:
     """Return an untrained router for workers of these names."""
     import numpy as np
 

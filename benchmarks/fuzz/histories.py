@@ -119,7 +119,7 @@ def _chat(asked: Conversation, messages: Sequence[Message], ids: Mapping[int, li
     for message in messages:
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         turns += [
-            {"role": "tool", "tool_call_id": each.call_id, "content": each.text} for each in results
+            {"role": "tool", "tool_call_id": item.call_id, "content": item.text} for item in results
         ]
         if results:
             continue
@@ -241,7 +241,7 @@ def drop_messages(asked: Conversation, chance: Random) -> None:
 
 def go_back(asked: Conversation, chance: Random) -> None:
     """Return to an earlier point, or send the last request again."""
-    ends = [index for index, each in enumerate(asked.messages) if each.role == "assistant"]
+    ends = [index for index, item in enumerate(asked.messages) if item.role == "assistant"]
     if ends:
         del asked.messages[chance.choice(ends) :]
         asked.forget()

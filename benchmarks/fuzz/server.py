@@ -224,7 +224,7 @@ def _fitting(schema: Any, depth: int = 0) -> Any:
     kind, properties = schema.get("type"), schema.get("properties")
     if kind == "object":
         inner = properties if isinstance(properties, Mapping) else {}
-        return {name: _fitting(each, depth + 1) for name, each in inner.items()}
+        return {name: _fitting(subschema, depth + 1) for name, subschema in inner.items()}
     return _PLAIN.get(kind, 0) if isinstance(kind, str) else 0
 
 

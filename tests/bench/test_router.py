@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks.cli import app
-from benchmarks.router import BAR, Decisions, RouterFigures, untrained
+from benchmarks.router import BAR, Decisions, RouterFigures, random_router
 from podium.workers.local import weights
 
 PAGE = (Path(__file__).parents[2] / "benchmarks" / "README.md").read_text("utf-8")
@@ -101,7 +101,7 @@ def test_a_router_that_is_made_to_be_measured_has_as_many_centres_as_there_can_b
     from podium.conductors.routing.encoders import ScoringEncoder
     from podium.conductors.routing.scores import BUCKETS, MOST_CENTRES
 
-    encoder = untrained(("one", "two")).encoder
+    encoder = random_router(("one", "two")).encoder
     assert isinstance(encoder, ScoringEncoder)
     assert encoder.near.centres.shape[1] == MOST_CENTRES
     words = f"the {len(encoder.words.buckets):,} buckets of words that the everyday questions have"

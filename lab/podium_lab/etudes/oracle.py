@@ -7,7 +7,7 @@ to be tried without them. What it cannot read as an operation of its family, it 
 What words such as "it" and "the two results" mean: results are laid on a stack as the visible
 steps go by, each step taking from it what it refers to; "it" is the topmost that fits, "the two
 results" are the two on top. A step that did not know its answer still counts, and where it is
-meant, nobody can go on from it. Of the round before, only that counts which was known and is not
+meant, no later step can use it. Of the round before, only known results count that are not
 done again.
 """
 

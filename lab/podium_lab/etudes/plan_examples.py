@@ -158,7 +158,7 @@ def assign_workers(
 def _assigned(rng: Random, pool: Pool, workflow: Workflow) -> str:
     """Return a question that names the worker of every subtask in words."""
     table = wording()["assigned"]
-    template: str = rng.choice(table["one" if len(workflow) == 1 else "each"])
+    template: str = rng.choice(table["one" if len(workflow) == 1 else "per_step"])
     return "".join(
         template.format(n=number, clause=step.subtask, worker=_called(rng, pool, step.worker))
         for number, step in enumerate(workflow.steps, start=1)

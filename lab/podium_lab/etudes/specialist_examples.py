@@ -36,7 +36,7 @@ SECOND_ROUND_SHARE: Final = 0.065
 
 EVERY_STEP_SHARE: Final = 0.2
 AMONG_OTHERS_SHARE: Final = 0.2
-"""How often more is shown than what is needed, where it can still be told what is meant."""
+"""How often more is shown than what is needed, where the meaning is still clear."""
 
 UNKNOWN_BESIDE_SHARE: Final = 0.2
 """How often a result that does not matter was not known."""

@@ -90,7 +90,7 @@ class TurnDiagnostics:
 
     def __str__(self) -> str:
         roles = " ".join(f"{role} {share:.0%}" for role, share in self.roles.items())
-        most = next((f"{name} {share:.0%}" for name, share in self.workers.items()), "nobody")
+        most = next((f"{name} {share:.0%}" for name, share in self.workers.items()), "none")
         best = "" if self.best is None else f"best {self.best:.3f}  "
         sigma = "" if self.sigma is None else f"  sigma {self.sigma:.4f}"
         return (

@@ -6,7 +6,7 @@ Written from the paper's description. Where it departs from the original:
 - Linear scores over learned vectors take the place of the variational auto-encoders, whose loss
   goes with them; the encoder is this package's own (sentence embeddings in the original), or
   another that is named.
-- There is no classifier of the question's domain, which in the original is told the benchmark's
+- There is no classifier of the question's domain, which in the original gets the benchmark's
   name, and one set of seven roles without tools instead of one for each domain.
 - The number of agents is drawn from 1 to 6; the original rounds a squashed number.
 - The policy gradient is taken against the mean of its batch; the original has no baseline.
@@ -137,7 +137,7 @@ class MasRouter:
     weights: Mapping[str, Array]
 
     @classmethod
-    def untrained(
+    def initialize(
         cls, workers: tuple[str, ...], questions: Sequence[str], encoder: EncoderFactory, seed: int
     ) -> MasRouter:
         """Return a router with random weights."""
@@ -298,7 +298,9 @@ async def fit_masrouter(
 ) -> MasRouter:
     """Fit MASRouter in some passes over the cases, each with a sampled plan."""
     questions = [case.task.question for case in cases]
-    trainer = MasRouterTrainer(MasRouter.untrained(single_workers(setup), questions, encoder, seed))
+    trainer = MasRouterTrainer(
+        MasRouter.initialize(single_workers(setup), questions, encoder, seed)
+    )
     rng = np.random.default_rng(normalize_seed(seed))
     context = setup.context(seed)
     gate = asyncio.Semaphore(concurrency)

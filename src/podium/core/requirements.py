@@ -21,7 +21,7 @@ _WORDS: Final[dict[Capability, str]] = {
     "vision": "see images or PDFs",
     "tools": "call tools",
     "json": "write JSON to a schema",
-    "sampling": "be told temperature, top_p or seed",
+    "sampling": "accept temperature, top_p or seed",
 }
 
 

@@ -84,9 +84,9 @@ class Faults:
         cls, share: float = 0.2, *, latency_seconds: float = 0.05, retry_after_seconds: float = 0.05
     ) -> Self:
         """Every fault equally often, `share` of the calls in all."""
-        each = share / len(FAULT_NAMES)
+        per_fault = share / len(FAULT_NAMES)
         return cls(
-            **dict.fromkeys(FAULT_NAMES, each),
+            **dict.fromkeys(FAULT_NAMES, per_fault),
             latency_seconds=latency_seconds,
             retry_after_seconds=retry_after_seconds,
         )

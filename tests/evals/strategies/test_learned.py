@@ -91,7 +91,7 @@ async def test_a_router_is_measured_at_a_position_of_its_dial(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("quality_bias", ["1.5", "-0.1", "nan", "best", ""])
-def test_a_position_that_no_dial_has_is_refused(tmp_path: Path, quality_bias: str) -> None:
+def test_an_invalid_quality_bias_is_refused(tmp_path: Path, quality_bias: str) -> None:
     small_router().save(tmp_path / "router.json")
     cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
     name = f"router:{tmp_path / 'router.json'}@{quality_bias}"
@@ -109,7 +109,7 @@ def test_a_file_whose_own_name_has_an_at_is_a_file(tmp_path: Path) -> None:
     assert parse_learned_name(f"routerdc:{path}@0.5") == (tmp_path / "router@home@0.5", None)
 
 
-def test_a_dial_without_a_file_is_refused() -> None:
+def test_a_quality_bias_without_a_file_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'router:@0\.5' has a quality bias and no file"):
         check_strategy("router:@0.5", setup_of(workers()), [])
 
@@ -136,7 +136,7 @@ def test_a_router_that_was_fitted_can_be_served(tmp_path: Path) -> None:
 async def test_a_cascade_carries_its_plan_out() -> None:
     cast = workers()
     case = case_of("Add 8 and 9", "a sum", cast)
-    cascade = MasRouter.untrained(("poet", "clerk"), SUMS, HashedEncoder.fit, 0)
+    cascade = MasRouter.initialize(("poet", "clerk"), SUMS, HashedEncoder.fit, 0)
     run = await LearnedStrategy("masrouter", "sums", cascade).strategy(case, stage_of(cast))
     assert run.conductor == "masrouter"
     assert run.rounds[0].workflow == cascade.plan("Add 8 and 9", case.pool)
@@ -230,7 +230,7 @@ def fit(name: str) -> LearnedStrategy:
     questions, names = (*SUMS, *VERSES), ("poet", "clerk", "cook")
     if name == "masrouter":
         return LearnedStrategy(
-            name, "", MasRouter.untrained(names, questions, HashedEncoder.fit, 0)
+            name, "", MasRouter.initialize(names, questions, HashedEncoder.fit, 0)
         )
     shares = np.array([[0, 1, 0]] * len(SUMS) + [[1, 0, 0]] * len(VERSES), dtype=np.float32)
     replies = tuple(("a verse", "a sum", question) for question in questions)

@@ -30,7 +30,7 @@ def test_of_two_workers_each_router_has_the_gap_that_it_recovers() -> None:
     assert "router" not in found.leads
 
 
-def test_the_positions_of_the_dial_stand_beside_the_line() -> None:
+def test_points_of_the_quality_bias_stand_beside_the_line() -> None:
     router = HeadRouter(small_router())
     found = compute_curves(
         OUTCOMES, {"router": [score_fold(router, OUTCOMES, fold) for fold in FOLDS]}

@@ -33,7 +33,7 @@ AGENTS = (Agent("planner", "ann"), Agent("solver", "ben"), Agent("critic", "ann"
 
 
 def untaught(seed: int = 0) -> MasRouter:
-    return MasRouter.untrained(POOL.names, QUESTIONS, HashedEncoder.fit, seed)
+    return MasRouter.initialize(POOL.names, QUESTIONS, HashedEncoder.fit, seed)
 
 
 def test_alone_means_one_step_whoever_else_was_drawn() -> None:

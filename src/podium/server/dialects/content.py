@@ -185,9 +185,9 @@ def _is_text(media_type: str) -> bool:
     return kind.startswith("text/") and charset.strip('"') in _UTF_8
 
 
-def _decode(data: str, unpack: Callable[[str], bytes]) -> str | None:
+def _decode(data: str, decode_bytes: Callable[[str], bytes]) -> str | None:
     try:
-        return unpack(data).decode()
+        return decode_bytes(data).decode()
     except ValueError:  # neither base64 nor UTF-8, whatever it says
         return None
 

@@ -140,10 +140,10 @@ class ForwardRequestHandler(RequestHandler):
 def _copies(body: Fields) -> int:
     """Return how many outputs are paid for."""
     count = integer(1, MAX_CHOICES)
-    each = max(body.optional("n", count) or 1, body.optional("best_of", count) or 1)
+    per_prompt = max(body.optional("n", count) or 1, body.optional("best_of", count) or 1)
     prompt = body.values.get("prompt")
     several = isinstance(prompt, list) and not all(isinstance(token, int) for token in prompt)
-    return each * max(1, len(prompt)) if isinstance(prompt, list) and several else each
+    return per_prompt * max(1, len(prompt)) if isinstance(prompt, list) and several else per_prompt
 
 
 class ForwardedCall:
