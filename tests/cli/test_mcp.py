@@ -243,7 +243,7 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
             assert f"capped at ${cap:g}" in run["error"]
 
 
-async def test_the_dial_of_a_call_reaches_the_router_and_is_refused_where_there_is_none() -> None:
+async def test_the_quality_bias_of_a_call_reaches_the_router_and_is_refused_without_one() -> None:
     router = ScriptedRouter({"a": 0.8, "b": 0.9})
     workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
     podium = AsyncPodium(workers, FixedConductor(TWO), router=TierRouter(router))

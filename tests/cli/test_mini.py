@@ -34,7 +34,9 @@ def pool(routed: Path) -> Path:
     return file
 
 
-def test_the_dial_decides_between_the_cheapest_and_the_best(podium: Podium, pool: Path) -> None:
+def test_the_quality_bias_decides_between_the_cheapest_and_the_best(
+    podium: Podium, pool: Path
+) -> None:
     answers = {}
     for quality_bias in ("0", "1"):
         ended = podium(
@@ -57,7 +59,7 @@ def test_the_decision_is_shown_as_it_runs_and_afterwards(podium: Podium, pool: P
         assert "chose dear with confidence" in ended.out
 
 
-def test_a_dial_that_nobody_would_heed_is_refused(podium: Podium, pool: Path) -> None:
+def test_a_quality_bias_without_effect_is_refused(podium: Podium, pool: Path) -> None:
     too_far = podium("ask", "--pool", pool, "--tier", "mini", "--quality-bias", "1.5", PLAY)
     ultra = podium("ask", "--pool", pool, "--tier", "ultra", "--quality-bias", "0.5", PLAY)
     pool.write_text(POOL[POOL.index("[conductor]") :], "utf-8")
@@ -68,7 +70,7 @@ def test_a_dial_that_nobody_would_heed_is_refused(podium: Podium, pool: Path) ->
     assert "needs a learned router" in without.complaint
 
 
-def test_a_dial_is_refused_before_anything_is_fetched(
+def test_a_quality_bias_is_refused_before_anything_is_fetched(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched = []

@@ -249,7 +249,7 @@ async def test_a_workflow_by_hand_that_could_not_be_planned_is_not_replaced_by_a
     assert [worker.calls for worker in crew] == calls
 
 
-async def test_wishes_of_one_run_take_the_place_of_the_options() -> None:
+async def test_options_of_one_run_override_the_defaults() -> None:
     usual = Options(max_steps=4, budget=Budget(calls=9))
     async with AsyncPodium(workers(), FixedConductor(JOIN), options=usual) as podium:
         run = await podium.ask("why?", budget=Budget(calls=2), rounds=2, exclude=frozenset())

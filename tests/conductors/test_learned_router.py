@@ -62,7 +62,7 @@ async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobod
     )
 
 
-async def test_the_dial_of_the_question_takes_the_place_of_the_usual_one(nobody: Caller) -> None:
+async def test_the_quality_bias_of_the_question_replaces_the_default(nobody: Caller) -> None:
     router = ScriptedRouter(SCORES)
     for quality_bias in (None, 0.0, 1.0):
         await conductor(router).plan(replace(QUESTION, quality_bias=quality_bias), nobody)
@@ -99,7 +99,9 @@ async def test_what_the_router_is_not_sure_of_goes_to_the_conductor(nobody: Call
     assert not plan.routed.escalated
 
 
-async def test_the_dial_never_passes_on_at_less_what_it_would_not_at_more(nobody: Caller) -> None:
+async def test_a_lower_quality_bias_never_escalates_what_a_higher_one_does_not(
+    nobody: Caller,
+) -> None:
     for confidence, escalated in ((0.8, [False] * 4), (0.95, [False, True, True, True])):
         leading = conductor(ScriptedRouter(SCORES), confidence)
         found = []

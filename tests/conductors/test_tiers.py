@@ -103,7 +103,7 @@ async def test_a_learned_router_serves_mini_and_what_podium_takes_for_simple(
     ("question", "quality_bias", "warned"),
     [(HARD, 0.9, True), (HARD, 0.0, True), (HARD, None, False), (SIMPLE, 0.9, False)],
 )
-async def test_a_dial_that_podium_does_not_heed_is_a_warning_on_the_first_round(
+async def test_an_unused_quality_bias_is_a_warning_on_the_first_round(
     question: str, quality_bias: float | None, warned: bool, nobody: Caller
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})

@@ -376,7 +376,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     assert traced.parse().choices[0].message.content == "solver says so"
 
 
-def test_wishes_go_in_the_extra_body(house: Runtime, sdk: openai.OpenAI) -> None:
+def test_podium_params_go_in_the_extra_body(house: Runtime, sdk: openai.OpenAI) -> None:
     told = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_body={"podium": {"exclude": ["solver-works"]}}
     )

@@ -43,7 +43,7 @@ def test_health_is_how_the_latest_call_went() -> None:
     assert NOTHING.health == "unknown"
 
 
-def test_what_nobody_knows_is_not_zero() -> None:
+def test_unknown_is_not_zero() -> None:
     found = worker_stats(
         [digest_run(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
     )

@@ -94,7 +94,7 @@ def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() 
     assert (expected.argmax(axis=1) == 1).mean() > 0.95
 
 
-def test_the_dial_is_monotone_in_cost_and_above_the_line_on_questions_of_its_own() -> None:
+def test_the_quality_bias_is_monotone_in_cost_and_above_the_line_on_unseen_questions() -> None:
     found, unseen = evidence(), evidence(600, seed=1)
     router = fit_router(
         found, HashedEncoder.fit(found.questions), RouterTraining(evolution=None)
@@ -116,7 +116,7 @@ def test_the_dial_is_monotone_in_cost_and_above_the_line_on_questions_of_its_own
         assert reward >= small + (large - small) * (cost - 1) / 9 - 1e-6
 
 
-def test_a_dial_ends_where_routing_earned_most() -> None:
+def test_the_quality_bias_ends_where_routing_earned_most() -> None:
     # Of the last two questions the head expects the dear worker to be better, and it is not.
     expected = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.4], [0.3, 0.4]])
     rewards = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
@@ -196,7 +196,7 @@ def stands_still(evidence: RewardTable, encoder: Any, parts: Any) -> tuple[Any, 
     return encoder, encoder.encode(evidence.questions)
 
 
-def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_met_a_question(
+def test_after_evolution_quality_bias_and_confidence_are_of_heads_of_other_folds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(learning, "_fit_encoder", stands_still)

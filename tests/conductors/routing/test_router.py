@@ -25,7 +25,7 @@ CHEAP = {"name": "cheap", "model": "cheap-model", "cost": 1.0}
 DEAR = {"name": "dear", "model": "dear-model", "cost": 10.0}
 
 
-def test_at_the_end_of_the_dial_the_best_answers_and_at_its_beginning_the_cheapest() -> None:
+def test_at_bias_one_the_best_answers_and_at_zero_the_cheapest() -> None:
     router = small_router()
     assert {router.decide(question, POOL, 1.0).worker for question in (*SUMS, *PLAYS)} == {"dear"}
     assert {router.decide(question, POOL, 0.0).worker for question in (*SUMS, *PLAYS)} == {"cheap"}
@@ -58,7 +58,7 @@ def test_expected_rewards_are_clipped_and_still_tell_workers_apart() -> None:
     assert 0 < doubtful.confidence < 0.5
 
 
-def test_the_dial_chooses_among_those_whose_own_chance_is_high_enough() -> None:
+def test_the_quality_bias_chooses_among_workers_of_enough_confidence() -> None:
     """At a quarter of the quality bias the router would have `cheap` tell who wrote a play, with
     little chance to be right; where it has to be sure, `dear` is."""
     router = replace(small_router(), quality_bias=QualityBias((1.0,) * len(MARKS)))

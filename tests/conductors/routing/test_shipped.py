@@ -81,7 +81,9 @@ async def test_without_the_weights_that_it_reads_by_the_etudes_pool_has_no_route
     assert "podium models pull all-minilm-l6-v2" in router_problem(settings.mini)
 
 
-async def test_a_dial_is_then_refused_with_what_the_router_lacks(without_weights: Path) -> None:
+async def test_a_quality_bias_is_then_refused_with_what_the_router_lacks(
+    without_weights: Path,
+) -> None:
     settings = await discover_settings({}, pool=ETUDES_POOL, directory=without_weights)
     async with AsyncPodium(settings=settings, store=without_weights / "runs.db") as podium:
         with pytest.raises(UsageError, match="this pool's cannot be used here") as refused:

@@ -332,7 +332,7 @@ async def test_each_request_gets_back_its_own_hold(server: Server) -> None:
     assert large.quota.narrow(Budget()) == Budget(tokens=900)
 
 
-async def test_a_run_gets_the_least_of_what_it_wishes_may_use_and_has_left(server: Server) -> None:
+async def test_a_run_gets_the_least_of_its_request_its_cap_and_what_is_left(server: Server) -> None:
     token = await server.token(
         Rules(per_request=Allowance(usd=0.5), per_day=Allowance(usd=0.75, tokens=1000))
     )

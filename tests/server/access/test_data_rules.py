@@ -161,7 +161,7 @@ async def test_who_is_excluded_is_not_called_by_name_either(tmp_path: Path, want
         {"workflow": {"steps": [{"worker": "claude", "subtask": "do it", "access": []}]}},
     ],
 )
-async def test_a_client_can_wish_for_less_and_never_for_more(
+async def test_a_client_can_lower_limits_and_never_raise_them(
     tmp_path: Path, wish: dict[str, object]
 ) -> None:
     actors = cast()

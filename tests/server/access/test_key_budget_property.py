@@ -111,7 +111,7 @@ def _counted(request: InFlight) -> Amount:
 
 @settings(max_examples=60)
 @given(rules=_RULES, data=st.data())
-def test_a_gatekeeper_lets_nobody_in_beyond_a_cap_and_writes_down_every_cent(
+def test_no_request_is_admitted_beyond_a_cap_and_every_cent_is_recorded(
     rules: Rules, data: st.DataObject
 ) -> None:
     asyncio.run(Visits(rules, data).go())

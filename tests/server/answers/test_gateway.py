@@ -180,7 +180,7 @@ async def test_an_answer_says_what_it_cost(model: str) -> None:
     assert float(response.headers["x-podium-cost"]) == pytest.approx(2e-6 * 100 + 8e-6 * 10)
 
 
-async def test_a_cost_that_nobody_knows_is_not_told() -> None:
+async def test_an_unknown_cost_is_not_reported() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")], dialects=REAL)) as served:
         response = await served.client.post(PLAIN, json={"model": "solo", "messages": WHY})
     assert "x-podium-cost" not in response.headers

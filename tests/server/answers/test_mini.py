@@ -40,7 +40,7 @@ async def ask(served: Served, path: str = "/v1/chat/completions", **body: Any) -
 
 
 @pytest.mark.parametrize("path", REAL)
-async def test_the_dial_of_a_request_reaches_the_router_in_every_dialect(path: str) -> None:
+async def test_the_quality_bias_of_a_request_reaches_the_router_in_every_dialect(path: str) -> None:
     router = ScriptedRouter(SCORES)
     async with serving(application(workers(), mini=TierRouter(router), dialects=REAL)) as served:
         for wished in ({}, {"podium": {"quality_bias": 0}}, {"podium": {"quality_bias": 0.8}}):
@@ -52,14 +52,14 @@ async def test_the_dial_of_a_request_reaches_the_router_in_every_dialect(path: s
 
 
 @pytest.mark.parametrize("quality_bias", [-0.1, 1.1, "0.5", True])
-async def test_a_dial_that_is_none_is_refused_by_name(quality_bias: Any) -> None:
+async def test_an_invalid_quality_bias_is_refused_by_name(quality_bias: Any) -> None:
     app = application(workers(), mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL)
     async with serving(app) as served:
         status, refused = await ask(served, podium={"quality_bias": quality_bias})
     assert (status, refused["error"]["param"]) == (400, "podium.quality_bias")
 
 
-async def test_a_dial_that_nobody_would_heed_is_refused() -> None:
+async def test_a_quality_bias_without_effect_is_refused() -> None:
     app = application(workers(), mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL)
     plan = {"steps": [{"worker": "two", "subtask": "Speak.", "access": []}]}
     async with serving(app) as served:
@@ -104,7 +104,7 @@ async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> Non
     assert not any(worker.calls for worker in pool)
 
 
-async def test_the_decision_and_the_dial_are_kept_with_the_run(tmp_path: Path) -> None:
+async def test_the_decision_and_the_quality_bias_are_kept_with_the_run(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "runs.db")
     app = application(
         workers(), mini=TierRouter(ScriptedRouter(SCORES)), dialects=REAL, store=store

@@ -284,7 +284,7 @@ async def test_the_trace_comes_only_where_it_is_asked_for() -> None:
     assert traced.json()["podium"]["steps"][0]["worker"] == "solo"
 
 
-async def test_wishes_shape_the_run() -> None:
+async def test_podium_params_shape_the_run() -> None:
     workers = [ScriptedWorker(name, name) for name in ("one", "two")]
     plan = {"steps": [{"worker": "two", "subtask": "Speak.", "access": []}]}
     async with serving(application(workers)) as served:

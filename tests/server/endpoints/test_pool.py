@@ -163,7 +163,7 @@ async def test_a_window_that_cannot_be_is_refused(days: str, tmp_path: Path) -> 
         assert (await served.client.get(f"/v1/pool?days={days}")).status_code == 400
 
 
-async def test_the_best_worker_is_the_dearest_that_the_visitor_may_ask_for(tmp_path: Path) -> None:
+async def test_the_best_worker_is_the_most_expensive_that_the_key_allows(tmp_path: Path) -> None:
     rules = (
         Rules(scopes=frozenset({"admin"})),
         Rules(exclude=frozenset({"openai"})),

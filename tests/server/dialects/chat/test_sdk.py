@@ -183,7 +183,7 @@ def test_pictures_are_understood() -> None:
     assert stage.asked[0].messages[0].parts[1] == Image(url="https://example.org/a.png")
 
 
-def test_our_own_wishes_travel_in_the_extra_body() -> None:
+def test_podium_params_travel_in_the_extra_body() -> None:
     stage = Backstage(answer("Because."))
     stage.client.chat.completions.create(
         model="podium", messages=QUESTION, extra_body={"podium": {"budget": {"usd": 0.1}}}

@@ -175,7 +175,7 @@ def test_the_previous_response_is_its_run() -> None:
     )
 
 
-def test_wishes_of_podiums_own_are_read() -> None:
+def test_podium_params_are_read() -> None:
     params = asked(podium={"max_steps": 3, "budget": {"usd": 0.5}}).params
     assert (params.max_steps, params.budget) == (3, {"usd": 0.5})
 
