@@ -484,7 +484,7 @@ async def test_an_answer_of_a_server_that_stops_says_that_the_rest_is_missing(
     await page.route("**/events", lambda route: route.abort())
     card = await asked(page, stage.site.address)
     await answered(card)
-    await card.get_by_text("The server stopped, or went away").wait_for()
+    await card.get_by_text("The connection to the server was lost before the run ended").wait_for()
     await card.get_by_role("link", name="Open the run").wait_for()
     assert await card.get_by_role("button", name="Ask again").count() == 0
 
@@ -548,9 +548,9 @@ async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
     await page.goto(stage.site.address)
     asked = {"question": QUESTION, "model": "podium", "podium": {}}
     versions = [{"title": "podium-ultra", "run": lost.id}]
-    visit = await page.evaluate("sessionStorage.getItem('visit')")
+    session = await page.evaluate("sessionStorage.getItem('tab-session')")
     exchanges = [{"asked": asked, "versions": versions}]
-    kept = {"playground": {"visit": visit, "exchanges": exchanges}}
+    kept = {"playground": {"tabSession": session, "exchanges": exchanges}}
     await page.evaluate("kept => history.replaceState(kept, '')", kept)
     await page.reload()
     card = version(page, "podium-ultra")

@@ -51,7 +51,7 @@ async def test_sums_add_up_and_the_unknown_is_told_apart(site: Site, page: Page)
     await expect(line(page, "podium-ultra")).to_contain_text("$1.50")
     await expect(line(page, "podium-mini")).to_contain_text("$0.25")
     await expect(line(page, "Total")).to_contain_text("$1.75")
-    await expect(page.get_by_text("Of 1 request nobody knows the whole cost")).to_be_visible()
+    await expect(page.get_by_text("The cost of 1 request is not fully known")).to_be_visible()
     bar = page.locator(".chart-bar", has_text="2026-03-04: $1.75")
     assert await bar.locator(".chart-part").count() == 2
     await page.get_by_text("Numbers").click()

@@ -33,7 +33,7 @@ const announcements = /** @type {HTMLElement} */ (document.getElementById('annou
 /** Stops whatever the page that is shown has going on. */
 let leaving = new AbortController();
 
-/** The address that is shown, without the place in its page. */
+/** The current address, without its fragment. */
 let shown = '';
 
 /**
@@ -50,7 +50,7 @@ function navigate(address, { replace: instead = false, quiet = false } = {}) {
   if (!quiet) show({ arrived: true, top: 0 });
 }
 
-/** Keep how far the page was scrolled, for whoever comes back to it. */
+/** Save the scroll position, for navigation back to the page. */
 function keepPlace() {
   history.replaceState({ ...history.state, top: scrollY }, '');
 }
@@ -66,8 +66,8 @@ function found(path) {
 
 /**
  * Show the page of the present address.
- * @param {{arrived: boolean, top: number}} how `arrived`: from another page, whose reader has to be
- *   told of this one.
+ * @param {{arrived: boolean, top: number}} how `arrived`: from another page, so that
+ *   screen readers announce this one.
  */
 async function show({ arrived, top }) {
   leaving.abort();
@@ -159,7 +159,7 @@ document.addEventListener('click', (event) => {
 addEventListener('popstate', () => {
   const top = history.state?.top;
   if (location.pathname + location.search !== shown) show({ arrived: true, top: top ?? 0 });
-  else if (top !== undefined) scrollTo(0, top); // another place in the page that is shown
+  else if (top !== undefined) scrollTo(0, top); // another fragment of the current page
 });
 history.scrollRestoration = 'manual';
 
@@ -173,7 +173,7 @@ signInButton.addEventListener('click', async () => {
 
 const signedIn = /** @type {HTMLElement} */ (document.getElementById('signed-in'));
 
-/** Show who is signed in, and ask whoever has to be and is not. */
+/** Show the signed-in key; ask for one if the server requires it. */
 async function meet() {
   const { keys, name } = await session();
   signInButton.hidden = !keys || name !== null;

@@ -1,4 +1,4 @@
-// Elements from plain calls. Strings always become text, so nothing that anybody wrote can become
+// Elements from plain calls. Strings always become text, so untrusted text can never become
 // markup; this is the only way in which the pages make elements.
 
 import { isSafeAddress, visible } from './text.js';

@@ -5,7 +5,7 @@ import { h } from './dom.js';
 
 const UNKNOWN = '–';
 
-/** @returns {HTMLElement} The dash for what nobody knows. */
+/** @returns {HTMLElement} The dash for an unknown value. */
 function unknown() {
   return h('span', { class: 'unknown', title: 'unknown' }, UNKNOWN);
 }

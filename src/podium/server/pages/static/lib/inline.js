@@ -1,5 +1,5 @@
 // What stands within a line of Markdown: emphasis, code, links, mathematics. Whatever is not
-// understood stays the text that it is. Time is linear in the length of the text, whoever wrote it.
+// understood stays the text that it is. Time is linear in the length of the text.
 
 import { h, nodes } from './dom.js';
 import { formula } from './math.js';

@@ -2,7 +2,7 @@
 // read; it is in no address, in no storage, and gone from here when the dialog closes.
 
 import { h, replace } from './dom.js';
-import { endVisit } from './visit.js';
+import { endTabSession } from './tab-session.js';
 
 const SESSION = '/session';
 
@@ -10,19 +10,19 @@ const SESSION = '/session';
 let asking = null;
 
 /**
- * `name` is that of the key, null where nobody is signed in; `scopes` is what the key may do.
+ * `name` is that of the key, null while signed out; `scopes` is what the key may do.
  * @typedef {{keys: boolean, name: string | null, scopes: string[]}} Session
  */
 
-/** @type {Session} As the server last told of it. */
+/** @type {Session} As last received from the server. */
 let known = { keys: false, name: null, scopes: [] };
 
-/** Whoever has said "Not now" is not asked again, until they ask themselves. */
+/** True after "Not now": do not ask again until the user signs in. */
 let isDeclined = false;
 
 /**
- * Ask for a key in a dialog. Several who ask at once share one dialog.
- * @returns {Promise<boolean>} Whether somebody is signed in now.
+ * Ask for a key in a dialog. Concurrent requests share one dialog.
+ * @returns {Promise<boolean>} True if signed in now.
  */
 export async function signIn() {
   asking ??= askedForKey().finally(() => {
@@ -36,7 +36,7 @@ export async function signIn() {
 /**
  * Ask for a key on behalf of something that takes one.
  * @param {AbortSignal | null} [signal]
- * @returns {Promise<boolean>} Whether somebody is signed in now.
+ * @returns {Promise<boolean>} True if signed in now.
  */
 export async function needKey(signal) {
   const signedIn = !isDeclined && (await signIn());
@@ -47,13 +47,13 @@ export async function needKey(signal) {
 /** Sign out, and begin anew. */
 export async function signOut() {
   await fetch(SESSION, { method: 'DELETE', credentials: 'same-origin' });
-  endVisit();
+  endTabSession();
   location.assign('/');
 }
 
 /**
- * Whether this server asks for keys, and who is signed in. A server that does not say asks for
- * none; should it do after all, requests will tell.
+ * Return whether this server requires keys, and which key is signed in. If the server does not say,
+ * assume that it requires none; otherwise requests fail with 401.
  * @returns {Promise<Session>}
  */
 export async function session() {
@@ -63,8 +63,7 @@ export async function session() {
 }
 
 /**
- * Whether whoever is signed in may do that, by what the server last told of them. Where nobody is,
- * the one who will be may.
+ * True if the signed-in key has the scope, as last received; true while signed out.
  * @param {string} scope
  * @returns {boolean}
  */
@@ -110,7 +109,7 @@ function askedForKey() {
           'form',
           { onsubmit: submit },
           h('h2', { id: 'sign-in-title' }, 'Sign in'),
-          h('p', { class: 'quiet-text' }, 'This server asks for a key; whoever runs it makes one.'),
+          h('p', { class: 'quiet-text' }, 'API key required. The operator of this server creates keys.'),
           h('label', { for: 'key' }, 'Key'),
           field,
           problem,

@@ -33,7 +33,7 @@ export function empty(words, hint) {
 }
 
 /**
- * Something went wrong: what happened, and how to go on. That nobody is signed in is no fault.
+ * Something went wrong: what happened, and how to go on. A missing sign-in is not an error.
  * @param {unknown} error
  * @param {(() => void) | null} [retry]
  * @returns {HTMLElement}

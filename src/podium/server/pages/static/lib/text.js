@@ -1,4 +1,4 @@
-// Text from anybody, made fit to be looked at. Nothing here knows the document.
+// Make untrusted text safe to display. Nothing here touches the DOM.
 
 // C0 and C1 controls but for tab and line feed, and what changes the direction of writing from
 // afar: a reply must not be able to hide what it says.

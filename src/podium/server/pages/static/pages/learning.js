@@ -6,7 +6,7 @@ import { h, replace } from '../lib/dom.js';
 import { when } from '../lib/format.js';
 import { empty, failure, loading } from '../lib/states.js';
 import { evaluation } from '../parts/evaluation.js';
-import { connection, refresh, repeatedly } from '../parts/polling.js';
+import { connection, refresh, loadAndPoll } from '../parts/polling.js';
 import { training } from '../parts/training.js';
 
 export const title = 'Learning';
@@ -46,7 +46,7 @@ async function showAll(root, { signal }) {
   const trouble = connection();
   const content = h('div', { class: 'learning' });
   let before = '';
-  await repeatedly(
+  await loadAndPoll(
     async (inBackground) => {
       const page = await get('/v1/learning', { signal, inBackground });
       if (JSON.stringify(page) === before) return;
@@ -175,7 +175,7 @@ async function showOne(root, name, { query, signal, navigate }) {
   const content = h('div', { class: 'learning' });
   let waiting = first;
   let before = '';
-  await repeatedly(
+  await loadAndPoll(
     async (inBackground) => {
       const page = waiting ?? (await get(address, { signal, inBackground }));
       waiting = null;

@@ -1,10 +1,10 @@
 // Ask a question and watch how it is answered. What was asked stays with the address: a reload, or
-// the way back from a run's page, shows it again, until whoever asked has signed out.
+// the way back from a run's page, shows it again, until the user signs out.
 
 import { get } from '../lib/api.js';
 import { h } from '../lib/dom.js';
 import { empty, failure } from '../lib/states.js';
-import { visit } from '../lib/visit.js';
+import { tabSession } from '../lib/tab-session.js';
 import { Composer } from '../parts/composer.js';
 import { smallness } from '../parts/embedded.js';
 import { Exchange } from '../parts/exchange.js';
@@ -26,7 +26,7 @@ const PINNED = /^podium(-mini|-ultra)?@/;
  */
 export async function show(root, { signal }) {
   const last = history.state?.playground;
-  const kept = last?.visit === visit ? last : {};
+  const kept = last?.tabSession === tabSession ? last : {};
   const page = new Playground(root, signal);
   page.restore(kept);
   await page.load();
@@ -98,10 +98,10 @@ class Playground {
     }
   }
 
-  /** That workers run here is told of every key, but which models they are is not. */
+  /** Every key may know that workers run here, but not which models they are. */
   async #tellOfSmallness() {
-    const told = await get('/v1/pool?days=1', { signal: this.#signal }).catch(() => null);
-    const words = told && smallness(told.workers);
+    const pool = await get('/v1/pool?days=1', { signal: this.#signal }).catch(() => null);
+    const words = pool && smallness(pool.workers);
     if (words) this.#composer.element.after(words);
   }
 
@@ -137,7 +137,7 @@ class Playground {
     const { draft } = this.#composer;
     const exchanges = this.#exchanges.map((exchange) => exchange.saved).filter(isShort);
     const playground = {
-      visit,
+      tabSession,
       draft: draft.question.length > LONGEST_KEPT ? { ...draft, question: '' } : draft,
       exchanges: exchanges.slice(0, MOST_KEPT),
     };

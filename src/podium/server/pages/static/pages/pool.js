@@ -6,7 +6,7 @@ import { h, replace } from '../lib/dom.js';
 import { count, countText, duration, percent, percentText, usd } from '../lib/format.js';
 import { loading } from '../lib/states.js';
 import { smallness } from '../parts/embedded.js';
-import { connection, refresh, repeatedly } from '../parts/polling.js';
+import { connection, refresh, loadAndPoll } from '../parts/polling.js';
 import { anchor, health, workerCard } from '../parts/worker.js';
 
 export const title = 'Pool';
@@ -70,7 +70,7 @@ export async function show(root, { query, signal, navigate }) {
     )
   );
   replace(root, loading('Looking through the runs…'));
-  await repeatedly(load, EVERY_SECONDS, signal, trouble.tell);
+  await loadAndPoll(load, EVERY_SECONDS, signal, trouble.tell);
   replace(
     root,
     h(
@@ -101,8 +101,8 @@ function leadWords({ window, key, workers }) {
     `${workers.length === 1 ? 'One model' : `${workers.length} models`}. Figures are those of `,
     `${many} on record${whose} since `,
     h('time', { datetime: window.from }, window.from),
-    `${cut}.${broken} What nobody knows is a dash. What a worker is used for is read from the `,
-    'words of its subtasks, and can be misread.',
+    `${cut}.${broken} A dash means unknown. The roles of a worker are inferred from its `,
+    'subtasks and can be wrong.',
   ];
 }
 
@@ -166,7 +166,7 @@ function meter(value) {
 
 /** @param {any} prices */
 function price(prices) {
-  if (prices === null) return h('span', { class: 'unknown', title: 'nobody has said' }, 'unknown');
+  if (prices === null) return h('span', { class: 'unknown', title: 'no price is known' }, 'unknown');
   if (prices.input === 0 && prices.output === 0) return 'free';
   const title = 'US dollars for a million tokens';
   return h('span', { title }, usd(prices.input), ' / ', usd(prices.output));

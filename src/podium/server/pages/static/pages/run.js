@@ -10,7 +10,7 @@ import { follow } from '../parts/follow.js';
 import { runHead } from '../parts/run-head.js';
 import { cannotBeShown, connectionLost, notKept } from '../parts/run-states.js';
 import { RunView } from '../parts/run-view.js';
-import { goesOn, statusNotice } from '../parts/status.js';
+import { isRunning, statusNotice } from '../parts/status.js';
 import { beforeEvents, fromRecord, lastKnown, take } from '../parts/trace.js';
 
 export const title = 'Run';
@@ -74,14 +74,14 @@ class RunPage {
   onRecord(document) {
     if (!this.head.isConnected) replace(this.root, this.head, this.state, this.body);
     // Events tell a run that goes on from its beginning, so nothing is shown twice.
-    this.trace = goesOn(document) ? beforeEvents(document) : fromRecord(document);
+    this.trace = isRunning(document) ? beforeEvents(document) : fromRecord(document);
     this.beganAt = performance.now() - soFar(document);
     globalThis.document.title = `${shorten(document.question, LONGEST_TITLE)} · Podium`;
     replace(this.head, runHead(document, { onDeleted: () => this.navigate('/runs') }));
     replace(this.state, statusNotice(document));
     this.draw();
     const { round, index } = this.wanted;
-    if (!goesOn(document) && index !== null) this.view?.open(round, index);
+    if (!isRunning(document) && index !== null) this.view?.open(round, index);
   }
 
   /**
@@ -111,14 +111,14 @@ class RunPage {
   }
 
   tick() {
-    if (this.trace !== null && goesOn(this.trace)) this.view?.setNow(this.elapsed());
+    if (this.trace !== null && isRunning(this.trace)) this.view?.setNow(this.elapsed());
   }
 
   draw() {
     if (this.trace === null) return;
     this.view = new RunView(this.trace, {
       round: this.wanted.round,
-      isOver: !goesOn(this.trace),
+      isOver: !isRunning(this.trace),
       signal: this.signal,
       load: (round, index, nested) =>
         get(stepAddress(this.id, round, index, nested), { signal: this.signal }),

@@ -10,7 +10,7 @@ import { pause } from '../parts/pause.js';
 import { connection } from '../parts/polling.js';
 import { addressOf, filterForm, filtersIn, meant, requestOf } from '../parts/run-filters.js';
 import { runRows } from '../parts/run-rows.js';
-import { seemsToGoOn } from '../parts/status.js';
+import { isLikelyRunning } from '../parts/status.js';
 
 export const title = 'Runs';
 
@@ -67,7 +67,7 @@ class RunList {
     return [head, this.formPlace, this.connection.element, this.news, this.place, this.pages];
   }
 
-  /** Have the names of all keys of which runs may be seen. Who cannot be told may still type. */
+  /** Load the names of the keys whose runs are visible; without them, the user may type an id. */
   async learnKeys() {
     const options = { signal: this.signal, inBackground: true };
     const { data } = await get('/v1/keys', options).catch(() => ({ data: [] }));
@@ -184,8 +184,8 @@ class RunList {
   /** Look again and again, more often while something goes on. */
   async watch() {
     for (;;) {
-      const goesOn = this.rows.runs().some(seemsToGoOn);
-      await pause(goesOn ? WATCH_SECONDS : LOOK_SECONDS, this.signal);
+      const hasRunning = this.rows.runs().some(isLikelyRunning);
+      await pause(hasRunning ? WATCH_SECONDS : LOOK_SECONDS, this.signal);
       if (this.signal.aborted) return;
       const signal = this.signalOfThese;
       try {
@@ -208,7 +208,7 @@ class RunList {
     for (const run of data) this.rows.update(run);
     const listed = new Set(data.map((run) => run.run_id));
     for (const run of shown) {
-      if (seemsToGoOn(run) && !listed.has(run.run_id)) await this.updateAlone(run, signal);
+      if (isLikelyRunning(run) && !listed.has(run.run_id)) await this.updateAlone(run, signal);
     }
     const known = new Set(shown.map((run) => run.run_id));
     if (this.before || this.news.childElementCount) return;

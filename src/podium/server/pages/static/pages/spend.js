@@ -4,7 +4,7 @@ import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
 import { failure, loading } from '../lib/states.js';
 import { presets, today } from '../parts/days.js';
-import { againAndAgain, connection, refresh } from '../parts/polling.js';
+import { poll, connection, refresh } from '../parts/polling.js';
 import { WAYS, spending } from '../parts/spending.js';
 
 export const title = 'Spend';
@@ -93,7 +93,7 @@ export async function show(root, { query, signal, navigate }) {
     content,
   );
   await load();
-  againAndAgain(lookAgain, EVERY_SECONDS, signal, trouble.tell);
+  poll(lookAgain, EVERY_SECONDS, signal, trouble.tell);
 }
 
 /** @param {{by: string, from: string, to: string}} wanted */

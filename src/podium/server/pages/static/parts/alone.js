@@ -37,8 +37,8 @@ export async function answeredBy({ worker, isMostExpensive }, { question, podium
   /** @type {number | null} */
   let cost = null;
   const onHeaders = (/** @type {Headers} */ headers) => {
-    const told = headers.get('X-Podium-Cost');
-    cost = told === null ? null : Number(told);
+    const header = headers.get('X-Podium-Cost');
+    cost = header === null ? null : Number(header);
   };
   const { choices, usage } = await post('/v1/chat/completions', body, { signal, onHeaders });
   const seconds = (performance.now() - began) / 1000;

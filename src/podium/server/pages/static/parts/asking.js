@@ -8,8 +8,7 @@ import { ApiError, get, stream } from '../lib/api.js';
 import { Turns } from './turns.js';
 
 /**
- * Who is told. `queued` says that other questions come first, and `begin` that this one's turn has
- * come; `opened` gets the run's id, `happened` every event of the run, `said` each piece of the
+ * Callbacks. `queued`: other questions come first; `begin`: this one starts; `opened` gets the run's id, `happened` every event of the run, `said` each piece of the
  * answer, and `unseen` why the events cannot be had.
  * @typedef {{
  *   queued: () => void,
@@ -123,9 +122,9 @@ export function isGone(error) {
 async function watched(runId, listener, signal) {
   const path = `/v1/runs/${encodeURIComponent(runId)}`;
   for await (const { event, data } of stream(`${path}/events`, { signal })) {
-    const told = JSON.parse(data);
-    if (told.run_id !== runId) continue; // of a run that is nested in a step of this one
-    listener.happened(event, told);
+    const payload = JSON.parse(data);
+    if (payload.run_id !== runId) continue; // of a run that is nested in a step of this one
+    listener.happened(event, payload);
     if (LAST.has(event)) return;
   }
   const run = await get(path, { signal });
@@ -145,16 +144,16 @@ async function carried(body, begun, listener, { signal, onHeaders }) {
   const whole = { ...body, stream: true, reasoning: { summary: 'auto' } };
   let hasEnded = false;
   for await (const { event, data } of stream('/v1/responses', { body: whole, signal, onHeaders })) {
-    const told = JSON.parse(data);
-    if (event === 'response.created') begun(told.response.id.replace(/^resp_/, 'run_'));
-    else if (event === 'response.output_text.delta') listener.said(told.delta);
-    else if (event === 'error') throw refusedInStream(told);
+    const payload = JSON.parse(data);
+    if (event === 'response.created') begun(payload.response.id.replace(/^resp_/, 'run_'));
+    else if (event === 'response.output_text.delta') listener.said(payload.delta);
+    else if (event === 'error') throw refusedInStream(payload);
     hasEnded ||= ENDINGS.has(event);
   }
   if (!hasEnded) throw brokenOff();
 }
 
-/** @param {{code: string | null, message: string}} told */
+/** @param {{code: string | null, message: string}} payload */
 function refusedInStream({ code, message }) {
   return new ApiError(200, message, HINTS[code ?? ''] ?? 'Ask again.');
 }

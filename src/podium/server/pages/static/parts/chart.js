@@ -1,10 +1,10 @@
 // Charts: lines over steps, and bars that are stacked. Each is a figure with a drawing, the names
-// of what is drawn, and the same numbers as a table for whoever would rather read, or cannot see
+// of what is drawn, and the same numbers as a table for users who prefer text, or cannot see
 // it. A chart is drawn as wide as its place is, so that its words stay readable on a telephone.
 
 import { barTable, drawBars } from './chart/bars.js';
 import { frame } from './chart/frame.js';
-import { course, drawLines, lineTable } from './chart/lines.js';
+import { describeLine, drawLines, lineTable } from './chart/lines.js';
 
 /**
  * @typedef {{label: string, points: [number, number][], hue?: number, faint?: boolean}} Line
@@ -29,7 +29,7 @@ export function lineChart(lines, options) {
   const chart = frame(options, {
     parts: () => shown.map((line, place) => ({ ...line, hue: line.hue ?? place })),
     draw: (width, height) => drawLines(shown, options, width, height),
-    describe: () => shown.map((line) => course(line, options)).join(' '),
+    describe: () => shown.map((line) => describeLine(line, options)).join(' '),
     table: () => lineTable(shown, options),
   });
   return {

@@ -1,7 +1,7 @@
 // Where a question is asked: its words, the tier, and what it may take at most.
 
 import { h, replace } from '../lib/dom.js';
-import { whyNot } from './scoped.js';
+import { deniedReason } from './scoped.js';
 
 /**
  * @typedef {{question: string, model: string, usd: string, seconds: string}} Draft
@@ -46,7 +46,7 @@ export class Composer {
       'form',
       {
         class: 'composer',
-        novalidate: true, // what is wrong is told in our own words
+        novalidate: true, // validation messages are our own
         onsubmit: (/** @type {Event} */ event) => {
           event.preventDefault();
           onAsk();
@@ -91,9 +91,9 @@ export class Composer {
     this.allow();
   }
 
-  /** Offer what whoever is signed in now may do. */
+  /** Offer what the signed-in key allows. */
   allow() {
-    const reason = whyNot('plan');
+    const reason = deniedReason('plan');
     this.#plan.disabled = reason !== '';
     replace(this.#planning, reason || PLANNING);
   }

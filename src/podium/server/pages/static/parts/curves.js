@@ -1,5 +1,5 @@
 // The curves of a training: which series are drawn together, and under which words. What the
-// numbers mean is told in docs/reference/training.md.
+// numbers mean is explained in docs/reference/training.md.
 
 import { h, replace } from '../lib/dom.js';
 import { percentText } from '../lib/format.js';

@@ -1,5 +1,5 @@
 // The form in which a workflow is edited: worker, subtask and access of each step, and their
-// order. What is wrong is told beside the step, by the rules of `plan.js`, before anything is sent.
+// order. Problems are shown beside the step, by the rules of `plan.js`, before anything is sent.
 
 import { h, replace } from '../lib/dom.js';
 import { accessField } from './access.js';
@@ -16,7 +16,7 @@ export class Editor {
   #drawing = h('div', { class: 'graph-box' });
   #list = h('ol', { class: 'editor-steps' });
   #overall = h('p', { class: 'field-error', role: 'alert' });
-  /** Whether everything that is wrong is told, or only what the reader cannot be about to write. */
+  /** True if all problems are shown, not only those that typing on cannot fix. */
   #isStrict = false;
   #isDrawingStale = false;
 
@@ -95,13 +95,13 @@ export class Editor {
 
   #tell() {
     const found = problems(this.#steps, this.#workers);
-    const told = found.filter(({ field }) => this.#isStrict || field !== 'subtask');
+    const visible = found.filter(({ field }) => this.#isStrict || field !== 'subtask');
     for (const place of this.#list.querySelectorAll('.field-error')) replace(place);
     for (const field of this.#list.querySelectorAll('[aria-invalid]')) {
       field.removeAttribute('aria-invalid');
     }
     replace(this.#overall);
-    for (const { index, field, message } of told) {
+    for (const { index, field, message } of visible) {
       const place = index === null ? this.#overall : this.#problemOf(index, field);
       if (place) replace(place, message);
       if (index !== null) this.#field(index, field)?.setAttribute('aria-invalid', 'true');

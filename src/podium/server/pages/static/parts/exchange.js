@@ -58,7 +58,7 @@ export class Exchange {
     );
   }
 
-  /** What is kept of it for whoever comes back. @returns {SavedExchange} */
+  /** The state that is restored on navigation back. @returns {SavedExchange} */
   get saved() {
     /** @type {(version: Version) => SavedVersion[]} */
     const kept = ({ title, runId, alone }) => {

@@ -1,4 +1,4 @@
-// What whoever asked thinks of an answer: a thumb up or down, which can be changed, and withdrawn by
+// Feedback on an answer: a thumb up or down, which can be changed, and withdrawn by
 // pressing it once more; under a thumb down, what would have been right. What a grader thinks stands
 // beside them until a person says something.
 

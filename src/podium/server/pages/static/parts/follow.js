@@ -1,10 +1,9 @@
-// Following a run: its record, and while it goes on its events, to its end. One that waits for the
-// results of tools is looked at until somebody brings them. Should the server go away meanwhile, it
-// is tried again, at longer and longer intervals.
+// Follow a run to its end: its record, and its events while it runs. A run that waits for tool
+// results is polled until they arrive. If the server is unreachable, retry with growing intervals.
 
 import { ApiError, get, stream } from '../lib/api.js';
 import { pause } from './pause.js';
-import { goesOn } from './status.js';
+import { isRunning } from './status.js';
 
 const FIRST_WAIT_SECONDS = 1;
 const LONGEST_WAIT_SECONDS = 20;
@@ -33,9 +32,9 @@ export async function follow(id, signal, follower) {
   const following = new Following(id, signal, follower);
   let document = await following.recorded(false);
   follower.onRecord(document);
-  while (goesOn(document) || document.status === 'waiting') {
+  while (isRunning(document) || document.status === 'waiting') {
     try {
-      document = goesOn(document) ? await following.ended() : await following.takenUp(document);
+      document = isRunning(document) ? await following.ended() : await following.takenUp(document);
     } catch (error) {
       signal.throwIfAborted();
       if (!isPassing(error)) throw error;
@@ -70,9 +69,9 @@ class Following {
     const events = stream(`${this.address}/events`, { signal: this.signal, inBackground: true });
     for await (const { event, data } of events) {
       this.wait = FIRST_WAIT_SECONDS;
-      const told = JSON.parse(data);
-      this.follower.onEvent(event, told);
-      if (told.run_id !== this.id) continue;
+      const payload = JSON.parse(data);
+      this.follower.onEvent(event, payload);
+      if (payload.run_id !== this.id) continue;
       if (event === 'run_done') return this.settled();
       if (event === 'run_abandoned') return this.recorded();
     }
@@ -80,7 +79,7 @@ class Following {
   }
 
   /**
-   * That a run is over is told before it is written, so its record may come a moment later.
+   * The end of a run is streamed before it is stored, so its record may come a moment later.
    * @returns {Promise<any>}
    */
   async settled() {
@@ -134,7 +133,7 @@ class Following {
 }
 
 /**
- * Whether another try may find things otherwise: nobody answered, or nobody could.
+ * True if a retry may succeed: the server was unreachable or failed.
  * @param {unknown} error
  */
 function isPassing(error) {

@@ -20,7 +20,7 @@ const MOST_LINES = 1500;
 
 /**
  * Lines longer than this together, in pixels, are not dashed: every dash is drawn by itself, also
- * those that nobody has scrolled to.
+ * those that are not scrolled into view.
  */
 const LONGEST_DASHED = 60_000;
 

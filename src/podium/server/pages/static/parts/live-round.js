@@ -1,5 +1,5 @@
 // One round of a run as it happens: the plan drawn, and below it each step with its reply. It is
-// told of events and changes what is shown; how they are had is `asking.js`.
+// updated by events, which `asking.js` receives.
 
 import { h, replace } from '../lib/dom.js';
 import { durationText, shorten, snippet, usdText } from '../lib/format.js';
@@ -17,7 +17,7 @@ const LONGEST_SUBTASK = 90;
 const HELD = 'held';
 
 /**
- * A step with what is known of it by now; `ended` is the event that told of its end. The last
+ * A step with what is known of it by now; `ended` is the event of its end. The last
  * one's reply is the answer, and shown as that.
  * @typedef {import('./plan.js').Step & {index: number, isLast: boolean, state: string,
  *   retries: {worker: string, error: string}[], ended: any}} Progress
@@ -151,7 +151,7 @@ class StepLine {
     this.#fill();
   }
 
-  /** The body is made once somebody looks at it: there may be many, and long ones. */
+  /** The body is rendered when it is opened: there may be many, and long ones. */
   #fill() {
     if (!this.element.open) return;
     const { subtask, retries, ended } = this.#step;

@@ -55,7 +55,7 @@ export function moved(steps, from, to) {
 }
 
 /**
- * The steps without one of them; nobody reads it any more.
+ * The steps without one of them; no step reads it any more.
  * @param {Step[]} steps
  * @param {number} gone
  * @returns {Step[]}

@@ -19,20 +19,20 @@ import { signIn } from '../lib/session.js';
  * @param {AbortSignal} signal
  * @param {(error: unknown) => void} troubled
  */
-export async function repeatedly(task, seconds, signal, troubled) {
+export async function loadAndPoll(task, seconds, signal, troubled) {
   await task(false);
-  againAndAgain(task, seconds, signal, troubled);
+  poll(task, seconds, signal, troubled);
 }
 
 /**
- * Do something every so many seconds, one after another, until the page is left. Nothing is asked
- * while nobody looks. When it fails, `troubled` is told, and told null when it works again.
+ * Run a task every `seconds`, one run after another, until the page is left; not while the tab is
+ * hidden. `troubled` gets the error of a failed run, and null after a successful one.
  * @param {Task} task
  * @param {number} seconds
  * @param {AbortSignal} signal
  * @param {(error: unknown) => void} troubled
  */
-export function againAndAgain(task, seconds, signal, troubled) {
+export function poll(task, seconds, signal, troubled) {
   const again = async () => {
     if (signal.aborted) return;
     if (!document.hidden) {
@@ -50,31 +50,31 @@ export function againAndAgain(task, seconds, signal, troubled) {
 }
 
 /**
- * A place for words about the connection, and what fills it: an error, or null when all is well.
+ * An element that shows the state of the connection; `tell` takes an error, or null if all is well.
  * @returns {{element: HTMLElement, tell: (error: unknown) => void}}
  */
 export function connection() {
   const element = h('div', { role: 'status', hidden: true });
   let lastGood = new Date();
-  let told = '';
+  let lastMessage = '';
   return {
     element,
     tell(error) {
       element.hidden = error === null;
       if (error === null) {
         lastGood = new Date();
-        told = '';
+        lastMessage = '';
         return;
       }
       const words = error instanceof Error ? error.message : String(error);
-      if (words === told) return; // said once; and who is on the button stays there
-      told = words;
+      if (words === lastMessage) return; // announce it once, and keep the focus on the button
+      lastMessage = words;
       element.className = 'notice';
       const then = when(lastGood.toISOString());
       const onclick = () => signIn();
       const way = h('button', { type: 'button', class: 'small', onclick }, 'Sign in');
       const isSignedOut = error instanceof ApiError && error.status === 401;
-      const sentence = [`${words} This is how things stood on `, then, '; trying again. '];
+      const sentence = [`${words} Last updated `, then, '; trying again. '];
       replace(element, sentence, isSignedOut && way);
     },
   };

@@ -92,7 +92,7 @@ export function requestOf(filters, { limit, before }) {
 }
 
 /**
- * The fields. `onChange` is told what they say now, and whether somebody is still typing.
+ * The filter form. `onChange` gets the current filters, and whether the user is still typing.
  * @param {Record<string, string>} filters
  * @param {{onChange: (filters: Record<string, string>, change: {isTyping: boolean}) => void,
  *   onClear: () => void}} listeners
@@ -151,14 +151,14 @@ export function filterForm(filters, { onChange, onClear }) {
     return input(name, filters, { type: 'date', 'aria-label': `Asked ${end}` });
   }
 
-  const told = (/** @type {boolean} */ isTyping) => {
+  const notify = (/** @type {boolean} */ isTyping) => {
     const fields = new URLSearchParams(/** @type {any} */ (new FormData(form)));
     onChange(filtersIn(fields), { isTyping });
   };
-  form.addEventListener('input', ({ target }) => told(target instanceof HTMLInputElement));
+  form.addEventListener('input', ({ target }) => notify(target instanceof HTMLInputElement));
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    told(false);
+    notify(false);
   });
   return {
     element: form,

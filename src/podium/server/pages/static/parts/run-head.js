@@ -5,7 +5,7 @@ import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
 import { count, countText, duration, shorten, usd, when } from '../lib/format.js';
 import { scoped } from './scoped.js';
-import { goesOn, statusBadge } from './status.js';
+import { isRunning, statusBadge } from './status.js';
 
 const LONGEST_TITLE = 160;
 
@@ -18,7 +18,7 @@ export const TIERS = Object.freeze({ mini: 'podium-mini', podium: 'podium', ultr
  * @returns {HTMLElement}
  */
 export function runHead(document, { onDeleted }) {
-  const isOver = !goesOn(document);
+  const isOver = !isRunning(document);
   return h(
     'header',
     { class: 'run-head' },
@@ -49,7 +49,7 @@ function wholeQuestion(question) {
 
 /** @param {any} document */
 function facts(document) {
-  const isOver = !goesOn(document);
+  const isOver = !isRunning(document);
   const { usage, budget } = document;
   const orchestration = sum(usage.orchestration_input_tokens, usage.orchestration_output_tokens);
   return h(
@@ -110,7 +110,7 @@ function addressOf(id) {
  */
 function actions(document, onDeleted) {
   const id = document.run_id;
-  const isOver = !goesOn(document);
+  const isOver = !isRunning(document);
   return h(
     'div',
     { class: 'buttons' },

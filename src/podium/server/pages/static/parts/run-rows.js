@@ -4,7 +4,7 @@
 import { h, replace } from '../lib/dom.js';
 import { count, duration, shorten, usd, when } from '../lib/format.js';
 import { TIERS } from './run-head.js';
-import { seemsToGoOn, statusBadge } from './status.js';
+import { isLikelyRunning, statusBadge } from './status.js';
 
 const LONGEST_QUESTION = 140;
 const LONGEST_ANSWER = 120;
@@ -94,7 +94,7 @@ function fill(row, run) {
   replace(
     row,
     cell('run-question', link, answer ? h('p', { class: 'quiet-text' }, answer) : null),
-    cell('run-status', statusBadge(isOver || seemsToGoOn(run) ? run.status : 'interrupted')),
+    cell('run-status', statusBadge(isOver || isLikelyRunning(run) ? run.status : 'interrupted')),
     cell('wide-only', TIERS[/** @type {'mini'} */ (run.tier)] ?? run.tier),
     cell('wide-only', workersOf(run)),
     cell('number wide-only', isOver ? count(run.total_tokens) : '…'),
@@ -128,7 +128,7 @@ function workersOf({ workers = [] }) {
   return h('span', { title: workers.join(', ') }, `${shown} and ${rest} more`);
 }
 
-/** A row is as good as its link, but for whoever selects words in it. @param {MouseEvent} event */
+/** A click on a row follows its link, except while text is selected in it. @param {MouseEvent} event */
 function openRow(event) {
   if (event.target instanceof Element && event.target.closest('a')) return;
   if (getSelection()?.type === 'Range') return;

@@ -1,5 +1,5 @@
 // A run as it is looked at: answer, rounds, workflow, timeline, access and steps. It is built from
-// a trace, and told which of its steps has changed.
+// a trace, and updated when one of its steps changes.
 
 import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
@@ -23,7 +23,7 @@ const MANY = 40;
  * @typedef {import('./trace.js').RoundTrace} RoundTrace
  * @typedef {{round: number, load: import('./step.js').Load, signal: AbortSignal, isOver: boolean,
  *   onRound: (round: number) => void, onStep: (round: number, index: number) => void}} Options
- *   `round` is the one to look at; what is looked at is told to `onRound` and `onStep`.
+ *   `round` is the one to look at; `onRound` and `onStep` get the selection.
  */
 
 export class RunView {
@@ -71,7 +71,7 @@ export class RunView {
     this.timeline.setNow(milliseconds);
   }
 
-  /** The words of the answer have changed. They come faster than anybody reads. */
+  /** The text of the answer has changed. It comes faster than it can be read. */
   words() {
     if (this.isDrawing) return;
     this.isDrawing = true;
@@ -204,7 +204,7 @@ function lastPlanned(trace) {
 }
 
 /**
- * What whoever asked thinks of the answer; nothing of a run that has none on record.
+ * Feedback on the answer; nothing for a run without one.
  * @param {any} document
  */
 function judging({ run_id: id, status, feedback }) {

@@ -16,7 +16,7 @@ const REASONS = Object.freeze({
  * @returns {HTMLElement} The same button.
  */
 export function scoped(button, scope) {
-  const reason = whyNot(scope);
+  const reason = deniedReason(scope);
   if (reason) {
     button.setAttribute('disabled', '');
     button.title = reason;
@@ -26,8 +26,8 @@ export function scoped(button, scope) {
 
 /**
  * @param {keyof typeof REASONS} scope
- * @returns {string} Why whoever is signed in may not do that; empty where they may.
+ * @returns {string} Why the signed-in key may not do that; empty if it may.
  */
-export function whyNot(scope) {
+export function deniedReason(scope) {
   return may(scope) ? '' : REASONS[scope];
 }

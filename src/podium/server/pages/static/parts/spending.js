@@ -58,8 +58,8 @@ function unknownCost({ unknown_cost: unknown, assumed_usd: assumed }) {
   return h(
     'p',
     { class: 'notice' },
-    `Of ${countText(unknown)} ${unknown === 1 ? 'request' : 'requests'} nobody knows the whole `,
-    'cost: a price is missing, or a provider did not tell what it used. The sums are without them.',
+    `The cost of ${countText(unknown)} ${unknown === 1 ? 'request' : 'requests'} is not fully known: `,
+    'a price is missing, or a provider did not report usage. The sums leave it out.',
     assumed > 0 && [' Budgets of keys were charged ', usd(assumed), ' for them, as estimated.'],
   );
 }

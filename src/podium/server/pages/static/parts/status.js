@@ -13,8 +13,8 @@ const WORDS = Object.freeze({
   waiting: ['waits for tools', 'warn'],
 });
 
-// After so long without a word of it, nobody performs a run. Its lease is shorter, but the clocks of
-// two machines may differ.
+// A run that was not updated for so long has no live process. Its lease is shorter, but the clocks
+// of two machines may differ.
 const SILENCE_MILLISECONDS = 150_000;
 
 /** Every status with what it is called, for fields to choose from. */
@@ -33,18 +33,18 @@ export function statusBadge(status) {
 }
 
 /**
- * Whether the run goes on somewhere, as far as anybody knows.
+ * True if a process executes the run, as far as the server knows.
  * @param {{status: string, is_executing?: boolean | null}} document
  */
-export function goesOn(document) {
+export function isRunning(document) {
   return document.status === 'running' && document.is_executing !== false;
 }
 
 /**
- * Whether a run in a list goes on: whoever performs one says so again and again.
+ * True if a listed run was updated recently: a process that executes it sends heartbeats.
  * @param {{status: string, updated_at: string}} run
  */
-export function seemsToGoOn({ status, updated_at: moment }) {
+export function isLikelyRunning({ status, updated_at: moment }) {
   return status === 'running' && Date.now() - Date.parse(moment) < SILENCE_MILLISECONDS;
 }
 
@@ -57,7 +57,7 @@ export function statusNotice(document) {
   const { run_id: id, status, error } = document;
   const because = error ? h('p', {}, error) : null;
   const resume = command(`podium runs resume ${id}`);
-  if (goesOn(document)) {
+  if (isRunning(document)) {
     const words = 'This run is going on. The page follows it, and ends with it.';
     return h('p', { class: 'quiet-text', role: 'status' }, words);
   }

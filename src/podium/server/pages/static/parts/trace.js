@@ -22,7 +22,7 @@
  *
  * @typedef {{id: string, status: string, is_executing: boolean | null, answer: string | null,
  *   rounds: RoundTrace[], document: any}} Trace
- * `document` is the run as the server last told of it whole.
+ * `document` is the last complete run document from the server.
  */
 
 /** What a step's status on record is called here: a step that waits has called tools. */
@@ -55,7 +55,7 @@ export function fromRecord(document) {
 }
 
 /**
- * The trace of a run that goes on, before any of its events: what came of it before is told again.
+ * The trace of a running run before any of its events: the stream replays the earlier ones.
  * @param {any} document
  * @returns {Trace}
  */
@@ -73,24 +73,24 @@ export function beforeEvents(document) {
  */
 export function take(trace, name, data) {
   if (data.run_id !== trace.id) return { kind: 'nothing' };
-  const place = { round: data.round, index: data.index };
+  const position = { round: data.round, index: data.index };
   switch (name) {
     case 'round_planned':
       trace.rounds[data.round] = plannedRound(data.round, data);
       trace.answer = data.accepted ? trace.answer : null;
-      return { ...place, kind: 'plan' };
+      return { ...position, kind: 'plan' };
     case 'step_started':
-      return begin(trace, data) ? { ...place, kind: 'step' } : { kind: 'nothing' };
+      return begin(trace, data) ? { ...position, kind: 'step' } : { kind: 'nothing' };
     case 'step_retried':
       stepOf(trace, data)?.retries.push({ worker: data.worker, error: data.error });
-      return { ...place, kind: 'step' };
+      return { ...position, kind: 'step' };
     case 'step_delta':
       if (data.thinking) return { kind: 'nothing' };
       trace.answer = (trace.answer ?? '') + data.text;
-      return { ...place, kind: 'words' };
+      return { ...position, kind: 'words' };
     case 'step_done':
       settle(trace, data);
-      return { ...place, kind: 'step' };
+      return { ...position, kind: 'step' };
     case 'run_done':
       trace.status = data.status;
       trace.answer = data.answer;

@@ -7,7 +7,7 @@ import { count, duration, percentText, when } from '../lib/format.js';
 import { empty } from '../lib/states.js';
 import { bars } from './chart.js';
 import { curves, lengths } from './curves.js';
-import { againAndAgain, connection } from './polling.js';
+import { poll, connection } from './polling.js';
 import { sampleCard } from './sample.js';
 
 /**
@@ -70,7 +70,7 @@ export function training(name, first, { step, onStep, signal }) {
       take(await get(address, { signal, inBackground }));
       await catchUp();
     };
-    againAndAgain(more, EVERY_SECONDS, signal, trouble.tell);
+    poll(more, EVERY_SECONDS, signal, trouble.tell);
   }
 
   const elements = [facts, trouble.element, notes, drawn.element, moments.element];
@@ -149,7 +149,7 @@ function momentsOf(address, { step: chosen, onStep, signal }, troubled) {
   const slider = /** @type {HTMLInputElement} */ (
     h('input', { id: 'training-step', type: 'range', min: 0, max: 0, step: 1, oninput: moved })
   );
-  const told = h('output', { for: 'training-step', class: 'figure' });
+  const stepLabel = h('output', { for: 'training-step', class: 'figure' });
   const histogram = h('div', {});
   const samples = h('ul', { class: 'samples' });
   const element = h(
@@ -160,7 +160,7 @@ function momentsOf(address, { step: chosen, onStep, signal }, troubled) {
       'div',
       { class: 'field' },
       h('label', { for: 'training-step' }, 'Step'),
-      h('div', { class: 'slider' }, slider, told),
+      h('div', { class: 'slider' }, slider, stepLabel),
     ),
     histogram,
     samples,
@@ -185,7 +185,7 @@ function momentsOf(address, { step: chosen, onStep, signal }, troubled) {
   /** @param {boolean} inBackground */
   async function look(inBackground) {
     const step = steps[Number(slider.value)];
-    replace(told, `step ${step}`);
+    replace(stepLabel, `step ${step}`);
     slider.setAttribute('aria-valuetext', `step ${step}`);
     const spread = lengths(series, step);
     replace(histogram, spread && lengthBars(spread, step));

@@ -11,7 +11,7 @@ export class Turns {
     this.#free = most;
   }
 
-  /** Whether whoever comes now has to wait. */
+  /** True if a new question has to wait. */
   get areTaken() {
     return this.#free === 0;
   }

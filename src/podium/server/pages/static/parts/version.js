@@ -107,7 +107,7 @@ export class Version {
     this.status('interrupted');
   }
 
-  /** The answer has ended, and nothing was told of its run: its words are all there is. */
+  /** The answer has ended without events of its run: only its text is known. */
   endWithWords() {
     this.end();
     this.isAnswered = true;
@@ -153,7 +153,7 @@ export class Version {
   }
 
   /**
-   * A plan that nobody has carried out.
+   * A plan that was not executed.
    * @param {any} preview what `/v1/plan` answered
    */
   preview({ workflow, warnings, routed, estimate, planning }) {

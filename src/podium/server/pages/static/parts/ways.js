@@ -78,8 +78,8 @@ export function stoppedNotice() {
  */
 export function unseenNotice(error) {
   const words = isGone(error)
-    ? 'The server stopped, or went away, before it had told all: what is not shown here of the ' +
-      'plan, the steps and the cost is with the run, once the server is back.'
+    ? 'The connection to the server was lost before the run ended: the rest of the plan, the steps ' +
+      'and the cost are stored with the run.'
     : `What is done meanwhile cannot be shown: ${error.message}`;
   return h('p', { class: 'notice' }, words);
 }

@@ -58,16 +58,16 @@ export function workerCard(worker) {
 }
 
 /** @param {any} worker */
-function lately({ health: told }) {
-  if (told.state === 'unknown') return null;
+function lately({ health: state }) {
+  if (state.state === 'unknown') return null;
   return h(
     'p',
     { class: 'quiet-text' },
     'Last success ',
-    when(told.last_success),
+    when(state.last_success),
     ', last failure ',
-    told.last_failure ? when(told.last_failure) : 'none',
-    told.last_error && h('span', {}, ': ', h('code', {}, shorten(told.last_error, 200))),
+    state.last_failure ? when(state.last_failure) : 'none',
+    state.last_error && h('span', {}, ': ', h('code', {}, shorten(state.last_error, 200))),
   );
 }
 

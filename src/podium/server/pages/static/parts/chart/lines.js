@@ -61,7 +61,7 @@ function drawLine(line, hue, x, y, options) {
     }),
     dotted &&
       places.map(([cx, cy]) => s('circle', { class: `chart-dot ${colour(hue)}`, cx, cy, r: 2.2 })),
-    s('title', {}, course(line, options)),
+    s('title', {}, describeLine(line, options)),
   );
 }
 
@@ -70,7 +70,7 @@ function drawLine(line, hue, x, y, options) {
  * @param {Line} line
  * @param {Options} options
  */
-export function course(line, { format = plain, across }) {
+export function describeLine(line, { format = plain, across }) {
   const [first, last] = [line.points[0], line.points.at(-1)];
   if (!first || !last) return `${line.label}: nothing yet.`;
   if (first === last) return `${line.label}: ${format(first[1])} at ${across} ${first[0]}.`;
