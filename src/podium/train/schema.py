@@ -106,7 +106,7 @@ class EtudesTable(Table):
         default=0.1, description="how many questions are everyday ones, for one worker"
     )
     later_round_share: Share = Field(
-        default=0.0, description="how many have a round behind them, to accept or to mend"
+        default=0.0, description="how many have an earlier round, to accept or to replan"
     )
     nested_share: Share = Field(
         default=0.25,
@@ -166,7 +166,7 @@ class SuiteTable(Table):
 
 
 class DataTable(Table):
-    """What it is trained on. The table of the same name as `kind` says more."""
+    """The training data. The table named like `kind` has its options."""
 
     kind: Literal["etudes", "mix", "file", "suite"] = Field(description="where questions come from")
     etudes: EtudesTable = Field(default=EtudesTable(), description="with `etudes`")
@@ -189,14 +189,14 @@ class SubsetTable(Table):
 
 
 class PoolTable(Table):
-    """Who is led: the workers of a pool file, or the études' own as adapters over one base."""
+    """The workers: those of a pool file, or the études' own as adapters over one base model."""
 
     file: Name | None = Field(default=None, description="a pool file, as for `podium ask --pool`")
     subset: SubsetTable | None = Field(
         default=None, description="each question has a random subset of the pool, of random size"
     )
     base: Name | None = Field(
-        default=None, description="what the adapters are for; left out: `model.base`"
+        default=None, description="the base model of the adapters; default: `model.base`"
     )
     adapters: dict[str, str] = Field(
         default={},
@@ -205,8 +205,8 @@ class PoolTable(Table):
     )
     oracle: bool = Field(
         default=False,
-        description="études: perfect specialists that no model has to stand for, to try a recipe "
-        "with nothing trained",
+        description="études: perfect scripted specialists instead of models, to try a recipe "
+        "without trained adapters",
     )
     drop: Share = Field(
         default=0.2, description="études: the chance that a worker is left out of a pool"
@@ -253,7 +253,7 @@ class PromptTable(Table):
     )
     one_worker: Name | None = Field(
         default=None,
-        description="this worker of the pool stands in every place of it, described alike",
+        description="an ablation: every worker of the pool is this one, under another name",
     )
     access: Literal["binary", "index"] = Field(
         default="binary",
@@ -265,7 +265,7 @@ class PromptTable(Table):
 
 
 class RewardTable(Table):
-    """What an outcome is worth."""
+    """The reward of each outcome."""
 
     preset: Literal["paper", "released"] = Field(
         default="paper",
@@ -276,23 +276,23 @@ class RewardTable(Table):
     right: Finite | None = Field(default=None, description="instead of the preset's")
     milestones: Weight = Field(
         default=0.0,
-        description="added to a wrong answer for the right results on the way to it, in proportion",
+        description="added to a wrong answer in proportion to its right intermediate results",
     )
-    per_usd: Weight = Field(default=0.0, description="taken off for each dollar of the workers")
+    per_usd: Weight = Field(default=0.0, description="subtracted for each dollar of the workers")
     per_1000_worker_tokens: Weight = Field(
-        default=0.0, description="taken off for each 1,000 tokens of the workers"
+        default=0.0, description="subtracted for each 1,000 tokens of the workers"
     )
     per_completion_token: Weight = Field(
-        default=0.0, description="taken off for each token that the conductor writes"
+        default=0.0, description="subtracted for each token that the conductor writes"
     )
     per_extra_step: Weight = Field(
-        default=0.0, description="taken off for each step beyond the first"
+        default=0.0, description="subtracted for each step beyond the first"
     )
     replan_penalty: Weight = Field(
-        default=0.0, description="taken off for another plan where the answer there is is right"
+        default=0.0, description="subtracted for replanning after a right answer"
     )
     accept_penalty: Weight = Field(
-        default=0.0, description="taken off for accepting the answer there is where it is wrong"
+        default=0.0, description="subtracted for accepting a wrong answer"
     )
 
     @model_validator(mode="after")
@@ -408,21 +408,21 @@ class GrpoTable(OptimiserTable):
     )
     entropy: Weight = Field(default=0.0, description="the weight of a bonus for entropy")
     temperature: Annotated[float, Field(gt=0, le=2)] = Field(
-        default=1.0, description="with which plans are sampled"
+        default=1.0, description="the sampling temperature of plans"
     )
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="sampling")
     top_k: Annotated[int, Field(ge=0)] = Field(default=0, description="sampling; 0: all tokens")
     explore: Annotated[int, Field(ge=0)] = Field(
         default=0,
         description=(
-            "where no plan for a question was right, replace so many by the best one with another"
-            " worker in one place"
+            "where no plan for a question was right, replace so many by variations of the best one:"
+            " another worker in one step"
         ),
     )
     explore_tries: Count | None = Field(
         default=None,
-        description="of so many such plans those that earn most are taken; left out: as many as "
-        "`explore`, whatever they earn",
+        description="try this many variations and keep those with the highest rewards; default: as "
+        "many as `explore`, whatever their reward",
     )
     max_completion_tokens: Count = Field(default=1024, description="the longest plan")
     max_prompt_tokens: Count = Field(
@@ -435,9 +435,9 @@ class GrpoTable(OptimiserTable):
         "over rollouts, as the paper writes",
     )
     scale_rewards: Scale = Field(
-        default="group", description="what advantages are divided by the deviation of"
+        default="group", description="whose standard deviation scales the advantages"
     )
-    mask_truncated: bool = Field(default=False, description="plans that were cut off teach nothing")
+    mask_truncated: bool = Field(default=False, description="leave truncated plans out of the loss")
     num_iterations: Count = Field(default=1, description="updates from the same rollouts")
     max_tokens: Count | None = Field(
         default=None,
@@ -466,7 +466,7 @@ class EvolveTable(Table):
     """Learning from reward by evolution, a coordinator of few parameters over a model that stays as
     it is: `podium train evolve`. A reward is 1 for a right answer and 0 for a wrong one."""
 
-    steps: Count = Field(description="how often all candidates are tried, and others made of them")
+    steps: Count = Field(description="generations")
     questions: Count = Field(
         default=16,
         description="questions a step, the same for all candidates, each of which has a run for "
@@ -477,7 +477,7 @@ class EvolveTable(Table):
         description="candidates a step; left out: ⌈4 + 3 ln n⌉, where n is how many parameters are "
         "trained",
     )
-    sigma: Spread = Field(default=0.03, description="how far around the start it looks at first")
+    sigma: Spread = Field(default=0.03, description="the initial standard deviation of the search")
     method: Method = Field(
         default="cma-es",
         description="`cma-es`: separable CMA-ES; `random`: as many candidates around the start, of "
@@ -517,13 +517,13 @@ class RunTable(Table):
     output: Name = Field(description="the directory of everything that comes out")
     seed: int = Field(default=42, description="the same seed gives the same training")
     save_every: Count = Field(default=20, description="steps between checkpoints")
-    keep: Count = Field(default=2, description="how many checkpoints stay")
+    keep: Count = Field(default=2, description="how many checkpoints are kept")
     eval_every: Annotated[int, Field(ge=0)] = Field(
         default=0, description="steps between measurements on questions held out; 0: none"
     )
     eval_tasks: Count = Field(default=256, description="how many questions each of these has")
     eval_temperature: Temperature = Field(
-        default=0.2, description="with which plans are sampled in these; 0 is greedy"
+        default=0.2, description="the sampling temperature of these; 0 is greedy"
     )
     baselines: bool | None = Field(
         default=None,
@@ -537,13 +537,13 @@ class RunTable(Table):
         description="execute plans on the Ray cluster at that address, or `auto`",
     )
     minutes: Positive | None = Field(
-        default=None, description="stop with a checkpoint after so long; `--resume` goes on"
+        default=None, description="stop with a checkpoint after this time; `--resume` continues"
     )
     log: Annotated[frozenset[Log], Field(strict=False)] = Field(
         default=frozenset({"jsonl"}), description="where metrics go"
     )
     cache_mb: Annotated[int, Field(ge=0)] = Field(
-        default=1000, description="the most that replies kept on disk may take; 0: none are kept"
+        default=1000, description="the size limit of the reply cache on disk; 0: no cache"
     )
 
 
