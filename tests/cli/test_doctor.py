@@ -32,7 +32,8 @@ def test_a_key_is_noticed_and_never_shown(podium: Podium, monkeypatch: pytest.Mo
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
     plain, whole = podium("doctor"), podium("doctor", "--json")
     assert "anthropic: ANTHROPIC_API_KEY is set" in plain.out
-    assert {worker["ready"] for worker in whole.json["workers"]} == {True}
+    assert {worker["problem"] for worker in whole.json["workers"]} == {None}
+    assert "key set, not tried" in plain.out
     assert "1,000 in and 1,000 out: $" in plain.out
     for ended in (plain, whole):
         assert SECRET not in ended.out + ended.err
@@ -90,7 +91,7 @@ def test_a_missing_key_is_a_problem_with_its_remedy(
         file.write('[[worker]]\nname = "far"\nprovider = "openai"\nkey_env = "MY_KEY"\n')
     ended = podium("doctor", "--pool", pool, "--json")
     assert ended.code == 2
-    assert [worker["ready"] for worker in ended.json["workers"]] == [True, False]
+    assert [bool(worker["problem"]) for worker in ended.json["workers"]] == [False, True]
     assert ended.json["problems"] == [
         "worker 'far' needs a key for openai; set MY_KEY in the environment"
     ]

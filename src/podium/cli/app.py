@@ -47,6 +47,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
+    "init": Command("podium.cli.init:app", "Find keys and local servers, and write podium.toml."),
     "ask": Command("podium.cli.ask:ask_app", "Answer a question, with the plan drawn as it runs."),
     "plan": Command("podium.cli.ask:plan_app", "Plan a question without running the plan."),
     "run": Command("podium.cli.ask:run_app", "Run a workflow from a file."),

@@ -305,7 +305,7 @@ def _print_settings(settings: Settings, missing: Mapping[str, str]) -> None:
     echo(f"pool: {pluralize(len(settings.workers), 'worker')} from {to_one_line(settings.source)}")
     for worker in settings.workers:
         profile = worker.profile
-        state = "not usable" if profile.name in missing else "ready"
+        state = "not usable" if profile.name in missing else _state(worker)
         example = profile.price.cost(EXAMPLE) if profile.price else None
         cost = f"{describe_price(profile.price)}; 1,000 in and 1,000 out: {format_usd(example)}"
         echo(f"  {to_one_line(profile.name)}: {state}; {cost}")
@@ -319,6 +319,15 @@ def _print_settings(settings: Settings, missing: Mapping[str, str]) -> None:
     echo(f"budget per run: {', '.join(f'{name} {cap:g}' for name, cap in caps.items())}")
     for warning in settings.warnings:
         echo(f"note: {to_one_line(warning)}")
+
+
+def _state(worker: WorkerSettings) -> str:
+    """Say what is known of a worker that was not contacted."""
+    models = [find_weights(model) for model in worker_weights(worker)]
+    if models:
+        return "on this machine" if all(one.present for one in models) else "to be downloaded"
+    known = KNOWN_ENDPOINTS.get(worker.profile.provider)
+    return "key set, not tried" if known is not None and known.key_variables else "not tried"
 
 
 class VendorStatus(NamedTuple):
@@ -357,7 +366,7 @@ def _document(findings: Findings) -> dict[str, Any]:
                 "name": worker.profile.name,
                 "provider": worker.profile.provider,
                 "model": worker.profile.model,
-                "ready": worker.profile.name not in findings.missing,
+                "problem": findings.missing.get(worker.profile.name),
                 "price": asdict(worker.profile.price) if worker.profile.price else None,
             }
             for worker in (settings.workers if settings else ())

@@ -104,7 +104,12 @@ def check(
     """
     if stress:
         _stress(pool, runs, json=json, agreed=yes)
-        return
+    elif not check_workers(pool, json=json):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def check_workers(pool: PoolOptions, *, json: bool = False) -> bool:
+    """Send every worker one tiny request, print the results, and return whether all answered."""
     settings, results = asyncio.run(_check(pool))
     if json:
         _print_results(settings, results)
@@ -116,7 +121,7 @@ def check(
     failed = [result.worker for result in results if result.error is not None]
     if failed:
         echo_error(f"no answer from {', '.join(failed)}; fix it, or remove it from the pool")
-        raise typer.Exit(ExitCode.FAILED)
+    return not failed
 
 
 def _print_results(settings: Settings, results: Sequence[WorkerCheck]) -> None:

@@ -1,0 +1,137 @@
+"""`podium init`: find keys and model servers, write podium.toml, try it, ask a question."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from podium._util.files import explain_write_errors
+from podium.cli.options import PoolOptions
+from podium.cli.output import ExitCode, echo, echo_error, pluralize, with_program_name
+from podium.cli.pool import check_workers
+from podium.cli.session import answer_once
+from podium.config.settings import DEFAULT_RUN_USD
+from podium.config.sources import FILE_NAME, DiscoveredWorkers, discover_workers
+from podium.config.workers import WorkerTable
+from podium.core.errors import ConfigError, UsageError
+from podium.workers.catalogue import Catalogue
+from podium.workers.endpoints import KNOWN_ENDPOINTS
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+FIRST_QUESTION: Final = "What is the capital of Japan?"
+MODEL_GIGABYTES: Final = 2.1
+"""Memory of the default pool's model."""
+
+
+@app.command()
+def init(
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take every default.")] = False,
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The file to write.")] = Path(
+        FILE_NAME
+    ),
+) -> None:
+    """Find keys and local servers, write podium.toml, try every worker and ask a question.
+
+    API keys stay in the environment; the file names only the workers. An existing file is never
+    overwritten. Without keys and servers, the pool is a small model that runs on this machine.
+    """
+    if file.exists():
+        raise UsageError(f"{file} exists and is not overwritten; move it aside, or use --file")
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask at; use --yes to take every default")
+    echo(_machine_line())
+    found = asyncio.run(_discover())
+    workers = _choose_workers(found, yes=yes)
+    cap = _choose_cap(workers, yes=yes)
+    with explain_write_errors(file.parent, 0), file.open("x", encoding="utf-8") as output:
+        output.write(render_config(workers, cap))
+    echo(f"wrote {file}")
+    pool = PoolOptions(config=file)
+    if not check_workers(pool):
+        echo_error(with_program_name(f"edit {file}, then use podium pool check"))
+        raise typer.Exit(ExitCode.FAILED)
+    if yes or typer.confirm(f"Ask a first question ({FIRST_QUESTION})?", default=True):
+        code = answer_once(
+            lambda session, options: session.podium.ask(FIRST_QUESTION, **options),
+            pool,
+            json=False,
+            quiet=False,
+        )
+        if code is not ExitCode.ANSWERED:
+            raise typer.Exit(code)
+    echo(with_program_name('next: podium ask "…", podium chat, or podium serve'))
+
+
+async def _discover() -> DiscoveredWorkers:
+    try:
+        return await discover_workers(os.environ, Catalogue.load())
+    except ConfigError as error:  # a server that is named and does not answer
+        echo_error(str(error))
+        return DiscoveredWorkers(workers=())
+
+
+def _machine_line() -> str:
+    pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    gpu = "a GPU" if shutil.which("nvidia-smi") else "no NVIDIA GPU"
+    return f"this machine: {os.cpu_count()} cores, {pages * size / 1e9:.1f} GB free memory, {gpu}"
+
+
+def _choose_workers(found: DiscoveredWorkers, *, yes: bool) -> tuple[WorkerTable, ...]:
+    for warning in found.warnings:
+        echo_error(warning)
+    if not found.workers:
+        echo(
+            f"no API key and no model server found; a model of 1.1 GB will answer here and needs "
+            f"{MODEL_GIGABYTES} GB of memory"
+        )
+        return ()
+    names = ", ".join(worker.name for worker in found.workers)
+    echo(f"found {', '.join(found.variables)}: {names}")
+    count = pluralize(len(found.workers), "worker")
+    if yes or typer.confirm(f"Use these {count}?", default=True):
+        return found.workers
+    return ()
+
+
+def _choose_cap(workers: Sequence[WorkerTable], *, yes: bool) -> float | None:
+    """Return the cap on a run in US dollars; None where every worker runs on one's own machine."""
+    if not any(KNOWN_ENDPOINTS[worker.provider].key_variables for worker in workers):
+        return None
+    if yes:
+        return DEFAULT_RUN_USD
+    return max(0.0, float(typer.prompt("Most that one run may cost, in USD", DEFAULT_RUN_USD)))
+
+
+def render_config(workers: Sequence[WorkerTable], cap: float | None) -> str:
+    """Return the text of podium.toml with these workers; without any, with the default pool."""
+    lines = [
+        "# Written by podium init. All keys: docs/reference/configuration.md",
+        "# API keys are read from the environment and do not belong here.",
+        "",
+    ]
+    if cap is not None:
+        lines += ["[budget]", f"usd = {cap:g}  # the most that one run may cost", ""]
+    if not workers:
+        lines += [
+            "# No worker is named, so the workers are those of the API keys in the environment,",
+            "# else of Ollama, LM Studio or vLLM on this machine, else a small local model.",
+        ]
+    for worker in workers:
+        lines += ["[[worker]]", f"name = {json.dumps(worker.name)}"]
+        lines += [
+            f"provider = {json.dumps(worker.provider)}",
+            f"model = {json.dumps(worker.model)}",
+        ]
+        if worker.base_url:
+            lines.append(f"base_url = {json.dumps(worker.base_url)}")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,80 @@
+"""`podium init`: what it finds, what it writes, and how it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.support import Podium, Vendor
+from podium.cli.init import render_config
+from podium.config import load
+from podium.config.workers import WorkerTable
+
+
+@pytest.fixture
+def hosted(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> Vendor:
+    """A vendor with a key in the environment, at an address of this machine."""
+    monkeypatch.setenv("TOGETHER_API_KEY", "sk-secret")
+    monkeypatch.setenv("TOGETHER_BASE_URL", vendor.url.removesuffix("/v1"))
+    return vendor
+
+
+def test_a_key_becomes_a_pool_with_a_cap_that_answers(podium: Podium, hosted: Vendor) -> None:
+    ended = podium("init", "--yes")
+    assert ended.code == 0, ended.err
+    text = Path("podium.toml").read_text("utf-8")
+    settings = load("podium.toml")
+    assert {worker.profile.provider for worker in settings.workers} == {"together"}
+    assert (settings.budget.usd, "sk-secret" in text) == (1.0, False)
+    assert "reply of" in ended.out
+    assert set(hosted.asked) >= {worker.profile.model for worker in settings.workers}
+
+
+def test_a_bad_key_leaves_the_file_and_says_what_to_do(podium: Podium, hosted: Vendor) -> None:
+    hosted.status = 401
+    ended = podium("init", "--yes")
+    assert ended.code == 1
+    assert "edit podium.toml, then use podium pool check" in ended.err
+    assert Path("podium.toml").is_file()
+
+
+def test_an_existing_file_is_not_overwritten(podium: Podium) -> None:
+    Path("podium.toml").write_text("# mine\n", "utf-8")
+    ended = podium("init", "--yes")
+    assert (ended.code, Path("podium.toml").read_text("utf-8")) == (2, "# mine\n")
+    assert "exists and is not overwritten" in ended.err
+
+
+def test_without_a_terminal_the_defaults_must_be_asked_for(podium: Podium) -> None:
+    ended = podium("init")
+    assert (ended.code, Path("podium.toml").exists()) == (2, False)
+    assert "use --yes" in ended.err
+
+
+def test_a_folder_that_cannot_be_written_is_named(podium: Podium, hosted: Vendor) -> None:
+    Path("blocked").write_text("a file", "utf-8")
+    ended = podium("init", "--yes", "--file", "blocked/podium.toml")
+    assert ended.code != 0
+    assert "blocked" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_server_that_does_not_answer_is_named_in_one_line(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:9")
+    monkeypatch.setenv("PODIUM_LOCAL_SERVERS", "off")
+    monkeypatch.setattr("podium.cli.init.check_workers", lambda pool: False)
+    ended = podium("init", "--yes")
+    assert "no Ollama answers at http://127.0.0.1:9" in ended.err
+    assert ended.code == 1
+
+
+def test_workers_of_this_machine_need_no_cap(tmp_path: Path) -> None:
+    worker = WorkerTable(name="llama3.2", provider="ollama", model="llama3.2:latest")
+    path = tmp_path / "podium.toml"
+    path.write_text(render_config([worker], None), "utf-8")
+    settings = load(path)
+    assert [one.profile.name for one in settings.workers] == ["llama3.2"]
+    assert settings.budget.usd is None
