@@ -54,7 +54,12 @@ def everything_in(directory: Path) -> bytes:
 
 async def test_runs_are_listed_newest_first_in_pages(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
-        ids = [(await served.ask(f"Question {n}?")).headers["x-podium-run"] for n in range(3)]
+        ids = []
+        for number in range(3):
+            ids.append((await served.ask(f"Question {number}?")).headers["x-podium-run"])
+            asked_at = timestamp()
+            while timestamp() == asked_at:  # runs of one millisecond have no order
+                pass
         page = (await served.client.get("/v1/runs", params={"limit": 2})).json()
         assert [run["run_id"] for run in page["data"]] == ids[:0:-1]
         assert page["has_more"]
