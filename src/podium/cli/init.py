@@ -39,9 +39,10 @@ def init(
         FILE_NAME
     ),
 ) -> None:
-    """Find keys and local servers, write podium.toml, try every worker and ask a question.
+    """Find keys and local servers, and write podium.toml.
 
-    API keys stay in the environment; the file names only the workers. An existing file is never
+    Then every worker gets one tiny request, and a first question is asked. API keys stay in the
+    environment; the file names only the workers. An existing file is never
     overwritten. Without keys and servers, the pool is a small model that runs on this machine.
     """
     if file.exists():
