@@ -71,6 +71,21 @@ def test_a_server_that_does_not_answer_is_named_in_one_line(
     assert ended.code == 1
 
 
+def test_workers_that_are_declined_are_not_used(
+    podium: Podium, hosted: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("podium.cli.init.check_workers", lambda pool: True)
+    ended = podium("init")
+    assert ended.code == 0, ended.err
+    assert {worker.profile.provider for worker in load("podium.toml").workers} == {
+        "llamacpp",
+        "python",
+    }
+    assert hosted.asked == []
+
+
 def test_workers_of_this_machine_need_no_cap(tmp_path: Path) -> None:
     worker = WorkerTable(name="llama3.2", provider="ollama", model="llama3.2:latest")
     path = tmp_path / "podium.toml"

@@ -19,7 +19,12 @@ from podium.cli.output import ExitCode, echo, echo_error, pluralize, with_progra
 from podium.cli.pool import check_workers
 from podium.cli.session import answer_once
 from podium.config.settings import DEFAULT_RUN_USD
-from podium.config.sources import FILE_NAME, DiscoveredWorkers, discover_workers
+from podium.config.sources import (
+    DEFAULT_POOL,
+    FILE_NAME,
+    DiscoveredWorkers,
+    discover_workers,
+)
 from podium.config.workers import WorkerTable
 from podium.core.errors import ConfigError, UsageError
 from podium.workers.catalogue import Catalogue
@@ -42,8 +47,8 @@ def init(
     """Find keys and local servers, and write podium.toml.
 
     Then every worker gets one tiny request, and a first question is asked. API keys stay in the
-    environment; the file names only the workers. An existing file is never
-    overwritten. Without keys and servers, the pool is a small model that runs on this machine.
+    environment; the file names only the workers. An existing file is never overwritten. Without
+    keys and servers, the pool is a small model that runs on this machine.
     """
     if file.exists():
         raise UsageError(f"{file} exists and is not overwritten; move it aside, or use --file")
@@ -51,10 +56,13 @@ def init(
         raise UsageError("there is no terminal to ask at; use --yes to take every default")
     echo(_machine_line())
     found = asyncio.run(_discover())
-    workers = _choose_workers(found, yes=yes)
-    cap = _choose_cap(workers, yes=yes)
+    is_wanted = _is_wanted(found, yes=yes)
+    workers = found.workers if is_wanted else ()
+    text = render_config(workers, _choose_cap(workers, yes=yes))
+    if not is_wanted:  # else the keys in the environment would be used after all
+        text += "\n" + DEFAULT_POOL.read_text("utf-8")
     with explain_write_errors(file.parent, 0), file.open("x", encoding="utf-8") as output:
-        output.write(render_config(workers, cap))
+        output.write(text)
     echo(f"wrote {file}")
     pool = PoolOptions(config=file)
     if not check_workers(pool):
@@ -81,12 +89,16 @@ async def _discover() -> DiscoveredWorkers:
 
 
 def _machine_line() -> str:
-    pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    gpu = "a GPU" if shutil.which("nvidia-smi") else "no NVIDIA GPU"
-    return f"this machine: {os.cpu_count()} cores, {pages * size / 1e9:.1f} GB free memory, {gpu}"
+    gpu = "an NVIDIA GPU" if shutil.which("nvidia-smi") else "no NVIDIA GPU"
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    except (AttributeError, ValueError):  # not on macOS and Windows
+        return f"this machine: {os.cpu_count()} cores, {gpu}"
+    return f"this machine: {os.cpu_count()} cores, {free:.1f} GB free memory, {gpu}"
 
 
-def _choose_workers(found: DiscoveredWorkers, *, yes: bool) -> tuple[WorkerTable, ...]:
+def _is_wanted(found: DiscoveredWorkers, *, yes: bool) -> bool:
+    """Show what was found, and return whether it becomes the pool."""
     for warning in found.warnings:
         echo_error(warning)
     if not found.workers:
@@ -94,13 +106,11 @@ def _choose_workers(found: DiscoveredWorkers, *, yes: bool) -> tuple[WorkerTable
             f"no API key and no model server found; a model of 1.1 GB will answer here and needs "
             f"{MODEL_GIGABYTES} GB of memory"
         )
-        return ()
+        return True
     names = ", ".join(worker.name for worker in found.workers)
     echo(f"found {', '.join(found.variables)}: {names}")
     count = pluralize(len(found.workers), "worker")
-    if yes or typer.confirm(f"Use these {count}?", default=True):
-        return found.workers
-    return ()
+    return yes or typer.confirm(f"Use these {count}?", default=True)
 
 
 def _choose_cap(workers: Sequence[WorkerTable], *, yes: bool) -> float | None:
