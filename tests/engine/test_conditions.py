@@ -101,10 +101,12 @@ async def test_a_conditional_last_step_streams() -> None:
 
 
 async def test_a_resumed_round_does_not_run_what_was_not_needed() -> None:
-    stage, direct = Stage(), Actor("direct")
-    execution = await stage.carry_out(PROGRAM_FIRST, replying("program", "42"), direct)
-    round_ = Round(0, PROGRAM_FIRST, execution.steps_so_far())
-    assert not round_.unfinished
+    program, direct = replying("program", "42"), Actor("direct")
+    execution = await Stage().carry_out(PROGRAM_FIRST, program, direct)
+    steps = execution.steps_so_far()
+    assert not Round(0, PROGRAM_FIRST, steps).unfinished
+    await Stage().carry_out(PROGRAM_FIRST, program, direct, finished=steps)
+    assert (len(program.asked), direct.asked) == (1, [])
 
 
 async def test_an_error_as_the_last_reply_is_no_answer() -> None:
