@@ -199,12 +199,12 @@ def test_an_evaluation_that_is_damaged_is_told_with_what_to_do(
 
 def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Path) -> None:
     with EvalLogWriter(tmp_path / "out") as files:
-        files.resume(MANIFEST, {"routerdc:a.json": "one"})
+        files.resume(MANIFEST, {"router:a.json": "one"})
     with EvalLogWriter(tmp_path / "out") as files:
-        files.resume(MANIFEST, {"routerdc:a.json": "one", "mine.py:answer": "two"})
+        files.resume(MANIFEST, {"router:a.json": "one", "mine.py:answer": "two"})
     with EvalLogWriter(tmp_path / "out") as files:
         files.resume(MANIFEST)
-        for changed in ("routerdc:a.json", "mine.py:answer"):
+        for changed in ("router:a.json", "mine.py:answer"):
             with pytest.raises(UsageError, match=f"samples of '{changed}' from before"):
                 files.resume(MANIFEST, {changed: "three"})
 

@@ -27,12 +27,12 @@ def test_strategies_that_are_in_files_are_as_seen_from_the_file(tmp_path: Path) 
     file = written(
         tmp_path / "mine.toml",
         'suite = "etudes"\nconductor = "evolved:best"\n'
-        'strategies = ["moa", "single:a.py", "routerdc:r.json", "evolved:best", "m.py:answer"]\n',
+        'strategies = ["moa", "single:a.py", "router:r.json", "evolved:best", "m.py:answer"]\n',
     )
     assert suite_file_for(str(file)).strategies == (
         "moa",
         "single:a.py",
-        f"routerdc:{tmp_path}/r.json",
+        f"router:{tmp_path}/r.json",
         f"evolved:{tmp_path}/best",
         f"{tmp_path}/m.py:answer",
     )

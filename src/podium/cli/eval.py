@@ -11,7 +11,6 @@ import typer
 
 from podium.cli import eval_options, options
 from podium.cli.app import NounGroup
-from podium.cli.eval_fit import cross_validate, fit
 from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession, default_limit, print_left_out
 from podium.cli.eval_tables import etudes_table, evolved_table
@@ -48,7 +47,7 @@ class SuiteOptions(EvalOptions):
             metavar="A,B,…",
             help="conductor, recursion, rules, best-single, single:WORKER, majority, majority-N, "
             "best-of-N, moa, moa-3, reflection, ideal, random, baseline-conductor; a file of "
-            "podium eval fit, as routerdc:FILE or router:FILE@BIAS; a result of podium train "
+            "podium train router, as router:FILE or router:FILE@BIAS; a result of podium train "
             "evolve, as evolved:DIR; your own function, as module:function. Separated by commas; "
             "default conductor.",
         ),
@@ -109,8 +108,8 @@ def run(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="everyday-100, etudes, everyday, a benchmark's name, a recorded suite, a .jsonl "
-            "or .csv file of tasks, or a .toml file with all options.",
+            help="everyday-100, etudes, everyday, a benchmark's name, a .jsonl or .csv "
+            "file of tasks, or a .toml file with all options.",
         ),
     ],
     pool: options.WithoutExclude,
@@ -201,7 +200,6 @@ def _measure(session: EvalSession, spec: EvalSpec) -> EvalReport:
             replace(
                 spec,
                 concurrency=resources.concurrency,
-                repeats=spec.repeats or resources.repeats,
                 pool=session.pool,
             ),
             on_progress=resources.on_progress,
@@ -216,10 +214,8 @@ def _path(name: str | None) -> Path | None:
 
 
 def _check_distributable(spec: EvalSpec) -> None:
-    from podium.evals.setup import is_recorded
-
-    if spec.judge is not None or is_recorded(spec.suite):
-        raise UsageError("judges and recorded workers run on this machine only; leave out --ray")
+    if spec.judge is not None:
+        raise UsageError("judges run on this machine only; leave out --ray")
 
 
 def _variant(table: VariantTable) -> EtudeVariant:
@@ -253,10 +249,6 @@ def _print_report(report: EvalReport, session: EvalSession, *, as_json: bool) ->
     if report.stop is not None:
         echo_error(str(report.stop))
         raise typer.Exit(ExitCode.EXHAUSTED)
-
-
-app.command()(fit)
-app.command()(cross_validate)
 
 
 @app.command()

@@ -55,8 +55,7 @@ class EvalOptions:
         typer.Option(
             metavar="N",
             min=1,
-            help="How many tasks; default all of a file or recorded suite, 1000 for the tables, "
-            "else 100.",
+            help="How many tasks; default all of a file, 1000 for the tables, else 100.",
         ),
     ] = None
     data: Annotated[

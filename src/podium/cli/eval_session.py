@@ -51,15 +51,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResources:
-    """What an evaluation runs with. `run_sample` runs samples on other machines; `repeats` is the
-    number of recorded answers per task."""
+    """What an evaluation runs with. `run_sample` runs samples on other machines."""
 
     setup: EvalSetup
     concurrency: int
     on_progress: ProgressCallback
     log: EvalLogWriter | None = None
     run_sample: ClusterSampleRunner | None = None
-    repeats: int = 1
 
     @property
     def on_sample(self) -> SampleCallback | None:
@@ -113,25 +111,10 @@ class EvalSession:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     async def _open(self, stack: AsyncExitStack) -> EvalResources:
-        """Connect the workers; a recorded suite has its own."""
-        from podium.evals.setup import is_recorded, open_setup, recorded_pool
+        """Connect the workers."""
+        from podium.evals.setup import open_setup
         from podium.workers.cached import ReplyCache
 
-        if is_recorded(self.suite):
-            if self.eval_options.oracle or self.pool_options != PoolOptions(
-                offline=self.pool_options.offline
-            ):
-                raise UsageError(
-                    f"the suite {self.suite!r} has its own recorded workers; leave out --pool, "
-                    f"--config, --conductor and --oracle"
-                )
-            recorded = recorded_pool(self.suite, data=self.eval_options.data)
-            return EvalResources(
-                setup=recorded.setup,
-                concurrency=self.eval_options.concurrency or DEFAULT_CONCURRENCY,
-                on_progress=stack.enter_context(_progress()),
-                repeats=recorded.tries,
-            )
         settings = await self._settings()
         await self._fetch_weights(settings)
         cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
@@ -281,13 +264,12 @@ class EvalSession:
 
 def check_suite_name(name: str) -> None:
     """Raise `ConfigError` for an unknown suite."""
-    from podium.evals.setup import is_recorded
     from podium.tasks.benchmarks import resolve_benchmark
     from podium.tasks.records import ENDINGS
     from podium.tasks.suites import NAMES
 
     kind = name.partition(":")[0]
-    is_known = kind in NAMES or Path(name).suffix in ENDINGS or is_recorded(name)
+    is_known = kind in NAMES or Path(name).suffix in ENDINGS
     if not is_known and resolve_benchmark(kind) is None:
         raise ConfigError(
             f"suite not found: {name!r}; expected one of {', '.join(NAMES)}, or the path of a "
@@ -343,10 +325,9 @@ DEFAULT_LIMIT: Final = 100
 
 def default_limit(suite: str) -> int | None:
     """Return how many tasks of a suite to measure by default; None for all."""
-    from podium.evals.setup import is_recorded
     from podium.tasks.records import ENDINGS
 
-    is_whole = Path(suite).suffix in ENDINGS or is_recorded(suite)
+    is_whole = Path(suite).suffix in ENDINGS
     return None if is_whole else DEFAULT_LIMIT
 
 

@@ -19,10 +19,8 @@ COMMON: Final = 2
 """An option that so many commands describe alike is described once."""
 
 EXPERIMENTS: Final = (
-    "podium eval cross-validate",
     "podium eval etudes-table",
     "podium eval evolved-table",
-    "podium eval fit",
     "podium train evolve",
     "podium train import-gguf",
 )

@@ -1,6 +1,6 @@
 """Evaluation: strategies compared on the same tasks with the same workers.
 
-    setup               the workers that take part, also those that replay recorded results
+    setup               the workers that take part
     sample, evaluation  one graded answer with its context, and strategies run over cases
     report              an evaluation from its specification
     log                 the results directory, written and read back

@@ -42,7 +42,6 @@ from podium.evals.strategies.registry import (
     check_strategy,
     expand_candidates,
     make_strategy,
-    strategy_note,
 )
 from podium.tasks.cluster import ActorPool, RemoteReplyCache, ReplyCacheSpec, start_actors
 
@@ -184,7 +183,7 @@ class Evaluation:
             self._rows[name] = (
                 await self._best_row(name, candidates)
                 if candidates
-                else StrategyRow(name, await self._samples(name), strategy_note(name, self._cases))
+                else StrategyRow(name, await self._samples(name))
             )
         return self._rows[name]
 

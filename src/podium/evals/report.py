@@ -42,8 +42,8 @@ from podium.evals.evaluation import (
 from podium.evals.log import EvalLogWriter
 from podium.evals.results import ErrorSummary, StrategyRow, summarise_errors
 from podium.evals.sample import Case, EtudeVariant, EvalBudget, check_roles, make_cases
-from podium.evals.setup import EvalSetup, is_recorded, recorded_pool
-from podium.evals.strategies.registry import EVOLVED, LEARNED, strategy_checksums
+from podium.evals.setup import EvalSetup
+from podium.evals.strategies.registry import EVOLVED, ROUTER, strategy_checksums
 from podium.tasks.records import ENDINGS, SkippedLine
 from podium.tasks.suites import DEFAULT_ETUDES, read_suite
 from podium.workers.catalogue import Dollars, Table
@@ -101,9 +101,6 @@ class EvalSpec:
                 from podium_lab.evals.cases import make_etude_cases
             count = self.limit or DEFAULT_ETUDES
             return LoadedCases(make_etude_cases(count, self.seed, pool, self.variant))
-        if is_recorded(self.suite):
-            found = recorded_pool(self.suite, data=self.data, limit=self.limit, seed=self.seed)
-            return LoadedCases(make_cases(found.tasks, pool))
         check_roles(pool, self.suite.partition(":")[0])
         loaded = read_suite(
             self.suite,
@@ -322,7 +319,7 @@ class SuiteFile(Table):
 def _resolve_strategy(strategy: str, directory: Path) -> str:
     """Return the strategy or conductor with its file relative to the directory."""
     first, _, second = strategy.rpartition(":")
-    if first in (*LEARNED, EVOLVED):
+    if first in (ROUTER, EVOLVED):
         return f"{first}:{directory / second}"
     return f"{directory / first}:{second}" if first.endswith(".py") else strategy
 

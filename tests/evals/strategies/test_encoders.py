@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -9,9 +8,8 @@ from podium.core.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.routing.arrays import Array, decode_array, encode_array, normalize_rows
-from podium.conductors.routing.encoders import HashedEncoder
-from podium.evals.strategies.routers import encoder_factory, read_encoder
+from podium.conductors.routing.arrays import Array, decode_array, encode_array
+from podium.conductors.routing.encoders import HashedEncoder, read_encoder
 
 FRUIT = ["How many apples are in the basket?", "Count the apples and the pears in the basket."]
 CODE = ["Write a function that sorts a list.", "Implement a function that reverses a list."]
@@ -49,22 +47,6 @@ class Lengths:
         return rows
 
 
-def test_an_encoder_of_ones_own_is_named_by_its_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "lengths.py").write_text(
-        "import numpy\n"
-        "class Lengths:\n"
-        "    def encode(self, texts):\n"
-        "        return numpy.array([[len(text), 1.0] for text in texts])\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    encoder = encoder_factory("lengths.py:Lengths")(FRUIT)
-    assert encoder.document() == {"name": "lengths.py:Lengths"}
-    expected = normalize_rows(Lengths().encode(FRUIT))
-    assert np.allclose(read_encoder(encoder.document()).encode(FRUIT), expected)
-
-
 def test_arrays_come_back_as_they_were() -> None:
     array: Array = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert np.array_equal(decode_array(encode_array(array)), array)
@@ -72,5 +54,5 @@ def test_arrays_come_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("broken", [None, {}, {"shape": [3], "float32": "AAAA"}, {"float32": "?"}])
 def test_what_is_no_array_is_named(broken: object) -> None:
-    with pytest.raises(ConfigError, match="podium train router RECIPE.*podium eval fit STRATEGY"):
+    with pytest.raises(ConfigError, match="podium train router RECIPE"):
         decode_array(broken)

@@ -16,14 +16,12 @@ from podium.core.errors import ConfigError, UsageError
 from podium.core.roles import Role
 from podium.engine.runner import Options
 from podium.evals.evaluation import Evaluation
-from podium.evals.sample import make_cases
-from podium.evals.setup import open_setup, recorded_pool
+from podium.evals.setup import open_setup
 from podium.evals.strategies import registry as by_name
 from podium.evals.strategies.registry import check_strategy, strategy_checksums
 from podium.workers import ScriptedWorker
 from podium.workers.local import hidden_states as reading
 from support.evolved import Reading, coordinator
-from support.recorded import write_livecodebench
 
 WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("bob", "ACCEPT")]
 CASES = [case_of("six times seven?", "42", WORKERS)]
@@ -87,16 +85,6 @@ def test_a_coordinator_that_cannot_lead_these_workers_is_refused(tmp_path: Path)
         check_strategy("evolved", setup_of(WORKERS), CASES)
     with pytest.raises(ConfigError, match=r"none/coordinator\.json: No such file"):
         check_strategy(f"evolved:{tmp_path / 'none'}", setup_of(WORKERS), CASES)
-
-
-def test_recorded_workers_take_one_turn_and_no_more(tmp_path: Path) -> None:
-    pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
-    cases = make_cases(pool.tasks, pool.setup.pool)
-    for turns in (1, 2):
-        coordinator(pool.setup.pool.names, turns=turns).save(tmp_path / f"of-{turns}")
-    check_strategy(f"evolved:{tmp_path / 'of-1'}", pool.setup, cases)
-    with pytest.raises(UsageError, match="takes 2 turns, and the workers of this pool only replay"):
-        check_strategy(f"evolved:{tmp_path / 'of-2'}", pool.setup, cases)
 
 
 async def test_another_coordinator_is_another_evaluation(tmp_path: Path) -> None:

@@ -8,11 +8,8 @@ import pytest
 from evals.support import case_of, setup_of
 from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
-from podium.evals.sample import make_cases
-from podium.evals.setup import recorded_pool
 from podium.evals.strategies.registry import check_strategy, expand_candidates, strategy_checksums
 from podium.workers.scripted import ScriptedWorker
-from support.recorded import write_livecodebench
 
 WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("ben", "41")]
 SETUP = setup_of(WORKERS)
@@ -54,7 +51,7 @@ def test_these_are_strategies(name: str) -> None:
         ("best-of-0", "did you mean 'best-of-5'"),
         ("best-of-3:cid", "names no worker of this pool"),
         ("moa-4", "did you mean 'moa-3'"),
-        ("routerdc", "has to be fitted first"),
+        ("router", "has to be trained first"),
         ("no_such_module:answer", "cannot import"),
         ("nowhere.py:answer", "no such file"),
     ],
@@ -67,24 +64,10 @@ def test_these_are_refused_before_anyone_is_asked(
         check_strategy(name, SETUP, CASES)
 
 
-def test_a_fitted_strategy_without_its_file_is_told_how_to_make_one(tmp_path: Path) -> None:
+def test_a_router_without_its_file_is_told_how_to_make_one(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    with pytest.raises(ConfigError, match="podium eval fit"):
-        check_strategy(f"routerdc:{tmp_path / 'none.json'}", SETUP, CASES)
-
-
-@pytest.mark.parametrize(
-    "name", ["moa", "moa-3", "reflection:Ann", "majority", "best-of-2", "rules"]
-)
-def test_what_records_cannot_answer_is_refused_over_recorded_workers(
-    name: str, tmp_path: Path
-) -> None:
-    pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
-    cases = make_cases(pool.tasks, pool.setup.pool)
-    for allowed in ("best-single", "single:Ann", "random", "conductor"):
-        check_strategy(allowed, pool.setup, cases)
-    with pytest.raises(UsageError, match="only replay records"):
-        check_strategy(name, pool.setup, cases)
+    with pytest.raises(ConfigError, match="podium train router"):
+        check_strategy(f"router:{tmp_path / 'none.json'}", SETUP, CASES)
 
 
 async def test_draws_and_mixtures_are_those_of_the_best_single_worker() -> None:
@@ -118,7 +101,7 @@ def test_a_strategy_in_a_file_is_known_by_what_is_in_it(
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "of_ones_own.py"
     names = ["conductor", "single:ann", "sys:exit"]
-    names += [f"{path}:answer", f"routerdc:{path}", "of_ones_own:answer"]
+    names += [f"{path}:answer", f"router:{path}", "of_ones_own:answer"]
     path.write_text("one = 1")
     before = strategy_checksums(names)
     path.write_text("another = 2")

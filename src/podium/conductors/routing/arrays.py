@@ -40,10 +40,7 @@ Array = NDArray[np.floating[Any]]
 Stored = Literal["float32", "float16", "uint16"]
 """Types of stored numbers."""
 
-AGAIN: Final = (
-    "train it again by `podium train router RECIPE`, or, if that wrote it, by `podium eval fit "
-    "STRATEGY SUITE`"
-)
+AGAIN: Final = "train it again by `podium train router RECIPE`"
 """The remedy for a file that cannot be read."""
 
 _STORED: Final = MappingProxyType(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -80,10 +80,6 @@ class Encoder(Protocol):
         ...
 
 
-ReadEncoder = Callable[[object], Encoder]
-"""Reads an encoder from JSON."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class HashedEncoder:
     """TF-IDF over hashed words and word pairs, reduced by latent semantic analysis.
@@ -116,8 +112,8 @@ class HashedEncoder:
         }
 
 
-def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
-    """Read an encoder from JSON; `inner` reads one that is nested in another."""
+def read_encoder(document: object) -> Encoder:
+    """Read an encoder from JSON."""
     if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
         raise ConfigError("expected an encoder with a name; " + AGAIN)
     name = document["name"]
@@ -133,7 +129,7 @@ def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
         if within.get("name") == SCORING:
             raise ConfigError("its opinions are made over opinions; " + AGAIN)
         return ScoringEncoder(
-            (inner or read_encoder)(within), NeighbourScores.read(near), WordScores.read(words)
+            read_encoder(within), NeighbourScores.read(near), WordScores.read(words)
         )
     raise ConfigError(f"the encoder {name!r:.40} is none that Podium knows; {AGAIN}")
 

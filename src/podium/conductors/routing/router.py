@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from podium._util.files import explain_write_errors, read_json, write_atomically
 from podium.conductors.routing.arrays import AGAIN, Array, encode_array, read_array, read_number
-from podium.conductors.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
+from podium.conductors.routing.encoders import Encoder, read_encoder, width_of
 from podium.conductors.tiers import RoutingDecision
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import Pool, WorkerProfile
@@ -324,10 +324,8 @@ class LearnedRouter:
         }
 
     @classmethod
-    def read(cls, document: object, inner: ReadEncoder | None = None) -> LearnedRouter:
-        """Read a router from JSON, also from `podium eval fit`; `inner` reads its encoder."""
-        if isinstance(document, Mapping) and document.get("strategy") == "router":
-            document = document.get("learned")
+    def read(cls, document: object) -> LearnedRouter:
+        """Read a router from JSON."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise ConfigError("this is nothing that `podium train router` wrote")
         if document.get("version") != VERSION:
@@ -335,7 +333,7 @@ class LearnedRouter:
                 f"version {document.get('version')!r} cannot be read, only {VERSION}, so with this "
                 f"Podium {AGAIN}"
             )
-        encoder = read_encoder(document.get("encoder"), inner)
+        encoder = read_encoder(document.get("encoder"))
         try:
             workers = tuple(
                 KnownWorker(

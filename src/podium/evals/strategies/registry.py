@@ -1,42 +1,31 @@
-"""Strategies by name: which exist, what each needs, and how it is made.
-
-The file of a fitted strategy is versioned JSON: the strategy's name, the suite and workers that it
-was fitted to, its parameters, and fingerprints of the questions that it learned from. Files of
-`podium train router` are read too; they have no fingerprints. `router:FILE@0.5` sets the router's
-quality bias.
-"""
+"""Strategies by name: which exist, what each needs, and how it is made."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
-import json
 import math
 import re
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from podium._util.files import explain_write_errors, read_json, sha256_file, write_atomically
+from podium._util.files import sha256_file
 from podium.client.assembly import load_evolved_conductor
 from podium.conductors import PlanningContext, RouterConductor, RulesConductor
 from podium.conductors.evolved.turns import FILE, PARAMETERS, read_description
 from podium.config.problems import suggest
-from podium.core.errors import ConfigError, UsageError
-from podium.core.run import Run
-from podium.evals.sample import Case, EvalContext, Strategy
-from podium.evals.setup import PROVIDER, WORDLESS, EvalSetup
+from podium.core.errors import UsageError
+from podium.evals.sample import Case, Strategy
+from podium.evals.setup import EvalSetup
 from podium.evals.strategies.conducting import (
     DRAWN,
     FORMS,
     Form,
     best_of_n,
     conductor_strategy,
-    execute_plan,
     ideal_plan,
     majority_vote,
     mixture_of_agents,
@@ -48,7 +37,7 @@ from podium.evals.strategies.conducting import (
 from podium.tasks.readers import import_optional
 
 if TYPE_CHECKING:
-    from podium.evals.strategies.routers import Planner, RouterModel
+    from podium.conductors.routing import LearnedRouter
 
 
 def is_function_name(name: str) -> bool:
@@ -143,11 +132,8 @@ STRATEGIES: Final = (
     "baseline-conductor",
 )
 """Strategies by name. `single:W`, `reflection:W`, `best-of-N:W` and `majority-N:W` use the worker
-W, `baseline-conductor:P` the prompt P. Those in `LEARNED` are named with their file, `EVOLVED`
-with its directory, and a user's own as `module:function`."""
-
-NEEDS_NEW_REPLIES: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
-"""Strategies that recorded workers cannot answer: they ask more, or compare texts."""
+W, `baseline-conductor:P` the prompt P. `ROUTER` is named with its file, `EVOLVED` with its
+directory, and a user's own as `module:function`."""
 
 _DRAWS: Final = re.compile(r"(best-of|majority)-([1-9]\d{0,2})")
 _MIXTURES: Final = ("moa", f"moa-{LAYERS}")
@@ -156,18 +142,12 @@ _MIXTURES: Final = ("moa", f"moa-{LAYERS}")
 def check_strategy(name: str, setup: EvalSetup, cases: Sequence[Case]) -> None:
     """Reject an unknown or unsuitable strategy before any worker is called."""
     family, colon, which = name.partition(":")
-    if (family in NEEDS_NEW_REPLIES or _DRAWS.fullmatch(family)) and _is_recorded(setup):
-        raise UsageError(
-            f"the strategy {name!r} asks workers more than the question or compares their replies, "
-            f"and the workers of this pool only replay records; use best-single, single:WORKER, "
-            f"random, or a fitted one"
-        )
     if colon and (family in ("single", "reflection") or _DRAWS.fullmatch(family)):
         _check_worker(name, which, setup)
     elif family == "baseline-conductor":
         _check_prompt(name, which, setup)
-    elif family in LEARNED:
-        _check_learned(name, which, setup)
+    elif family == ROUTER:
+        _check_router(name, which, setup)
     elif family == EVOLVED:
         _check_evolved(which, setup)
     elif name == "ideal" and any(case.ideal is None for case in cases):
@@ -175,7 +155,7 @@ def check_strategy(name: str, setup: EvalSetup, cases: Sequence[Case]) -> None:
     elif family not in STRATEGIES and is_function_name(name):
         load_function(name)
     elif name not in STRATEGIES and not _DRAWS.fullmatch(name):
-        known = (*STRATEGIES, *LEARNED, EVOLVED, *(f"single:{w}" for w in single_workers(setup)))
+        known = (*STRATEGIES, ROUTER, EVOLVED, *(f"single:{w}" for w in single_workers(setup)))
         raise UsageError(f"unknown strategy {name!r}; {suggest(name, known)}")
     if family not in PLANNING and any(case.task.plan_grader for case in cases):
         raise UsageError(
@@ -207,10 +187,9 @@ async def expand_candidates(
 def make_strategy(name: str, setup: EvalSetup) -> Strategy:
     """Make a strategy that was checked and has no candidates."""
     family, _, which = name.partition(":")
-    if family in LEARNED:
-        path, quality_bias = parse_learned_name(name)
-        learned = read_learned(path)
-        return learned.strategy if quality_bias is None else learned.with_quality_bias(quality_bias)
+    if family == ROUTER:
+        path, quality_bias = parse_router_name(name)
+        return router_strategy(read_router(path), quality_bias)
     if drawn := _DRAWS.fullmatch(family):
         make = best_of_n if drawn[1] == "best-of" else self_consistency
         return make(which, int(drawn[2]))
@@ -248,20 +227,14 @@ def make_strategy(name: str, setup: EvalSetup) -> Strategy:
             return load_function(name)
 
 
-def strategy_note(name: str, cases: Sequence[Case]) -> str:
-    """Return a warning about that strategy on these cases, empty for most."""
-    family = name.partition(":")[0]
-    return read_learned(parse_learned_name(name).path).note(cases) if family in LEARNED else ""
-
-
 def strategy_checksums(names: Iterable[str]) -> dict[str, str]:
     """Return checksums of the strategies' files: fitted models, coordinators, functions."""
     found = {}
     for name in names:
         family, _, which = name.partition(":")
         paths: tuple[Path | None, ...] = ()
-        if family in LEARNED:
-            paths = (parse_learned_name(name).path,)
+        if family == ROUTER:
+            paths = (parse_router_name(name).path,)
         elif family == EVOLVED:
             paths = (Path(which) / FILE, Path(which) / PARAMETERS)
         elif family not in (*STRATEGIES, "single") and is_function_name(name):
@@ -274,10 +247,6 @@ def strategy_checksums(names: Iterable[str]) -> dict[str, str]:
 def single_workers(setup: EvalSetup) -> tuple[str, ...]:
     """Return the workers that are no conductors."""
     return tuple(w.name for w in setup.pool if w.is_model)
-
-
-def _is_recorded(setup: EvalSetup) -> bool:
-    return any(worker.provider in (PROVIDER, WORDLESS) for worker in setup.pool)
 
 
 def _check_worker(name: str, which: str, setup: EvalSetup) -> None:
@@ -300,18 +269,19 @@ def _check_prompt(name: str, which: str, setup: EvalSetup) -> None:
         )
 
 
-def _check_learned(name: str, which: str, setup: EvalSetup) -> None:
-    family = name.partition(":")[0]
+def _check_router(name: str, which: str, setup: EvalSetup) -> None:
     if not which:
         raise UsageError(
-            f"the strategy {family!r} has to be fitted first: podium eval fit writes its file; "
-            f"name it as {family}:FILE"
+            f"the strategy {ROUTER!r} has to be trained first: podium train router writes its "
+            f"file; name it as {ROUTER}:FILE"
         )
-    path = parse_learned_name(name).path
-    learned = read_learned(path)
-    if learned.name != family:
-        raise UsageError(f"{path} holds the strategy {learned.name!r}, not {family!r}")
-    learned.check(single_workers(setup))
+    workers = [worker.name for worker in read_router(parse_router_name(name).path).workers]
+    present = single_workers(setup)
+    if not set(present) & set(workers):
+        raise UsageError(
+            f"the router was trained for {', '.join(workers)}, and the pool has "
+            f"{', '.join(present)}: none of them; train it again for this pool"
+        )
 
 
 def _check_evolved(which: str, setup: EvalSetup) -> None:
@@ -320,13 +290,7 @@ def _check_evolved(which: str, setup: EvalSetup) -> None:
             f"the strategy {EVOLVED!r} has to be trained first: podium train evolve writes its "
             f"directory; name it as {EVOLVED}:DIR"
         )
-    described = read_description(Path(which))
-    described.check(setup.pool)
-    if described.turns > 1 and _is_recorded(setup):
-        raise UsageError(
-            f"the coordinator in {which} takes {described.turns} turns, and the workers of this "
-            f"pool only replay records; train one with a single turn"
-        )
+    read_description(Path(which)).check(setup.pool)
     import_optional("numpy", f"reading {which}", extra="train")
     from podium.conductors.evolved.coordinator import Coordinator
 
@@ -340,109 +304,26 @@ def _parse_form(which: str) -> tuple[str, Form]:
     return worker, form
 
 
-LEARNED: Final = (
-    *("constant", "neighbours", "router"),
-    *("routerdc", "smoothie", "smoothie-local", "masrouter"),
-)
-"""Strategies that must be fitted first, named with their file as in `routerdc:FILE`."""
+ROUTER: Final = "router"
+"""A trained router, named with its file, as in `router:FILE` or `router:FILE@BIAS`."""
 
 EVOLVED: Final = "evolved"
 """A trained coordinator, named with its directory."""
 
-MASROUTER: Final = "masrouter"
-ROUTER: Final = "router"
-FORMAT: Final = "podium-fitted"
-VERSION: Final = 1
-SEEN: Final = "it learned from {seen} of these {count} tasks: an optimistic figure"
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LearnedStrategy:
-    """A fitted strategy: its model, its training suite, and fingerprints of the questions."""
-
-    name: str
-    suite: str
-    model: RouterModel | Planner
-    questions: frozenset[str] = frozenset()
-
-    @property
-    def workers(self) -> tuple[str, ...]:
-        """The workers that it was fitted to."""
-        return self.model.workers
-
-    @property
-    def strategy(self) -> Strategy:
-        """Answer by the chosen worker, or by the model's plan."""
-        from podium.evals.strategies.routers import Planner, choose_worker
-
-        model = self.model
-        if isinstance(model, Planner):
-            planner = model
-
-            async def answer(case: Case, context: EvalContext) -> Run:
-                plan = planner.plan(case.task.question, case.pool)
-                return await execute_plan(self.name, plan, case, context)
-
-            return answer
-        router = model
-
-        def choose(context: PlanningContext) -> str:
-            return choose_worker(router, context.question, context.pool.names)
-
-        return conductor_strategy(RouterConductor(choose, name=self.name), rounds=1)
-
-    def with_quality_bias(self, quality_bias: float) -> Strategy:
-        """Answer with that quality bias; only Podium's own router has one."""
-        from podium.evals.strategies.routers import HeadRouter
-
-        router = self.model
-        assert isinstance(router, HeadRouter), "no other name has a quality bias"
-
-        def choose(context: PlanningContext) -> str:
-            return router.choose_with_bias(quality_bias, context.question, context.pool.names)
-
-        name = f"{self.name}@{quality_bias:g}"
-        return conductor_strategy(RouterConductor(choose, name=name), rounds=1)
-
-    def check(self, present: Collection[str]) -> None:
-        """Reject a pool without any worker that it was fitted to."""
-        if not set(present) & set(self.workers):
-            raise UsageError(
-                f"the strategy {self.name!r} was fitted to {', '.join(self.workers)}, and the "
-                f"pool has {', '.join(present)}: none of them; fit it again on this pool"
-            )
-
-    def note(self, cases: Sequence[Case]) -> str:
-        """Return a warning if it learned from some of these cases."""
-        seen = len(self.questions & question_fingerprints(cases))
-        return SEEN.format(seen=seen, count=len(cases)) if seen else ""
-
-    def document(self) -> dict[str, Any]:
-        """Return the strategy as JSON."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "strategy": self.name,
-            "suite": self.suite,
-            "workers": list(self.workers),
-            "questions": sorted(self.questions),
-            "learned": self.model.document(),
-        }
-
-
-class LearnedName(NamedTuple):
-    """The parts of a fitted strategy's name: its file, and the quality bias if it has one."""
+class RouterName(NamedTuple):
+    """The parts of a router strategy's name: its file, and the quality bias if it has one."""
 
     path: Path
     quality_bias: float | None = None
 
 
-def parse_learned_name(name: str) -> LearnedName:
-    """Parse `routerdc:FILE` or `router:FILE@BIAS`; an existing file may have an @ in its name."""
-    family, _, which = name.partition(":")
+def parse_router_name(name: str) -> RouterName:
+    """Parse `router:FILE` or `router:FILE@BIAS`; an existing file may have an @ in its name."""
+    _, _, which = name.partition(":")
     file, at, bias = which.rpartition("@")
-    if family != ROUTER or not at or _is_file(Path(which)):
-        return LearnedName(Path(which))
+    if not at or _is_file(Path(which)):
+        return RouterName(Path(which))
     if not file:
         raise UsageError(
             f"the strategy {name!r} has a quality bias and no file; expected {ROUTER}:FILE@0.5"
@@ -456,7 +337,7 @@ def parse_learned_name(name: str) -> LearnedName:
             f"the strategy {name!r} has the quality bias {bias!r}: expected a number from 0 "
             f"(cheapest worker) to 1 (best worker), as in {ROUTER}:FILE@0.5"
         )
-    return LearnedName(Path(file), quality_bias)
+    return RouterName(Path(file), quality_bias)
 
 
 def _is_file(path: Path) -> bool:
@@ -466,77 +347,24 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def write_learned(path: Path, learned: LearnedStrategy) -> None:
-    """Write a fitted strategy atomically."""
-    with explain_write_errors(path.parent, 0):
-        write_atomically(path, json.dumps(learned.document()) + "\n")
+def read_router(path: Path) -> LearnedRouter:
+    """Read a router that `podium train router` wrote."""
+    import_optional("numpy", f"reading {path.name}")
+    from podium.conductors.routing import LearnedRouter
+
+    return LearnedRouter.load(path)
 
 
-def read_learned(path: Path) -> LearnedStrategy:
-    """Read a fitted strategy."""
-    require_numpy(f"reading {path.name}")
-    from podium.conductors.routing.arrays import AGAIN
-    from podium.conductors.routing.router import FORMAT as ROUTER_FORMAT
-    from podium.evals.strategies.routers import read_model
+def router_strategy(router: LearnedRouter, quality_bias: float | None) -> Strategy:
+    """Answer by the worker that the router chooses; by default the highest expected reward."""
 
-    document = read_json(path, "make it by `podium eval fit`")
-    if isinstance(document, dict) and document.get("format") == ROUTER_FORMAT:
-        document = _from_trained_router(document)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ConfigError(
-            f"{path}: expected a file written by `podium eval fit` or `podium train router`"
-        )
-    if document.get("version") != VERSION:
-        raise ConfigError(
-            f"{path}: version {document.get('version')!r} is not supported, only {VERSION}; fit "
-            f"it again with this Podium"
-        )
-    name = str(document.get("strategy"))
-    if name not in LEARNED:
-        raise ConfigError(f"{path}: unknown strategy {name!r}; expected {', '.join(LEARNED)}")
-    try:
-        workers = _strings(document, "workers")
-        if not workers or len(set(workers)) < len(workers):
-            raise ConfigError(f"workers are missing or not distinct; {AGAIN}")
-        learned = document.get("learned")
-        model = read_model(name, workers, learned if isinstance(learned, Mapping) else {})
-        seen = frozenset(_strings(document, "questions"))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return LearnedStrategy(name, str(document.get("suite", "")), model, seen)
+    def choose(context: PlanningContext) -> str:
+        (row,) = router.expected(router.encoder.encode([context.question]))
+        names = [worker.name for worker in router.workers]
+        known = [index for index, name in enumerate(names) if name in context.pool.names]
+        if quality_bias is None:
+            return names[max(known, key=lambda index: float(row[index]))]
+        return names[router.quality_bias.choose(row, router.costs, quality_bias, known)]
 
-
-def _strings(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    from podium.conductors.routing.arrays import AGAIN
-
-    found = document.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise ConfigError(f"expected a list of strings in {key!r}; {AGAIN}")
-    return tuple(found)
-
-
-def _from_trained_router(router: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a file of `podium train router` to the form of `podium eval fit`."""
-    rows = router.get("workers")
-    known = rows if isinstance(rows, list) else []
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "strategy": ROUTER,
-        "suite": router.get("source", ""),
-        "workers": [row["name"] for row in known if isinstance(row, Mapping) and "name" in row],
-        "learned": router,
-    }
-
-
-def question_fingerprints(cases: Iterable[Case]) -> frozenset[str]:
-    """Return a hash of each question."""
-    return frozenset(
-        hashlib.blake2b(case.task.question.encode("utf-8", "replace"), digest_size=8).hexdigest()
-        for case in cases
-    )
-
-
-def require_numpy(purpose: str) -> None:
-    """Raise a ConfigError that names the extra if numpy is missing."""
-    import_optional("numpy", purpose)
+    name = ROUTER if quality_bias is None else f"{ROUTER}@{quality_bias:g}"
+    return conductor_strategy(RouterConductor(choose, name=name), rounds=1)
