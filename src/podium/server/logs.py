@@ -29,6 +29,9 @@ _STANDARD: Final = frozenset(
 )
 
 
+_encode: Final = json.JSONEncoder(default=str).encode
+
+
 class JsonLogFormatter(logging.Formatter):
     """Formats a record as one line of JSON, with its `extra` fields."""
 
@@ -45,7 +48,7 @@ class JsonLogFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = repr(record.exc_info[1])
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=True, default=str)
+        return _encode(line)
 
 
 class TextLogFormatter(logging.Formatter):
@@ -74,6 +77,9 @@ def default_log_format() -> LogForm:
 
 def configure_logging(log_format: LogForm, level: int = logging.INFO) -> None:
     """Log Podium and uvicorn in that format; as text, uvicorn logs only warnings."""
+    # No format shows where a record comes from, and finding out costs as much as formatting it.
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_is_not_startup_traceback)
     handler.setFormatter(TextLogFormatter() if log_format == "text" else JsonLogFormatter())

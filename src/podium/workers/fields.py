@@ -33,9 +33,12 @@ def parse_object(document: str | bytes) -> Document:
     return require_object(value, "the reply")
 
 
+_encode: Final = json.JSONEncoder(default=dict, allow_nan=False, separators=(",", ":")).encode
+
+
 def dump_json(document: Any) -> bytes:
     """Encode a request; schemas may be any mapping."""
-    return json.dumps(document, default=dict, allow_nan=False, separators=(",", ":")).encode()
+    return _encode(document).encode()
 
 
 def require_object(value: Any, name: str) -> Document:

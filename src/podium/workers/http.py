@@ -153,8 +153,13 @@ class Http:
 
     async def post(self, call: HttpCall) -> Document:
         """Send the call and return the JSON object of the response."""
-        async with self._open(call) as response:
-            return fields.parse_object(await _Body(response, call).read())
+        response = await self._send(call)
+        try:
+            body = await _Body(response, call).read()
+        except BaseException:
+            response.close()
+            raise
+        return fields.parse_object(body)
 
     async def events(
         self, call: HttpCall, finished: Callable[[], bool]
@@ -187,6 +192,16 @@ class Http:
     @asynccontextmanager
     async def _open(self, call: HttpCall) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a response with a good status; leaving early closes its connection."""
+        response = await self._send(call)
+        try:
+            yield response
+        except BaseException:
+            response.close()
+            raise
+        await response.release()
+
+    async def _send(self, call: HttpCall) -> aiohttp.ClientResponse:
+        """Return a response with a good status; a body that is read whole frees the connection."""
         try:
             body = fields.dump_json(call.body)
         except (TypeError, ValueError) as error:
@@ -199,17 +214,15 @@ class Http:
             allow_redirects=False,  # a redirect would carry the key to another host
             proxy=self._proxy_for(call.url),
         )
-        try:
-            if not 200 <= response.status < 300:
+        if not 200 <= response.status < 300:
+            try:
                 error_body = await _read_some(response)
-                raise errors.error_from_status(
-                    call.worker, response.status, response.headers, error_body
-                )
-            yield response
-        except BaseException:
-            response.close()
-            raise
-        await response.release()
+            finally:
+                response.close()
+            raise errors.error_from_status(
+                call.worker, response.status, response.headers, error_body
+            )
+        return response
 
     async def _session(self) -> aiohttp.ClientSession:
         import aiohttp

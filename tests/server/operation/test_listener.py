@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -8,6 +9,7 @@ import uvicorn
 from podium.config import ServerSettings
 from podium.core.errors import ConfigError
 from podium.server.operation.listener import (
+    _JoinedWrites,
     bind_socket,
     format_address,
     log_address,
@@ -69,3 +71,44 @@ def test_the_first_line_says_that_there_are_pages(caplog: pytest.LogCaptureFixtu
         log_address(taken)
     (line,) = caplog.messages
     assert line == f"running on {address}, open it in a browser; Ctrl-C stops it"
+
+
+class WriteRecorder(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+
+
+def test_a_head_with_a_length_is_written_together_with_its_body() -> None:
+    transport = WriteRecorder()
+    joined = _JoinedWrites(transport)
+    joined.write(HEAD)
+    assert transport.written == []
+    joined.write(b"{}")
+    assert transport.written == [HEAD + b"{}"]
+
+
+def test_the_head_of_a_stream_is_written_at_once() -> None:
+    transport = WriteRecorder()
+    joined = _JoinedWrites(transport)
+    joined.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert len(transport.written) == 1
+
+
+def test_a_head_without_its_body_is_written_before_the_connection_closes() -> None:
+    transport = WriteRecorder()
+    joined = _JoinedWrites(transport)
+    joined.write(HEAD)
+    joined.close()
+    assert transport.written == [HEAD]
+    assert transport.closed

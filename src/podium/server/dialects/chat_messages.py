@@ -86,7 +86,7 @@ _name: Final = bounded_text(0, 64)
 
 def conversation(value: object, path: str) -> tuple[Message, ...]:
     """Read all messages, in their order; a lone system message becomes the question."""
-    read = array(_message, most=MOST_MESSAGES, least=1)(value, path)
+    read = _messages(value, path)
     _check_calls(read, path)
     spoken = [index for index, message in enumerate(read) if message.role != "system"]
     last = spoken[-1] if spoken else len(read) - 1
@@ -105,6 +105,9 @@ def _message(value: object, path: str) -> Message:
             fields.at("role"), f"{fields.at('role')}: 'function' is deprecated; use 'tool'"
         )
     return _READERS[fields.required("role", _role)](fields)
+
+
+_messages: Final = array(_message, most=MOST_MESSAGES, least=1)
 
 
 def _system(fields: Fields) -> Message:

@@ -34,6 +34,9 @@ MEGABYTE: Final = 1024 * 1024
 BODY_SECONDS: Final = 60.0
 """Time to send a body; a slow client occupies a slot that others wait for."""
 
+WATCH_AFTER_SECONDS: Final = 0.1
+"""Work that ends sooner is not watched for a disconnect: a watcher costs more than it saves."""
+
 SMALL_BODY_MEGABYTES: Final = 1
 """Limit of bodies that are not a dialect's, such as feedback."""
 
@@ -115,7 +118,7 @@ class HttpExchange:
     async def _start(
         self, status: int, media_type: bytes, headers: Mapping[str, str], length: int | None = None
     ) -> None:
-        raw = [(b"content-type", media_type), (b"cache-control", NO_STORE.encode())]
+        raw = [(b"content-type", media_type), (b"cache-control", b"no-store")]
         if length is not None:
             raw.append((b"content-length", str(length).encode()))
         for name, value in {**self.response_headers, **headers}.items():
@@ -131,22 +134,30 @@ async def run_until_disconnect(work: Awaitable[Result], receive: Receive) -> Res
     task = asyncio.current_task()
     assert task is not None, "a request is served by a task"
     is_running = True
+    watcher: asyncio.Task[None] | None = None
 
     def cancel_work(watcher: asyncio.Task[None]) -> None:
         if is_running and not watcher.cancelled():
             task.cancel()
 
-    watcher = asyncio.create_task(_wait_for_disconnect(receive))
-    watcher.add_done_callback(cancel_work)
+    def watch() -> None:
+        nonlocal watcher
+        watcher = asyncio.create_task(_wait_for_disconnect(receive))
+        watcher.add_done_callback(cancel_work)
+
+    timer = task.get_loop().call_later(WATCH_AFTER_SECONDS, watch)
     try:
         return await work
     except asyncio.CancelledError:
-        if watcher.done() and not watcher.cancelled() and task.uncancel() <= 0:
+        is_gone = watcher is not None and watcher.done() and not watcher.cancelled()
+        if is_gone and task.uncancel() <= 0:
             raise ClientDisconnected from None
         raise
     finally:
         is_running = False
-        watcher.cancel()
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -204,11 +215,13 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
     return document
 
 
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
 def encode_json(document: Any) -> bytes:
     """Encode compactly; lone surrogates, which UTF-8 cannot hold, become escapes."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
-        return text.encode()
+        return _encode(document).encode()
     except UnicodeEncodeError:
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 

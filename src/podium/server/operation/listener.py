@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from podium.config import ServerSettings
@@ -28,6 +28,34 @@ TOO_LARGE: Final = (
     b"connection: close\r\n\r\n"
     b"the line and headers of this request are over 64 KiB; send less"
 )
+
+
+class _JoinedWrites:
+    """A transport for one response: a head with a length is written with the body that follows."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self._is_begun = False
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Write the data, or hold a head for the next call."""
+        if self._is_begun:
+            self._transport.write(data)
+        elif self._head:
+            self._is_begun = True
+            self._transport.write(self._head + data)
+        elif b"\r\ncontent-length: " in data:
+            self._head = data
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection after what was held."""
+        if not self._is_begun:
+            self._transport.write(self._head)
+        self._transport.close()
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -81,6 +109,11 @@ class BoundedHttp(HttpToolsProtocol):
         """The request is whole."""
         self._has_progress = True
         super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.scope["method"] != "HEAD":  # which has no body
+            cycle.transport = _JoinedWrites(self.transport)  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
 
     def _start_timeout(self) -> None:
         self._timeout = self.loop.call_later(HEAD_SECONDS, self.transport.close)
