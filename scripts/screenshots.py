@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # the server that the tests visit is the one to picture
 
-from podium.conductors import Plan, PlanningContext  # noqa: E402
+from podium.conductors import Conductor, Plan, PlanningContext  # noqa: E402
 from podium.core.errors import Unavailable  # noqa: E402
 from podium.core.request import Price, Request  # noqa: E402
 from podium.core.run import new_run_id, timestamp  # noqa: E402
@@ -101,7 +101,7 @@ OTHERS: Final = (
 DAYS: Final = 12
 
 
-class ByHand:
+class ByHand(Conductor):
     """Plans what was written beforehand for the question."""
 
     name = "model"

@@ -77,7 +77,7 @@ async def barriers_in_every_look(page: Page, axe: str) -> dict[tuple[Scheme, int
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/runs", "/runs/{run}", "/pool", "/spend", "/learning", "/docs"]
+    "path", ["/", "/runs", "/runs/{run}", "/pool", "/keys", "/spend", "/learning", "/docs"]
 )
 async def test_no_page_shuts_anybody_out(page: Page, site: Site, axe: str, path: str) -> None:
     run_id = await site.ask("Compare two proofs that there are infinitely many primes!")

@@ -22,6 +22,7 @@ PAGES: Final = {
     "/": "Playground",
     "/runs": "Runs",
     "/pool": "Pool",
+    "/keys": "Keys",
     "/spend": "Spend",
     "/learning": "Learning",
 }

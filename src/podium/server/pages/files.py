@@ -102,6 +102,7 @@ PAGES: Final = (
     "/runs",
     "/runs/{run_id}",
     "/pool",
+    "/keys",
     "/spend",
     "/learning",
     "/learning/{rest:path}",

@@ -22,6 +22,7 @@ const ROUTES = [
   [/^\/runs\/?$/, () => import('./pages/runs.js')],
   [/^\/runs\/(?<id>[^/]+)\/?$/, () => import('./pages/run.js')],
   [/^\/pool\/?$/, () => import('./pages/pool.js')],
+  [/^\/keys\/?$/, () => import('./pages/keys.js')],
   [/^\/spend\/?$/, () => import('./pages/spend.js')],
   [/^\/learning(?:\/(?<rest>.*))?$/, () => import('./pages/learning.js')],
   [/^\/docs\/?$/, () => import('./pages/docs.js')],

@@ -64,6 +64,16 @@ export async function post(path, body, { signal, onHeaders } = {}) {
 }
 
 /**
+ * Change what is at that address.
+ * @param {string} path
+ * @param {unknown} body
+ * @returns {Promise<any>}
+ */
+export async function patch(path, body) {
+  return read(await ask(path, { ...withBody(body), method: 'PATCH' }, undefined));
+}
+
+/**
  * Delete what is at that address.
  * @param {string} path
  * @param {Options} [options]

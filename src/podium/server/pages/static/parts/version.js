@@ -5,7 +5,7 @@
 import { h, nodes, replace } from '../lib/dom.js';
 import { count, duration, durationText, usd } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
-import { facts } from './facts.js';
+import { facts } from './table.js';
 import { LiveRound } from './live-round.js';
 import { statusBadge } from './status.js';
 import { unseenNotice } from './ways.js';
