@@ -350,25 +350,3 @@ def test_a_directory_without_an_adapter_is_said(
     ended = podium("train", "export", tmp_path, "-o", "a.gguf")
     assert "is an adapter of owner/name" in ended.complaint
     assert "name that of the same model with --base" in ended.complaint
-
-
-# ---- curves
-
-
-def test_the_curves_of_trainings_become_one_picture(podium: Podium, tmp_path: Path) -> None:
-    for name, line in (
-        ("a", '{"step": 1, "loss": 0.5}\n'),
-        ("b", '{"step": 1, "loss": 0.4}\n{"st'),
-    ):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.jsonl").write_text(line, "utf-8")
-    ended = podium("train", "curves", tmp_path / "a", tmp_path / "b", "-o", "curves.svg")
-    assert (ended.code, ended.out) == (0, "curves.svg\n")
-    assert ended.complaint == "b: skipped 1 line of the metrics that cannot be read"
-    assert Path("curves.svg").read_text("utf-8").startswith("<svg")
-
-
-def test_curves_without_a_training_are_refused(podium: Podium, tmp_path: Path) -> None:
-    ended = podium("train", "curves", tmp_path, "-o", "curves.svg")
-    assert ended.code == 2
-    assert "holds no metrics" in ended.complaint

@@ -34,7 +34,6 @@ from podium.config.schema import PromptLength
 from podium.core.errors import ConfigError, UsageError
 from podium.train import exercises as pools
 from podium.train import preflight
-from podium.train.curves import write_curves
 from podium.train.exercises import load_problems
 from podium.train.preflight import Estimate, calls_a_run, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
@@ -277,24 +276,6 @@ def import_gguf(
             raise ConfigError(f"{adapter} does not name its base model; name it with --base")
         base = found.base
     echo(str(import_adapter(asyncio.run(locate(adapter)), output, base=base)))
-
-
-@app.command()
-def curves(
-    trainings: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR", help="Directories of training runs, or their metrics files."),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.svg", help="The file to write.")
-    ],
-) -> None:
-    """Draw the metrics of training runs, several in one chart."""
-    for curve in write_curves(trainings, output):
-        if curve.left_out:
-            lines = pluralize(curve.left_out, "line")
-            echo_error(f"{curve.name}: skipped {lines} of the metrics that cannot be read")
-    echo(str(output))
 
 
 def _train(recipe: Recipe, *, resume: bool) -> None:

@@ -11,7 +11,7 @@ One step of learning from reward goes one way:
     trainer_setup                 arguments of the trainers
     shared_prompts                one forward pass for a prompt's plans
     diagnostics                   what a step is compared with, what it showed, and collapse
-    training_log, curves          what a training writes, its checkpoints, and its picture
+    training_log                  what a training writes, and its checkpoints
     router                        a learned router
     gguf                          adapters for llama.cpp, and back
     run_data                      judged runs as training data, and grading runs

@@ -17,7 +17,6 @@ from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.core.task import Task
-from podium.train.curves import write_curves
 from podium.train.recipe import Recipe
 from podium.train.training_log import TrainingLog
 from podium.workers.local.hidden_states import HiddenReader
@@ -125,9 +124,6 @@ def test_a_training_leaves_a_coordinator_and_tells_what_it_took(base: Path, tmp_
     assert (first["step"], second["step"], held_out["step"]) == (1, 2, 2)
     assert first["rollouts"] == 3 * 4
     assert held_out["held_out/rollouts"] == 4
-    picture = tmp_path / "curves.svg"
-    write_curves([recipe.output], picture)
-    assert "share of turns by role" in picture.read_text("utf-8")
 
 
 def test_the_same_seed_comes_to_the_same_end(base: Path, tmp_path: Path) -> None:
