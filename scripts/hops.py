@@ -69,7 +69,7 @@ def walk_ask(counter: HopCounter, tree: Path) -> None:
     from podium.cli import main
 
     counter.start()
-    main(["ask", "--pool", str(tree / "pools/scripted.toml"), "Compare tea and coffee", "--json"])
+    main(["ask", "--pool", "scripted", "Compare tea and coffee", "--json"])
 
 
 def walk_chat(counter: HopCounter, tree: Path) -> None:
@@ -106,7 +106,7 @@ def walk_chat(counter: HopCounter, tree: Path) -> None:
 
     threading.Thread(target=client, daemon=True).start()
     counter.start()
-    main(["serve", "--pool", str(tree / "pools/scripted.toml"), "--port", str(PORT)])
+    main(["serve", "--pool", "scripted", "--port", str(PORT)])
 
 
 def walk_train(counter: HopCounter, tree: Path) -> None:

@@ -1,5 +1,5 @@
-"""What the image, the compose files and the manifest promise, read from them: they are built and
-started elsewhere."""
+"""The image, the compose files and the manifest, read: scripts/image builds and starts the image,
+and scripts/manifests validates the manifest by its schema."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from podium.config import load
 from podium.config.schema import read_file
 from podium.server.app import health_router as router
 from podium.store.sql.database import CONNECTIONS
+from podium.workers.endpoints import KNOWN_ENDPOINTS
 
 ROOT: Final = Path(__file__).parents[1]
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text("utf-8")
@@ -95,15 +96,14 @@ def test_the_image_is_healthy_where_the_server_says_so_and_asks_for_keys() -> No
     assert '"--host", "0.0.0.0", "--port", "7755", "--keys"' in said("CMD")
 
 
-def test_the_configuration_that_compose_mounts_is_valid_and_its_database_is_there() -> None:
-    assert "./deploy/podium.toml:/etc/podium/podium.toml:ro" in COMPOSE
+def test_the_configurations_that_compose_mounts_are_valid_and_differ_in_the_store_alone() -> None:
+    assert "./deploy/${PODIUM_FILE:-single.toml}:/etc/podium/podium.toml:ro" in COMPOSE
     assert "PODIUM_CONFIG: /etc/podium/podium.toml" in COMPOSE
-    tables = read_file(ROOT / "deploy" / "podium.toml")
-    assert tables.server.keys
-    assert tables.store.url == "postgresql://podium@postgres/podium"
-    assert "\n  postgres:\n    image: postgres:" in COMPOSE
-    assert "POSTGRES_USER: podium" in COMPOSE
-    assert "POSTGRES_DB: podium" in COMPOSE
+    single = read_file(ROOT / "deploy" / "single.toml")
+    replicas = read_file(ROOT / "deploy" / "podium.toml")
+    assert single.server.keys
+    assert (single.store.url, replicas.store.url) == ("", "postgresql://podium@postgres/podium")
+    assert single.model_copy(update={"store": replicas.store}) == replicas
 
 
 def test_a_worker_added_to_it_makes_it_whole(tmp_path: Path) -> None:
@@ -113,15 +113,17 @@ def test_a_worker_added_to_it_makes_it_whole(tmp_path: Path) -> None:
     assert load(tmp_path / "podium.toml").budget.calls == 24
 
 
-def test_compose_has_no_password_and_listens_to_this_machine_alone() -> None:
-    passwords = re.findall(r"^\s*\w*PASSWORD\w*: (.*)$", COMPOSE, re.MULTILINE)
-    assert len(passwords) == 2
-    assert all(password.startswith("${POSTGRES_PASSWORD:?") for password in passwords)
-    assert re.findall(r"^\s*(\w+_API_KEY):(.*)$", COMPOSE, re.MULTILINE) == [
-        (f"{vendor}_API_KEY", "") for vendor in ("OPENAI", "ANTHROPIC", "GEMINI", "OPENROUTER")
-    ]
-    assert '"127.0.0.1:7755:7755"' in COMPOSE
-    assert "read_only: true" in COMPOSE
+VENDOR_VARIABLES: Final = {
+    variable
+    for known in KNOWN_ENDPOINTS.values()
+    for variable in (
+        *known.key_variables,
+        *known.token_variables,
+        known.address_variable,
+        *(name for names in known.placeholders.values() for name in names),
+    )
+    if variable
+}
 
 
 # ---- replicas
@@ -141,14 +143,43 @@ def objects() -> dict[str, dict[str, Any]]:
     return {made["kind"]: made for made in yaml.safe_load_all(text)}
 
 
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]
+    return found
+
+
+def test_compose_has_no_secret_and_listens_to_this_machine_alone() -> None:
+    podium, postgres = services()["podium"], services()["postgres"]
+    given = podium["environment"]
+    assert given["PODIUM_SESSION_SECRET"].startswith("${PODIUM_SESSION_SECRET:?")
+    assert given["PGPASSWORD"] == postgres["environment"]["POSTGRES_PASSWORD"]
+    assert given["PGPASSWORD"] == "${POSTGRES_PASSWORD:-}", "Postgres itself refuses an empty one"
+    assert podium["ports"] == ["127.0.0.1:7755:7755"]
+    assert podium["read_only"] is True
+
+
+def test_compose_passes_every_variable_of_every_vendor() -> None:
+    passed = {name for name, value in services()["podium"]["environment"].items() if value is None}
+    assert passed == VENDOR_VARIABLES | {"OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+
+def test_compose_adds_tls_ollama_and_postgres_by_profiles() -> None:
+    found = services()
+    assert "profiles" not in found["podium"]
+    named = {"caddy": ["tls"], "ollama": ["ollama"], "postgres": ["postgres"]}
+    assert {name: found[name]["profiles"] for name in named} == named
+    assert "--to podium:7755" in found["caddy"]["command"]
+    assert found["podium"]["depends_on"]["postgres"]["required"] is False
+
+
 def test_replicas_in_compose_are_what_the_one_is_and_share_database_and_sessions() -> None:
-    one = yaml.safe_load(COMPOSE)["services"]["podium"]
+    one = services()["podium"]
     found = replicas()
     assert found["podium-1"] == found["podium-2"] == found["podium-3"]
     for key in ("image", "read_only", "tmpfs", "cap_drop", "security_opt", "stop_grace_period"):
         assert found["podium-1"][key] == one[key]
     variables = found["podium-1"]["environment"]
-    assert variables.keys() - one["environment"].keys() == {"PODIUM_SESSION_SECRET"}
+    assert variables.keys() == one["environment"].keys()
     assert variables["PODIUM_SESSION_SECRET"].startswith("${PODIUM_SESSION_SECRET:?")
     assert variables["PGPASSWORD"].startswith("${POSTGRES_PASSWORD:?")
     assert "ports" not in found["podium-1"]

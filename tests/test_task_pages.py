@@ -87,7 +87,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def address(place: Path) -> Iterator[str]:
     """The address of a server with keys over the scripted pool."""
-    command = "serve --keys --pool pools/scripted.toml --port 0"
+    command = "serve --keys --pool scripted --port 0"
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "podium", *command.split()],
         stderr=subprocess.PIPE,

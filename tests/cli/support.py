@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-SCRIPTED_POOL = REPOSITORY / "pools" / "scripted.toml"
+SCRIPTED_POOL = REPOSITORY / "src" / "podium" / "config" / "pools" / "scripted.toml"
 RULES = '[conductor]\nkind = "rules"\n'
 """The head of a pool file whose conductor needs no model."""
 

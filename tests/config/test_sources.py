@@ -169,7 +169,7 @@ async def test_with_no_file_and_no_key_the_default_pool_is_used(tmp_path: Path) 
     assert settings.pool.sole_model is not None
 
 
-@pytest.mark.parametrize("name", ["default", "tiny", "etudes"])
+@pytest.mark.parametrize("name", ["default", "tiny", "etudes", "scripted"])
 async def test_the_pools_of_podium_are_known_by_name(tmp_path: Path, name: str) -> None:
     named = await discover_settings({}, pool=Path(name), directory=tmp_path)
     assert named.pool == load(name).pool == load(POOLS / f"{name}.toml").pool

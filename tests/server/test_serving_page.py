@@ -143,7 +143,9 @@ def test_every_way_to_start_it_is_one(
     monkeypatch.setattr(starting, "serve", listen)
     monkeypatch.setattr(listening, "bind_socket", lambda server: closing(socket.socket()))
     monkeypatch.setenv("PODIUM_HOME", str(tmp_path))
-    monkeypatch.setenv("PODIUM_CONFIG", str(ROOT / "pools" / "scripted.toml"))
+    monkeypatch.setenv(
+        "PODIUM_CONFIG", str(ROOT / "src" / "podium" / "config" / "pools" / "scripted.toml")
+    )
     monkeypatch.chdir(ROOT)
     ways = commands("podium serve")
     assert len(ways) >= 4

@@ -244,7 +244,7 @@ async def test_what_training_is_held_against_is_scored_by_no_switch_of_the_recip
                 f"data.mix.path={DATA}",
                 "data.mix.per_source=1",
                 'data.mix.sources=["math500", "rlpr", "livecodebench"]',
-                "pool.file=../pools/scripted.toml",
+                "pool.file=../src/podium/config/pools/scripted.toml",
                 "grpo.steps=2",
             ],
         ),

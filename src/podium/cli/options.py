@@ -130,7 +130,7 @@ Pool = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE|NAME",
-        help="A pool file, or default, tiny or etudes; replaces the configuration's workers.",
+        help="A pool file, or default, tiny, etudes or scripted; replaces the file's workers.",
     ),
 ]
 Config = Annotated[
