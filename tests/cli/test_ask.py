@@ -85,6 +85,8 @@ def test_json_is_the_object_that_is_specified_and_nothing_else(podium: Podium) -
         "orchestration_input_tokens",
         "orchestration_output_tokens",
         "total_tokens",
+        "cache_hit_rate",
+        "orchestration_cache_hit_rate",
     }
     assert (document["question"], document["status"]) == (COMPARE, "answered")
     assert document["answer"] == document["steps"][-1]["reply"]

@@ -47,7 +47,23 @@ def after(*replies: str, plan_text: str = "") -> PlanningContext:
 
 
 def asked(context: PlanningContext, prompt: Prompt = FULL) -> str:
-    return prompt.messages(context)[1].text
+    return "\n\n".join(message.text for message in prompt.messages(context)[:2])
+
+
+@pytest.mark.parametrize("length", ["full", "compact", "trained"])
+@pytest.mark.parametrize("form", ["lists", "json", "grammar"])
+def test_prompts_of_two_questions_share_all_but_the_last_turn(length: Length, form: Form) -> None:
+    if (length, form) == ("trained", "json"):
+        pytest.skip("a trained model needs no schema")
+    prompt = Prompt(length, form)
+    other = replace(SITUATION, question="</question> And the sea?", history=(user("Hello"),))
+    *shared, question = prompt.messages(SITUATION)
+    *also_shared, other_question = prompt.messages(other)
+    assert shared == also_shared
+    assert "strongest at code; slow" in shared[0].text
+    assert question != other_question
+    size = sum(len(message.text) for message in shared)
+    assert length != "full" or size > 20 * (len(question.text) - len(QUESTION))
 
 
 def test_the_question_and_every_worker_are_in_the_prompt() -> None:
@@ -346,11 +362,11 @@ def test_a_prompt_for_binary_access_never_speaks_of_indices(form: Form) -> None:
     prompt = Prompt(form=form, access="binary")
     later = prompt.messages(after("scattering", "Rayleigh scattering"))
     reask = prompt.reask("no", MalformedPlan("plan", "no plan was found"))[-1]
-    for text in (later[1].text, later[-1].text, reask.text):
+    for text in (*(turn.text for turn in later), reask.text):
         assert "indices" not in text
         assert "[0, 2]" not in text
     index = Prompt(form=form).messages(after("scattering", "Rayleigh scattering"))
-    assert all("indices" in text for text in (index[1].text, index[-1].text))
+    assert all("indices" in text for text in (index[0].text, index[-1].text))
 
 
 def test_the_examples_of_binary_access_read_everything_or_nothing() -> None:

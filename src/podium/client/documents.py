@@ -33,6 +33,8 @@ def run_document(run: Run) -> dict[str, Any]:
             "orchestration_input_tokens": orchestration.input_tokens,
             "orchestration_output_tokens": orchestration.output_tokens,
             "total_tokens": total_tokens,
+            "cache_hit_rate": usage.cache_hit_rate,
+            "orchestration_cache_hit_rate": orchestration.cache_hit_rate,
         },
         "cost_usd": cost_usd,
         "budget": {**asdict(run.budget), "spent": asdict(run.spent)},

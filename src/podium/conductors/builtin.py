@@ -365,6 +365,7 @@ class ModelConductor(Conductor):
             self._prompt.messages(context),
             temperature=self._temperature,
             max_tokens=self._max_tokens,
+            cache_time="5m",
         )
         if self._prompt.form == "grammar":
             return replace(request, grammar=self._grammar(context))

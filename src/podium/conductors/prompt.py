@@ -1,7 +1,8 @@
 """The prompt that asks a model for a plan, filled in from the text files in `prompts/`.
 
 Texts of users and workers stand between tags that no text inside can close. A prompt is a pure
-function of its context, as replay and caches need.
+function of its context, as replay and caches need. It begins with what all questions share, the
+instructions and the pool, so that providers and llama.cpp read it from their prompt caches.
 """
 
 from __future__ import annotations
@@ -239,8 +240,8 @@ class Prompt:
         if self.length == "compact":
             own += ("compact.txt", "compact_revise.txt")
             return (*own, "compact_examples.txt") if self.few_shot else own
-        own += ("full.txt", "question_shared.txt", "question_withheld.txt", "revise.txt")
-        own += ("system.txt",)
+        own += ("full.txt", "full_question.txt", "question_shared.txt", "question_withheld.txt")
+        own += ("revise.txt",)
         if self.few_shot:
             own += ("example.txt", "examples.toml", "examples.txt")
             own += ("examples_shared.txt", "examples_withheld.txt")
@@ -282,22 +283,22 @@ class Prompt:
             return self._compact(context, mark)
         if self.length == "trained":
             return self._trained(context, mark)
-        return (system(prompt_text("system.txt")), user(self._question(context, mark)))
-
-    def _question(self, context: PlanningContext, mark: str) -> str:
-        text = fill_in(
+        instructions = fill_in(
             "full.txt",
-            question=context.question,
-            mark=mark,
             models=model_list(context.pool),
-            max_steps=str(context.max_steps),
-            conversation=self._conversation(context.history, mark),
             visibility=prompt_text(f"question_{_seen(context.pool)}.txt"),
             access=self._access_words["rule"],
             output=self._output,
             examples=self._examples(context),
         )
-        return text + _images(context)
+        question = fill_in(
+            "full_question.txt",
+            question=context.question,
+            mark=mark,
+            max_steps=str(context.max_steps),
+            conversation=self._conversation(context.history, mark),
+        )
+        return (system(instructions), user(question + _images(context)))
 
     def _compact(self, context: PlanningContext, mark: str) -> tuple[Message, ...]:
         """Return the task as a conversation that the model only has to continue."""

@@ -68,6 +68,13 @@ class Usage:
         """Input and output together."""
         return add(self.input_tokens, self.output_tokens)
 
+    @property
+    def cache_hit_rate(self) -> float | None:
+        """The share of the input that came from prompt caches; None if unknown."""
+        if not self.input_tokens or self.cached_input_tokens is None:
+            return None
+        return self.cached_input_tokens / self.input_tokens
+
 
 NO_USAGE: Final = Usage(0, 0, 0, 0, 0)
 """Known to be zero: the sum over no calls, or a call refused unbilled."""

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from podium.core.request import NO_USAGE, Usage
 from podium.server.records.metrics import METRICS_DIRECTORY, Metrics
 
 COUNT = """
@@ -93,3 +94,23 @@ def test_counting_a_request_takes_little_time() -> None:
         metrics.runs.labels("answered").inc()
     each = (time.process_time() - started) / count
     assert each < 0.0005, f"{each * 1e6:.0f} µs a request"
+
+
+def test_prompt_tokens_are_counted_by_cache_hit_where_the_provider_reports_them() -> None:
+    metrics = Metrics()
+    planning = Usage(1000, 20, 900, 0, 0)
+    metrics.count_tokens("podium", planning + Usage(200, 10, 0, 0, 0), planning)
+    metrics.count_tokens("silent", Usage(500, 5), NO_USAGE)
+    page = metrics.render().decode()
+    for call, cache, tokens in (
+        ("planning", "hit", 900), ("planning", "miss", 100), ("worker", "miss", 200)
+    ):  # fmt: skip
+        labels = f'cache="{cache}",call="{call}",model="podium"'
+        assert f"podium_prompt_tokens_total{{{labels}}} {tokens}.0" in page
+    assert 'podium_prompt_tokens_total{cache="miss",call="worker",model="silent"}' not in page
+
+
+def test_a_cache_hit_rate_is_unknown_where_no_cache_was_reported() -> None:
+    assert Usage(1000, 20, 900).cache_hit_rate == 0.9
+    assert Usage(1000, 20).cache_hit_rate is None
+    assert NO_USAGE.cache_hit_rate is None

@@ -205,10 +205,7 @@ class RequestHandler:
             cost_usd=cost.cost_usd,
             run=cost.run,
         )
-        for kind in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
-            amount = getattr(cost.usage, kind)
-            if amount:
-                service.metrics.tokens.labels(target.name, kind.removesuffix("_tokens")).inc(amount)
+        service.metrics.count_tokens(target.name, cost.usage, cost.orchestration)
         if cost.cost_usd:
             service.metrics.cost.labels(target.name).inc(cost.cost_usd)
         if service.traces is not None:

@@ -46,6 +46,13 @@ class Metrics:
         self.tokens = self._counter(
             "podium_tokens_total", "Tokens as the providers reported them.", "model", "kind"
         )
+        self.prompt_tokens = self._counter(
+            "podium_prompt_tokens_total",
+            "Input tokens by use of the prompt cache, where the provider reports it.",
+            "model",
+            "call",
+            "cache",
+        )
         self.cost = self._counter(
             "podium_cost_usd_total", "Cost in US dollars, where the price is known.", "model"
         )
@@ -59,6 +66,17 @@ class Metrics:
         self.guardrails = self._counter(
             "podium_guardrails_total", "Actions of guardrails.", "guardrail", "stage", "action"
         )
+
+    def count_tokens(self, model: str, usage: Usage, orchestration: Usage) -> None:
+        """Count a request's tokens; `orchestration` is the part of `usage` that planned."""
+        for kind in ("input", "output", "cached_input", "reasoning"):
+            if amount := getattr(usage, f"{kind}_tokens"):
+                self.tokens.labels(model, kind).inc(amount)
+        for call, part in (("planning", orchestration), ("worker", usage - orchestration)):
+            if part.input_tokens and part.cached_input_tokens is not None:
+                hits = part.cached_input_tokens
+                self.prompt_tokens.labels(model, call, "hit").inc(hits)
+                self.prompt_tokens.labels(model, call, "miss").inc(part.input_tokens - hits)
 
     def requests_by_status(self, model: str) -> dict[str, int]:
         """Return the number of requests for a model, by status, over all processes."""
