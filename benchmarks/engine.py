@@ -93,7 +93,7 @@ async def peer_process(name: str, python: Path, script: str) -> AsyncIterator[Pe
 
 BRANCH_SECONDS: Final = 0.3
 END_SECONDS: Final = 0.1
-LEAST_SECONDS: Final = BRANCH_SECONDS + END_SECONDS
+MIN_SECONDS: Final = BRANCH_SECONDS + END_SECONDS
 TIMES: Final = 3
 
 WORKFLOW: Final = Workflow(
@@ -150,7 +150,7 @@ class EngineFigures(Figures):
     @property
     def join_makespan_ratio(self) -> float:
         """The join's makespan over the minimum."""
-        return self.join_seconds / LEAST_SECONDS
+        return self.join_seconds / MIN_SECONDS
 
     def document(self) -> dict[str, Any]:
         ratio = self.langgraph_ratio

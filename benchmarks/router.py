@@ -183,7 +183,7 @@ def _with_all_centres(workers: int) -> Encoder:
     from podium.conductors.routing.encoders import ScoringEncoder
     from podium.conductors.routing.scores import (
         CENTRE_SETS,
-        MOST_CENTRES,
+        MAX_CENTRES,
         NeighbourScores,
         TokenCounts,
         WordScores,
@@ -195,8 +195,8 @@ def _with_all_centres(workers: int) -> Encoder:
     return ScoringEncoder(
         embedder,
         NeighbourScores(
-            np.zeros((CENTRE_SETS, MOST_CENTRES, width), dtype=np.float32),
-            np.zeros((CENTRE_SETS, MOST_CENTRES + width, workers), dtype=np.float32),
+            np.zeros((CENTRE_SETS, MAX_CENTRES, width), dtype=np.float32),
+            np.zeros((CENTRE_SETS, MAX_CENTRES + width, workers), dtype=np.float32),
             np.zeros(workers, dtype=np.float32),
             sharpness=1.0,
         ),

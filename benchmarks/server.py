@@ -236,7 +236,7 @@ IN_FLIGHT: Final = 32
 
 IDLE_SECONDS: Final = 0.1
 IDLE_SHARE: Final = 0.02
-MOST_IDLE_TRIES: Final = 100
+MAX_IDLE_TRIES: Final = 100
 """A server counts as idle when it used less than `IDLE_SHARE` of a core for `IDLE_SECONDS`."""
 
 
@@ -356,7 +356,7 @@ async def _cost(contestant: ServerContestant, seconds: float) -> Costs:
 async def once_idle(server: Spending) -> float:
     """Return the CPU time of a server once it is idle."""
     spent = server.cpu_seconds
-    for _ in range(MOST_IDLE_TRIES):
+    for _ in range(MAX_IDLE_TRIES):
         await asyncio.sleep(IDLE_SECONDS)
         before, spent = spent, server.cpu_seconds
         if spent - before < IDLE_SHARE * IDLE_SECONDS:

@@ -37,7 +37,7 @@ from podium.workers.scripted import ScriptedWorker
 RUNS: Final = 10_000
 WARM_UP: Final = 1_000
 KEPT_ONE_IN: Final = 10
-MOST_GROWTH_BYTES: Final = 20_000_000
+MAX_GROWTH_BYTES: Final = 20_000_000
 REPLY_WORDS: Final = 200
 """So long that a run holds some 11 kB: one run in five kept by mistake would be too much."""
 
@@ -159,7 +159,7 @@ def test_ten_thousand_runs_leave_no_memory_no_task_and_no_file_behind() -> None:
     for sort in ("left", "retried", "failed in a step"):
         assert sorts[sort] > RUNS // 50, f"too few runs {sort}: {sorts}"
     assert sorts["kept"] == RUNS // KEPT_ONE_IN
-    assert late.resident_bytes - early.resident_bytes < MOST_GROWTH_BYTES
+    assert late.resident_bytes - early.resident_bytes < MAX_GROWTH_BYTES
     assert (late.tasks, late.files) == (early.tasks, early.files)
 
 

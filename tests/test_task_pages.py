@@ -18,7 +18,7 @@ from podium.config import load
 
 ROOT: Final = Path(__file__).parent.parent
 ADDRESS: Final = "http://127.0.0.1:7755"
-MOST_WORDS: Final = 900
+MAX_WORDS: Final = 900
 NOT_RUN: Final = {
     "start": (
         "installs packages",
@@ -194,4 +194,4 @@ def test_what_is_not_run_is_marked_with_its_reason(page: str) -> None:
 
 @pytest.mark.parametrize("page", NOT_RUN)
 def test_a_task_page_is_short(page: str) -> None:
-    assert len(text_of(page).split()) <= MOST_WORDS
+    assert len(text_of(page).split()) <= MAX_WORDS

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks.postgres import programs
 from podium.core.errors import ConfigError
 
-MOST_TRIES: Final = 200
+MAX_TRIES: Final = 200
 BETWEEN_TRIES_SECONDS: Final = 0.05
 CLIENTS: Final = 16
 SCRIPT: Final = """
@@ -55,7 +55,7 @@ async def connections(url: str) -> int:
 
 async def left_alone(url: str) -> None:
     """Wait until it has no other connection."""
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         if not await connections(url):
             return
         await asyncio.sleep(BETWEEN_TRIES_SECONDS)

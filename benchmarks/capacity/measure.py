@@ -33,7 +33,7 @@ from podium.core.errors import ConfigError
 
 PROC: Final = Path("/proc")
 
-MOST_IN_FLIGHT: Final = 5000
+MAX_IN_FLIGHT: Final = 5000
 """More than any measurement uses, so that no request waits."""
 
 THREE_STEPS: Final = {
@@ -57,7 +57,7 @@ in_flight = {in_flight}
 """
 _OPTIONS: Final = f"""\
 price = {{ input = 1.0, output = 1.0 }}
-limits = {{ concurrency = {MOST_IN_FLIGHT} }}"""
+limits = {{ concurrency = {MAX_IN_FLIGHT} }}"""
 
 
 def family(process: int) -> Iterator[int]:
@@ -170,7 +170,7 @@ class Running:
 async def running(group: ServerGroup, upstream: int, directory: Path) -> AsyncIterator[Running]:
     """Start the servers of the group over that upstream, and stop them."""
     store = 'path = "runs.db"' if group.url is None else f"url = {json.dumps(group.url)}"
-    text = CONFIGURATION.format(store=store, in_flight=MOST_IN_FLIGHT)
+    text = CONFIGURATION.format(store=store, in_flight=MAX_IN_FLIGHT)
     text += WORKER.format(name=MODEL, port=upstream, more=_OPTIONS)
     async with AsyncExitStack() as stack:
         servers = []

@@ -104,7 +104,7 @@ LONE: Final = "lone"
 ALONE: Final = "alone"
 """Marks a question of which one step is for the worker without a fallback."""
 
-MOST_STEPS: Final = 5
+MAX_STEPS: Final = 5
 SHAPES: Final = ("chain", "join", "all", "some")
 
 SHARE_ALONE: Final = 0.1
@@ -166,7 +166,7 @@ class RandomConductor(Conductor):
 def _workflow(context: PlanningContext, random_: random.Random) -> Workflow:
     conductors = [x.name for x in context.pool if x.provider == CONDUCTOR_PROVIDER]
     usual = [x for x in context.pool.names if x not in (LONE, *conductors)]
-    count = random_.randint(1, min(MOST_STEPS, context.max_steps))
+    count = random_.randint(1, min(MAX_STEPS, context.max_steps))
     shape = random_.choice(SHAPES)
     workers = [random_.choice(usual) for _ in range(count)]
     if conductors and count > 1 and random_.random() < SHARE_NESTED:

@@ -50,7 +50,7 @@ from podium.store import open_store
 
 IN_FLIGHT: Final = 4
 LATENCY_SECONDS: Final = 0.05
-MOST_CALLS_A_LIFE: Final = 24
+MAX_CALLS_A_LIFE: Final = 24
 """A process is killed after a random number of calls, so it makes progress on any machine."""
 
 LONGEST_WHILE_SECONDS: Final = 2 * LATENCY_SECONDS
@@ -59,7 +59,7 @@ BETWEEN_LOOKS_SECONDS: Final = 0.005
 SHARE_KILLED_AT_START: Final = 0.15
 LONGEST_START_SECONDS: Final = 60.0
 
-MOST_KILLS_A_RUN: Final = 1
+MAX_KILLS_A_RUN: Final = 1
 """After so many kills for each run, the process may live."""
 
 LONGEST_REST_SECONDS: Final = 120.0
@@ -97,7 +97,7 @@ async def measure_kills(runs: int, seed: int) -> ChaosRow:
         directory = Path(name)
         async with chaos_upstream(UpstreamOptions(latency_seconds=LATENCY_SECONDS)) as port:
             write_configuration(directory, port)
-            while not is_done and kills.count < MOST_KILLS_A_RUN * runs:
+            while not is_done and kills.count < MAX_KILLS_A_RUN * runs:
                 async with _driving(directory, runs, seed) as process:
                     is_done = await _live(process, port, chance)
                 if not is_done:
@@ -142,7 +142,7 @@ async def _ends(process: asyncio.subprocess.Process, seconds: float) -> bool:
 async def _live(process: asyncio.subprocess.Process, port: int, chance: random.Random) -> bool:
     """Let the process run until it is to be killed; return whether it finished before."""
     assert process.stdout is not None, "the process was started with a pipe"
-    calls = chance.randint(0, MOST_CALLS_A_LIFE)
+    calls = chance.randint(0, MAX_CALLS_A_LIFE)
     if chance.random() >= SHARE_KILLED_AT_START:
         async with asyncio.timeout(LONGEST_START_SECONDS):
             line = await process.stdout.readline()

@@ -17,7 +17,7 @@ from podium._util.files import replace_parts
 
 _MADE: Final = "made by python -m benchmarks.chaos.report, not by hand"
 
-LEAST_ANSWERED: Final = 0.99
+MIN_ANSWERED: Final = 0.99
 """The share of runs that must be answered where every worker has a fallback."""
 
 COUNTED: Final = ("lost", "stuck", "usage_mismatch", "repeated_steps", "budget_overruns")
@@ -64,7 +64,7 @@ class ChaosRow:
         return (
             not self.broken
             and all(getattr(self, name) == 0 for name in COUNTED)
-            and (self.answered_share is None or self.answered_share >= LEAST_ANSWERED)
+            and (self.answered_share is None or self.answered_share >= MIN_ANSWERED)
         )
 
     def document(self) -> dict[str, Any]:

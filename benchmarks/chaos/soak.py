@@ -43,12 +43,12 @@ from podium.workers.scripted import ScriptedWorker
 
 MIB: Final = 1024**2
 SLOPE_RUNS: Final = 10_000
-MOST_BYTES: Final = MIB // 2
+MAX_BYTES: Final = MIB // 2
 """The largest slope of memory over `SLOPE_RUNS` runs: 52 bytes a run, less than an object."""
 
-MOST_OBJECTS: Final = 100
-LEAST_GROWTH_BYTES: Final = 4 * MIB
-LEAST_GROWTH_OBJECTS: Final = 1_000
+MAX_OBJECTS: Final = 100
+MIN_GROWTH_BYTES: Final = 4 * MIB
+MIN_GROWTH_OBJECTS: Final = 1_000
 """Less than that in all is no growth, whatever its slope."""
 
 STEADY: Final = ("files", "tasks", "threads", "connections", "locks", "wal_bytes")
@@ -142,8 +142,8 @@ def growing(gauges: Sequence[Gauge]) -> tuple[str, ...]:
     found = []
     span = (gauges[-1].runs - gauges[0].runs) / SLOPE_RUNS
     for name, most, least in (
-        ("bytes", MOST_BYTES, LEAST_GROWTH_BYTES),
-        ("objects", MOST_OBJECTS, LEAST_GROWTH_OBJECTS),
+        ("bytes", MAX_BYTES, MIN_GROWTH_BYTES),
+        ("objects", MAX_OBJECTS, MIN_GROWTH_OBJECTS),
     ):
         steepness = slope(gauges, name)
         if steepness > most and steepness * span > least:
@@ -300,7 +300,7 @@ def _row(soak: Soak, gauges: list[Gauge], seconds: float) -> ChaosRow:
         note=(
             f"{rate:,.0f} runs/s; memory {first.bytes / MIB:.1f} to {last.bytes / MIB:.1f} MiB, "
             f"{memory:+.2f} MiB in {SLOPE_RUNS:,} runs, {in_all:+.2f} MiB in all "
-            f"(less than {LEAST_GROWTH_BYTES // MIB} is no growth)"
+            f"(less than {MIN_GROWTH_BYTES // MIB} is no growth)"
         ),
         broken=growing(warm),
         figures={

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.processes import run_on_fast_loop
 
-MOST_FINDINGS: Final = 20
+MAX_FINDINGS: Final = 20
 """A campaign stops after so many findings."""
 
 LONGEST_SHOWN: Final = 2000
@@ -100,7 +100,7 @@ def combine(rows: Sequence[FuzzRow], seconds: float) -> FuzzRow:
     return FuzzRow(
         inputs=sum(row.inputs for row in rows),
         seconds=seconds,
-        findings=tuple(finding for row in rows for finding in row.findings)[:MOST_FINDINGS],
+        findings=tuple(finding for row in rows for finding in row.findings)[:MAX_FINDINGS],
         corpus=max(row.corpus for row in rows),
         covered=max(row.covered for row in rows),
         slowest_growth=max(growths, default=None),

@@ -22,7 +22,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, post
-from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
+from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
 from benchmarks.fuzz.server import CHAT, MESSAGES, PATHS, RESPONSES
 from podium.client.client import AsyncPodium
 from podium.conductors import FixedConductor
@@ -409,7 +409,7 @@ async def campaign(count: int, seed: int) -> FuzzRow:
         store = await SqlRunStore.open(Path(directory) / "podium.db")
         async with serve(store) as whole, serve(NullStore()) as blank:
             done = Campaign(whole, blank, Random(seed))  # noqa: S311 -- repeatable
-            while done.edits < count and len(done.findings) < MOST_FINDINGS:
+            while done.edits < count and len(done.findings) < MAX_FINDINGS:
                 await done.converse()
     return FuzzRow(
         inputs=done.edits,

@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 import podium.conductors.plan
-from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
+from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
 from podium.conductors.plan import parse, write, write_acceptance
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile
@@ -193,7 +193,7 @@ class PlanCampaign:
         for text in SEEDS:
             self._read(text, READINGS[0], traced=True)
         chance, corpus = self.chance, self.corpus
-        while self.texts < count and len(self.findings) < MOST_FINDINGS:
+        while self.texts < count and len(self.findings) < MAX_FINDINGS:
             if not self.texts % 64 and time.perf_counter() > ends_at:
                 break
             # What joined last has been tried least.

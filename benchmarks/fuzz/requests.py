@@ -39,7 +39,7 @@ TEXTS: Final[list[str]] = [*_VALUES["texts"], "a" * 4000, "\U0001f600" * 30]
 """Strings with a meaning somewhere in the API."""
 
 ENCODINGS: Final = ("utf-16", "utf-32", "utf-8-sig", "latin-1", "utf-16-be", "utf-7")
-MOST_BYTES: Final = 200_000
+MAX_BYTES: Final = 200_000
 DEPTHS: Final = (3, 20, 62, 63, 64, 65, 200)
 FAR_TOO_DEEP: Final = (500, 990, 3000, 40_000)
 """Deeper than Python's own encoder goes, so it is inserted into the text."""
@@ -138,7 +138,7 @@ def sent(body: Body, token: str, chance: Random) -> Sent:
     whole = text.encode("utf-8", "surrogatepass")
     if chance.random() < 0.2:
         whole = _miswritten(text if text.isascii() else json.dumps(body), chance)
-    whole = whole[:MOST_BYTES]
+    whole = whole[:MAX_BYTES]
     headers = [
         (b"content-type", b"application/json"),
         (b"authorization", f"Bearer {token}".encode()),

@@ -23,7 +23,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from benchmarks.asgi import HttpResponse, InvalidResponse, post
-from benchmarks.fuzz import MOST_FINDINGS, Finding, FuzzRow
+from benchmarks.fuzz import MAX_FINDINGS, Finding, FuzzRow
 from benchmarks.fuzz.requests import BODIES, Body, Sent, damaged, depth_of, sent
 from benchmarks.timing import settled_heap
 from podium.client.client import AsyncPodium
@@ -143,7 +143,7 @@ SECONDS_ALLOWED: Final = 20.0
 CPU_SECONDS_ALLOWED: Final = 2.0
 """CPU limit for so small a body."""
 
-MOST_BODIES: Final = 300
+MAX_BODIES: Final = 300
 """Size of the corpus; the oldest leave first."""
 
 LEARNED_SHARE: Final = 0.2
@@ -171,7 +171,7 @@ class BodyCampaign:
     token: str
     chance: Random
     errors: _Errors
-    corpus: deque[Body] = field(default_factory=lambda: deque(maxlen=MOST_BODIES))
+    corpus: deque[Body] = field(default_factory=lambda: deque(maxlen=MAX_BODIES))
     findings: list[Finding] = field(default_factory=list)
 
     async def run(self, count: int) -> None:
@@ -179,7 +179,7 @@ class BodyCampaign:
         bodies, chance = BODIES[self.path], self.chance
         others = [body for path in PATHS for body in BODIES[path]]
         for _ in range(count):
-            if len(self.findings) >= MOST_FINDINGS:
+            if len(self.findings) >= MAX_FINDINGS:
                 return
             known = self.corpus if self.corpus and chance.random() < 0.5 else bodies
             body = damaged(known[int(chance.random() * len(known))], others, chance)
@@ -308,6 +308,6 @@ async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> Fuz
     return FuzzRow(
         inputs=count * len(paths),
         seconds=time.perf_counter() - began,
-        findings=tuple(findings[:MOST_FINDINGS]),
+        findings=tuple(findings[:MAX_FINDINGS]),
         corpus=sum(len(one.corpus) for one in campaigns),
     )

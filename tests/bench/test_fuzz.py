@@ -24,7 +24,7 @@ from benchmarks.fuzz import (
     plans,
 )
 from benchmarks.fuzz.plans import LONGEST, SEEDS, Coverage, mutated
-from benchmarks.fuzz.requests import BODIES, MOST_BYTES, Sent, damaged, sent
+from benchmarks.fuzz.requests import BODIES, MAX_BYTES, Sent, damaged, sent
 from benchmarks.fuzz.server import CHAT, MESSAGES, campaign, judge
 from podium.conductors.plan import ParsedPlan, parse
 from podium.core.errors import MalformedPlan
@@ -261,7 +261,7 @@ def test_requests_are_repeatable_and_bounded() -> None:
 
     assert some(1) == some(1)
     assert some(1) != some(2)
-    assert max(len(b"".join(request.pieces)) for request in some(1)) <= MOST_BYTES
+    assert max(len(b"".join(request.pieces)) for request in some(1)) <= MAX_BYTES
 
 
 def test_the_server_is_sent_every_kind_of_item_that_it_reads() -> None:

@@ -99,10 +99,10 @@ def test_a_router_that_is_made_to_be_measured_has_as_many_centres_as_there_can_b
     if not weights.find("all-minilm-l6-v2").present:
         pytest.skip("the weights of all-minilm-l6-v2 are not here")
     from podium.conductors.routing.encoders import ScoringEncoder
-    from podium.conductors.routing.scores import BUCKETS, MOST_CENTRES
+    from podium.conductors.routing.scores import BUCKETS, MAX_CENTRES
 
     encoder = random_router(("one", "two")).encoder
     assert isinstance(encoder, ScoringEncoder)
-    assert encoder.near.centres.shape[1] == MOST_CENTRES
+    assert encoder.near.centres.shape[1] == MAX_CENTRES
     words = f"the {len(encoder.words.buckets):,} buckets of words that the everyday questions have"
     assert f"{words}, of {BUCKETS:,} that there can be" in " ".join(PAGE.split())

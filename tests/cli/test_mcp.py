@@ -398,7 +398,7 @@ async def test_a_client_that_goes_away_stops_its_runs() -> None:
 async def test_requests_are_answered_at_the_same_time_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_module, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(server_module, "MAX_AT_ONCE", 2)
     podium, actor = hanging()
     async with talking(podium) as talk:
         for number in (1, 2):

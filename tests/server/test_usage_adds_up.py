@@ -47,7 +47,7 @@ from podium.store.keys import KeyUsage, Rules
 from podium.store.sql.run_store import SqlRunStore
 from support.serving import application, serving
 
-MOST_TURNS: Final = 4
+MAX_TURNS: Final = 4
 CAPABLE: Final[frozenset[Capability]] = frozenset({"tools", "json", "sampling"})
 SCHEMA: Final = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -387,7 +387,7 @@ async def converse(stage: Stage, speaking: Speaking, wish: dict[str, Any]) -> Co
     """Ask, and carry out tools as long as any are called."""
     turns, run_id = speaking.begin, None
     used: list[dict[str, int | None] | None] = []
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         body = speaking.body(turns, wish["stream"]) | wish
         response = await stage.client.post(speaking.path, json=body)
         run_id = response.headers.get("x-podium-run", run_id)

@@ -290,15 +290,15 @@ def test_a_seed_gives_the_same_batches_and_more_steps_begin_with_them() -> None:
 
 
 def test_long_examples_come_in_smaller_batches_and_none_is_lost() -> None:
-    made = list(batches(GROUPS, 8, 8, seed=1, most_tokens=48))
+    made = list(batches(GROUPS, 8, 8, seed=1, max_tokens=48))
     assert all(len(batch) * max(row.length for row in batch) <= 48 for batch in made)
     assert {len(batch) for batch in made} == {4, 8, 16}
-    rows = [row for batch in batches(GROUPS[:1], 2, 40, seed=1, most_tokens=8) for row in batch]
+    rows = [row for batch in batches(GROUPS[:1], 2, 40, seed=1, max_tokens=8) for row in batch]
     assert sorted(row.reply[0] for row in rows[:32]) == list(range(32))
 
 
 def test_a_row_that_is_too_long_by_itself_comes_alone() -> None:
-    made = list(batches(GROUPS[:1], 2, 40, seed=1, most_tokens=1))
+    made = list(batches(GROUPS[:1], 2, 40, seed=1, max_tokens=1))
     assert {len(batch) for batch in made} == {1}
 
 

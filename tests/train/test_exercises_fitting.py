@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.train.exercises import MOST_LEFT_OUT, everyday_exercises, exercises, recipe_pool
+from podium.train.exercises import MAX_LEFT_OUT, everyday_exercises, exercises, recipe_pool
 from podium.train.recipe import Recipe
 from podium_lab.etudes import everyday_questions
 from support.recipes import GRPO, make_recipe
@@ -62,7 +62,7 @@ def test_a_stage_lasts_as_long_however_many_are_left_out(recipe: Recipe) -> None
 def test_where_none_fits_it_is_said(recipe: Recipe, tmp_path: Path) -> None:
     own = make_recipe(tmp_path, GRPO)
     for endless in (recipe, own):
-        turn = iter(range(MOST_LEFT_OUT))
+        turn = iter(range(MAX_LEFT_OUT))
         with pytest.raises(ConfigError, match="1,000 questions in a row have a prompt that is"):
             exercises(endless, recipe_pool(endless), lambda _, turn=turn: next(turn) < 0)  # type: ignore[misc]
 

@@ -55,11 +55,11 @@ def by_itself(model: Any, prompt: list[int], plan: list[int]) -> Any:
     return chances.gather(-1, torch.tensor(plan)[:, None])[:, 0], entropies
 
 
-@pytest.mark.parametrize("most_tokens", [1, 24, 1000])
-def test_every_plan_is_as_likely_as_by_itself(base: Path, most_tokens: int) -> None:
+@pytest.mark.parametrize("max_tokens", [1, 24, 1000])
+def test_every_plan_is_as_likely_as_by_itself(base: Path, max_tokens: int) -> None:
     model = pretrained.load(str(base)).model
     found: dict[tuple[int, int], tuple[float, float]] = {}
-    for part in pack_rows(shared_rows(*as_batch()), most_tokens):
+    for part in pack_rows(shared_rows(*as_batch()), max_tokens):
         one = as_tensors(part, CPU)
         with torch.no_grad():
             logps, entropies = completion_logprobs(model, one, 1.0)

@@ -17,7 +17,7 @@ from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request, Thinking, Tool, ToolCall, Usage, user
 from podium.core.worker import Worker
-from podium.workers.cached import LEAST_BYTES, CachedWorker, ReplyCache
+from podium.workers.cached import MIN_BYTES, CachedWorker, ReplyCache
 from podium.workers.scripted import ScriptedWorker
 from support.stage import Actor
 
@@ -226,7 +226,7 @@ async def ask_all(worker: Worker, texts: Sequence[str]) -> None:
 
 async def test_the_least_recently_used_go_first(path: Path | None) -> None:
     worker = ScriptedWorker("worker", lambda request: request.text.ljust(1000, "."))
-    with ReplyCache(path, LEAST_BYTES) as cache:
+    with ReplyCache(path, MIN_BYTES) as cache:
         cached = CachedWorker(worker, cache)
         await ask_all(cached, ["kept", *(f"old {n}" for n in range(20))])
         for number in range(60):
@@ -241,13 +241,13 @@ async def test_the_least_recently_used_go_first(path: Path | None) -> None:
 async def test_the_use_of_a_reply_is_remembered_by_the_next_process(tmp_path: Path) -> None:
     worker = ScriptedWorker("worker", lambda request: request.text.ljust(1000, "."))
     file = tmp_path / "replies.sqlite3"
-    with ReplyCache(file, LEAST_BYTES) as cache:
+    with ReplyCache(file, MIN_BYTES) as cache:
         await ask_all(CachedWorker(worker, cache), ["kept", *(f"old {n}" for n in range(20))])
         await ask_all(CachedWorker(worker, cache), ["kept"])
-    with ReplyCache(file, LEAST_BYTES) as cache:
+    with ReplyCache(file, MIN_BYTES) as cache:
         await ask_all(CachedWorker(worker, cache), [f"new {n}" for n in range(15)])
     calls = worker.calls
-    with ReplyCache(file, LEAST_BYTES) as cache:
+    with ReplyCache(file, MIN_BYTES) as cache:
         await ask_all(CachedWorker(worker, cache), ["kept"])
         assert worker.calls == calls
         await ask_all(CachedWorker(worker, cache), ["old 0"])
@@ -268,7 +268,7 @@ async def test_a_file_whose_bound_was_lowered_comes_down_to_it(tmp_path: Path) -
     worker = ScriptedWorker("worker", lambda request: request.text.ljust(1000, "."))
     with ReplyCache(file, PLENTY) as cache:
         await ask_all(CachedWorker(worker, cache), [f"old {n}" for n in range(600)])
-    with ReplyCache(file, LEAST_BYTES) as cache:
+    with ReplyCache(file, MIN_BYTES) as cache:
         await ask_all(CachedWorker(worker, cache), [f"new {n}" for n in range(10)])
     database = sqlite3.connect(file)
     (kept,) = database.execute("SELECT count(*) FROM replies").fetchone()
@@ -278,7 +278,7 @@ async def test_a_file_whose_bound_was_lowered_comes_down_to_it(tmp_path: Path) -
 
 async def test_a_reply_too_large_for_the_cache_pushes_nothing_out(path: Path | None) -> None:
     worker = ScriptedWorker("worker", lambda request: "x" * int(request.text))
-    with ReplyCache(path, LEAST_BYTES) as cache:
+    with ReplyCache(path, MIN_BYTES) as cache:
         await ask_all(CachedWorker(worker, cache), ["10", "60000", "10", "60000"])
     assert worker.calls == 3
 
@@ -397,7 +397,7 @@ def test_two_processes_share_one_file(tmp_path: Path) -> None:
 
 
 async def test_a_hint_at_the_providers_cache_asks_for_nothing_else() -> None:
-    cache = ReplyCache(None, LEAST_BYTES)
+    cache = ReplyCache(None, MIN_BYTES)
     cached = CachedWorker(echo(), cache)
     await cached.reply(Request((user("x"),)))
     await cached.reply(Request((user("x"),), cache_key="mine", cache_time="1h"))
@@ -405,7 +405,7 @@ async def test_a_hint_at_the_providers_cache_asks_for_nothing_else() -> None:
 
 
 async def test_one_tool_at_a_time_is_another_request() -> None:
-    cache = ReplyCache(None, LEAST_BYTES)
+    cache = ReplyCache(None, MIN_BYTES)
     cached = CachedWorker(echo(), cache)
     await cached.reply(asking())
     await cached.reply(replace(asking(), parallel_tools=False))
@@ -413,7 +413,7 @@ async def test_one_tool_at_a_time_is_another_request() -> None:
 
 
 async def test_another_budget_for_thinking_is_another_request() -> None:
-    cache = ReplyCache(None, LEAST_BYTES)
+    cache = ReplyCache(None, MIN_BYTES)
     cached = CachedWorker(echo(), cache)
     for tokens in (None, 1024, 2048, 1024):
         await cached.reply(replace(asking(), thinking_tokens=tokens))

@@ -183,7 +183,7 @@ async def test_every_fault_has_its_share_and_is_counted() -> None:
 
 
 async def test_it_remembers_no_more_requests_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faulty, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(faulty, "MAX_REMEMBERED", 3)
     worker = disturbed(Faults())
     await outcomes(worker, [str(number) for number in range(10)])
     assert len(worker._call_counts) == 3

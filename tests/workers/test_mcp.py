@@ -134,7 +134,7 @@ async def test_a_tool_that_no_vendor_would_take_is_left_out(
 async def test_tools_come_in_pages_and_end_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(mcp, "MOST_TOOLS", 5)
+    monkeypatch.setattr(mcp, "MAX_TOOLS", 5)
     endless = """
 def listed(number, params):
     page = int(params.get("cursor", 0))

@@ -37,7 +37,7 @@ from podium.cli.output import (
 from podium.client.assembly import assemble, connect_endpoints, load_router, router_problem
 from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.local_servers import (
-    MOST_MODELS,
+    MAX_MODELS,
     USUAL_SERVERS,
     LocalServer,
     find_local_servers,
@@ -277,7 +277,7 @@ def _print(findings: Findings) -> None:
 
 def _print_servers(servers: Sequence[LocalServer]) -> None:
     for server in servers:
-        names = ", ".join(server.models[:MOST_MODELS])
+        names = ", ".join(server.models[:MAX_MODELS])
         state = f"{pluralize(len(server.models), 'model')}: {to_one_line(names)}"
         if not server.models:
             state = "no model"

@@ -194,7 +194,7 @@ STYLES: Final[dict[State, str]] = {
     "skipped": "yellow",
     "cancelled": "yellow",
 }
-LEAST_ANSWER_LINES: Final = 3
+MIN_ANSWER_LINES: Final = 3
 
 
 class LiveTree:
@@ -298,7 +298,7 @@ class LiveTree:
     def _height(self, run: RunView) -> int:
         """The lines that are left for the answer below the tree."""
         taken = len(run.checks) + sum(1 + 2 * len(view.steps) for view in run.rounds) + 3
-        return max(LEAST_ANSWER_LINES, self._console.height - taken)
+        return max(MIN_ANSWER_LINES, self._console.height - taken)
 
     def _answer(self, height: int) -> Text:
         """The last lines of the answer so far."""

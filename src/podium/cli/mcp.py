@@ -55,7 +55,7 @@ log = logging.getLogger("podium")
 LARGEST_MESSAGE: Final = 4 * 1024 * 1024
 """Bytes of one message of a client."""
 
-MOST_AT_ONCE: Final = 32
+MAX_AT_ONCE: Final = 32
 """Calls that run at the same time; more are refused."""
 
 SERVER_BUSY: Final = -32000
@@ -330,8 +330,8 @@ class McpServer:
         if params.name not in _SCHEMAS:
             known = ", ".join(_SCHEMAS)
             raise MCPError(INVALID_PARAMS, f"tool not found: {params.name[:100]!r}; use {known}")
-        if self._running >= MOST_AT_ONCE:
-            raise MCPError(SERVER_BUSY, f"{MOST_AT_ONCE} calls are running; retry later")
+        if self._running >= MAX_AT_ONCE:
+            raise MCPError(SERVER_BUSY, f"{MAX_AT_ONCE} calls are running; retry later")
         meta: Mapping[str, Any] = context.meta or {}
         usual = await self._without(meta.get(EXCLUDED))
         self._running += 1

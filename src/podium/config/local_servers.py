@@ -21,7 +21,7 @@ PROBE_SECONDS: Final = 0.5
 """The longest that the search takes."""
 
 MAX_BYTES: Final = 1_000_000
-MOST_MODELS: Final = 8
+MAX_MODELS: Final = 8
 
 VARIABLE: Final = "PODIUM_LOCAL_SERVERS"
 """`off`: do not look for model servers on this machine."""
@@ -51,7 +51,7 @@ class LocalServer:
                 description="a model on one's own machine",
                 base_url=None if self.base_url == usual else self.base_url,
             )
-            for model in self.models[:MOST_MODELS]
+            for model in self.models[:MAX_MODELS]
         )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, Field, ValidationError
 
 from podium._util import files as paths
-from podium.config.local_servers import MOST_MODELS, LocalServer, find_local_servers
+from podium.config.local_servers import MAX_MODELS, LocalServer, find_local_servers
 from podium.config.schema import POOLS, ConfigFile, find_pool, read_file, read_files
 from podium.config.settings import Settings, resolve
 from podium.config.workers import WorkerTable
@@ -179,7 +179,7 @@ async def _served_models(
     except (aiohttp.ClientError, TimeoutError, ValueError):
         return defaults  # it need not have a list; a call will tell
     answering = tuple(model for model in listed if "embed" not in model)
-    return tuple(model for model in defaults if model in listed) or answering[:MOST_MODELS]
+    return tuple(model for model in defaults if model in listed) or answering[:MAX_MODELS]
 
 
 def _no_models(known: KnownEndpoint, variable: str) -> str:

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
-MOST_BYTES: Final = 32_000_000
+MAX_BYTES: Final = 32_000_000
 """Bytes read of a file; of a larger one, the last."""
 
-MOST_JSON_BYTES: Final = 8_000_000
+MAX_JSON_BYTES: Final = 8_000_000
 
 
 class FileTail(NamedTuple):
@@ -33,7 +33,7 @@ class FileTail(NamedTuple):
     modified: float | None = None
 
 
-def read_tail(path: Path, *, most: int = MOST_BYTES) -> FileTail:
+def read_tail(path: Path, *, most: int = MAX_BYTES) -> FileTail:
     """Read the whole lines in the last `most` bytes of a file."""
     file = open_regular_file(path)
     if file is None:
@@ -64,7 +64,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if file is None:
         return {}
     with file:
-        data = file.read(MOST_JSON_BYTES + 1)
+        data = file.read(MAX_JSON_BYTES + 1)
     try:
         document = json.loads(data, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
@@ -96,8 +96,8 @@ MANIFEST: Final = "evaluation.json"
 REPORT: Final = "report.html"
 
 DEEPEST: Final = 3
-MOST_FOUND: Final = 500
-MOST_ENTRIES: Final = 5_000
+MAX_FOUND: Final = 500
+MAX_ENTRIES: Final = 5_000
 """Limits of the search, so that a directory named by mistake does not keep the server busy."""
 
 MAX_FILES_OPENED: Final = 200
@@ -150,7 +150,7 @@ def find_artifact(directories: Sequence[str], name: str) -> Artifact | None:
 def _looked(root: Path, taken: set[str]) -> ArtifactDirectory:
     try:
         if root.is_dir():
-            found = list(_within(root, root.name, DEEPEST))[:MOST_FOUND]
+            found = list(_within(root, root.name, DEEPEST))[:MAX_FOUND]
         elif root.is_file():
             found = list(_of_file(root, root.stem))
         else:
@@ -194,7 +194,7 @@ def _listed(directory: Path) -> tuple[list[str], list[str]]:
     """Return the names of files and directories, sorted; links are left out."""
     files, directories = [], []
     with os.scandir(directory) as entries:
-        for _, entry in zip(range(MOST_ENTRIES), entries, strict=False):
+        for _, entry in zip(range(MAX_ENTRIES), entries, strict=False):
             if entry.is_file(follow_symlinks=False):
                 files.append(entry.name)
             elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
@@ -238,17 +238,17 @@ def _of_file(path: Path, title: str) -> Iterator[Artifact]:
 
 SAMPLES: Final = "samples.jsonl"
 
-MOST_POINTS: Final = 400
+MAX_POINTS: Final = 400
 """Points of a series; a longer one has the means of consecutive steps."""
 
 SPREADS: Final = ("steps/", "shape/")
 """Prefixes of series of shares; a missing value is zero."""
 
-MOST_SERIES: Final = 500
+MAX_SERIES: Final = 500
 LARGEST: Final = 1e15
 """Larger numbers are ignored."""
 
-MOST_SAMPLES: Final = 50
+MAX_SAMPLES: Final = 50
 MAX_SAMPLE_CHARS: Final = 8_000
 
 _STEP: Final = re.compile(rb'(?=\{"step")')
@@ -259,7 +259,7 @@ _STEP_OF: Final = re.compile(rb'\s*\{"step":\s*([0-9]{1,12})')
 Series = dict[str, dict[int, float]]
 
 
-def training_document(artifact: Artifact, most: int = MOST_BYTES) -> dict[str, Any]:
+def training_document(artifact: Artifact, most: int = MAX_BYTES) -> dict[str, Any]:
     """Return a training run with its series. Without a summary it is unknown whether it has
     finished."""
     tail = read_tail(artifact.metrics, most=most)
@@ -296,8 +296,8 @@ def samples_document(artifact: Artifact, step: int | None) -> dict[str, Any]:
         "name": artifact.name,
         "steps": steps,
         "step": chosen,
-        "samples": [sample for line in found[:MOST_SAMPLES] if (sample := _sample(line))],
-        "more": max(0, len(found) - MOST_SAMPLES),
+        "samples": [sample for line in found[:MAX_SAMPLES] if (sample := _sample(line))],
+        "more": max(0, len(found) - MAX_SAMPLES),
     }
 
 
@@ -350,14 +350,14 @@ def _take(series: Series, step: int, numbers: Mapping[str, float]) -> None:
             for lost in [at for at in values if at >= step]:
                 del values[lost]
     for name, value in numbers.items():
-        if name in series or len(series) < MOST_SERIES:
+        if name in series or len(series) < MAX_SERIES:
             series.setdefault(name, {})[step] = value
 
 
 def _thinned(series: Series) -> dict[str, list[list[float]]]:
     """Return lists of points, thinned in the same way for all series."""
     steps = sorted({step for values in series.values() for step in values})
-    together = math.ceil(len(steps) / MOST_POINTS)
+    together = math.ceil(len(steps) / MAX_POINTS)
     if together < 2:
         return {name: [[*point] for point in sorted(v.items())] for name, v in series.items()}
     last = {
@@ -404,9 +404,9 @@ def _sample(line: bytes) -> dict[str, Any] | None:
     }
 
 
-MOST_ROWS: Final = 200
-MOST_FILES: Final = 200
-MOST_COUNTED: Final = 256_000_000
+MAX_ROWS: Final = 200
+MAX_FILES: Final = 200
+MAX_COUNTED: Final = 256_000_000
 """Bytes of a sample file in which samples are counted."""
 
 
@@ -425,7 +425,7 @@ def evaluation_document(artifact: Artifact) -> dict[str, Any]:
             name: settings.get(name)
             for name in ("suite", "n", "repeats", "seed", "variant", "limit")
         },
-        "rows": _objects(summary.get("rows"))[:MOST_ROWS],
+        "rows": _objects(summary.get("rows"))[:MAX_ROWS],
         "problems": _objects(summary.get("problems")),
         "stopped": summary.get("stopped"),
         "samples": _samples(artifact.path),
@@ -438,8 +438,8 @@ def _objects(found: Any) -> list[dict[str, Any]]:
 
 def _samples(directory: Path) -> dict[str, int]:
     """Count the samples by strategy file."""
-    files = sorted(directory.glob("*.jsonl"))[:MOST_FILES] if directory.is_dir() else []
-    return {file.stem: count_lines(file, MOST_COUNTED) for file in files}
+    files = sorted(directory.glob("*.jsonl"))[:MAX_FILES] if directory.is_dir() else []
+    return {file.stem: count_lines(file, MAX_COUNTED) for file in files}
 
 
 def _latest(directory: Path) -> float | None:

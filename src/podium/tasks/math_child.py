@@ -18,7 +18,7 @@ from math_verify import (  # type: ignore[import-not-found, import-untyped, unus
     verify,
 )
 
-MOST_BYTES: Final = 4 * 1024**3
+MAX_BYTES: Final = 4 * 1024**3
 """Memory, after which an expression is too large to be compared."""
 
 PROSE: Final = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,} [a-zA-Z]{2,}|\n")
@@ -62,7 +62,7 @@ def _limit_memory() -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # where a system has no limits
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ SECONDS_A_COMPARISON: Final = 10.0
 SECONDS_TO_START: Final = 120.0
 """Loading sympy takes about a second on an idle machine."""
 
-MOST_CHILDREN: Final = 4
+MAX_CHILDREN: Final = 4
 
 _CHILD: Final = Path(__file__).with_name("math_child.py")
 _SIZING: Final = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|!|,|;|:|quad)(?![a-zA-Z])")
@@ -166,7 +166,7 @@ def _ask(child: _Child, given: str, wanted: str, seconds: float) -> bool | None:
 @cache
 def _threads() -> ThreadPoolExecutor:
     """Return a thread per child."""
-    return ThreadPoolExecutor(min(MOST_CHILDREN, os.cpu_count() or 1), "math-verify")
+    return ThreadPoolExecutor(min(MAX_CHILDREN, os.cpu_count() or 1), "math-verify")
 
 
 @atexit.register

@@ -257,7 +257,7 @@ def _mean(values: Iterable[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-LEAST_ROLLOUTS: Final = 16
+MIN_ROLLOUTS: Final = 16
 """Shares of fewer rollouts than this give no warning."""
 
 MUCH_OF_ONE_WORKER: Final = 0.8
@@ -301,7 +301,7 @@ def collapse_warnings(
     seen: StepDiagnostics, earlier: Sequence[StepDiagnostics] = ()
 ) -> dict[str, str]:
     """Return warnings of policy collapse by name; `earlier` are the steps before."""
-    if seen.rollouts < LEAST_ROLLOUTS:
+    if seen.rollouts < MIN_ROLLOUTS:
         return {}
     return {
         **_worker_warnings(seen),

@@ -147,11 +147,11 @@ def batches(
     rows: int,
     steps: int,
     seed: int,
-    most_tokens: int | None = None,
+    max_tokens: int | None = None,
 ) -> Iterator[list[TokenExample]]:
     """Yield batches of `rows` examples of every group, of about one length.
 
-    A batch of more than `most_tokens`, padding included, is split.
+    A batch of more than `max_tokens`, padding included, is split.
     """
     rng = Random(seed)  # noqa: S311 - repeatable, not secret
     streams = [_endless(group, rng) for group in groups]
@@ -163,22 +163,22 @@ def batches(
         ]
         for position in rng.sample(range(BATCHES_SORTED_TOGETHER), BATCHES_SORTED_TOGETHER):
             batch = [shelf[position * rows : (position + 1) * rows] for shelf in shelves]
-            for part in islice(_in_bounds(batch, most_tokens), steps - made):
+            for part in islice(_in_bounds(batch, max_tokens), steps - made):
                 yield [example for group in part for example in group]
                 made += 1
 
 
 def _in_bounds(
-    batch: list[list[TokenExample]], most_tokens: int | None
+    batch: list[list[TokenExample]], max_tokens: int | None
 ) -> Iterator[list[list[TokenExample]]]:
     """Yield the batch, or its halves or quarters where it has too many tokens."""
     rows = len(batch[0])
     width = max(example.length for group in batch for example in group)
-    if most_tokens is None or rows % 2 or len(batch) * rows * width <= most_tokens:
+    if max_tokens is None or rows % 2 or len(batch) * rows * width <= max_tokens:
         yield batch
         return
     for half in (slice(rows // 2), slice(rows // 2, rows)):
-        yield from _in_bounds([group[half] for group in batch], most_tokens)
+        yield from _in_bounds([group[half] for group in batch], max_tokens)
 
 
 def _endless(group: Sequence[TokenExample], rng: Random) -> Iterator[TokenExample]:

@@ -154,7 +154,7 @@ def _check_graders(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[
     return tuple(records)
 
 
-MOST_LEFT_OUT: Final = 1000
+MAX_LEFT_OUT: Final = 1000
 """Stop after so many exercises in a row that do not fit."""
 
 
@@ -220,7 +220,7 @@ def take_fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exerc
             yield exercise
             continue
         left_out += 1
-        if left_out >= MOST_LEFT_OUT:
+        if left_out >= MAX_LEFT_OUT:
             raise ConfigError(
                 f"{left_out:,} questions in a row have a prompt that is longer than "
                 f"grpo.max_prompt_tokens allows; raise it"

@@ -182,8 +182,8 @@ class _GrpoRun(TrainerCallback):
         A prompt is the number of its exercise: TRL copies prompts, and gathers them from all
         processes.
         """
-        most_tokens = self._grpo.max_tokens
-        made = partial(SharedPromptTrainer, most_tokens=most_tokens) if most_tokens else GRPOTrainer
+        max_tokens = self._grpo.max_tokens
+        made = partial(SharedPromptTrainer, max_tokens=max_tokens) if max_tokens else GRPOTrainer
         self._trainer = made(
             model=policy.model,
             args=arguments,

@@ -45,7 +45,7 @@ from podium.workers.local.captured import GROUPED_ATTENTION
 from podium.workers.local.decoding import Completion, Decoder, Sampling
 from podium.workers.local.pretrained import silence_progress_bars
 
-LEAST_DEVIATION: Final = 1e-4
+MIN_DEVIATION: Final = 1e-4
 """Added to the divisor of advantages, as TRL does."""
 
 
@@ -378,8 +378,7 @@ def advantages(
     return [
         None
         if reward is None
-        else (reward - means[group])
-        / (1.0 if scale == "none" else deviations[key] + LEAST_DEVIATION)
+        else (reward - means[group]) / (1.0 if scale == "none" else deviations[key] + MIN_DEVIATION)
         for reward, group, key in zip(rewards, groups, alike, strict=True)
     ]
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from podium.conductors.routing.encoders import Embedder, Encoder, HashedEncoder
 from podium.conductors.routing.learning import (
-    LEAST_QUESTIONS,
+    MIN_QUESTIONS,
     Evolution,
     RouterFit,
     RouterTraining,
@@ -134,7 +134,7 @@ class TrainedRouter:
 def load_outcomes(recipe: RouterRecipe) -> RewardTable:
     """Read the recipe's logs; raises if there is too little to learn from."""
     rewards = read_log([Path(path) for path in recipe.router.logs]).reward_table(recipe.costs.usd)
-    rewards.check(LEAST_QUESTIONS)
+    rewards.check(MIN_QUESTIONS)
     return rewards
 
 

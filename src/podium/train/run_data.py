@@ -38,7 +38,7 @@ GOOD: Final = 0.75
 LONGEST_REFERENCE: Final = 40
 """Characters of a right answer that others can be compared with."""
 
-MOST_WORDS: Final = 3
+MAX_WORDS: Final = 3
 """Words of an answer that others can be compared with: more are a sentence."""
 
 FEEDBACK: Final = "feedback"
@@ -229,7 +229,7 @@ def _is_reference(answer: str) -> bool:
 def _is_sentence(answer: str) -> bool:
     """True if the text says more than the answer alone."""
     words = answer.split()
-    return len(words) > MOST_WORDS or (len(words) > 1 and answer.endswith((".", "!")))
+    return len(words) > MAX_WORDS or (len(words) > 1 and answer.endswith((".", "!")))
 
 
 def _read(task: str, run: Run) -> TaskRecord:

@@ -56,11 +56,11 @@ class ForwardPass:
 
 
 class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer with shared prompts, at most `most_tokens` in one pass."""
+    """TRL's trainer with shared prompts, at most `max_tokens` in one pass."""
 
-    def __init__(self, *, most_tokens: int, **rest: Any) -> None:
+    def __init__(self, *, max_tokens: int, **rest: Any) -> None:
         super().__init__(**rest)
-        self._most_tokens = most_tokens
+        self._most_tokens = max_tokens
         self._is_read: Tensor | None = None
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -151,11 +151,11 @@ def _within_bounds(
     yield SharedRow(prompt, tuple(taken))
 
 
-def pack_rows(rows: Sequence[SharedRow], most_tokens: int) -> Iterator[list[SharedRow]]:
-    """Yield rows of about one length, at most `most_tokens` at a time; a longer row comes alone."""
+def pack_rows(rows: Sequence[SharedRow], max_tokens: int) -> Iterator[list[SharedRow]]:
+    """Yield rows of about one length, at most `max_tokens` at a time; a longer row comes alone."""
     taken: list[SharedRow] = []
     for row in sorted(rows, key=lambda row: row.length):
-        if taken and (len(taken) + 1) * _round_up(row.length) > most_tokens:
+        if taken and (len(taken) + 1) * _round_up(row.length) > max_tokens:
             yield taken
             taken = []
         taken.append(row)

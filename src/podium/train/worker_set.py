@@ -39,7 +39,7 @@ from podium.train.recipe import FIXED_SUBTASK, Recipe
 from podium.train.score import Score, Scorer
 from podium.train.training_log import process_count
 from podium.workers import Endpoint, Http, connect
-from podium.workers.cached import LEAST_BYTES, CachedWorker, ReplyCache
+from podium.workers.cached import MIN_BYTES, CachedWorker, ReplyCache
 from podium.workers.local.sources import WEIGHTS_FILE
 
 CACHE_FILE: Final = "replies.sqlite3"
@@ -366,7 +366,7 @@ def ray_scorer(recipe: Recipe, *, actor_count: int | None = None) -> Iterator[Ra
 def _replies(recipe: Recipe) -> ReplyCacheSpec:
     """Return the reply cache; nothing is written where the recipe disables it."""
     if not recipe.run.cache_mb:
-        return ReplyCacheSpec(None, LEAST_BYTES)
+        return ReplyCacheSpec(None, MIN_BYTES)
     recipe.output.mkdir(parents=True, exist_ok=True)
     return ReplyCacheSpec(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
 

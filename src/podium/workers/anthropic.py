@@ -279,7 +279,7 @@ API_VERSION: Final = "2023-06-01"
 DEFAULT_MAX_TOKENS: Final = 4096
 """The limit, which the API requires, if neither request nor profile has one."""
 
-LEAST_THINKING_TOKENS: Final = 1024
+MIN_THINKING_TOKENS: Final = 1024
 """The API refuses a smaller thinking budget."""
 
 _EFFORT: Final[Mapping[Effort, str]] = {
@@ -391,7 +391,7 @@ class AnthropicWorker(HostedWorker):
             budget = min(request.thinking_tokens, self._max_tokens(request) - 1)
         else:
             budget = min(_THINKING_BUDGET[effort], self._max_tokens(request) // 2)
-        if budget < LEAST_THINKING_TOKENS or self._forces_tool(request):
+        if budget < MIN_THINKING_TOKENS or self._forces_tool(request):
             return {}
         if self._continues_without_thinking(request):
             return {}

@@ -39,7 +39,7 @@ SMOOTHING: Final = 0.3
 HALF_LIFE_SECONDS: Final = 60.0
 """After so long without a call an average counts half, so that a slow one is tried again."""
 
-LEAST_COOLDOWN: Final = 0.1
+MIN_COOLDOWN: Final = 0.1
 FIRST_COOLDOWN: Final = 1.0
 LONGEST_COOLDOWN: Final = 60.0
 
@@ -84,7 +84,7 @@ class Deployment:
             self.failures += 1
         wait = min(LONGEST_COOLDOWN, FIRST_COOLDOWN * 2.0 ** (self.failures - 1))
         if error.retry_after is not None:
-            wait = max(LEAST_COOLDOWN, error.retry_after)
+            wait = max(MIN_COOLDOWN, error.retry_after)
         self.ready_at = max(self.ready_at, now + wait)
         self.error = error
 

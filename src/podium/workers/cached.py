@@ -31,7 +31,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request, Thinking, ToolCall, Usage
 from podium.core.worker import Worker
 
-LEAST_BYTES: Final = 65_536
+MIN_BYTES: Final = 65_536
 """A smaller file could not hold its own structure and a few replies."""
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024
@@ -59,9 +59,9 @@ class ReplyCache:
     """
 
     def __init__(self, path: Path | None, max_bytes: int) -> None:
-        if max_bytes < LEAST_BYTES:
+        if max_bytes < MIN_BYTES:
             raise ConfigError(
-                f"a cache of {max_bytes:,} bytes is too small; use {LEAST_BYTES:,} or more"
+                f"a cache of {max_bytes:,} bytes is too small; use {MIN_BYTES:,} or more"
             )
         self.path = path
         self._longest = max_bytes // 4

@@ -28,7 +28,7 @@ from podium.core.worker import Worker
 from podium.workers.errors import error_from_status
 from podium.workers.http import MAX_REPLY_BYTES
 
-MOST_REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 """Requests whose number of calls is remembered; the least recently used are dropped."""
 
 ENDLESS_PIECE: Final = "and so on and on " * 1024
@@ -174,7 +174,7 @@ class FaultyWorker:
         digest = hashlib.blake2b(text, digest_size=16).digest()
         before = self._call_counts.pop(digest, 0)
         self._call_counts[digest] = before + 1
-        if len(self._call_counts) > MOST_REMEMBERED:
+        if len(self._call_counts) > MAX_REMEMBERED:
             self._call_counts.popitem(last=False)
         self.calls += 1
         chance = random.Random(  # noqa: S311 -- a rehearsal must be repeatable, not unguessable

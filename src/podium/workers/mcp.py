@@ -33,7 +33,7 @@ DEFAULT_SECONDS: Final = 30.0
 EXCLUDED: Final = "podium/exclude"
 """The `_meta` key of a call that names workers and providers that must not see it."""
 
-MOST_TOOLS: Final = 256
+MAX_TOOLS: Final = 256
 """Tools of one server; each is sent to every worker that can call tools."""
 
 LONGEST_NAME: Final = 64
@@ -47,7 +47,7 @@ FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 60.0
 """Seconds before a server that did not start is tried again; each wait doubles."""
 
-_MOST_PAGES: Final = 32
+_MAX_PAGES: Final = 32
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -278,16 +278,16 @@ async def _list_tools(connection: McpConnection, server: str) -> tuple[list[Tool
     """Return the server's tools, and the problems of those that are left out."""
     listed: list[Document] = []
     cursor = ""
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await connection.request("tools/list", {"cursor": cursor} if cursor else {})
         listed += get_objects(page, "tools")
         cursor = get_text(page, "nextCursor")
-        if not cursor or len(listed) > MOST_TOOLS:
+        if not cursor or len(listed) > MAX_TOOLS:
             break
     tools, problems = [], []
-    if cursor or len(listed) > MOST_TOOLS:
-        problems.append(f"{server} has more than {MOST_TOOLS} tools; the rest is left out")
-    for document in listed[:MOST_TOOLS]:
+    if cursor or len(listed) > MAX_TOOLS:
+        problems.append(f"{server} has more than {MAX_TOOLS} tools; the rest is left out")
+    for document in listed[:MAX_TOOLS]:
         try:
             tools.append(_parse_tool(document))
         except (MalformedReply, UsageError) as error:

@@ -69,7 +69,7 @@ STOP_SECONDS: Final = 2.0
 DELETE_SECONDS: Final = 2.0
 """Seconds for a server to confirm the end of a session."""
 
-MOST_STRAY_LINES: Final = 1000
+MAX_STRAY_LINES: Final = 1000
 """Lines of a program that are not messages: many print a greeting."""
 
 _POLL_SECONDS: Final = 0.02
@@ -321,7 +321,7 @@ class _Program:
                 problem = ErrorData(code=PARSE_ERROR, message=_first_problem(error))
                 return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=problem))
         self._stray_lines += 1
-        if self._stray_lines > MOST_STRAY_LINES:
+        if self._stray_lines > MAX_STRAY_LINES:
             raise McpServerError(f"{self._settings.name} writes lines that are not messages")
         return None
 

@@ -42,7 +42,7 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
         "server_groups",
         lambda _, replicas, url: [ServerGroup("replicas", replicas, 1, url)],
     )
-    monkeypatch.setattr(server, "MOST_IDLE_TRIES", 2)
+    monkeypatch.setattr(server, "MAX_IDLE_TRIES", 2)
     told: list[str] = []
     figures = await measure_capacity(
         MOMENT, workers=1, replicas=2, loads=LOADS[2:], on_progress=told.append

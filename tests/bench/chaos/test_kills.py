@@ -57,7 +57,7 @@ def a_run(*workers: str, usage: Usage | None = None, cost: float | None = None) 
 async def test_runs_outlive_the_kills_of_their_process_and_no_step_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kills, "MOST_CALLS_A_LIFE", 2)
+    monkeypatch.setattr(kills, "MAX_CALLS_A_LIFE", 2)
     monkeypatch.setattr(kills, "SHARE_KILLED_AT_START", 0)
     row = await measure_kills(2, seed=5)
     assert row.holds, row

@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.chaos import soak
 from benchmarks.chaos.soak import (
-    LEAST_GROWTH_BYTES,
-    LEAST_GROWTH_OBJECTS,
+    MAX_BYTES,
+    MAX_OBJECTS,
     MIB,
-    MOST_BYTES,
-    MOST_OBJECTS,
+    MIN_GROWTH_BYTES,
+    MIN_GROWTH_OBJECTS,
     SLOPE_RUNS,
     Gauge,
     growing,
@@ -95,10 +95,10 @@ def test_the_page_says_from_where_on_growth_counts() -> None:
         .read_text("utf-8")
         .split()
     )
-    slopes = f"{MOST_BYTES / MIB:g} MiB in {SLOPE_RUNS:,} runs and objects not by more than"
-    least = f"{LEAST_GROWTH_BYTES // MIB} MiB in all, or objects by less than"
-    assert f"{slopes} {MOST_OBJECTS}," in page
-    assert f"{least} {LEAST_GROWTH_OBJECTS:,}, did not grow" in page
+    slopes = f"{MAX_BYTES / MIB:g} MiB in {SLOPE_RUNS:,} runs and objects not by more than"
+    least = f"{MIN_GROWTH_BYTES // MIB} MiB in all, or objects by less than"
+    assert f"{slopes} {MAX_OBJECTS}," in page
+    assert f"{least} {MIN_GROWTH_OBJECTS:,}, did not grow" in page
 
 
 def test_one_moment_that_stands_out_is_no_growth() -> None:

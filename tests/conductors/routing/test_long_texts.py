@@ -10,12 +10,12 @@ np = pytest.importorskip("numpy")
 
 from podium.conductors.routing import encoders
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.scores import MOST_CHARACTERS, TokenCounts, WordScores
+from podium.conductors.routing.scores import MAX_CHARACTERS, TokenCounts, WordScores
 from support.routing import PLAYS, SUMS
 
 TEXTS = (*SUMS, *PLAYS) * 30
 REWARDS = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 30)
-BETWEEN = "lorem " * encoders.MOST_CHARACTERS
+BETWEEN = "lorem " * encoders.MAX_CHARACTERS
 
 
 def test_a_short_text_is_read_as_it_is_and_a_long_one_at_its_ends() -> None:
@@ -62,8 +62,8 @@ def test_both_ends_of_a_long_question_have_a_say(question: str) -> None:
 def test_the_page_says_how_many_characters_are_read() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "routing.md").read_text("utf-8")
     words = " ".join(page.split())
-    assert f"the first and the last {MOST_CHARACTERS // 2:,} characters" in words
-    assert f"{encoders.MOST_CHARACTERS:,} characters take the place of the tokens" in words
+    assert f"the first and the last {MAX_CHARACTERS // 2:,} characters" in words
+    assert f"{encoders.MAX_CHARACTERS:,} characters take the place of the tokens" in words
 
 
 def test_the_page_says_that_no_file_keeps_how_many_characters_are_read() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podium.server.training_runs import (
-    MOST_POINTS,
+    MAX_POINTS,
     Artifact,
     read_series,
     samples_document,
@@ -67,7 +67,7 @@ def test_a_step_that_was_repeated_after_a_break_replaces_what_was_lost() -> None
 def test_a_long_training_is_thinned(exhibit: Artifact) -> None:
     write(exhibit.metrics, *({"step": n, "reward": n % 2} for n in range(1, 2001)))
     points = training_document(exhibit)["series"]["reward"]
-    assert len(points) <= MOST_POINTS
+    assert len(points) <= MAX_POINTS
     assert points[-1] == [2000, pytest.approx(0.4, abs=0.2)]
 
 

@@ -20,7 +20,7 @@ from podium.workers.local.batching import (
     CompletionModel,
     CompletionRequest,
     ModelName,
-    most_tokens,
+    max_tokens,
     shared_completion_model,
     split_batches,
 )
@@ -163,7 +163,7 @@ async def test_a_batch_closes_although_others_keep_asking(
 async def test_a_batch_has_a_greatest_size(
     model: CompletionModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "MOST_ROWS", 8)
+    monkeypatch.setattr(gathering, "MAX_ROWS", 8)
     await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(20)))
     assert batches == [8, 8, 4]
 
@@ -196,7 +196,7 @@ async def test_a_fault_is_told_to_its_batch_and_the_next_one_goes_on(
         return complete(decoder, prompts, *rest, **settings)
 
     monkeypatch.setattr(Decoder, "complete", fails)
-    monkeypatch.setattr(gathering, "MOST_ROWS", 2)
+    monkeypatch.setattr(gathering, "MAX_ROWS", 2)
     outcomes = await asyncio.gather(
         *(alone(model, prompt) for prompt in ([1, 2], [3, 4], [9, 9], [5, 6], [7, 8])),
         return_exceptions=True,
@@ -389,10 +389,10 @@ def test_room_is_counted_in_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> 
     model = tiny()
     bytes_each = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, their size, 32 bits
     monkeypatch.setattr(batching, "PROCESSOR_BYTES", 1000 * bytes_each + 1)
-    assert most_tokens(model) == 1000
-    assert most_tokens(model.to(torch.bfloat16)) == 2000
-    monkeypatch.setattr(batching, "MOST_TOKENS", 700)
-    assert most_tokens(model) == 700
+    assert max_tokens(model) == 1000
+    assert max_tokens(model.to(torch.bfloat16)) == 2000
+    monkeypatch.setattr(batching, "MAX_TOKENS", 700)
+    assert max_tokens(model) == 700
 
 
 async def test_nothing_heavy_is_loaded_before_it_is_needed(

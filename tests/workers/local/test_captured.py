@@ -98,7 +98,7 @@ def test_no_more_sizes_are_remembered_than_there_is_room_for(
 ) -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
     room = 6 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
-    monkeypatch.setattr(captured, "MOST_BYTES", room)
+    monkeypatch.setattr(captured, "MAX_BYTES", room)
     for rows, remembered in ((4, [4]), (1, [4, 1]), (2, [1, 4]), (1, [4, 1]), (3, [1, 4])):
         sampling = [Sampling(3)] * rows
         found = fixed.complete(PROMPTS[:rows], sampling, captured=True)
@@ -108,7 +108,7 @@ def test_no_more_sizes_are_remembered_than_there_is_room_for(
 
 def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(captured, "MOST_BYTES", SIZE_MULTIPLE * bytes_per_token(fixed.model))
+    monkeypatch.setattr(captured, "MAX_BYTES", SIZE_MULTIPLE * bytes_per_token(fixed.model))
     sampling = [Sampling(3)] * 4
     found = fixed.complete(PROMPTS, sampling, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling)
@@ -117,9 +117,7 @@ def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch
 
 def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = decoder(grouped(tiny()))
-    monkeypatch.setattr(
-        captured, "MOST_BYTES", 4 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
-    )
+    monkeypatch.setattr(captured, "MAX_BYTES", 4 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model))
     sampling = [Sampling(2 + place) for place in range(4)]
     found = fixed.complete(PROMPTS, sampling, copies=2, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
@@ -143,7 +141,7 @@ def test_no_more_is_taken_than_half_of_what_the_card_has_left(
 def test_when_few_rows_are_left_they_go_on_in_a_smaller_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(captured, "LEAST_ROWS", 1)
+    monkeypatch.setattr(captured, "MIN_ROWS", 1)
     fixed = decoder(grouped(tiny()), end_tokens=(100,))
     filled = LONG[0][:SIZE_MULTIPLE]  # nothing is free before the one that stays
     prompts = [PROMPTS[0], filled, *PROMPTS[2:]]
@@ -157,10 +155,10 @@ def test_when_few_rows_are_left_they_go_on_in_a_smaller_batch(
 def test_where_there_is_no_room_for_a_smaller_batch_all_rows_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(captured, "LEAST_ROWS", 1)
+    monkeypatch.setattr(captured, "MIN_ROWS", 1)
     fixed = decoder(grouped(tiny()))
     monkeypatch.setattr(
-        captured, "MOST_BYTES", 16 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
+        captured, "MAX_BYTES", 16 * 2 * SIZE_MULTIPLE * bytes_per_token(fixed.model)
     )
     sampling = [Sampling(2), Sampling(20), Sampling(3), Sampling(3)]
     found = fixed.complete(PROMPTS, sampling, copies=4, captured=True)
@@ -171,7 +169,7 @@ def test_where_there_is_no_room_for_a_smaller_batch_all_rows_stay(
 def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured, "LEAST_ROWS", 1)
+    monkeypatch.setattr(captured, "MIN_ROWS", 1)
     torch.manual_seed(1)
     made = AdapterStack.fresh(tiny(), ("one", "other"), LoraShape(4))
     with torch.no_grad():

@@ -57,7 +57,7 @@ SCORE_SCALE: Final = 30.0
 BUCKETS: Final = 2048
 """Number of counters that words are hashed into."""
 
-MOST_CHARACTERS: Final = 16_384
+MAX_CHARACTERS: Final = 16_384
 """Characters that are read of a text, from both ends, so that a decision takes milliseconds."""
 
 DIMENSIONS: Final = 128
@@ -171,7 +171,7 @@ def _counts(texts: Sequence[str]) -> Array:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    words = _TOKEN.findall(keep_both_ends(text, MOST_CHARACTERS).casefold())
+    words = _TOKEN.findall(keep_both_ends(text, MAX_CHARACTERS).casefold())
     yield from words
     yield from (f"{one} {other}" for one, other in pairwise(words))
 
@@ -233,7 +233,7 @@ def join_scores(near: Array, words: Array) -> Array:
 MODEL: Final = "all-minilm-l6-v2"
 """The name by which `podium models pull` fetches the weights."""
 
-MOST_TOKENS: Final = 256
+MAX_TOKENS: Final = 256
 """Tokens that the model was trained to read of one text."""
 
 QUICK: Final = 40
@@ -357,15 +357,15 @@ class Embedder:
 
     network: _Network
     tokenizer: Tokenizer
-    tokens: int = MOST_TOKENS
+    tokens: int = MAX_TOKENS
 
     @classmethod
     def load(
-        cls, path: Path | None = None, *, tokens: int = MOST_TOKENS, layers: int | None = None
+        cls, path: Path | None = None, *, tokens: int = MAX_TOKENS, layers: int | None = None
     ) -> Embedder:
         """Load the weights at `path`, or those that were pulled; `layers` limits the layers."""
-        if not 3 <= tokens <= MOST_TOKENS:
-            raise ConfigError(f"expected between 3 and {MOST_TOKENS} tokens to read, not {tokens}")
+        if not 3 <= tokens <= MAX_TOKENS:
+            raise ConfigError(f"expected between 3 and {MAX_TOKENS} tokens to read, not {tokens}")
         return cls(_network(path or _weights_path(), layers), _tokenizer(), tokens)
 
     @classmethod

@@ -153,7 +153,7 @@ ROUNDS: Final = 40
 BUDGETS: Final = 11
 """Number of budgets at which routing is scored, from the cheapest worker's cost to the highest."""
 
-LEAST_QUESTIONS: Final = 10
+MIN_QUESTIONS: Final = 10
 
 MIN_Z: Final = 1.64
 """Standard errors that a gain must reach: a one-sided test at 5 %."""
@@ -161,7 +161,7 @@ MIN_Z: Final = 1.64
 PRIOR_STRENGTH: Final = 1e-3
 """Strength of the prior on the calibration curve."""
 
-LEAST_SLOPE: Final = 1e-3
+MIN_SLOPE: Final = 1e-3
 """Slope of a flat calibration curve, which never falls."""
 
 HALVINGS: Final = 20
@@ -215,7 +215,7 @@ def fit_router(
     source: str = "",
 ) -> RouterFit:
     """Train a router."""
-    table.check(LEAST_QUESTIONS)
+    table.check(MIN_QUESTIONS)
     parts = _assign_folds(table.whole, options)
     full_encoder, vectors = _fit_encoder(table, encoder, parts)
     data = _TrainingData(table, vectors, options, parts)
@@ -313,7 +313,7 @@ class _EvolutionStage:
         states = list(self._states(~choosing & ~proving))
         best = int(np.argmax([self._reached(state, choosing).mean() for state in states]))
         gains = self._reached(states[best], proving) - self._reached(states[0], proving)
-        if best == 0 or len(gains) < LEAST_QUESTIONS:
+        if best == 0 or len(gains) < MIN_QUESTIONS:
             return 0
         return best if gains.mean() > MIN_Z * gains.std(ddof=1) / np.sqrt(len(gains)) else 0
 
@@ -407,10 +407,10 @@ def fit_calibration(expected: Array, rewards: Array) -> Calibration:
         shares = (0.5**halvings for halvings in range(HALVINGS))
         share = next((item for item in shares if loss(weights - item * step) <= lost), 0.0)
         weights = weights - share * step
-    if weights[0] < LEAST_SLOPE:
+    if weights[0] < MIN_SLOPE:
         mean = min(max(float(earned.mean()), 1e-3), 1 - 1e-3)
         logit = math.log(mean / (1 - mean))
-        return Calibration(LEAST_SLOPE, float(expected.mean()) - logit / LEAST_SLOPE)
+        return Calibration(MIN_SLOPE, float(expected.mean()) - logit / MIN_SLOPE)
     slope = float(weights[0])
     return Calibration(slope, MIDDLE - float(weights[1]) / slope)
 

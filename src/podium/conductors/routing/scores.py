@@ -37,7 +37,7 @@ from podium.conductors.routing.arrays import (
 )
 from podium.core.errors import ConfigError
 
-MOST_CENTRES: Final = 400
+MAX_CENTRES: Final = 400
 QUESTIONS_A_CENTRE: Final = 25
 SHARPNESSES: Final = (15.0, 30.0)
 """Sharpness of the softmax; the one with the lower leave-one-out error is taken."""
@@ -131,7 +131,7 @@ def _regress(features: Array, targets: Array) -> _Regression:
 
 
 def _centres(vectors: Array, seed: int) -> Array:
-    count = max(1, min(MOST_CENTRES, len(vectors) // QUESTIONS_A_CENTRE))
+    count = max(1, min(MAX_CENTRES, len(vectors) // QUESTIONS_A_CENTRE))
     rng = np.random.default_rng(seed)
     centres: Array = vectors[rng.choice(len(vectors), count, replace=False)]
     for _ in range(KMEANS_STEPS):
@@ -158,7 +158,7 @@ MAX_SOLVER_STEPS: Final = 30
 RESIDUAL_TOLERANCE: Final = 1e-3
 """Relative residual at which the solver stops early."""
 
-MOST_CHARACTERS: Final = 3072
+MAX_CHARACTERS: Final = 3072
 """Characters that are read of a text, from both ends, so that a decision takes milliseconds."""
 
 LINE_BEGINS: Final = 80
@@ -329,7 +329,7 @@ def _tokens(text: str) -> Iterator[str]:
     The first token is the text's length, so that no text is empty.
     """
     yield f"\t{int(3 * log1p(len(text)))}"
-    text = keep_both_ends(text, MOST_CHARACTERS)
+    text = keep_both_ends(text, MAX_CHARACTERS)
     words = _TOKEN.findall(text.casefold())
     yield from words
     yield from (f"{one} {other}" for one, other in pairwise(words))

@@ -53,7 +53,7 @@ LINE_COLOURS: Final = tuple(COLOURS[f"c{number}"][0] for number in (0, 4, 2, 3, 
 MAX_GROUPS: Final = 8
 MAX_WORKERS: Final = 16
 MAX_NAME: Final = 26
-LEAST_SHADE, MOST_SHADE = 0.05, 0.6
+MIN_SHADE, MAX_SHADE = 0.05, 0.6
 _SHORT_ROLES: Final = {Role.HAND_OVER: "hand over"}
 _OFFSETS: Final = (
     (7, 0, "left", "center"),
@@ -333,7 +333,7 @@ def roles_chart(row: StrategyRow) -> Chart:
     for y, worker in enumerate(workers):
         for x, role in enumerate(Role):
             count, gid = counts[worker, role.value], f"cell-{y}-{x}"
-            shade = LEAST_SHADE + (MOST_SHADE - LEAST_SHADE) * count / most
+            shade = MIN_SHADE + (MAX_SHADE - MIN_SHADE) * count / most
             colour = KIND_COLOURS["conducted"]
             cell = Rectangle((x - 0.47, y - 0.45), 0.94, 0.9, color=colour, alpha=shade, lw=0)
             cell.set_gid(gid)

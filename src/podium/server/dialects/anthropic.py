@@ -45,9 +45,9 @@ from podium.server.dialects.request import (
     read_podium_params,
 )
 
-LEAST_THINKING_TOKENS: Final = 1024
-MOST_TOOLS: Final = 1000
-MOST_STOPS: Final = 64
+MIN_THINKING_TOKENS: Final = 1024
+MAX_TOOLS: Final = 1000
+MAX_STOPS: Final = 64
 
 FIELDS: Final = BodyFields(
     honoured=frozenset(
@@ -107,7 +107,7 @@ class ThinkingParams:
 def read_response_options(body: Fields, *, counting: bool) -> ResponseOptions:
     """Read the response options. Only counting tokens needs no `max_tokens`."""
     length = integer(1)
-    tools = check_unique_names(body.optional("tools", array(_tool, most=MOST_TOOLS)) or (), "tools")
+    tools = check_unique_names(body.optional("tools", array(_tool, most=MAX_TOOLS)) or (), "tools")
     effort, form = body.optional("output_config", _output_config) or (None, None)
     older_form = body.optional("output_format", _format)
     if form is not None and older_form is not None:
@@ -119,7 +119,7 @@ def read_response_options(body: Fields, *, counting: bool) -> ResponseOptions:
         max_tokens=(body.optional if counting else body.required)("max_tokens", length),
         temperature=body.optional("temperature", number(0, 1)),
         top_p=body.optional("top_p", number(0, 1)),
-        stop=body.optional("stop_sequences", array(bounded_text(1, 1000), most=MOST_STOPS)) or (),
+        stop=body.optional("stop_sequences", array(bounded_text(1, 1000), most=MAX_STOPS)) or (),
         tools=tools,
         tool_choice=_tool_choice(body, tools),
         parallel_tools=not tools or not _one_at_a_time(body),
@@ -167,7 +167,7 @@ def _thinking(value: object, path: str) -> ThinkingParams:
         case "between_tools":
             return ThinkingParams(shown=True, effort="none")
         case _:
-            tokens = fields.optional("budget_tokens", integer(LEAST_THINKING_TOKENS))
+            tokens = fields.optional("budget_tokens", integer(MIN_THINKING_TOKENS))
             return ThinkingParams(shown=display != "omitted", tokens=tokens)
 
 

@@ -52,8 +52,8 @@ from podium.server.dialects.fields import (
     unexpected,
 )
 
-MOST_MESSAGES: Final = 100_000
-MOST_BLOCKS: Final = 10_000
+MAX_MESSAGES: Final = 100_000
+MAX_BLOCKS: Final = 10_000
 
 _BILLING_NOTE: Final = "x-anthropic-billing-header:"
 
@@ -87,7 +87,7 @@ def conversation(body: Fields) -> tuple[Message, ...]:
     """Read the system prompt and all messages."""
     words = body.optional("system", _system)
     turns = _Turns()
-    body.required("messages", array(turns.take, most=MOST_MESSAGES, least=1))
+    body.required("messages", array(turns.take, most=MAX_MESSAGES, least=1))
     turns.calls.settle()
     return prepend_instructions(tuple(turns.messages), words)
 
@@ -172,7 +172,7 @@ def _system(value: object, path: str) -> str:
     """Read the system prompt as one text."""
     if isinstance(value, str):
         return text(value, path)
-    blocks = array(_text_block, most=MOST_BLOCKS)(value, path)
+    blocks = array(_text_block, most=MAX_BLOCKS)(value, path)
     return "\n\n".join(words for words in blocks if not words.startswith(_BILLING_NOTE))
 
 
@@ -207,7 +207,7 @@ def _content(value: object, path: str, block: PartsReader) -> Iterator[PartAt]:
     def located(item: object, at: str) -> tuple[PartAt, ...]:
         return tuple((part, at) for part in block(item, at))
 
-    for parts in array(located, most=MOST_BLOCKS)(value, path):
+    for parts in array(located, most=MAX_BLOCKS)(value, path):
         yield from parts
 
 
@@ -282,7 +282,7 @@ def _document_content(value: object, path: str) -> tuple[Part, ...]:
 def _read_parts(value: object, path: str, block: PartsReader) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
-    blocks = array(block, most=MOST_BLOCKS)(value, path)
+    blocks = array(block, most=MAX_BLOCKS)(value, path)
     return tuple(part for parts in blocks for part in parts)
 
 

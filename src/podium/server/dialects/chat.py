@@ -21,7 +21,7 @@ from podium.core.request import Delta, Finish, ResponseOptions, Tool, ToolCall
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.chat_messages import conversation
 from podium.server.dialects.content import (
-    MOST_TOOLS,
+    MAX_TOOLS,
     check_unique_names,
     find_tool,
     make_tool,
@@ -267,7 +267,7 @@ class ChatWriter:
         return b"data: " + _encode_bytes(chunk) + b"\n\n"
 
 
-MOST_STOPS: Final = 4
+MAX_STOPS: Final = 4
 
 _name: Final = bounded_text(1, 200)
 _hint: Final = bounded_text(0, 1024)
@@ -373,7 +373,7 @@ def _shows_usage(fields: Fields, stream: bool) -> bool:
 
 
 def _response_options(fields: Fields) -> ResponseOptions:
-    tools = fields.optional("tools", array(_tool, most=MOST_TOOLS)) or ()
+    tools = fields.optional("tools", array(_tool, most=MAX_TOOLS)) or ()
     tools, tool_choice = _read_tool_choice(check_unique_names(tools, "tools"), fields)
     parallel = fields.optional("parallel_tool_calls", flag)
     return ResponseOptions(
@@ -405,7 +405,7 @@ def _max_tokens(fields: Fields) -> int | None:
 def _stops(value: object, path: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (_stop(value, path),)
-    return array(_stop, most=MOST_STOPS)(value, path)
+    return array(_stop, most=MAX_STOPS)(value, path)
 
 
 def _tool(value: object, path: str) -> Tool:
@@ -444,7 +444,7 @@ def _read_tool_choice(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[To
     at = allowed.at("tools")
     names = {
         find_tool(tools, name, at).name
-        for name in allowed.required("tools", array(_allowed, most=MOST_TOOLS, least=1))
+        for name in allowed.required("tools", array(_allowed, most=MAX_TOOLS, least=1))
     }
     mode = allowed.required("mode", choice(("auto", "required")))
     return tuple(tool for tool in tools if tool.name in names), mode

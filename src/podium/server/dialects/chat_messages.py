@@ -47,9 +47,9 @@ from podium.server.dialects.fields import (
 )
 from podium.server.dialects.openai import image_detail
 
-MOST_MESSAGES: Final = 10_000
-MOST_PARTS: Final = 10_000
-MOST_CALLS: Final = 1_000
+MAX_MESSAGES: Final = 10_000
+MAX_PARTS: Final = 10_000
+MAX_CALLS: Final = 1_000
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
@@ -107,7 +107,7 @@ def _message(value: object, path: str) -> Message:
     return _READERS[fields.required("role", _role)](fields)
 
 
-_messages: Final = array(_message, most=MOST_MESSAGES, least=1)
+_messages: Final = array(_message, most=MAX_MESSAGES, least=1)
 
 
 def _system(fields: Fields) -> Message:
@@ -130,7 +130,7 @@ def _assistant(fields: Fields) -> Message:
     else:
         refusal = fields.optional("refusal", text)
         content = (Text(refusal),) if refusal else ()
-    calls = fields.optional("tool_calls", array(_call, most=MOST_CALLS)) or ()
+    calls = fields.optional("tool_calls", array(_call, most=MAX_CALLS)) or ()
     if calls:  # many clients send empty text beside calls, which some workers refuse
         content = tuple(part for part in content if part != Text(""))
     return _named(fields, "assistant", (*content, *calls), thinking)
@@ -167,7 +167,7 @@ def _content(fields: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
             return (Text(text(value, path)),)
         if not isinstance(value, list | tuple):
             raise unexpected(path, "a string or a list of parts", value)
-        return array(_part(kinds), most=MOST_PARTS, least=1)(value, path)
+        return array(_part(kinds), most=MAX_PARTS, least=1)(value, path)
 
     return fields.required("content", read)
 

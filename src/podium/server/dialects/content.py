@@ -193,7 +193,7 @@ def _decode(data: str, decode_bytes: Callable[[str], bytes]) -> str | None:
 
 
 LONGEST_ID_SHOWN: Final = 80
-MOST_CALLS_SHOWN: Final = 5
+MAX_CALLS_SHOWN: Final = 5
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class ToolCallMatcher:
         if not self._waiting:
             return
         at = path or next(iter(self._waiting.values()))
-        calls = ", ".join(_shown(call) for call in list(self._waiting)[:MOST_CALLS_SHOWN])
+        calls = ", ".join(_shown(call) for call in list(self._waiting)[:MAX_CALLS_SHOWN])
         whose = f"the call {calls} has" if len(self._waiting) == 1 else f"the calls {calls} have"
         raise invalid(at, f"{at}: {whose} no result; {self.hint}")
 
@@ -267,7 +267,7 @@ def strip_thinking(message: Message) -> Message:
     return Message(message.role, tuple(p for p in message.parts if not isinstance(p, Thinking)))
 
 
-MOST_TOOLS: Final = 128
+MAX_TOOLS: Final = 128
 LONGEST_TOOL_NAME: Final = 128
 
 _TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")

@@ -39,13 +39,13 @@ LONGEST_SHOWN: Final = 40
 DEEPEST: Final = 64
 """Maximum nesting of free JSON (schemas, plans)."""
 
-MOST_VALUES: Final = 20_000
+MAX_VALUES: Final = 20_000
 """Maximum number of values in free JSON."""
 
 BIGGEST_NUMBER: Final = 2**64
 """JSON parsers disagree on larger integers."""
 
-MOST_UNKNOWN: Final = 400
+MAX_UNKNOWN: Final = 400
 """Unknown keys that are collected of one object, and about as many of one body: more than a header
 can name."""
 
@@ -163,9 +163,9 @@ class Fields:
             found = _unknown.get()
             new = {key: value for key, value in self.values.items() if key not in known}
             json_object(new, self.path)
-            if found is not None and len(found) < MOST_UNKNOWN:
+            if found is not None and len(found) < MAX_UNKNOWN:
                 keys = (key for key in new if self.has(key))
-                found += (UnknownKey(self.path, key, known) for key in islice(keys, MOST_UNKNOWN))
+                found += (UnknownKey(self.path, key, known) for key in islice(keys, MAX_UNKNOWN))
         return self
 
     def at(self, name: str) -> str:
@@ -293,8 +293,8 @@ def json_object(value: object, path: str) -> dict[str, Any]:
         if not layer:
             return dict(value)
         count += len(layer)
-        if count > MOST_VALUES:
-            raise invalid(path, f"{path}: expected at most {MOST_VALUES} values in the object")
+        if count > MAX_VALUES:
+            raise invalid(path, f"{path}: expected at most {MAX_VALUES} values in the object")
         layer = [inner for item in layer for inner in _nested_values(item, path)]
     raise invalid(path, f"{path}: expected an object that nests at most {DEEPEST} deep")
 

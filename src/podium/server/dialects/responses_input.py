@@ -51,8 +51,8 @@ from podium.server.dialects.fields import (
 from podium.server.dialects.openai import image_detail
 from podium.server.dialects.responses_tools import ADDITIONAL, INPUT, flat_name
 
-MOST_ITEMS: Final = 20_000
-MOST_PARTS: Final = 2_000
+MAX_ITEMS: Final = 20_000
+MAX_PARTS: Final = 2_000
 
 _ROLES: Final[Mapping[str, Role]] = {
     "user": "user",
@@ -97,7 +97,7 @@ def conversation(value: object, path: str, *, continues: bool) -> tuple[Message,
     """Read the messages. `continues`: an earlier response comes before them."""
     if isinstance(value, str):
         return (user(bounded_text(1)(value, path)),)
-    items = array(_item, most=MOST_ITEMS, least=1)(value, path)
+    items = array(_item, most=MAX_ITEMS, least=1)(value, path)
     _check_calls(items, path, continues=continues)
     messages = _merge_items(items)
     last = next((message for message in reversed(messages) if message.role != "system"), None)
@@ -148,7 +148,7 @@ def _tool_result_content(value: object, path: str) -> tuple[Part, ...]:
 def _parts(value: object, path: str, part: Reader[Part]) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
-    return array(part, most=MOST_PARTS)(value, path)
+    return array(part, most=MAX_PARTS)(value, path)
 
 
 def _tool_result_part(value: object, path: str) -> Text | Image:

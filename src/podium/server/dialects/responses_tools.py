@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from podium.core.request import Tool
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.content import MOST_TOOLS, check_unique_names, find_tool, make_tool
+from podium.server.dialects.content import MAX_TOOLS, check_unique_names, find_tool, make_tool
 from podium.server.dialects.fields import (
     Fields,
     Json,
@@ -89,8 +89,8 @@ def read_tools(fields: Fields) -> tuple[Tool, ...]:
     for index, item in _additions(fields.values):
         added = read_object(item, join_path("input", index))
         every |= {tool.name: tool for tool in added.required("tools", _tools)}
-    if len(every) > MOST_TOOLS:
-        raise invalid("input", f"input: expected at most {MOST_TOOLS} tools, got {len(every)}")
+    if len(every) > MAX_TOOLS:
+        raise invalid("input", f"input: expected at most {MAX_TOOLS} tools, got {len(every)}")
     return tuple(every.values())
 
 
@@ -103,10 +103,10 @@ def _additions(body: Json) -> Iterator[tuple[int, Json]]:
 
 
 def _tools(value: object, path: str) -> tuple[Tool, ...]:
-    groups = array(_entry, most=MOST_TOOLS)(value, path)
+    groups = array(_entry, most=MAX_TOOLS)(value, path)
     every = tuple(one for group in groups for one in group)
-    if len(every) > MOST_TOOLS:
-        raise invalid(path, f"{path}: expected at most {MOST_TOOLS} tools, got {len(every)}")
+    if len(every) > MAX_TOOLS:
+        raise invalid(path, f"{path}: expected at most {MAX_TOOLS} tools, got {len(every)}")
     return check_unique_names(every, path)
 
 
@@ -164,7 +164,7 @@ def _allowed(fields: Fields, read_tools: tuple[Tool, ...]) -> tuple[str, tuple[T
         entry.required("type", choice(("function", "custom")))
         return _named(entry, read_tools)
 
-    return mode, fields.required("tools", array(allowed, most=MOST_TOOLS, least=1))
+    return mode, fields.required("tools", array(allowed, most=MAX_TOOLS, least=1))
 
 
 def _named(fields: Fields, read_tools: tuple[Tool, ...]) -> Tool:
@@ -189,7 +189,7 @@ def _entry(value: object, path: str) -> tuple[Tool, ...]:
         kind = entry.required("type", choice(("function", "custom")))
         return _function(entry, namespace) if kind == "function" else _custom(entry, namespace)
 
-    return fields.required("tools", array(inner, most=MOST_TOOLS))
+    return fields.required("tools", array(inner, most=MAX_TOOLS))
 
 
 def _unsupported_tool(kind: str, path: str) -> ApiError:

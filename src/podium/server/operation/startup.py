@@ -66,7 +66,7 @@ SESSIONS: Final = "PODIUM_SESSION_SECRET"
 BACKLOG: Final = 2048
 """Connections that wait to be accepted."""
 
-MOST_CONNECTIONS: Final = 65_536
+MAX_CONNECTIONS: Final = 65_536
 """Open connections and files of a process, where the system allows it."""
 
 YOUNG_OBJECTS: Final = 10_000
@@ -232,6 +232,6 @@ def _allow_many_connections() -> None:
     except ImportError:  # where there is no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, MOST_CONNECTIONS)
+    wanted = MAX_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, MAX_CONNECTIONS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AGAIN_SECONDS: Final = 600.0
 """Repeated reads within this time are recorded once: pages poll."""
 
-MOST_REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 
 ANONYMOUS: Final = "anyone"
 """The actor where no keys are required."""
@@ -75,7 +75,7 @@ class AuditRecorder:
         await self.record(action, principal, subject)
         self._entered[what] = now
         self._entered.move_to_end(what)
-        while len(self._entered) > MOST_REMEMBERED:
+        while len(self._entered) > MAX_REMEMBERED:
             self._entered.popitem(last=False)
 
     async def record_run_read(self, action: AuditAction, principal: Principal, run: Run) -> None:

@@ -55,7 +55,7 @@ turns, however long they take.
 LONGEST_WAIT_SECONDS: Final = 2.0
 """A batch closes after this many seconds even if requests keep coming."""
 
-MOST_ROWS: Final = 1024
+MAX_ROWS: Final = 1024
 
 
 class ModelName(NamedTuple):
@@ -218,7 +218,7 @@ class _BatchThread(threading.Thread, Generic[RequestT]):
         latest = time.monotonic() + LONGEST_WAIT_SECONDS
         while another is not None:
             requests.append(another)
-            if len(requests) == MOST_ROWS or time.monotonic() > latest:
+            if len(requests) == MAX_ROWS or time.monotonic() > latest:
                 return requests, False
             if self._queue.empty():
                 _wait_for_turns(another.future.get_loop(), LONGEST_WAIT_SECONDS)
@@ -246,11 +246,11 @@ def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
     is_over.wait(longest)
 
 
-def split_batches(requests: Sequence[RequestT], most_tokens: int) -> Iterator[list[RequestT]]:
+def split_batches(requests: Sequence[RequestT], max_tokens: int) -> Iterator[list[RequestT]]:
     """Group requests of similar length, no more at a time than memory holds."""
     batch: list[RequestT] = []
     for one in sorted(requests, key=lambda one: one.size):
-        if batch and (len(batch) + 1) * one.size > most_tokens:
+        if batch and (len(batch) + 1) * one.size > max_tokens:
             yield batch
             batch = []
         batch.append(one)
@@ -281,7 +281,7 @@ def _settle(waiting: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
             future.set_result(outcome)
 
 
-MOST_TOKENS: Final = 600_000
+MAX_TOKENS: Final = 600_000
 """Rows times their greatest length, if memory allows."""
 
 PROCESSOR_BYTES: Final = 2 * 2**30
@@ -333,7 +333,7 @@ class _LoadedCompletion:
             end_tokens=self.pretrained.end_tokens,
             padding=self.pretrained.tokenizer.pad_token_id,
         )
-        self._most_tokens = most_tokens(self.pretrained.model)
+        self._most_tokens = max_tokens(self.pretrained.model)
         self._captured = can_be_captured(self.pretrained.model)
         if self._captured:
             self.pretrained.model.config._attn_implementation = GROUPED_ATTENTION
@@ -380,13 +380,13 @@ class _LoadedCompletion:
         return True
 
 
-def most_tokens(model: Any) -> int:
+def max_tokens(model: Any) -> int:
     """Return the number of tokens whose keys and values fit into memory."""
     from podium.workers.local.captured import bytes_per_token, free_bytes
 
     is_on_a_card = model.device.type == "cuda"
     room = free_bytes(model) // 2 if is_on_a_card else PROCESSOR_BYTES
-    return min(MOST_TOKENS, room // bytes_per_token(model))
+    return min(MAX_TOKENS, room // bytes_per_token(model))
 
 
 shared_completion_model: Final = SharedByKey(CompletionModel)

@@ -24,14 +24,14 @@ from podium.workers.local.lora import AdapterStack
 SIZE_MULTIPLE: Final = 64
 """Sizes are rounded up to multiples of this, so that few differ."""
 
-MOST_BYTES: Final = 24_000_000_000
+MAX_BYTES: Final = 24_000_000_000
 """Bytes for the keys and values of all captured sizes, at most half of the GPU's free memory; the
 least recently used sizes are dropped."""
 
-LEAST_ROWS: Final = 256
+MIN_ROWS: Final = 256
 """The smallest batch that the last rows of a batch move to."""
 
-MOST_OVERSIZE: Final = 2
+MAX_OVERSIZE: Final = 2
 """A captured step also serves smaller batches, up to this factor: that is cheaper than capturing
 another."""
 
@@ -190,7 +190,7 @@ class BatchSize(NamedTuple):
             self.adapters == other.adapters
             and self.rows >= other.rows
             and self.width >= other.width
-            and self.rows * self.width <= MOST_OVERSIZE * other.rows * other.width
+            and self.rows * self.width <= MAX_OVERSIZE * other.rows * other.width
         )
 
 
@@ -256,7 +256,7 @@ class CapturedSteps:
 
     def smaller(self, memory: FixedBatchCache, rows: int) -> FixedBatchCache | None:
         """Return a cache for fewer rows, if it is smaller and both fit into memory."""
-        size = memory.size._replace(rows=_round_rows(max(rows, LEAST_ROWS)))
+        size = memory.size._replace(rows=_round_rows(max(rows, MIN_ROWS)))
         if (
             size.rows >= memory.size.rows
             or self._bytes(size) + self._bytes(memory.size) > self._most_bytes
@@ -290,7 +290,7 @@ class CapturedSteps:
 
     @property
     def _most_bytes(self) -> int:
-        return min(MOST_BYTES, self._room)
+        return min(MAX_BYTES, self._room)
 
     def _bytes(self, size: BatchSize) -> int:
         return size.rows * size.width * bytes_per_token(self._model)

@@ -6,7 +6,7 @@ import pytest
 
 from podium.core.request import ResponseOptions, Tool
 from podium.server.api_error import ApiError
-from podium.server.dialects.content import MOST_TOOLS
+from podium.server.dialects.content import MAX_TOOLS
 from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_tools import ClientToolName, client_tool_names, flat_name
 from support.readers import read_strictly
@@ -141,7 +141,7 @@ def test_what_is_wrong_with_tools_that_are_added_is_named(items: Any, field: str
 
 def test_items_cannot_add_more_tools_than_a_body_may_have() -> None:
     def many(name: str) -> list[Any]:
-        return [WEATHER | {"name": f"{name}{index}"} for index in range(MOST_TOOLS // 2 + 1)]
+        return [WEATHER | {"name": f"{name}{index}"} for index in range(MAX_TOOLS // 2 + 1)]
 
     assert refused(*many("a"), input=[added(*many("b")), HELLO]).field == "input"
 

@@ -80,7 +80,7 @@ LOOK_EVERY_SECONDS: Final = 0.02
 ABOUT_TO_END_SECONDS: Final = 0.001
 """A process whose output has ended usually exits right after."""
 COUNT_EVERY_SECONDS: Final = 0.1
-MOST_TRIES_TO_KILL: Final = 1000
+MAX_TRIES_TO_KILL: Final = 1000
 CALLER_GONE: Final = "the caller is gone"
 
 
@@ -202,7 +202,7 @@ class IsolatedRun:
 
     def _end_everything(self) -> None:
         self._is_ending = True
-        for _ in range(MOST_TRIES_TO_KILL):
+        for _ in range(MAX_TRIES_TO_KILL):
             self._kill_once()
             if not self._reap():
                 break

@@ -34,7 +34,7 @@ from podium.workers.sandbox.child.program import (
     exit_program,
 )
 
-MOST_ITEMS: Final = 1_000_000
+MAX_ITEMS: Final = 1_000_000
 """Items that are read of an endless iterable."""
 
 _SEQUENCES: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -139,7 +139,7 @@ class ObjectTable:
             case "text":
                 result = str(thing)
             case _:
-                result = [item for item, _ in zip(thing, range(MOST_ITEMS), strict=False)]
+                result = [item for item, _ in zip(thing, range(MAX_ITEMS), strict=False)]
         return encode(result, self._hold)
 
 
