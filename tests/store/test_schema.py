@@ -41,7 +41,9 @@ async def test_a_refused_file_says_how_to_move_it_aside_and_is_unchanged(tmp_pat
     file = tmp_path / "podium.db"
     await with_version(str(file), 12)
     before = dump(file)
-    message = f"{file} has schema 12, expected 1; move it aside (mv {file} {file}.old)"
+    message = (
+        f"{file} has schema 12, expected {SCHEMA_VERSION}; move it aside (mv {file} {file}.old)"
+    )
     for to_read in (False, True):
         with pytest.raises(StoreError) as refused:
             await SqlRunStore.open(file, to_read=to_read)
@@ -55,7 +57,7 @@ async def test_tables_of_another_program_are_not_used(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE runs (name TEXT)")
     connection.close()
     before = dump(file)
-    with pytest.raises(StoreError, match="has schema unknown, expected 1"):
+    with pytest.raises(StoreError, match=f"has schema unknown, expected {SCHEMA_VERSION}"):
         await SqlRunStore.open(file)
     assert dump(file) == before
 

@@ -28,6 +28,7 @@ from podium.server.dialects.chat import CHAT
 from podium.server.dialects.request import Dialect
 from podium.server.endpoints import (
     accounting,
+    conversations,
     forward,
     keys,
     learning,
@@ -212,6 +213,7 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
         plan.router,
         runs.router,
         responses.router,
+        conversations.router,
         pool.router,
         accounting.router,
         keys.router,

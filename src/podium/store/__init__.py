@@ -29,6 +29,7 @@ from podium.store.base import (
 from podium.store.journal import HEARTBEATS_PER_LEASE, Heartbeat, Journal
 
 if TYPE_CHECKING:  # these load SQLAlchemy
+    from podium.store.sql.chats import ChatStore
     from podium.store.sql.keys import KeyStore
     from podium.store.sql.queries import RunStatistics
     from podium.store.sql.records import AuditLog, FeedbackStore, IdempotencyStore
@@ -48,6 +49,7 @@ __all__ = [
     "RunStore",
     "RunSummary",
     "audit_in",
+    "chats_in",
     "correction_task",
     "default_url",
     "feedback_in",
@@ -93,6 +95,12 @@ def keys_in(store: RunStore) -> KeyStore:
     """Return the API keys of the store; raises `ConfigError` if it has no database."""
     keys: KeyStore = _part(store, "keys", "API keys")
     return keys
+
+
+def chats_in(store: RunStore) -> ChatStore:
+    """Return the conversations of the store; raises `ConfigError` if it has no database."""
+    chats: ChatStore = _part(store, "chats", "conversations")
+    return chats
 
 
 def audit_in(store: RunStore) -> AuditLog:

@@ -183,6 +183,15 @@ PLAN: Final = _object(
     {"question": {"type": "string", "minLength": 1}, "model": _MODEL, "podium": _PODIUM},
 )
 
+CHAT_DOCUMENT: Final = _object(
+    ["title", "turns"],
+    {
+        "title": {"type": "string", "maxLength": 200},
+        "turns": {"type": "array", "maxItems": 500, "items": {"type": "object"}},
+        "settings": {"type": "object"},
+    },
+)
+
 FEEDBACK: Final = _object(
     ["score"],
     {

@@ -34,11 +34,13 @@ from podium.store import (
     RunFilter,
     RunList,
     RunStore,
+    chats_in,
     feedback_in,
     idempotency_in,
 )
 
 if TYPE_CHECKING:
+    from podium.store.sql.chats import ChatStore
     from podium.store.sql.records import IdempotencyStore
 
 RETRY_SECONDS: Final = 0.25
@@ -213,6 +215,11 @@ class BufferedRunStore:
         if not self.keeps(run_id) or self._unwritten_run(run_id) is not None:
             return None
         return await feedback_in(self._store).get(run_id)
+
+    @property
+    def chats(self) -> ChatStore:
+        """The conversations of the page Chat."""
+        return chats_in(self._store)
 
     @property
     def idempotency(self) -> IdempotencyStore:

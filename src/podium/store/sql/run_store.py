@@ -26,6 +26,7 @@ from podium.store.base import (
     RunSummary,
 )
 from podium.store.quotas import charge_of
+from podium.store.sql.chats import ChatStore
 from podium.store.sql.claims import UNCLAIMED, ClaimTable, run_claimed
 from podium.store.sql.database import Clock, Database
 from podium.store.sql.keys import KeyStore
@@ -168,6 +169,11 @@ class SqlRunStore:
     def feedback(self) -> FeedbackStore:
         """The feedback on runs."""
         return FeedbackStore(self._transaction)
+
+    @cached_property
+    def chats(self) -> ChatStore:
+        """The conversations of the page Chat."""
+        return ChatStore(self._transaction, self._clock)
 
     @cached_property
     def statistics(self) -> RunStatistics:
@@ -318,6 +324,7 @@ class SqlRunStore:
         """Delete runs created before the moment, except those still running; return how many."""
         # An old run that claims to be running but was not written to since lost its process.
         running = (RUNS.c.status == "running") & (RUNS.c.updated_at >= moment)
+        await self.chats.delete_before(moment)
         return await self._delete_all((RUNS.c.created_at < moment) & ~running)
 
     async def delete_expired(self) -> int:

@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Round, Run, StepRecord, dump, load
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
     "sqlite": sqlite.insert,
@@ -242,6 +242,16 @@ IDEMPOTENT_REQUESTS: Final = Table(
     Column("key", Text, primary_key=True),
     *_columns(Text, "digest", "run_id", "process", "created_at"),
     Index("idempotent_requests_by_age", "created_at"),
+)
+
+CHATS: Final = Table(
+    "chats",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    *_columns(Text, "owner", "title", "words", "created_at", "updated_at"),
+    Column("shared", Text, unique=True),
+    *_columns(Text, "document"),
+    Index("chats_by_owner", "owner", "updated_at"),
 )
 
 
