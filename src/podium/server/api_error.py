@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -95,7 +95,7 @@ RETRY_SECONDS: Final = 1.0
 
 def new_request_id() -> str:
     """Make an id for a request, which is sent to the client and logged."""
-    return f"req_{random.getrandbits(64):016x}"
+    return f"req_{secrets.token_hex(8)}"
 
 
 def request_id_headers(request_id: str) -> dict[str, str]:

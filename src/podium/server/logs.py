@@ -77,9 +77,6 @@ def default_log_format() -> LogForm:
 
 def configure_logging(log_format: LogForm, level: int = logging.INFO) -> None:
     """Log Podium and uvicorn in that format; as text, uvicorn logs only warnings."""
-    # No format shows where a record comes from, and finding out costs as much as formatting it.
-    logging._srcfile = None
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_is_not_startup_traceback)
     handler.setFormatter(TextLogFormatter() if log_format == "text" else JsonLogFormatter())

@@ -37,7 +37,9 @@ class _JoinedWrites:
         self._transport = transport
         self._head = b""
         self._is_begun = False
-        self.is_closing = transport.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
         """Write the data, or hold a head for the next call."""
