@@ -1,6 +1,7 @@
 """The text of a plan: parse it, write it, constrain models to it.
 
 parse              a conductor's text      -> a workflow, or an error that says what to mend
+PlanStream         pieces of such a text   -> its steps, as soon as each is final
 write              a workflow              -> the three lists, or JSON step by step
 write_acceptance   a plan without steps, which accepts the answer there is
 read_workflow      a JSON document         -> a workflow
@@ -12,11 +13,13 @@ grammar            GBNF grammar of either, for llama.cpp
 from __future__ import annotations
 
 from podium.conductors.plan.parser import ParsedPlan, parse, read_workflow, workflow_document
+from podium.conductors.plan.stream import PlanStream
 from podium.conductors.plan.writer import Order, grammar, schema, write, write_acceptance
 
 __all__ = [
     "Order",
     "ParsedPlan",
+    "PlanStream",
     "grammar",
     "parse",
     "read_workflow",

@@ -93,15 +93,15 @@ class ScannedList(NamedTuple):
 def scan_list(text: str, start: int, depth: int = 1) -> ScannedList:
     """Read the list whose opening bracket is at `start`."""
     values: list[Value] = []
-    position = _skip(text, start + 1)
+    position = skip_space(text, start + 1)
     while not text.startswith("]", position):
         if position == len(text):
             raise BrokenLiteral("the list does not end; close it with ]")
-        value, position = _scan_value(text, position, depth)
+        value, position = scan_value(text, position, depth)
         values.append(value)
-        position = _skip(text, position)
+        position = skip_space(text, position)
         if text.startswith(",", position):
-            position = _skip(text, position + 1)
+            position = skip_space(text, position + 1)
         elif position < len(text) and text[position] != "]":
             raise BrokenLiteral(
                 f"a comma or ] was expected after entry {len(values) - 1}, and then came "
@@ -112,15 +112,15 @@ def scan_list(text: str, start: int, depth: int = 1) -> ScannedList:
 
 def _scan_object(text: str, start: int, depth: int) -> tuple[dict[str, Value], int]:
     members: dict[str, Value] = {}
-    position = _skip(text, start + 1)
+    position = skip_space(text, start + 1)
     while not text.startswith("}", position):
         key, position = _scan_key(text, position)
         if key in members:
             raise BrokenLiteral(f"the key {_quote(key)} appears twice in one object; keep one")
-        members[key], position = _scan_value(text, position, depth)
-        position = _skip(text, position)
+        members[key], position = scan_value(text, position, depth)
+        position = skip_space(text, position)
         if text.startswith(",", position):
-            position = _skip(text, position + 1)
+            position = skip_space(text, position + 1)
         elif not text.startswith("}", position):
             raise BrokenLiteral(
                 f"a comma or }} was expected after {_quote(key)}, and then came "
@@ -134,16 +134,17 @@ def _scan_key(text: str, position: int) -> tuple[str, int]:
     if text[position : position + 1] not in _STRINGS:
         raise BrokenLiteral(f"a key in quotes was expected, and then came {_ahead(text, position)}")
     key, position = _scan_string(text, position)
-    position = _skip(text, position)
+    position = skip_space(text, position)
     if not text.startswith(":", position):
         raise BrokenLiteral(
             f"a colon was expected after the key {_quote(key)}, and then came "
             f"{_ahead(text, position)}"
         )
-    return key, _skip(text, position + 1)
+    return key, skip_space(text, position + 1)
 
 
-def _scan_value(text: str, position: int, depth: int) -> tuple[Value, int]:
+def scan_value(text: str, position: int, depth: int) -> tuple[Value, int]:
+    """Read the value at that position; return it and the position after it."""
     first = text[position : position + 1]
     if first in _STRINGS:
         return _scan_string(text, position)
@@ -194,7 +195,7 @@ def _word(text: str) -> Value:
     return None if text in ("None", "null") else Word(text)
 
 
-def _skip(text: str, position: int) -> int:
+def skip_space(text: str, position: int) -> int:
     """Return the position after white space and comments."""
     match = _SPACE.match(text, position)
     assert match is not None, "there is always room for no space"

@@ -149,14 +149,14 @@ STEPS: Final = "steps"
 PLAN: Final = "plan"
 LISTS: Final = (MODEL_ID, SUBTASKS, ACCESS_LIST)
 
-_THINK: Final = "think"
+THINK: Final = "think"
 _JOINT: Final = r"[\s._\\-]*+"
 """What may stand between the two words of a label: `model.id`, `Model IDs`, `model\\_id`."""
 
-_MARK: Final = re.compile(
+MARK: Final = re.compile(
     rf"""
     [<msa"'“”]  # the first character of all that follows, as most characters are none of these
-    (?: (?<=<) (?P<{_THINK}> think(?:ing)?> )
+    (?: (?<=<) (?P<{THINK}> think(?:ing)?> )
       | (?: (?<!\w.) (?:
             (?<=m) (?P<{MODEL_ID}> odel {_JOINT} ids? )
           | (?<=s) (?P<{SUBTASKS}> ub {_JOINT} tasks? )
@@ -168,7 +168,7 @@ _MARK: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_THINK_END: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+THINK_END: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +184,10 @@ def find(text: str) -> FoundPlan:
     search = _Search()
     position = 0
     thinking_ends = True
-    while (mark := _MARK.search(text, position)) is not None:
+    while (mark := MARK.search(text, position)) is not None:
         position = mark.end()
-        if mark.lastgroup == _THINK:
-            end = _THINK_END.search(text, position) if thinking_ends else None
+        if mark.lastgroup == THINK:
+            end = THINK_END.search(text, position) if thinking_ends else None
             thinking_ends = end is not None
             position = end.end() if end else position
             continue
@@ -303,10 +303,11 @@ def workflow_document(workflow: Workflow, pool: Pool | None = None) -> dict[str,
 
 def read_steps(steps: Sequence[object], pool: Pool | None, tolerate: Tolerate) -> tuple[Step, ...]:
     """Read the steps of the JSON form."""
-    return tuple(_read_step(index, step, pool, tolerate) for index, step in enumerate(steps))
+    return tuple(read_step(index, step, pool, tolerate) for index, step in enumerate(steps))
 
 
-def _read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) -> Step:
+def read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) -> Step:
+    """Read one step of the JSON form."""
     if not isinstance(step, Mapping):
         expected = f"a step is an object with {', '.join(STEP_KEYS)}"
         raise Entry(STEPS, f"step {index}", step).wrong(expected)
@@ -411,15 +412,17 @@ def _check_lengths(lists: Mapping[str, Sequence[object]], max_steps: int) -> Non
 def _steps_of_lists(
     lists: Mapping[str, Sequence[object]], pool: Pool, tolerate: Tolerate
 ) -> tuple[Step, ...]:
-    steps = []
-    for index, entries in enumerate(zip(*(lists[label] for label in LISTS), strict=True)):
-        worker, subtask, access = (
-            Entry(label, f"entry {index}", value)
-            for label, value in zip(LISTS, entries, strict=True)
-        )
-        name = worker_name(worker, pool)
-        if worker.value == name:
-            fact = f"entry {index} is the name {worker.shown}, and ids belong there"
-            tolerate(MODEL_ID, fact, f"it was read as {pool.index(name)}")
-        steps.append(Step(name, subtask_text(subtask), access_of(access, index, tolerate)))
-    return tuple(steps)
+    rows = zip(*(lists[label] for label in LISTS), strict=True)
+    return tuple(read_list_step(index, row, pool, tolerate) for index, row in enumerate(rows))
+
+
+def read_list_step(index: int, row: Sequence[object], pool: Pool, tolerate: Tolerate) -> Step:
+    """Read one step of the three lists, given its entry in each."""
+    worker, subtask, access = (
+        Entry(label, f"entry {index}", value) for label, value in zip(LISTS, row, strict=True)
+    )
+    name = worker_name(worker, pool)
+    if worker.value == name:
+        fact = f"entry {index} is the name {worker.shown}, and ids belong there"
+        tolerate(MODEL_ID, fact, f"it was read as {pool.index(name)}")
+    return Step(name, subtask_text(subtask), access_of(access, index, tolerate))
