@@ -12,7 +12,9 @@ from podium.core.worker import Caller, Worker
 def nobody() -> Caller:
     """A caller for conductors that ask no model: being called fails the test."""
 
-    async def call(worker: Worker, request: Request) -> Reply:
+    async def call(
+        worker: Worker, request: Request, on_delta: object = None, on_retry: object = None
+    ) -> Reply:
         pytest.fail(f"{worker.profile.name} was called, but no planning call was expected")
 
     return call

@@ -54,7 +54,9 @@ class Planner(Worker):
         return Reply(entry)
 
 
-async def call(worker: Worker, request: Request) -> Reply:
+async def call(
+    worker: Worker, request: Request, on_delta: object = None, on_retry: object = None
+) -> Reply:
     return await worker.reply(request)
 
 
@@ -70,7 +72,9 @@ async def test_the_plan_that_was_written_is_the_plan() -> None:
 async def test_planning_goes_through_the_caller_and_never_around_it() -> None:
     planner = Planner()
 
-    async def answering(worker: Worker, request: Request) -> Reply:
+    async def answering(
+        worker: Worker, request: Request, on_delta: object = None, on_retry: object = None
+    ) -> Reply:
         assert worker is planner
         return Reply(LISTS)
 

@@ -26,6 +26,7 @@ VALUES = {
     "temperature": "1.0",
     "prompt": '"compact"',
     "few_shot": "false",
+    "overlap": "false",
     "fallback": '"solver"',
     "workflow": '"plan.json"',
     "coordinator": '"trained"',

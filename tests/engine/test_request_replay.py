@@ -52,7 +52,7 @@ class Drawer:
 
 
 def run_of(execution: Execution) -> Run:
-    rounds = (Round(0, execution.workflow, execution.steps_so_far()),)
+    rounds = (Round(0, Workflow(tuple(execution.steps)), execution.steps_so_far()),)
     return replace(execution.run, status="answered", rounds=rounds)
 
 

@@ -45,7 +45,7 @@ def as_markdown(run: Run) -> str:
         parts.append(
             "\n".join(f"- {_line(describe_step(index, step))}" for index, step in enumerate(steps))
         )
-        for record in round_.steps:
+        for record in (*round_.cancelled, *round_.steps):
             parts.append(f"### Step {record.index}: {_line(record.worker)}")
             parts.append(_line(describe_step_end(record)))
             parts += ["Prompt:", _fenced(record.prompt), "Reply:", _fenced(record.reply)]
@@ -180,7 +180,7 @@ def _round_lines(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
     if prompts and round_.plan_text:
         yield f"{INDENT}the conductor wrote:"
         yield from _indented(round_.plan_text, 2)
-    for record in round_.steps:
+    for record in (*round_.cancelled, *round_.steps):
         yield ""
         yield from _step_lines(record, prompts)
 

@@ -98,6 +98,7 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
             few_shot=chosen.few_shot,
             temperature=chosen.temperature,
             fallback=chosen.fallback,
+            overlap=chosen.overlap,
         )
     return Assembly(
         tuple(workers.values()),

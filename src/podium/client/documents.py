@@ -103,6 +103,7 @@ def _round(round_: Round) -> dict[str, Any]:
         "steps": len(workflow.steps) if workflow is not None else 0,
         "warnings": list(round_.warnings),
         "routed": routed_document(round_),
+        "cancelled": [step_document(step) for step in round_.cancelled],
         "usage": _usage(totals.usage),
         "cost_usd": totals.cost_usd,
     }

@@ -42,15 +42,16 @@ def build(
     few_shot: bool = True,
     temperature: float | None = None,
     fallback: str | None = None,
+    overlap: bool = True,
     coordinator: Coordinator | None = None,
     reader: Reader | None = None,
     notice: str = "",
 ) -> Conductor:
     """Build the conductor of that kind; `ConfigError` if it lacks what it requires.
 
-    `model` requires `worker`, takes `prompt`, `few_shot`, `temperature`, and `fallback`, the worker
-    that answers alone where there is no plan. `fixed` requires `workflow`. `evolved` requires
-    `coordinator` and `reader`; `notice` is a warning for every run.
+    `model` requires `worker`, takes `prompt`, `few_shot`, `temperature`, `overlap`, and `fallback`,
+    the worker that answers alone where there is no plan. `fixed` requires `workflow`. `evolved`
+    requires `coordinator` and `reader`; `notice` is a warning for every run.
     """
     if kind == "model":
         if worker is None:
@@ -58,7 +59,12 @@ def build(
                 "conductor.kind is 'model', but no model is named to conduct; set conductor.model"
             )
         return ModelConductor(
-            worker, prompt=prompt, few_shot=few_shot, temperature=temperature, fallback=fallback
+            worker,
+            prompt=prompt,
+            few_shot=few_shot,
+            temperature=temperature,
+            fallback=fallback,
+            overlap=overlap,
         )
     if kind == "fixed":
         if workflow is None:

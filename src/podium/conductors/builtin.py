@@ -17,7 +17,7 @@ from podium.core.budget import estimate_input_tokens
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Message, Request, Text, images_in
+from podium.core.request import Delta, Message, Reply, Request, Text, images_in
 from podium.core.requirements import Capabilities, sole_worker_capabilities
 from podium.core.run import Run, Tier
 from podium.core.worker import Caller, Worker
@@ -301,7 +301,8 @@ class ModelConductor(Conductor):
 
     With the prompt `compact`, under a grammar, each subtask is the question itself. `structured`
     is by default `form_for(worker.profile)`, and `fallback`, the worker that answers alone where
-    there is no plan, the pool's best.
+    there is no plan, the pool's best. With `overlap` the plan is streamed, and its steps begin
+    while it is written.
     """
 
     def __init__(
@@ -315,6 +316,7 @@ class ModelConductor(Conductor):
         max_tokens: int | None = None,
         fallback: str | None = None,
         name: str | None = None,
+        overlap: bool = True,
     ) -> None:
         self.worker: Worker = worker
         self.name = name or model_conductor_name(worker.profile.name)
@@ -323,6 +325,7 @@ class ModelConductor(Conductor):
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._fallback = fallback
+        self._overlap = overlap
 
     @property
     def is_trained(self) -> bool:
@@ -348,17 +351,38 @@ class ModelConductor(Conductor):
         warnings: list[str] = []
         try:
             for _ in range(ATTEMPTS):
-                reply = await call(self.worker, request)
+                reply = await self._call(context, call, request)
                 text = _with_prefill(reply.text, request.prefill)
                 try:
                     return _read(text, context, warnings)
                 except MalformedPlan as problem:
                     warnings.append(f"{self.name} wrote a malformed plan: {problem}")
+                    if context.early is not None:
+                        context.early.cancel(warnings[-1])
                     turns = self._prompt.reask(text, problem)
                     request = replace(request, messages=request.messages + turns, prefill="")
         except WorkerError as error:
             warnings.append(f"{self.name} could not plan: {error}")
         return self._without_plan(context, text, warnings)
+
+    async def _call(self, context: PlanningContext, call: Caller, request: Request) -> Reply:
+        """Ask for the plan; where steps may begin early, stream it and begin them."""
+        early = context.early if self._overlap else None
+        if early is None:
+            return await call(self.worker, request)
+        has_answer = context.answer is not None
+        steps = plan.PlanStream(context.pool, max_steps=context.max_steps, may_accept=has_answer)
+
+        def receive(delta: Delta) -> None:
+            for step in steps.feed(delta.text) if delta.kind == "text" else ():
+                early.begin(step)
+
+        def retry(_worker: str, error: WorkerError, _wait: float) -> Request:
+            steps.restart()
+            early.cancel(f"{self.name} could not plan: {error}")
+            return request
+
+        return await call(self.worker, request, receive, retry)
 
     def _request(self, context: PlanningContext) -> Request:
         request = Request(

@@ -47,6 +47,7 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "prompt": "model",
     "few_shot": "model",
     "fallback": "model",
+    "overlap": "model",
     "workflow": "fixed",
     "coordinator": "evolved",
     "pool_changed": "evolved",
@@ -123,6 +124,11 @@ class ConductorTable(Table):
         default=None,
         description="with `model`: the worker that answers alone where there is no plan; by "
         "default the pool's best",
+    )
+    overlap: bool = Field(
+        default=True,
+        description="with `model`: steps begin while the plan is still being written; those that "
+        "the finished plan lacks are cancelled, and their cost counts",
     )
 
     @model_validator(mode="after")

@@ -148,6 +148,7 @@ class ConductorSettings:
     prompt: PromptLength = "full"
     few_shot: bool = True
     fallback: str | None = None
+    overlap: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

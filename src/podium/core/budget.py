@@ -209,6 +209,26 @@ class Ledger:
             account.reserve(reservation)
         return reservation
 
+    def has_room(self, profile: WorkerProfile, request: Request, times: int) -> bool:
+        """True if so many calls like this, with all the output they may want, fit what is left."""
+        budget, account, price = self.budget, self._account, profile.price
+        if budget.calls is not None and budget.calls - self._calls < times:
+            return False
+        if budget.tokens is None and budget.usd is None and account is None:
+            return True
+        inputs = estimate_input_tokens(request)
+        outputs = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
+        for left in (self._left, self._left if account is None else account.left):
+            if left.tokens is not None and left.tokens < times * (inputs + outputs):
+                return False
+            if left.usd is not None:
+                if price is None:
+                    return False
+                usd = inputs * price.highest_input + outputs * price.highest_output
+                if left.usd < times * usd / 1_000_000:
+                    return False
+        return True
+
     async def wait_for_reservation(
         self,
         reservation: CallReservation | None,

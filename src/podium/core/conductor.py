@@ -10,7 +10,7 @@ class AlwaysFirst(Conductor):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, final, runtime_checkable
 
 from podium.core.frozen import fast_init
@@ -18,7 +18,23 @@ from podium.core.pool import Pool
 from podium.core.request import DEFAULT_RESPONSE_OPTIONS, Image, Message, ResponseOptions
 from podium.core.run import Round, RoutingRecord, TurnRole, best_step
 from podium.core.worker import Caller, Worker
-from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
+from podium.core.workflow import DEFAULT_MAX_STEPS, Step, Workflow
+
+
+class EarlySteps(Protocol):
+    """Executes a plan that is still being written.
+
+    What begins counts only if the finished plan contains it; otherwise it is cancelled, and stays
+    on record with its cost.
+    """
+
+    def begin(self, step: Step) -> None:
+        """Start the next step; never the plan's last one, whose reply is the answer."""
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the steps that have begun: the plan is void."""
+        ...
 
 
 @final
@@ -29,6 +45,7 @@ class PlanningContext:
 
     `rounds` are the run's earlier rounds; `rounds_left` counts the one to plan. `objection` is why
     a guardrail asked for another plan. `quality_bias` is quality over cost from 0 to 1, if set.
+    `early` executes steps before the plan is complete, where the engine can.
     """
 
     question: str
@@ -41,6 +58,7 @@ class PlanningContext:
     objection: str = ""
     rounds_left: int = 1
     quality_bias: float | None = None
+    early: EarlySteps | None = field(default=None, repr=False, compare=False)
 
     @property
     def answer(self) -> str | None:

@@ -257,7 +257,8 @@ class Round:
     `accepted` means that the conductor accepted the answer before; with neither that nor a
     workflow, planning was cut off. `planning` are the conductor's calls, `plan_text` what it wrote.
     Steps of a round with a `role` may read every earlier round. `routed` is a learned router's
-    decision.
+    decision. `cancelled` are steps that began while the plan was written and that it does not
+    contain: their calls count, their replies are dropped.
     """
 
     index: int
@@ -269,6 +270,7 @@ class Round:
     accepted: bool = False
     role: TurnRole | None = None
     routed: RoutingRecord | None = None
+    cancelled: tuple[StepRecord, ...] = ()
 
     @property
     def answers(self) -> bool:
@@ -426,20 +428,25 @@ class Run:
         return tuple(step for round_ in self.rounds for step in round_.steps)
 
     @property
+    def cancelled_steps(self) -> tuple[StepRecord, ...]:
+        """The steps that began before their plan was complete, and were not part of it."""
+        return tuple(step for round_ in self.rounds for step in round_.cancelled)
+
+    @property
     def calls(self) -> Iterator[Attempt]:
         """Every call of the run: planning, steps, nested runs and verifiers."""
         for check in self.checks:
             yield from check.attempts
         for round_ in self.rounds:
             yield from round_.planning
-            for step in round_.steps:
+            for step in (*round_.steps, *round_.cancelled):
                 yield from step.calls
 
     @property
     def all_checks(self) -> Iterator[GuardrailCheck]:
         """Every guardrail check of the run, nested runs included."""
         yield from self.checks
-        for step in self.steps:
+        for step in (*self.steps, *self.cancelled_steps):
             for nested in step.nested:
                 yield from nested.all_checks
             yield from step.checks

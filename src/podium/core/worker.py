@@ -15,9 +15,10 @@ the engine's task. A `Toolbox` holds Podium's own tools, which workers call insi
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from typing import Protocol, runtime_checkable
 
+from podium.core.errors import WorkerError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Delta, Reply, Request, Tool, ToolCall, ToolResult
 
@@ -83,12 +84,26 @@ class Worker(Protocol):
         yield reply
 
 
+OnDelta = Callable[[Delta], None]
+OnRetry = Callable[[str, WorkerError, float], Request]
+"""Called with worker, error and wait before a retry; returns the request to send."""
+
+
 class Caller(Protocol):
     """Calls a worker within a run's budget, with limits, retries and a record.
 
     Conductors get one, and never call a worker directly, so that planning is metered too.
     """
 
-    async def __call__(self, worker: Worker, request: Request) -> Reply:
-        """Call the worker; raise `WorkerError` or `BudgetExhausted`."""
+    async def __call__(
+        self,
+        worker: Worker,
+        request: Request,
+        on_delta: OnDelta | None = None,
+        on_retry: OnRetry | None = None,
+    ) -> Reply:
+        """Call the worker, streaming if `on_delta` is given.
+
+        Raises `WorkerError` or `BudgetExhausted`.
+        """
         ...

@@ -3,7 +3,7 @@
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
 from podium.core.worker import Toolbox
 from podium.engine.calls import CallPolicy, Calls
-from podium.engine.run_loop import Execution, RunContext
+from podium.engine.execution import Execution, RunContext
 
 __all__ = [
     "BreakerPolicy",

@@ -30,7 +30,6 @@ from podium.core.pool import Limits
 from podium.core.request import (
     NO_USAGE,
     UNKNOWN_USAGE,
-    Delta,
     Reply,
     Request,
     Usage,
@@ -38,7 +37,7 @@ from podium.core.request import (
 )
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.core.run import Attempt
-from podium.core.worker import Worker
+from podium.core.worker import OnDelta, OnRetry, Worker
 from podium.engine.breakers import Breakers, Clock
 
 MAX_REPLY_CHARS: Final = 2_000_000
@@ -57,9 +56,6 @@ MIN_LATENCIES: Final = 20
 MAX_LATENCIES: Final = 200
 """A percentile is taken of so many latest calls."""
 
-OnDelta = Callable[[Delta], None]
-OnRetry = Callable[[str, WorkerError, float], Request]
-"""Called with worker, error and wait before a retry; returns the request to send."""
 CanFallBack = Callable[[], bool]
 """True if a fallback would take over from this worker."""
 
@@ -258,9 +254,15 @@ class Calls:
         """Seconds until the run's deadline, or None without one."""
         return self._ledger.seconds_left
 
-    async def __call__(self, worker: Worker, request: Request) -> Reply:
+    async def __call__(
+        self,
+        worker: Worker,
+        request: Request,
+        on_delta: OnDelta | None = None,
+        on_retry: OnRetry | None = None,
+    ) -> Reply:
         """Call the worker, with retries; raise the last error."""
-        return await self.make(worker, request)
+        return await self.make(worker, request, on_delta, on_retry)
 
     async def make(
         self,

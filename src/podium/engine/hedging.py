@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium.core.errors import WorkerError
 from podium.core.request import Delta, Reply, Request
-from podium.core.worker import Worker
+from podium.core.worker import OnDelta, OnRetry, Worker
 
 if TYPE_CHECKING:
-    from podium.engine.calls import CallPolicy, Calls, CanFallBack, OnDelta, OnRetry
+    from podium.engine.calls import CallPolicy, Calls, CanFallBack
 
 LOST_RACE: Final = "cancelled: another call answered first"
 """Error of the call that lost."""

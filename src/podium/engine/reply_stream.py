@@ -13,7 +13,7 @@ from podium.core.events import StepDelta, ToolCallDelta
 from podium.core.request import Delta, Reply
 
 if TYPE_CHECKING:
-    from podium.engine.run_loop import Execution
+    from podium.engine.execution import Execution
 
 GAP: Final = "\n\n"
 """Separates text before a tool call from text after it."""

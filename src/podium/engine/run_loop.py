@@ -8,11 +8,11 @@ every step starts as soon as the steps it waits for are done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from podium.core.budget import Budget, Ledger
+from podium.core.budget import Budget
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
     BudgetExhausted,
@@ -40,57 +40,27 @@ from podium.core.requirements import fit_workflow
 from podium.core.run import (
     ANSWERING,
     NO_REQUEST,
-    Attempt,
     Round,
     Run,
     RunStatus,
     StepRecord,
     new_run_id,
-    step_label,
     timestamp,
 )
-from podium.core.worker import Toolbox, Worker
-from podium.engine.calls import CallPolicy, Calls
+from podium.engine.calls import Calls
+from podium.engine.early import EarlyExecution
+from podium.engine.execution import Execution, RunContext
 from podium.engine.guardrails.admission import Inspector, restorer
-from podium.engine.guardrails.chain import GuardrailChain
 from podium.engine.outcome import (
     answer_step,
     blocking_error,
     is_final,
-    is_met,
     outcome_of,
     waiting_answer,
 )
-from podium.engine.requests import PriorResult
-from podium.engine.step import StepRunner
 
 PLANNING_DIVISOR: Final = 2
 """A plan may cost one part in so many of what is left: the rest is for its execution."""
-
-Nest = Callable[..., Awaitable[None]]
-"""`RunLoop._nest`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """What a run shares with its nested runs.
-
-    `conductor` plans the nested ones. `started` is the run's start on the call policy's clock.
-    `call_ids` are the ids of all tool calls so far: ids must be
-    unique. `guardrails` is None without guardrails. `persist`, where set, waits until events are
-    persisted: at the start and after each plan.
-    """
-
-    conductor: Conductor
-    workers: Mapping[str, Worker]
-    call_policy: CallPolicy
-    ledger: Ledger
-    started: float
-    emit: Emit | None
-    toolbox: Toolbox | None = None
-    call_ids: set[str] = field(default_factory=set)
-    guardrails: GuardrailChain | None = None
-    persist: Callable[[], Awaitable[None]] | None = None
 
 
 async def plan_round(conductor: Conductor, context: PlanningContext, calls: Calls) -> Round:
@@ -156,9 +126,10 @@ class RunLoop:
         self._was_waiting = was_waiting
         self._waits = False
         self._rounds = list(run.rounds)
-        self._interrupted_planning: tuple[Attempt, ...] = ()
+        self._interrupted: Round | None = None
+        """The round whose planning was cut off, if one was: its calls stay on record."""
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
-            self._interrupted_planning = self._rounds.pop().planning
+            self._interrupted = self._rounds.pop()
         self._failures: Sequence[WorkerError] = ()
         """The workers' errors in the last round; the one that counts comes first."""
         self.stopped_by: PodiumError | None = blocked
@@ -229,8 +200,13 @@ class RunLoop:
         context, run = self._context, self._run
         calls = Calls(context.call_policy, context.ledger, context.started, run.exclude)
         calls.divisor = PLANNING_DIVISOR
-        calls.attempts.extend(self._interrupted_planning)
-        self._interrupted_planning = ()
+        cancelled: tuple[StepRecord, ...] = ()
+        if self._interrupted is not None:
+            calls.attempts.extend(self._interrupted.planning)
+            cancelled, self._interrupted = self._interrupted.cancelled, None
+        planner, early = self._conductor.worker, None
+        if planner is not None:
+            early = EarlyExecution(context, run, len(self._rounds), planner, self._open)
         planning = PlanningContext(
             question=run.question,
             pool=run.pool,
@@ -242,17 +218,36 @@ class RunLoop:
             objection=self._objection.reason if self._objection is not None else "",
             rounds_left=run.max_rounds - len(self._rounds),
             quality_bias=run.quality_bias,
+            early=early,
         )
         try:
             round_ = await plan_round(self._conductor, planning, calls)
+            if early is not None:
+                round_, self._execution = await early.settle(round_)
         except BaseException as error:
-            self._rounds.append(Round(len(self._rounds), None, planning=tuple(calls.attempts)))
+            if early is not None:
+                cancelled += await early.stop("there is no plan")
+            attempts = tuple(calls.attempts)
+            self._rounds.append(
+                Round(len(self._rounds), None, planning=attempts, cancelled=cancelled)
+            )
             if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
                 raise BudgetExhausted("depth", run.budget.depth) from error
             raise
+        if cancelled:
+            round_ = replace(round_, cancelled=cancelled + round_.cancelled)
         self._rounds.append(round_)
-        self._emit(RoundPlanned(run.id, round_))
-        await self._persist()
+        try:
+            self._emit(RoundPlanned(run.id, round_))
+            if early is not None and self._execution is not None:
+                early.events.release(self._emit)
+            await self._persist()
+        except BaseException:
+            if self._execution is not None:
+                await self._execution.stop()
+                self._rounds[-1] = self._so_far().rounds[-1]
+                self._execution = None
+            raise
         return not round_.accepted
 
     async def _persist(self) -> None:
@@ -266,19 +261,10 @@ class RunLoop:
 
     async def _execute(self) -> None:
         """Execute the last round's workflow; finished steps are kept even if it is cut off."""
-        context, run, round_ = self._context, self._run, self._rounds[-1]
-        emit = context.emit if self._keep is None or context.emit is None else self._emit
-        self._execution = execution = Execution(
-            context,
-            run,
-            round_,
-            emit=emit,
-            nest=self._nest,
-            previous=self._readable_rounds(round_.index),
-            inspector=self._inspector(round_.index),
-            keeps_failures=self._was_waiting,
-            stream=self._stream,
-        )
+        run, round_ = self._run, self._rounds[-1]
+        execution = self._execution
+        if execution is None:
+            execution = self._execution = self._open(round_, self._emit)
         try:
             await execution.execute()
         finally:
@@ -302,10 +288,26 @@ class RunLoop:
         if not execution.waits:
             self._emit(RoundDone(run.id, self._rounds[-1]))
 
-    def _readable_rounds(self, index: int) -> tuple[Round, ...]:
+    def _open(self, round_: Round, emit: Emit) -> Execution:
+        """Return the execution of a round that is planned, or whose plan is being written."""
+        context = self._context
+        direct = emit if self._keep is not None or emit != self._emit else context.emit
+        return Execution(
+            context,
+            self._run,
+            round_,
+            emit=None if context.emit is None else direct,
+            nest=self._nest,
+            previous=self._readable_rounds(round_),
+            inspector=self._inspector(round_, emit),
+            keeps_failures=self._was_waiting,
+            stream=self._stream,
+        )
+
+    def _readable_rounds(self, round_: Round) -> tuple[Round, ...]:
         """Return the rounds that steps of that round may read: one before, or all with a role."""
-        first = 0 if self._rounds[index].role is not None else max(0, index - 1)
-        return tuple(self._rounds[first:index])
+        first = 0 if round_.role is not None else max(0, round_.index - 1)
+        return tuple(self._rounds[first : round_.index])
 
     async def _nest(
         self,
@@ -358,17 +360,17 @@ class RunLoop:
         guardrails = self._context.guardrails
         return guardrails is not None and self._run.depth == 0 and guardrails.has_stage("answer")
 
-    def _inspector(self, round_: int) -> Inspector | None:
+    def _inspector(self, round_: Round, emit: Emit) -> Inspector | None:
         guardrails = self._context.guardrails
         if guardrails is None or not (guardrails.has_stage("reply") or self._checks_answers):
             return None
         return Inspector(
             guardrails,
             self._run,
-            round_,
+            round_.index,
             self._readable_rounds(round_),
             answers=self._run.depth == 0,
-            emit=lambda check: self._emit(GuardrailActed(self._run.id, check)),
+            emit=lambda check: emit(GuardrailActed(self._run.id, check)),
         )
 
     async def _check_other_answer(self) -> None:
@@ -376,7 +378,7 @@ class RunLoop:
         best = answer_step(self._rounds, self._run.response_options)
         if best is None or is_final(best, self._rounds) or self._waits or self.blocked is not None:
             return
-        inspector = self._inspector(best.round)
+        inspector = self._inspector(self._rounds[best.round], self._emit)
         assert inspector is not None, "there are guardrails on answers"
         others = [step for step in self._rounds[best.round].steps if step is not best]
         try:
@@ -421,179 +423,3 @@ class RunLoop:
         if self._execution is not None:
             rounds[-1] = replace(rounds[-1], steps=self._execution.steps_so_far())
         return replace(self._run, rounds=tuple(rounds), checks=tuple(self._checks))
-
-
-class Execution:
-    """Execute the workflow of one round.
-
-    The task that finishes a step continues with the first step this made ready, and starts new
-    tasks only for the others: a chain runs in one task, a join costs one task a branch. A failing
-    step ends as a record, never as an exception; only cancellation passes through.
-
-    `emit` is None without listeners, `inspector` without guardrails on replies. `nest` runs a step
-    whose worker is a conductor, as `RunLoop` does. `previous` are earlier rounds, readable with
-    access to `all`. Steps of the round from before an interruption are kept; failed ones are
-    retried unless `keeps_failures`. Steps missing in `records` at the end wait for tool results.
-    """
-
-    def __init__(
-        self,
-        context: RunContext,
-        run: Run,
-        round_: Round,
-        *,
-        emit: Emit | None,
-        nest: Nest,
-        previous: tuple[Round, ...] = (),
-        inspector: Inspector | None = None,
-        keeps_failures: bool = False,
-        stream: bool = False,
-    ) -> None:
-        assert round_.workflow is not None, "only a planned round is executed"
-        self.records: dict[int, StepRecord] = {}
-        self.exhausted: BudgetExhausted | None = None
-        self.blocked: GuardrailBlocked | None = None
-        """Set by a guardrail; steps that have not started are skipped then."""
-        self.failures: dict[int, WorkerError] = {}
-        """The errors of workers, by the index of the step that failed of it."""
-        self.waits = False
-        """True if a step waits for results of the client's tools."""
-        self.context = context
-        self.run = run
-        self.round = round_.index
-        self.workflow = workflow = round_.workflow
-        self.started = context.started
-        self.emit = emit
-        self.nest = nest
-        self.inspector = inspector
-        self.hedges = context.call_policy.hedges.policies
-        self.stream = stream
-        self.last = len(workflow.steps) - 1
-        main = self.last if workflow.steps[-1].condition is None else workflow.main
-        self.first_answering = main if round_.role in ANSWERING else self.last + 1
-        """From here on, a step's reply may be the answer; this one holds the client's tools."""
-        options = run.response_options
-        self.is_plain = (
-            (options is DEFAULT_RESPONSE_OPTIONS or options == DEFAULT_RESPONSE_OPTIONS)
-            and context.toolbox is None
-            and not run.history
-            and not run.trailing
-            and not run.images
-        )
-        """True if a request holds the prompt alone."""
-        self.interrupted: dict[int, StepRecord] = {}
-        for record in round_.steps:
-            is_kept = record.status == "done" or record.is_unneeded or bool(record.waiting_for)
-            is_kept = is_kept or (keeps_failures and record.status in ("failed", "skipped"))
-            (self.records if is_kept else self.interrupted)[record.index] = record
-            self.waits = self.waits or bool(record.waiting_for)
-        self._previous = previous
-        self._progress: dict[int, StepRecord] = {}
-        self._reads = [workflow.reads(index) for index in range(self.last + 1)]
-        self._followers: list[list[int]] = [[] for _ in self._reads]
-        self._missing = [0 for _ in self._reads]
-        for index, step in enumerate(workflow.steps):
-            if index in self.records:
-                continue
-            awaited = self._reads[index] if step.condition is None else workflow.waits_for(index)
-            for before in awaited:
-                if before not in self.records or self.records[before].status == "waiting":
-                    self._followers[before].append(index)
-                    self._missing[index] += 1
-
-    async def execute(self) -> None:
-        """Run every step that is not finished and does not wait."""
-        ready = [
-            index
-            for index, missing in enumerate(self._missing)
-            if not missing and index not in self.records
-        ]
-        if ready:
-            async with asyncio.TaskGroup() as group:
-                await self._run_from(ready, group)
-
-    async def _run_from(self, ready: list[int], group: asyncio.TaskGroup) -> None:
-        """Run the first ready step here and the others in tasks, then what became ready."""
-        while ready:
-            for other in ready[1:]:
-                group.create_task(self._run_from([other], group))
-            index = ready[0]
-            await self._run_step(index)
-            ready = []
-            if self.waits and self.records[index].status == "waiting":
-                return
-            for follower in self._followers[index]:
-                self._missing[follower] -= 1
-                if not self._missing[follower]:
-                    ready.append(follower)
-
-    async def _run_step(self, index: int) -> None:
-        """Run the step and keep its record, however it ends."""
-        step = StepRunner(self, index)
-        try:
-            condition = self.workflow.steps[index].condition
-            if condition is not None and not is_met(condition, self.records):
-                record = step.record("skipped")
-            elif (obstacle := self._obstacle(index)) is None:
-                record = await step.run(self._prior_results(index))
-            else:
-                record = step.record("skipped", error=obstacle)
-        except BudgetExhausted as error:
-            self.exhausted = self.exhausted or error
-            record = step.interrupted_record("skipped", str(error))
-        except GuardrailBlocked as error:
-            self.blocked = self.blocked or error
-            record = step.record("failed", error=str(error))
-        except PodiumError as error:
-            if isinstance(error, WorkerError):
-                self.failures[index] = error
-            record = step.interrupted_record("failed", str(error))
-        except asyncio.CancelledError:
-            self._keep(step.interrupted_record("cancelled", "stopped before it was done"))
-            raise
-        self._keep(record)
-
-    def _keep(self, record: StepRecord) -> None:
-        self.records[record.index] = record
-        if record.status == "waiting":
-            self.waits = True
-        if self.emit is not None:
-            self.emit(StepDone(self.run.id, record))
-
-    def save_progress(self, record: StepRecord) -> None:
-        """Save the progress of a step that is still running."""
-        self._progress[record.index] = record
-        if self.emit is not None:
-            self.emit(StepProgress(self.run.id, record))
-
-    def steps_so_far(self) -> tuple[StepRecord, ...]:
-        """Return what a resumed run would continue from."""
-        known = {**self.interrupted, **self._progress, **self.records}
-        return tuple(step for _, step in sorted(known.items()))
-
-    def _obstacle(self, index: int) -> str | None:
-        """Return why the step cannot run, if it cannot."""
-        reads = self._reads[index]
-        for read in reads:  # not `any`: a generator costs more than the look at one record
-            if self.records[read].status == "done":
-                break
-        else:
-            if reads:
-                return "every step that this one may read has failed"
-        return None if self.blocked is None else "a guardrail ended the round"
-
-    def _prior_results(self, index: int) -> list[PriorResult]:
-        """Return what the step may read: steps of this round and, with `all`, of earlier ones."""
-        prior = []
-        if self._previous and self.workflow.steps[index].access == "all":
-            prior = [
-                PriorResult(step_label(step, round_), step.subtask, step.reply)
-                for round_ in self._previous
-                for step in round_.steps
-                if step.status == "done"
-            ]
-        for read in self._reads[index]:
-            record = self.records[read]
-            if record.status == "done":
-                prior.append(PriorResult(str(read), record.subtask, record.reply))
-        return prior

@@ -48,11 +48,12 @@ from podium.core.run import (
 from podium.core.worker import Toolbox, Worker, exclude_servers
 from podium.core.workflow import DEFAULT_MAX_STEPS
 from podium.engine.calls import CallPolicy, Calls
+from podium.engine.execution import RunContext
 from podium.engine.guardrails.admission import admit_question, admit_results, restore_run
 from podium.engine.guardrails.base import Guardrail, Hook
 from podium.engine.guardrails.chain import GuardrailChain, HookMemory
 from podium.engine.requests import prompt_hash
-from podium.engine.run_loop import RunContext, RunLoop, plan_round, pool_at_depth
+from podium.engine.run_loop import RunLoop, plan_round, pool_at_depth
 from podium.engine.tool_calls import apply_results, tool_call_ids
 
 

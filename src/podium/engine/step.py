@@ -39,8 +39,8 @@ from podium.core.requirements import (
     sole_worker_capabilities,
 )
 from podium.core.run import GuardrailCheck, Run, StepRecord, StepStatus
-from podium.core.worker import Worker
-from podium.engine.calls import Calls, OnDelta
+from podium.core.worker import OnDelta, Worker
+from podium.engine.calls import Calls
 from podium.engine.hedging import HedgedReply, Race
 from podium.engine.reply_stream import ReplyStream
 from podium.engine.requests import (
@@ -55,7 +55,7 @@ from podium.engine.requests import (
 from podium.engine.tool_calls import answer_calls, assistant_turn, with_answers
 
 if TYPE_CHECKING:
-    from podium.engine.run_loop import Execution
+    from podium.engine.execution import Execution
 
 UNFINISHED: Final = "its process ended before it was done"
 """Error of a step that is saved while it runs; visible only after a crash."""
@@ -100,7 +100,7 @@ class StepRunner:
         self._inspector = execution.inspector
         self._index = index
         self._is_final = index >= execution.first_answering
-        self._step = execution.workflow.steps[index]
+        self._step = execution.steps[index]
         self._first_worker = self._step.worker
         self._prompt = ""
         self._prior_results: Sequence[PriorResult] = ()

@@ -27,7 +27,7 @@ from podium.core.run import Run, StepRecord
 from podium.engine.requests import turn_of
 
 if TYPE_CHECKING:
-    from podium.engine.run_loop import Execution
+    from podium.engine.execution import Execution
 
 
 def assistant_turn(reply: Reply, options: ResponseOptions, known: set[str]) -> Message:

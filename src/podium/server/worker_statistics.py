@@ -137,10 +137,11 @@ def _calls(run: Run) -> Iterator[CallSummary]:
 
 def _attempts(run: Run) -> Iterator[tuple[Attempt, bool]]:
     """Yield every attempt, and whether it planned."""
-    checks = [*run.checks, *(check for step in run.steps for check in step.checks)]
+    steps = (*run.steps, *run.cancelled_steps)
+    checks = [*run.checks, *(check for step in steps for check in step.checks)]
     yield from ((attempt, False) for check in checks for attempt in check.attempts)
     yield from ((attempt, True) for round_ in run.rounds for attempt in round_.planning)
-    yield from ((attempt, False) for step in run.steps for attempt in step.attempts)
+    yield from ((attempt, False) for step in steps for attempt in step.attempts)
 
 
 def _moment(created_at: str) -> float:

@@ -44,6 +44,10 @@ class PlanStream:
         self._pool = pool
         self._max_steps = max_steps
         self._may_accept = may_accept
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the text so far: the plan is written anew."""
         self._text = ""
         self._position = 0
         self._label: str | None = None

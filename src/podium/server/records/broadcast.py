@@ -242,5 +242,6 @@ def _planned_event(run_id: str, round_: Round) -> ClientEvent:
             "workflow": workflow,
             "warnings": list(round_.warnings),
             "routed": routed_document(round_),
+            "cancelled": [step_document(step) for step in round_.cancelled],
         },
     )

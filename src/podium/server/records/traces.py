@@ -199,7 +199,8 @@ class TraceRecorder:
         if running is None:
             return
         for round_ in run.rounds[running.rounds_before :]:
-            for attempt in round_.planning:
+            early = (attempt for step in round_.cancelled for attempt in step.attempts)
+            for attempt in (*round_.planning, *early):
                 self._call(attempt, running, running.span)
         for step in running.steps.values():
             step.end()

@@ -1,0 +1,116 @@
+"""Execute the steps of a plan while its conductor still writes it.
+
+What begins early counts only if the finished plan contains it, before its answering step;
+otherwise all of it is cancelled, and recorded in `Round.cancelled` with its calls. Its events are
+held until the plan is known. A step waits for the whole plan if its worker leads a nested run, may
+call Podium's own tools (their effects cannot be cancelled), or shares this machine with a local
+planner; and so does all if the budget could not pay for a discarded plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from podium.core.events import Emit, Event
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.request import Request, user
+from podium.core.run import Round, Run, StepRecord
+from podium.core.worker import Worker
+from podium.core.workflow import Step
+from podium.engine.execution import Execution, RunContext
+from podium.engine.requests import tools_for
+
+NOT_IN_PLAN: Final = "the plan does not contain it"
+
+LOCAL_PROVIDERS: Final = ("llamacpp", "transformers")
+"""Their models run on this machine, so that a step would slow the planner down."""
+
+OpenRound = Callable[[Round, Emit], Execution]
+"""`RunLoop._open`: the execution of a round, with its events."""
+
+
+class HeldEvents:
+    """Keeps events until they are released."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._emit: Emit | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+        (self._emit or self._events.append)(event)
+
+    def release(self, emit: Emit) -> None:
+        """Pass on what was held, and all that follows."""
+        self._emit = emit
+        for event in self._events:
+            emit(event)
+
+
+class EarlyExecution:
+    """Implements `EarlySteps` for one round of a run."""
+
+    def __init__(
+        self, context: RunContext, run: Run, index: int, planner: Worker, open_round: OpenRound
+    ) -> None:
+        self._context = context
+        self._run = run
+        self._index = index
+        self._is_local = planner.profile.provider in LOCAL_PROVIDERS
+        self._open = open_round
+        self._execution: Execution | None = None
+        self._has_room: bool | None = None
+        self._void: list[tuple[Execution, str]] = []
+        self.events = HeldEvents()
+
+    def begin(self, step: Step) -> None:
+        """Start the next step, once all it reads is done."""
+        if self._execution is None:
+            self.events = HeldEvents()
+            self._execution = self._open(Round(self._index, None), self.events)
+        self._execution.begin(step, held=self._waits_for_plan(step))
+
+    def cancel(self, reason: str) -> None:
+        """Cancel what has begun."""
+        if self._execution is not None:
+            self._void.append((self._execution, reason))
+            self._execution.cancel()
+            self._execution = None
+
+    async def settle(self, round_: Round) -> tuple[Round, Execution | None]:
+        """Return the planned round, and its execution if one has begun."""
+        execution = self._execution
+        if execution is not None and not execution.adopt(round_):
+            self.cancel(NOT_IN_PLAN)
+            execution = None
+        self._execution = None
+        cancelled = await self.stop("")
+        return (replace(round_, cancelled=cancelled) if cancelled else round_), execution
+
+    async def stop(self, reason: str) -> tuple[StepRecord, ...]:
+        """Cancel all that does not count, and return its records once it has ended."""
+        self.cancel(reason)
+        records: list[StepRecord] = []
+        for execution, why in self._void:
+            await execution.stop()
+            records += (
+                replace(record, status="cancelled", reply="", error=why, turns=(), thinking=())
+                for record in execution.steps_so_far()
+            )
+        return tuple(records)
+
+    def _waits_for_plan(self, step: Step) -> bool:
+        run, context = self._run, self._context
+        profile = context.workers[step.worker].profile
+        if profile.provider == CONDUCTOR_PROVIDER:
+            return True
+        if self._is_local and profile.provider in LOCAL_PROVIDERS:
+            return True
+        if tools_for(profile, run.response_options, context.toolbox, is_main=False):
+            return True
+        if self._has_room is not False:
+            request = Request((*run.history, user(run.question), user(step.subtask)))
+            self._has_room = context.ledger.has_room(profile, request, 2 * run.max_steps)
+        return not self._has_room

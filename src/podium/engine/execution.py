@@ -1,0 +1,299 @@
+"""Execute a workflow: every step starts as soon as the steps it waits for are done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from podium.core.budget import Ledger
+from podium.core.conductor import Conductor
+from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, WorkerError
+from podium.core.events import Emit, StepDone, StepProgress
+from podium.core.request import DEFAULT_RESPONSE_OPTIONS
+from podium.core.run import ANSWERING, Round, Run, StepRecord, step_label
+from podium.core.worker import Toolbox, Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine.calls import CallPolicy
+from podium.engine.guardrails.admission import Inspector
+from podium.engine.guardrails.chain import GuardrailChain
+from podium.engine.outcome import is_met
+from podium.engine.requests import PriorResult
+from podium.engine.step import StepRunner
+
+Nest = Callable[..., Awaitable[None]]
+"""`RunLoop._nest`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run shares with its nested runs.
+
+    `conductor` plans the nested ones. `started` is the run's start on the call policy's clock.
+    `call_ids` are the ids of all tool calls so far: ids must be
+    unique. `guardrails` is None without guardrails. `persist`, where set, waits until events are
+    persisted: at the start and after each plan.
+    """
+
+    conductor: Conductor
+    workers: Mapping[str, Worker]
+    call_policy: CallPolicy
+    ledger: Ledger
+    started: float
+    emit: Emit | None
+    toolbox: Toolbox | None = None
+    call_ids: set[str] = field(default_factory=set)
+    guardrails: GuardrailChain | None = None
+    persist: Callable[[], Awaitable[None]] | None = None
+
+
+class Execution:
+    """Execute the workflow of one round.
+
+    The task that finishes a step continues with the first step this made ready, and starts new
+    tasks only for the others: a chain runs in one task, a join costs one task a branch. A failing
+    step ends as a record, never as an exception; only cancellation passes through.
+
+    `emit` is None without listeners, `inspector` without guardrails on replies. `nest` runs a step
+    whose worker is a conductor, as `RunLoop` does. `previous` are earlier rounds, readable with
+    access to `all`. Steps of the round from before an interruption are kept; failed ones are
+    retried unless `keeps_failures`. Steps missing in `records` at the end wait for tool results.
+
+    Of a round without a workflow the plan is still being written: `begin` starts its steps one by
+    one, and `adopt` takes the whole plan, or `stop` ends what has begun.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        run: Run,
+        round_: Round,
+        *,
+        emit: Emit | None,
+        nest: Nest,
+        previous: tuple[Round, ...] = (),
+        inspector: Inspector | None = None,
+        keeps_failures: bool = False,
+        stream: bool = False,
+    ) -> None:
+        self.records: dict[int, StepRecord] = {}
+        self.exhausted: BudgetExhausted | None = None
+        self.blocked: GuardrailBlocked | None = None
+        """Set by a guardrail; steps that have not started are skipped then."""
+        self.failures: dict[int, WorkerError] = {}
+        """The errors of workers, by the index of the step that failed of it."""
+        self.waits = False
+        """True if a step waits for results of the client's tools."""
+        self.context = context
+        self.run = run
+        self.round = round_.index
+        self.steps: list[Step] = []
+        self.started = context.started
+        self.emit = emit
+        self.nest = nest
+        self.inspector = inspector
+        self.hedges = context.call_policy.hedges.policies
+        self.stream = stream
+        self.last = run.max_steps - 1
+        self.first_answering = run.max_steps
+        """From here on, a step's reply may be the answer; this one holds the client's tools."""
+        options = run.response_options
+        self.is_plain = (
+            (options is DEFAULT_RESPONSE_OPTIONS or options == DEFAULT_RESPONSE_OPTIONS)
+            and context.toolbox is None
+            and not run.history
+            and not run.trailing
+            and not run.images
+        )
+        """True if a request holds the prompt alone."""
+        self.interrupted: dict[int, StepRecord] = {}
+        for record in round_.steps:
+            is_kept = record.status == "done" or record.is_unneeded or bool(record.waiting_for)
+            is_kept = is_kept or (keeps_failures and record.status in ("failed", "skipped"))
+            (self.records if is_kept else self.interrupted)[record.index] = record
+            self.waits = self.waits or bool(record.waiting_for)
+        self._previous = previous
+        self._progress: dict[int, StepRecord] = {}
+        self._reads: list[tuple[int, ...]] = []
+        self._followers: list[list[int]] = []
+        self._missing: list[int] = []
+        self._held: list[int] = []
+        """Steps that do not begin before the plan is whole."""
+        self._ready: list[int] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        """What began before `execute`."""
+        self._group: asyncio.TaskGroup | None = None
+        if round_.workflow is not None:
+            self._take(round_.workflow, round_)
+
+    def _take(self, workflow: Workflow, round_: Round) -> None:
+        """Take the steps of the plan that are not yet known, and those that were held."""
+        known = len(self.steps)
+        self.last = len(workflow.steps) - 1
+        self.first_answering = first_answering(workflow, round_)
+        for step in workflow.steps[known:]:
+            self._add(step)
+        for index in self._held:
+            self._missing[index] -= 1
+        self._ready = [
+            index
+            for index in (*self._held, *range(known, self.last + 1))
+            if not self._missing[index] and index not in self.records
+        ]
+
+    def _add(self, step: Step) -> int:
+        index, access, missing = len(self.steps), step.access, 0
+        reads = tuple(range(index)) if access == "all" else access
+        self.steps.append(step)
+        self._reads.append(reads)
+        self._followers.append([])
+        if index not in self.records:
+            awaited = reads if step.condition is None else {*reads, *step.condition.steps}
+            for before in awaited:
+                if before not in self.records or self.records[before].status == "waiting":
+                    self._followers[before].append(index)
+                    missing += 1
+        self._missing.append(missing)
+        return index
+
+    def begin(self, step: Step, *, held: bool) -> None:
+        """Take the next step of a plan that is still being written, and start it unless held."""
+        index = self._add(step)
+        if held:
+            self._missing[index] += 1
+            self._held.append(index)
+        elif not self._missing[index]:
+            self._start(index)
+
+    def adopt(self, round_: Round) -> bool:
+        """Take the whole plan; False if it does not contain what has begun, as it began."""
+        workflow, begun = round_.workflow, tuple(self.steps)
+        if workflow is None or workflow.steps[: len(begun)] != begun:
+            return False
+        if len(begun) > first_answering(workflow, round_):
+            return False
+        self._take(workflow, round_)
+        return True
+
+    def cancel(self) -> None:
+        """Cancel what has begun."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel what has begun, and wait for its end."""
+        self.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def execute(self) -> None:
+        """Run every step that is not finished and does not wait."""
+        if self._ready or self._tasks:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for task in self._tasks:
+                    group.create_task(_wait_for(task))
+                await self._run_from(self._ready)
+
+    def _start(self, index: int) -> None:
+        if self._group is not None:
+            self._group.create_task(self._run_from([index]))
+        else:
+            self._tasks.append(asyncio.create_task(self._run_from([index])))
+
+    async def _run_from(self, ready: list[int]) -> None:
+        """Run the first ready step here and the others in tasks, then what became ready."""
+        while ready:
+            for other in ready[1:]:
+                self._start(other)
+            index = ready[0]
+            await self._run_step(index)
+            ready = []
+            if self.waits and self.records[index].status == "waiting":
+                return
+            for follower in self._followers[index]:
+                self._missing[follower] -= 1
+                if not self._missing[follower]:
+                    ready.append(follower)
+
+    async def _run_step(self, index: int) -> None:
+        """Run the step and keep its record, however it ends."""
+        step = StepRunner(self, index)
+        try:
+            condition = self.steps[index].condition
+            if condition is not None and not is_met(condition, self.records):
+                record = step.record("skipped")
+            elif (obstacle := self._obstacle(index)) is None:
+                record = await step.run(self._prior_results(index))
+            else:
+                record = step.record("skipped", error=obstacle)
+        except BudgetExhausted as error:
+            self.exhausted = self.exhausted or error
+            record = step.interrupted_record("skipped", str(error))
+        except GuardrailBlocked as error:
+            self.blocked = self.blocked or error
+            record = step.record("failed", error=str(error))
+        except PodiumError as error:
+            if isinstance(error, WorkerError):
+                self.failures[index] = error
+            record = step.interrupted_record("failed", str(error))
+        except asyncio.CancelledError:
+            self._keep(step.interrupted_record("cancelled", "stopped before it was done"))
+            raise
+        self._keep(record)
+
+    def _keep(self, record: StepRecord) -> None:
+        self.records[record.index] = record
+        if record.status == "waiting":
+            self.waits = True
+        if self.emit is not None:
+            self.emit(StepDone(self.run.id, record))
+
+    def save_progress(self, record: StepRecord) -> None:
+        """Save the progress of a step that is still running."""
+        self._progress[record.index] = record
+        if self.emit is not None:
+            self.emit(StepProgress(self.run.id, record))
+
+    def steps_so_far(self) -> tuple[StepRecord, ...]:
+        """Return what a resumed run would continue from."""
+        known = {**self.interrupted, **self._progress, **self.records}
+        return tuple(step for _, step in sorted(known.items()))
+
+    def _obstacle(self, index: int) -> str | None:
+        """Return why the step cannot run, if it cannot."""
+        reads = self._reads[index]
+        for read in reads:  # not `any`: a generator costs more than the look at one record
+            if self.records[read].status == "done":
+                break
+        else:
+            if reads:
+                return "every step that this one may read has failed"
+        return None if self.blocked is None else "a guardrail ended the round"
+
+    def _prior_results(self, index: int) -> list[PriorResult]:
+        """Return what the step may read: steps of this round and, with `all`, of earlier ones."""
+        prior = []
+        if self._previous and self.steps[index].access == "all":
+            prior = [
+                PriorResult(step_label(step, round_), step.subtask, step.reply)
+                for round_ in self._previous
+                for step in round_.steps
+                if step.status == "done"
+            ]
+        for read in self._reads[index]:
+            record = self.records[read]
+            if record.status == "done":
+                prior.append(PriorResult(str(read), record.subtask, record.reply))
+        return prior
+
+
+async def _wait_for(task: asyncio.Task[None]) -> None:
+    await task
+
+
+def first_answering(workflow: Workflow, round_: Round) -> int:
+    """Return the first step whose reply may be the answer; the number of steps if none may."""
+    if round_.role not in ANSWERING:
+        return len(workflow.steps)
+    return len(workflow.steps) - 1 if workflow.steps[-1].condition is None else workflow.main

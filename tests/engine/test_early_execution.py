@@ -1,0 +1,225 @@
+"""Steps that begin while their plan is still being written."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+
+from podium.conductors import ModelConductor
+from podium.conductors.plan import Order, write
+from podium.core.budget import Budget
+from podium.core.events import Event, RoundPlanned, StepDone, StepStarted
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Delta, Reply, Request, Usage
+from podium.core.run import Run, dump, load
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine import CallPolicy, RetryPolicy
+from podium.engine.runner import Options, Runner
+from podium.workers.scripted import ScriptedWorker
+
+NAMES = ("anna", "bert", "cora")
+POOL = Pool(tuple(WorkerProfile(name=name) for name in NAMES))
+THREE = Workflow(
+    (Step("anna", "collect"), Step("bert", "compare", (0,)), Step("cora", "conclude", (0, 1)))
+)
+USED = Usage(input_tokens=7, output_tokens=3)
+
+
+class SlowPlanner(Worker):
+    """Streams each of its texts in pieces, and lets others work between them."""
+
+    def __init__(self, *texts: str, breaks_at: int | None = None) -> None:
+        self.profile = WorkerProfile(name="planner")
+        self._texts = list(texts)
+        self._breaks_at = breaks_at
+
+    async def reply(self, request: Request) -> Reply:
+        return Reply(self._texts.pop(0), usage=USED)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        text = self._texts.pop(0)
+        for start in range(0, len(text), 20):
+            if self._breaks_at is not None and start >= self._breaks_at:
+                raise RuntimeError("the line went dead")
+            yield Delta(text[start : start + 20])
+            for _ in range(3):
+                await asyncio.sleep(0)
+        yield Reply(text, usage=USED)
+
+
+class Diligent(Worker):
+    """Answers after a few turns of the event loop, and keeps count of its calls."""
+
+    def __init__(self, name: str, turns: int = 2) -> None:
+        self.profile = WorkerProfile(name=name)
+        self._turns = turns
+        self.calls = 0
+
+    async def reply(self, request: Request) -> Reply:
+        self.calls += 1
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+        return Reply(f"{self.profile.name}: {len(request.text)}", usage=USED)
+
+
+async def ask(
+    planner: Worker,
+    workers: list[Diligent] | None = None,
+    events: list[Event] | None = None,
+    *,
+    overlap: bool = True,
+    budget: Budget = Budget(),
+    max_steps: int = 5,
+) -> Run:
+    workers = workers or [Diligent(name) for name in NAMES]
+    runner = Runner(
+        ModelConductor(planner, overlap=overlap),
+        workers,
+        pool=POOL,
+        call_policy=CallPolicy(RetryPolicy(first_wait=0.0)),
+    )
+    return await runner.run(
+        "What holds?",
+        options=Options(budget=budget, max_steps=max_steps),
+        emit=None if events is None else events.append,
+        stream=True,
+    )
+
+
+def plan_text(workflow: Workflow = THREE, order: Order = "step-by-step") -> str:
+    return write(workflow, POOL, order=order)
+
+
+async def test_the_first_step_starts_before_the_plan_is_written() -> None:
+    run = await ask(SlowPlanner(plan_text()))
+    planned = run.rounds[0].planning[0].finished_ms
+    assert run.status == "answered"
+    assert run.steps[0].started_ms < planned, "it began early"
+    assert run.steps[2].started_ms > planned, "the answering step never does"
+    assert run.rounds[0].cancelled == ()
+
+
+async def test_without_overlap_nothing_starts_early() -> None:
+    run = await ask(SlowPlanner(plan_text()), overlap=False)
+    assert len(run.steps) == 3
+    assert run.steps[0].started_ms >= run.rounds[0].planning[0].finished_ms
+
+
+async def test_events_of_early_steps_come_after_the_plan() -> None:
+    events: list[Event] = []
+    await ask(SlowPlanner(plan_text()), events=events)
+    kinds = [type(event) for event in events]
+    assert kinds.index(StepStarted) > kinds.index(RoundPlanned)
+    assert [e.step.index for e in events if isinstance(e, StepDone)] == [0, 1, 2]
+
+
+async def test_a_plan_that_becomes_invalid_cancels_what_it_began() -> None:
+    broken = plan_text().replace('"worker": 2', '"worker": 9')
+    events: list[Event] = []
+    run = await ask(SlowPlanner(broken, plan_text(Workflow(THREE.steps[:1]))), events=events)
+    round_ = run.rounds[0]
+    assert run.status == "answered"
+    assert [step.worker for step in round_.steps] == ["anna"]
+    assert {step.status for step in round_.cancelled} == {"cancelled"}
+    assert {step.reply for step in round_.cancelled} == {""}
+    assert round_.cancelled[0].worker == "anna"
+    assert "malformed" in (round_.cancelled[0].error or "")
+    planned = next(event for event in events if isinstance(event, RoundPlanned))
+    assert planned.round.cancelled == round_.cancelled
+    assert len(list(run.calls)) == run.spent.calls == 2 + len(round_.cancelled) + 1
+    assert load(dump(run)) == run
+
+
+async def test_a_planning_call_that_breaks_off_cancels_what_it_began() -> None:
+    text = plan_text()
+    run = await ask(SlowPlanner(text, text, text, text, text, breaks_at=len(text) - 30))
+    assert run.status == "answered"
+    assert run.rounds[0].workflow is not None
+    assert len(run.rounds[0].workflow) == 1, "one worker answers where there is no plan"
+    assert run.rounds[0].cancelled
+
+
+@pytest.mark.parametrize(
+    ("budget", "begins_early"),
+    [
+        (Budget(calls=5), False),
+        (Budget(calls=50), True),
+        (Budget(tokens=20_000), False),
+        (Budget(tokens=900_000), True),
+    ],
+)
+async def test_a_tight_budget_waits_for_the_plan(budget: Budget, begins_early: bool) -> None:
+    run = await ask(SlowPlanner(plan_text()), budget=budget)
+    assert run.status == "answered"
+    assert (run.steps[0].started_ms < run.rounds[0].planning[0].finished_ms) is begins_early
+
+
+async def test_a_run_that_is_cancelled_while_it_plans_leaves_nothing_running() -> None:
+    workers = [Diligent(name, turns=10_000) for name in NAMES]
+    events: list[Event] = []
+    task = asyncio.create_task(ask(SlowPlanner(plan_text() + " " * 9999), workers, events))
+    while not workers[0].calls:
+        await asyncio.sleep(0)
+    before = asyncio.all_tasks()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == {asyncio.current_task()} < before
+    ended = events[-1].run  # type: ignore[union-attr]
+    assert ended.status == "interrupted"
+    assert [step.worker for step in ended.rounds[0].cancelled] == ["anna"]
+    assert len(list(ended.calls)) == 2
+
+    resumed = await Runner(
+        ModelConductor(SlowPlanner(plan_text())), [Diligent(name) for name in NAMES], pool=POOL
+    ).resume(ended)
+    assert resumed.status == "answered"
+    assert [step.worker for step in resumed.rounds[0].cancelled] == ["anna"]
+    assert len(list(resumed.calls)) == 2 + 1 + 3
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> None:
+    chance = random.Random(seed)
+    steps = tuple(
+        Step(
+            chance.choice(NAMES),
+            f"part {index} " + "x" * chance.randint(1, 60),
+            tuple(i for i in range(index) if chance.random() < 0.5),
+        )
+        for index in range(chance.randint(1, 5))
+    )
+    text = plan_text(Workflow(steps), chance.choice(("lists", "step-by-step")))
+    texts = [text, text]
+    if chance.random() < 0.4:
+        texts[0] = text[: chance.randint(1, len(text))] + chance.choice(("", "]", "}]}", " 9"))
+    outcomes = []
+    for overlap in (False, True):
+        workers = [Diligent(name, chance.randint(0, 9)) for name in NAMES]
+        run = await ask(SlowPlanner(*texts), workers, overlap=overlap, max_steps=5)
+        made = sum(worker.calls for worker in workers)
+        assert made == len([call for call in run.calls if call.worker != "planner"])
+        assert run.spent.calls == len(list(run.calls))
+        assert all(step.status == "cancelled" for step in run.cancelled_steps)
+        executed = {step.index for step in run.steps}
+        assert run.rounds[0].workflow is not None
+        assert executed == set(range(len(run.rounds[0].workflow)))
+        assert overlap or not run.cancelled_steps
+        outcomes.append(
+            (
+                run.answer,
+                run.rounds[0].workflow,
+                [replace(s, started_ms=0, finished_ms=0, attempts=()) for s in run.steps],
+            )
+        )
+    assert outcomes[0] == outcomes[1]
+
+
+async def test_a_worker_that_is_scripted_plans_with_overlap_too() -> None:
+    run = await ask(ScriptedWorker("planner", [plan_text()], chunk=5))
+    assert run.status == "answered"
