@@ -27,6 +27,7 @@ VALUES = {
     "prompt": '"compact"',
     "few_shot": "false",
     "overlap": "false",
+    "speculate": "true",
     "fallback": '"solver"',
     "workflow": '"plan.json"',
     "coordinator": '"trained"',

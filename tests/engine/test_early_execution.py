@@ -12,7 +12,7 @@ import pytest
 from podium.conductors import ModelConductor
 from podium.conductors.plan import Order, write
 from podium.core.budget import Budget
-from podium.core.events import Event, RoundPlanned, StepDone, StepStarted
+from podium.core.events import Event, RoundPlanned, StepDelta, StepDone, StepStarted
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Delta, Reply, Request, Usage
 from podium.core.run import Run, dump, load
@@ -73,12 +73,13 @@ async def ask(
     events: list[Event] | None = None,
     *,
     overlap: bool = True,
+    speculate: bool = False,
     budget: Budget = Budget(),
     max_steps: int = 5,
 ) -> Run:
     workers = workers or [Diligent(name) for name in NAMES]
     runner = Runner(
-        ModelConductor(planner, overlap=overlap),
+        ModelConductor(planner, overlap=overlap, speculate=speculate, fallback="bert"),
         workers,
         pool=POOL,
         call_policy=CallPolicy(RetryPolicy(first_wait=0.0)),
@@ -223,3 +224,43 @@ async def test_overlap_changes_when_steps_run_and_nothing_else(seed: int) -> Non
 async def test_a_worker_that_is_scripted_plans_with_overlap_too() -> None:
     run = await ask(ScriptedWorker("planner", [plan_text()], chunk=5))
     assert run.status == "answered"
+
+
+async def test_a_plan_of_one_step_for_the_speculated_worker_uses_its_answer() -> None:
+    workers, events = [Diligent(name) for name in NAMES], list[Event]()
+    plan = plan_text(Workflow((Step("bert", "Say what holds."),)))
+    run = await ask(SlowPlanner(plan), workers, events, speculate=True)
+    assert run.status == "answered"
+    assert [worker.calls for worker in workers] == [0, 1, 0]
+    assert run.steps[0].started_ms < run.rounds[0].planning[0].finished_ms
+    assert run.steps[0].prompt == run.question
+    assert run.rounds[0].workflow == Workflow((Step("bert", run.question),))
+    assert "asked the question itself" in run.rounds[0].warnings[0]
+    assert run.cancelled_steps == ()
+    text = "".join(event.text for event in events if isinstance(event, StepDelta))
+    assert text == run.answer
+    kinds = [type(event) for event in events]
+    assert kinds.index(StepDelta) > kinds.index(RoundPlanned)
+
+
+@pytest.mark.parametrize("workflow", [THREE, Workflow(THREE.steps[:1])])
+async def test_any_other_plan_cancels_the_speculation(workflow: Workflow) -> None:
+    run = await ask(SlowPlanner(plan_text(workflow)), speculate=True)
+    assert run.status == "answered"
+    assert run.rounds[0].workflow == workflow
+    (cancelled,) = run.cancelled_steps
+    assert (cancelled.worker, cancelled.status, cancelled.reply) == ("bert", "cancelled", "")
+    assert len(list(run.calls)) == run.spent.calls == 1 + 1 + len(workflow)
+
+
+async def test_nothing_is_speculated_where_the_budget_is_tight() -> None:
+    run = await ask(SlowPlanner(plan_text()), speculate=True, budget=Budget(calls=6))
+    assert run.cancelled_steps == ()
+    assert run.spent.calls == 4
+
+
+async def test_without_a_plan_the_speculated_answer_stands() -> None:
+    workers = [Diligent(name) for name in NAMES]
+    run = await ask(SlowPlanner("I cannot", "plan this."), workers, speculate=True)
+    assert run.status == "answered"
+    assert [worker.calls for worker in workers] == [0, 1, 0]

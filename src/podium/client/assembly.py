@@ -99,6 +99,7 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
             temperature=chosen.temperature,
             fallback=chosen.fallback,
             overlap=chosen.overlap,
+            speculate=chosen.speculate,
         )
     return Assembly(
         tuple(workers.values()),

@@ -43,15 +43,17 @@ def build(
     temperature: float | None = None,
     fallback: str | None = None,
     overlap: bool = True,
+    speculate: bool = False,
     coordinator: Coordinator | None = None,
     reader: Reader | None = None,
     notice: str = "",
 ) -> Conductor:
     """Build the conductor of that kind; `ConfigError` if it lacks what it requires.
 
-    `model` requires `worker`, takes `prompt`, `few_shot`, `temperature`, `overlap`, and `fallback`,
-    the worker that answers alone where there is no plan. `fixed` requires `workflow`. `evolved`
-    requires `coordinator` and `reader`; `notice` is a warning for every run.
+    `model` requires `worker`, takes `prompt`, `few_shot`, `temperature`, `overlap`, `speculate`,
+    and `fallback`, the worker that answers alone where there is no plan. `fixed` requires
+    `workflow`. `evolved` requires `coordinator` and `reader`; `notice` is a warning for every
+    run.
     """
     if kind == "model":
         if worker is None:
@@ -65,6 +67,7 @@ def build(
             temperature=temperature,
             fallback=fallback,
             overlap=overlap,
+            speculate=speculate,
         )
     if kind == "fixed":
         if workflow is None:

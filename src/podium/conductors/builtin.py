@@ -302,7 +302,8 @@ class ModelConductor(Conductor):
     With the prompt `compact`, under a grammar, each subtask is the question itself. `structured`
     is by default `form_for(worker.profile)`, and `fallback`, the worker that answers alone where
     there is no plan, the pool's best. With `overlap` the plan is streamed, and its steps begin
-    while it is written.
+    while it is written. With `speculate`, the fallback answers the question meanwhile; a plan of
+    one step for it uses that answer.
     """
 
     def __init__(
@@ -317,6 +318,7 @@ class ModelConductor(Conductor):
         fallback: str | None = None,
         name: str | None = None,
         overlap: bool = True,
+        speculate: bool = False,
     ) -> None:
         self.worker: Worker = worker
         self.name = name or model_conductor_name(worker.profile.name)
@@ -326,6 +328,7 @@ class ModelConductor(Conductor):
         self._max_tokens = max_tokens
         self._fallback = fallback
         self._overlap = overlap
+        self._speculate = speculate
 
     @property
     def is_trained(self) -> bool:
@@ -347,6 +350,8 @@ class ModelConductor(Conductor):
                 context, "", [f"{self.name} does not plan for long questions"]
             )
         request = self._request(context)
+        if self._speculate and context.early is not None and context.answer is None:
+            context.early.speculate(self._sole_worker(context.pool))
         text = ""
         warnings: list[str] = []
         try:
@@ -414,12 +419,12 @@ class ModelConductor(Conductor):
         """Accept the answer there is, or give the whole question to one worker."""
         if context.answer is not None:
             return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
-        pool = context.pool
-        worker = pool.best.name
-        if self._fallback is not None and self._fallback in pool.names:
-            worker = self._fallback
+        worker = self._sole_worker(context.pool)
         workflow = Workflow((Step(worker, context.question),))
         return Plan(workflow, text, (*warnings, f"so {worker} answers the question alone"))
+
+    def _sole_worker(self, pool: Pool) -> str:
+        return self._fallback if self._fallback in pool.names else pool.best.name
 
 
 def form_for(profile: WorkerProfile, length: Length = "full") -> Form:

@@ -48,6 +48,7 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "few_shot": "model",
     "fallback": "model",
     "overlap": "model",
+    "speculate": "model",
     "workflow": "fixed",
     "coordinator": "evolved",
     "pool_changed": "evolved",
@@ -129,6 +130,11 @@ class ConductorTable(Table):
         default=True,
         description="with `model`: steps begin while the plan is still being written; those that "
         "the finished plan lacks are cancelled, and their cost counts",
+    )
+    speculate: bool = Field(
+        default=False,
+        description="with `model`: the `fallback` answers the question while it is planned; a plan "
+        "of one step for it uses that answer, any other cancels it, and its cost counts",
     )
 
     @model_validator(mode="after")

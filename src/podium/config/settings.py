@@ -149,6 +149,7 @@ class ConductorSettings:
     few_shot: bool = True
     fallback: str | None = None
     overlap: bool = True
+    speculate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

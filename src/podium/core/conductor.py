@@ -36,6 +36,13 @@ class EarlySteps(Protocol):
         """Cancel the steps that have begun: the plan is void."""
         ...
 
+    def speculate(self, worker: str) -> None:
+        """Have that worker answer the question meanwhile; nothing where the budget is tight.
+
+        A plan of one step for it uses that answer; any other cancels it.
+        """
+        ...
+
 
 @final
 @fast_init

@@ -5,6 +5,9 @@ otherwise all of it is cancelled, and recorded in `Round.cancelled` with its cal
 held until the plan is known. A step waits for the whole plan if its worker leads a nested run, may
 call Podium's own tools (their effects cannot be cancelled), or shares this machine with a local
 planner; and so does all if the budget could not pay for a discarded plan.
+
+Speculation is a second execution beside it: one worker answers the question itself. A plan of one
+step for that worker takes it over; a plan of more steps cancels it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import Request, user
 from podium.core.run import Round, Run, StepRecord
 from podium.core.worker import Worker
-from podium.core.workflow import Step
+from podium.core.workflow import Step, Workflow
 from podium.engine.execution import Execution, RunContext
 from podium.engine.requests import tools_for
 
@@ -62,12 +65,15 @@ class EarlyExecution:
         self._open = open_round
         self._execution: Execution | None = None
         self._has_room: bool | None = None
+        self._speculation: Execution | None = None
+        self._speculated = HeldEvents()
         self._void: list[tuple[Execution, str]] = []
         self.events = HeldEvents()
 
     def begin(self, step: Step) -> None:
         """Start the next step, once all it reads is done."""
         if self._execution is None:
+            self._drop_speculation()
             self.events = HeldEvents()
             self._execution = self._open(Round(self._index, None), self.events)
         self._execution.begin(step, held=self._waits_for_plan(step))
@@ -79,6 +85,37 @@ class EarlyExecution:
             self._execution.cancel()
             self._execution = None
 
+    def speculate(self, worker: str) -> None:
+        """Have that worker answer the question meanwhile, if that can be paid twice."""
+        step = Step(worker, self._run.question)
+        if self._speculation is None and not self._waits_for_plan(step):
+            round_ = Round(self._index, Workflow((step,)))
+            self._speculation = self._open(round_, self._speculated)
+            self._speculation.start()
+
+    def _drop_speculation(self) -> None:
+        if self._speculation is not None:
+            self._void.append((self._speculation, NOT_IN_PLAN))
+            self._speculation.cancel()
+            self._speculation = None
+
+    def _take_speculation(self, round_: Round) -> tuple[Round, Execution | None]:
+        """Return the speculation as the round's execution if the plan is one step for its worker.
+
+        The round then holds the step as it was asked.
+        """
+        speculation, planned = self._speculation, round_.workflow
+        if speculation is None or planned is None or not round_.answers:
+            return round_, None
+        step = speculation.steps[0]
+        if len(planned) > 1 or planned.steps[0].worker != step.worker:
+            return round_, None
+        self._speculation, self.events = None, self._speculated
+        warnings = round_.warnings
+        if planned.steps[0] != step:
+            warnings += (f"{step.worker} was asked the question itself while it was planned",)
+        return replace(round_, workflow=Workflow((step,)), warnings=warnings), speculation
+
     async def settle(self, round_: Round) -> tuple[Round, Execution | None]:
         """Return the planned round, and its execution if one has begun."""
         execution = self._execution
@@ -86,12 +123,15 @@ class EarlyExecution:
             self.cancel(NOT_IN_PLAN)
             execution = None
         self._execution = None
+        if execution is None:
+            round_, execution = self._take_speculation(round_)
         cancelled = await self.stop("")
         return (replace(round_, cancelled=cancelled) if cancelled else round_), execution
 
     async def stop(self, reason: str) -> tuple[StepRecord, ...]:
         """Cancel all that does not count, and return its records once it has ended."""
         self.cancel(reason)
+        self._drop_speculation()
         records: list[StepRecord] = []
         for execution, why in self._void:
             await execution.stop()

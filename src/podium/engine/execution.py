@@ -186,6 +186,12 @@ class Execution:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    def start(self) -> None:
+        """Start the ready steps before `execute` is called."""
+        ready, self._ready = self._ready, []
+        for index in ready:
+            self._start(index)
+
     async def execute(self) -> None:
         """Run every step that is not finished and does not wait."""
         if self._ready or self._tasks:
