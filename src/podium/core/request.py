@@ -191,6 +191,8 @@ Finish = Literal["stop", "length", "tool", "refused", "error"]
 
 Detail = Literal["", "auto", "low", "high", "original"]
 PDF: Final = "application/pdf"
+LOGPROBS: Final = "message.output_text.logprobs"
+"""A value of `include` in OpenAI's Responses: texts carry log probabilities."""
 
 CacheTime = Literal["", "5m", "1h"]
 """How long a provider shall cache the prompt; empty to not ask for it."""
@@ -374,7 +376,11 @@ class Request:
     def wants_choices(self) -> bool:
         """True if the reply is to hold `choices`."""
         extra = self.extra
-        return extra is not None and (self.copies > 1 or bool(extra.get("logprobs")))
+        if extra is None:
+            return False
+        include = extra.get("include")
+        has_logprobs = isinstance(include, list) and LOGPROBS in include
+        return self.copies > 1 or bool(extra.get("logprobs")) or has_logprobs
 
     @property
     def text(self) -> str:

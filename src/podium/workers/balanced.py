@@ -89,6 +89,10 @@ class Deployment:
         self.error = error
 
 
+def _itself(worker: Worker) -> Worker:
+    return worker
+
+
 class BalancedWorker:
     """A worker that calls one of its deployments."""
 
@@ -118,20 +122,27 @@ class BalancedWorker:
             for one in self.deployments
         )
 
-    async def reply(self, request: Request) -> Reply:
-        """Return the reply of the first deployment that does not fail."""
+    @property
+    def forwards(self) -> bool:
+        """True if all deployments may have OpenAI's other paths, such as `/embeddings`."""
+        return all(getattr(one.worker, "forwards", False) for one in self.deployments)
+
+    async def reply(self, request: Request, by: Callable[[Worker], Worker] = _itself) -> Reply:
+        """Return the reply of the first deployment that does not fail, `by` its worker."""
         for deployment in self._attempts(stream=False):
             with self._calling(deployment, stream=False) as call:
-                reply = await deployment.worker.reply(request)
+                reply = await by(deployment.worker).reply(request)
                 call.answered()
                 return reply
         raise self._cooling()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+    async def stream(
+        self, request: Request, by: Callable[[Worker], Worker] = _itself
+    ) -> AsyncGenerator[Delta | Reply]:
         """Stream from the first deployment that does not fail before it begins."""
         for deployment in self._attempts(stream=True):
             with self._calling(deployment, stream=True) as call:
-                async with aclosing(deployment.worker.stream(request)) as pieces:
+                async with aclosing(by(deployment.worker).stream(request)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, Reply) or piece.kind != "start":
                             call.answered()

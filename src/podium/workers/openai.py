@@ -87,7 +87,8 @@ class ResponsesWorker(HostedWorker):
             request, self.profile, temperature="temperature", top_p="top_p"
         )
         if "reasoning" in self.profile.capabilities:
-            body["include"] = ["reasoning.encrypted_content"]
+            asked = (request.extra or {}).get("include", ())
+            body["include"] = ["reasoning.encrypted_content", *asked]
             if reasoning := self._reasoning(request):
                 body["reasoning"] = reasoning
         if request.tools:
@@ -213,12 +214,14 @@ def read_response(document: Document, asked_model: str, label: str) -> Reply:
     calls: list[ToolCall] = []
     thinking: list[Thinking] = []
     refused = False
+    logprobs: list[Document] = []
     for item in fields.get_objects(document, "output"):
         kind = fields.get_text(item, "type")
         if kind == "message":
             for content in fields.get_objects(item, "content"):
                 texts.append(fields.get_text(content, "text") + fields.get_text(content, "refusal"))
                 refused = refused or content.get("type") == "refusal"
+                logprobs += [content] if content.get("logprobs") else []
         elif kind == "function_call":
             name, arguments = fields.get_text(item, "name"), fields.get_text(item, "arguments")
             calls.append(ToolCall(fields.get_text(item, "call_id"), name, arguments or "{}"))
@@ -235,6 +238,7 @@ def read_response(document: Document, asked_model: str, label: str) -> Reply:
         tool_calls=tuple(calls),
         thinking=tuple(thinking),
         model=fields.get_text(document, "model") or asked_model,
+        choices=tuple(logprobs),
     )
 
 

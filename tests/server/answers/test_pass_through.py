@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podium.core.pool import WorkerProfile
-from podium.core.request import Delta, Reply, Request
+from podium.core.request import LOGPROBS, Delta, Reply, Request
 from podium.engine.guardrails import Guardrail, Redaction
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
@@ -39,13 +39,14 @@ class Choosing(ScriptedWorker):
         super().__init__(WorkerProfile(name="able", capabilities=frozenset({"json"})), "yes")
         self.wire = wire
         self._streams = streams
+        self.choices: tuple[dict[str, Any], ...] = CHOICES
 
     def takes_extra(self, name: str) -> bool:
         return name != "owned"
 
     async def reply(self, request: Request) -> Reply:
         await super().reply(request)
-        return Reply("yes", choices=CHOICES if request.wants_choices else ())
+        return Reply("yes", choices=self.choices if request.wants_choices else ())
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         if not self._streams or not request.wants_choices:
@@ -159,3 +160,17 @@ async def test_guardrails_allow_one_answer_only() -> None:
 async def test_a_tier_refuses_several_answers() -> None:
     response = await post(Choosing(), {"model": "podium", "messages": WHY, "n": 2})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "n")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_of_responses_come_back(stream: bool) -> None:
+    entry = {"token": "yes", "logprob": -0.5, "bytes": [121], "top_logprobs": []}
+    worker = Choosing("responses", streams=False)
+    worker.choices = ({"type": "output_text", "text": "yes", "logprobs": [entry]},)
+    body = {"model": "able", "input": "Why?", "include": [LOGPROBS], "stream": stream}
+    response = await post(worker, body, "/v1/responses")
+    assert worker.requests[-1].extra == {"include": [LOGPROBS]}
+    document = chunks(response.text)[-1]["response"] if stream else response.json()
+    assert document["output"][0]["content"][0]["logprobs"] == [entry]
+    refused = await post(worker, body | {"model": "podium"}, "/v1/responses")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "include")

@@ -18,6 +18,7 @@ from podium.engine.runner import Options
 from podium.server.dialects.anthropic import MESSAGES
 from podium.server.dialects.chat import CHAT
 from podium.workers import Endpoint, Http, ScriptedWorker
+from podium.workers.balanced import BalancedWorker, Deployment
 from podium.workers.chat import CompatibleWorker
 from podium.workers.fields import Document
 from podium.workers.http import HttpCall
@@ -80,6 +81,26 @@ async def test_a_failed_call_is_made_again() -> None:
     upstream = Upstream(Unavailable("no"), VECTOR)
     response = await post(upstream, "/v1/embeddings", EMBED)
     assert (response.status_code, len(upstream.calls)) == (200, 2)
+
+
+async def test_embeddings_pass_through_to_a_deployment_that_answers() -> None:
+    down, up = Upstream(Unavailable("no")), Upstream(VECTOR)
+    deployments = [Deployment("a", able(down)), Deployment("b", able(up))]
+    worker = BalancedWorker(able(up).profile, deployments, "weighted")
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post("/v1/embeddings", json=EMBED)
+    assert response.json() == VECTOR | {"model": "able"}
+    assert (len(down.calls), len(up.calls)) == (1, 1)
+    assert up.calls[0].body == {"model": "real", "input": ["a", "b"]}
+
+
+async def test_completions_of_a_deployment_are_streamed() -> None:
+    upstream = Upstream({"choices": [{"text": "yes"}], "usage": USED})
+    worker = BalancedWorker(able(upstream).profile, [Deployment("a", able(upstream))])
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post("/v1/completions", json={**COMPLETE, "stream": True})
+    assert '"text": "yes"' in response.text
+    assert "[DONE]" in response.text
 
 
 async def test_moderations_pass_through() -> None:

@@ -3,7 +3,7 @@
 | role | becomes |
 |---|---|
 | system, developer | a system message; a trailing one is moved before the turn it follows |
-| user | text and images; audio and files are refused |
+| user | text, images and files; audio is refused |
 | assistant | text, tool calls and `reasoning_content` |
 | tool | a result; consecutive ones are one message |
 
@@ -34,6 +34,7 @@ from podium.server.dialects.content import (
     image_url,
     is_empty_message,
     merge_tool_results,
+    read_file,
 )
 from podium.server.dialects.fields import (
     Fields,
@@ -54,12 +55,9 @@ MAX_CALLS: Final = 1_000
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
 _TEXT: Final = ("text",)
-_TEXT_AND_IMAGES: Final = ("text", "image_url")
+_USER_PARTS: Final = ("text", "image_url", "file")
 _TEXT_AND_REFUSALS: Final = ("text", "refusal")
-_NOT_SUPPORTED_PARTS: Final = {
-    "input_audio": "audio is not supported; send a transcript",
-    "file": "files are not supported; send their text, or their pages as images",
-}
+_NOT_SUPPORTED_PARTS: Final = {"input_audio": "audio is not supported; send a transcript"}
 
 _NAMED: Final = frozenset({"role", "content", "name"})
 _RESULT: Final = _NAMED | {"tool_call_id"}
@@ -70,9 +68,10 @@ _ASSISTANT: Final = _NAMED | {
 _CALL: Final = frozenset({"id", "type", "function", "index"})
 _FUNCTION: Final = frozenset({"name", "arguments", "parsed_arguments"})
 _IMAGE: Final = frozenset({"url", "detail"})
+_FILE: Final = frozenset({"file_data", "file_id", "filename"})
 _PARTS: Final = {
     kind: frozenset({"type", kind, "prompt_cache_breakpoint"})
-    for kind in ("text", "image_url", "refusal")
+    for kind in ("text", "image_url", "file", "refusal")
 }
 _NOT_SUPPORTED: Final = {
     "audio": "audio is not supported; send a transcript",
@@ -115,7 +114,7 @@ def _system(fields: Fields) -> Message:
 
 
 def _user(fields: Fields) -> Message:
-    return _named(fields.expect(_NAMED), "user", _content(fields, _TEXT_AND_IMAGES))
+    return _named(fields.expect(_NAMED), "user", _content(fields, _USER_PARTS))
 
 
 def _assistant(fields: Fields) -> Message:
@@ -182,6 +181,8 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
         fields.expect(_PARTS[kind])
         if kind == "image_url":
             return fields.required("image_url", _image)
+        if kind == "file":
+            return read_file(fields.required("file", read_object).expect(_FILE))
         return Text(fields.required(kind, text))
 
     return read

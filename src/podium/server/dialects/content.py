@@ -14,7 +14,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, Literal
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -35,7 +35,16 @@ from podium.core.request import (
     system,
 )
 from podium.server.api_error import ApiError, invalid
-from podium.server.dialects.fields import choice, describe, join_path, json_object, text, unexpected
+from podium.server.dialects.fields import (
+    Fields,
+    bounded_text,
+    choice,
+    describe,
+    join_path,
+    json_object,
+    text,
+    unexpected,
+)
 
 _PREFIX: Final = "podium.seal."
 
@@ -136,6 +145,8 @@ UNREAD: Final = "a document that you cannot read"
 _UTF_8: Final = ("", "utf-8", "utf8", "us-ascii")
 """Charsets that UTF-8 decodes, and no charset."""
 
+_file_name: Final = bounded_text(0, 1000)
+
 
 def document_text(title: str | None, *texts: str | None) -> Text:
     """Return a document's text under its title."""
@@ -152,6 +163,37 @@ def unreadable_document(*known: str | None) -> Text:
     """Return a note about a document that workers cannot read."""
     details = ", ".join(item for item in known if item)
     return Text(f"[{UNREAD}: {details}]" if details else f"[{UNREAD}]")
+
+
+def read_file(fields: Fields) -> Text | Image:
+    """Read a user's file; one that workers cannot read is refused."""
+    found = _readable_file(fields)
+    if found is None:
+        raise invalid(
+            fields.path,
+            f"{fields.path}: expected file_data with UTF-8 text (data:text/plain;base64,…) or a "
+            f"PDF (data:application/pdf;base64,…); files are not stored, so file_id is not read",
+        )
+    return replace(found, text=f"{found.text}\n\n") if isinstance(found, Text) else found
+
+
+def read_tools_file(fields: Fields) -> Text | Image:
+    """Read a tool's file; of one that workers cannot read a note remains."""
+    return _readable_file(fields) or unreadable_document(fields.optional("filename", _file_name))
+
+
+def _readable_file(fields: Fields) -> Text | Image | None:
+    """Return a file as text under its name, or as a PDF; None if it is neither."""
+    name, data = fields.optional("filename", _file_name), fields.optional("file_data", text) or ""
+    if fields.has("file_url"):
+        return Image(media_type=PDF, url=fields.required("file_url", http_url))
+    head, _, encoded = data.partition(",")
+    if head.lower().replace(" ", "") == f"data:{PDF};base64":
+        return base64_pdf(encoded, fields.at("file_data"))
+    if data and head[:5].lower() != "data:" and (name or "").lower().endswith(".pdf"):
+        return base64_pdf(data, fields.at("file_data"))
+    words = decode_data_url(data)
+    return None if words is None else document_text(name, words)
 
 
 def decode_data_url(url: str) -> str | None:

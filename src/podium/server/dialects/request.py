@@ -158,10 +158,12 @@ class BodyFields:
         known = self.honoured | self.neutral.keys()
         found = []
         for name, value in extra.items():
-            if name in self.honoured or value in self.neutral.get(name, ()):
+            if value in self.neutral.get(name, ()):
                 continue
             if why := self.refused.get(name):
                 raise invalid(name, f"{name}: {describe(value)} is not supported: {why}")
+            if name in self.honoured:
+                continue
             found.append(UnknownKey("", name, known))
         return found
 

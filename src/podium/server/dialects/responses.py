@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from podium.core.request import Message, ResponseOptions
+from podium.core.request import LOGPROBS, Message, ResponseOptions
 from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.content import prepend_instructions, strip_thinking
 from podium.server.dialects.fields import (
@@ -48,10 +48,10 @@ from podium.server.dialects.responses_items import (
     Item,
     ItemIds,
     Status,
+    answer_text,
     call_item,
     input_items,
     message_item,
-    output_text,
     read_response_id,
     reasoning_item,
     refusal_part,
@@ -86,9 +86,10 @@ _FIELDS: Final = BodyFields(
         "prompt": "prompt templates are not stored; send instructions and input",
         "moderation": "there is no moderation",
         "top_logprobs": _NO_LOGPROBS,
+        "include": _NO_LOGPROBS,  # of log probabilities: no other is among the extra fields
     },
     wire="responses",
-    passed=frozenset({"top_logprobs"}),
+    passed=frozenset({"top_logprobs", "include"}),
 )
 
 _REASONING: Final = frozenset({"effort", "summary", "generate_summary", "context", "mode"})
@@ -96,6 +97,7 @@ _TEXT: Final = frozenset({"format", "verbosity"})
 
 _INCLUDABLE: Final = (
     ENCRYPTED,
+    LOGPROBS,
     "message.input_image.image_url",
     "web_search_call.results",
     "web_search_call.action.sources",
@@ -135,7 +137,7 @@ class ResponsesDialect:
             shows_reasoning=_summary(reasoning) not in (None, "none"),
             params=fields.optional("podium", read_podium_params) or PodiumParams(),
             body=body,
-            extra=_FIELDS.select_extra(body) | _given_reasoning(reasoning),
+            extra=_FIELDS.select_extra(body) | _given_reasoning(reasoning) | _given_logprobs(body),
             echoed={name: body[name] for name in KEPT if body.get(name) is not None},
             background=_background(fields, stream=stream),
         )
@@ -170,7 +172,7 @@ class ResponsesDialect:
         if summary or opaque:
             output.append(reasoning_item(ids.new("rs"), summary, opaque))
         if answer.text:
-            part = refusal_part(answer.text) if is_text_refusal else output_text(answer.text)
+            part = refusal_part(answer.text) if is_text_refusal else answer_text(answer)
             output.append(message_item(ids.new("msg"), status, part))
         client_names = client_tool_names(request.body)
         output += [call_item(ids, call, client_names) for call in answer.tool_calls]
@@ -209,9 +211,12 @@ def _background(fields: Fields, *, stream: bool) -> bool:
 
 
 def _includable(value: object, path: str) -> None:
-    if value == "message.output_text.logprobs":
-        raise invalid(path, f"{path}: {_NO_LOGPROBS}")
     choice(_INCLUDABLE)(value, path)
+
+
+def _given_logprobs(body: Json) -> dict[str, Any]:
+    """Return the field that asks a single worker for log probabilities."""
+    return {"include": [LOGPROBS]} if LOGPROBS in (body.get("include") or ()) else {}
 
 
 def _check_stream_options(fields: Fields, *, stream: bool) -> None:

@@ -29,13 +29,12 @@ from podium.core.request import (
 from podium.server.api_error import invalid
 from podium.server.dialects.content import (
     ToolCallMatcher,
-    decode_data_url,
     decode_thinking,
-    document_text,
     image_url,
     is_empty_message,
     merge_tool_results,
-    unreadable_document,
+    read_file,
+    read_tools_file,
 )
 from podium.server.dialects.fields import (
     Fields,
@@ -156,10 +155,7 @@ def _tool_result_part(value: object, path: str) -> Text | Image:
     fields = read_object(value, path)
     if fields.values.get("type") != "input_file":
         return _part(value, path)
-    fields.expect(_FILE_FIELDS)
-    name = fields.optional("filename", bounded_text(0, 1000))
-    words = decode_data_url(fields.optional("file_data", text) or "")
-    return unreadable_document(name) if words is None else document_text(name, words)
+    return read_tools_file(fields.expect(_FILE_FIELDS))
 
 
 def _part(value: object, path: str) -> Text | Image:
@@ -177,11 +173,11 @@ def _part(value: object, path: str) -> Text | Image:
             at = fields.at("file_id")
             raise invalid(at, f"{at}: files are not stored; send the image as image_url")
         return replace(fields.required("image_url", image_url), detail=detail)
-    at = fields.at("type")
-    message = f"{at}: expected input_text, input_image or output_text, got {describe(kind)}"
     if kind == "input_file":
-        message += "; send the file's text, or its pages as images"
-    raise invalid(at, message)
+        return read_file(fields.expect(_FILE_FIELDS))
+    at = fields.at("type")
+    expected = "input_text, input_image, input_file or output_text"
+    raise invalid(at, f"{at}: expected {expected}, got {describe(kind)}")
 
 
 def _function_call(fields: Fields) -> Message:

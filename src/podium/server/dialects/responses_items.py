@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from podium.core.request import Image, Message, Part, Text, ToolCall, ToolResult
 from podium.server.api_error import invalid
-from podium.server.dialects.request import id_stem
+from podium.server.dialects.request import ApiResponse, id_stem
 from podium.server.dialects.responses_tools import INPUT, ClientToolName
 
 Item = dict[str, Any]
@@ -60,6 +60,12 @@ class ItemIds:
 def output_text(text: str) -> Item:
     """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def answer_text(answer: ApiResponse) -> Item:
+    """Return the answer as a text part, with log probabilities where a worker reported them."""
+    parts = (choice.get("logprobs") or () for choice in answer.choices)
+    return output_text(answer.text) | {"logprobs": [entry for part in parts for entry in part]}
 
 
 def refusal_part(text: str) -> Item:
@@ -140,6 +146,11 @@ def _input_part(message: Message, part: Part) -> Item | None:
             return output_text(part.text)
         case Text():
             return {"type": "input_text", "text": part.text}
+        case Image() if part.is_pdf and part.url:
+            return {"type": "input_file", "file_url": part.url}
+        case Image() if part.is_pdf:
+            data = f"data:{part.media_type};base64,{part.data}"
+            return {"type": "input_file", "filename": "document.pdf", "file_data": data}
         case Image():
             url = part.url or f"data:{part.media_type};base64,{part.data}"
             return {"type": "input_image", "image_url": url, "detail": part.detail or "auto"}

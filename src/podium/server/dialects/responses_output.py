@@ -22,6 +22,7 @@ from podium.server.dialects.responses_items import (
     Item,
     ItemIds,
     Status,
+    answer_text,
     call_item,
     message_item,
     output_text,
@@ -119,7 +120,7 @@ def response_object(
         },
         "tool_choice": body.get("tool_choice") or "auto",
         "tools": body.get("tools") or [],
-        "top_logprobs": 0,
+        "top_logprobs": body.get("top_logprobs") or 0,
         "truncation": body.get("truncation") or "auto",
     }
 
@@ -166,6 +167,7 @@ class ResponsesWriter:
         self._calls = 0
         self._client_names = client_tool_names(request.body)
         self._has_text = False
+        self._logprobs: list[Item] = []
 
     def begin(self) -> bytes:
         """Write `response.created` and `response.in_progress`."""
@@ -225,6 +227,7 @@ class ResponsesWriter:
     def end(self, answer: ApiResponse, rest: str = "", calls: Sequence[str] = ()) -> bytes:
         """Close the open item, then write tool calls and the whole response."""
         rests = [*unsent_calls(answer.tool_calls, calls)]
+        self._logprobs = answer_text(answer)["logprobs"]
         is_text_refusal = answer.finish == "refused" and bool(answer.text) and not self._has_text
         status, reason = response_status(answer, is_text_refusal=is_text_refusal)
         called = b"".join(self.tool_call(rest) for rest in rests if rest.call < len(calls))
@@ -325,14 +328,11 @@ class ResponsesWriter:
             case _Reasoning():
                 return self._end_part(item) + self._finish(item.item(status, opaque))
             case _Message():
-                text = "".join(item.pieces)
-                done = self._event(
-                    "response.output_text.done", **item.position, text=text, logprobs=[]
-                )
-                part = self._event(
-                    "response.content_part.done", **item.position, part=output_text(text)
-                )
-                return done + part + self._finish(item.item(status))
+                part = output_text("".join(item.pieces)) | {"logprobs": self._logprobs}
+                ended = {name: part[name] for name in ("text", "logprobs")}
+                done = self._event("response.output_text.done", **item.position, **ended)
+                done += self._event("response.content_part.done", **item.position, part=part)
+                return done + self._finish(message_item(item.id, status, part))
             case None:
                 return b""
 

@@ -21,6 +21,7 @@ from podium.core.request import (
     Usage,
     user,
 )
+from podium.core.worker import Worker
 from podium.server.access import Principal
 from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.api_error import ApiError, invalid
@@ -44,6 +45,7 @@ from podium.server.dialects.request import (
 )
 from podium.server.endpoints.request_handler import RequestHandler
 from podium.server.model_catalog import ModelTarget
+from podium.workers.balanced import BalancedWorker
 from podium.workers.chat import PLAIN, usage_of
 from podium.workers.fields import Document, get_object
 from podium.workers.hosted import HostedWorker
@@ -117,7 +119,7 @@ class ForwardRequestHandler(RequestHandler):
     ) -> Coroutine[Any, Any, ApiResult]:
         path, gateway = self._path, self.service.gateway
         worker = target.worker
-        if not isinstance(worker, HostedWorker) or not worker.forwards:
+        if not isinstance(worker, HostedWorker | BalancedWorker) or not worker.forwards:
             raise ApiError(
                 "invalid",
                 f"POST {path} is not supported by {target.name!r}: it requires a single worker "
@@ -132,7 +134,11 @@ class ForwardRequestHandler(RequestHandler):
         options = replace(request.response_options, max_tokens=1)
         if path == COMPLETIONS:
             copies, options = _copies(read_object(request.body)), request.response_options
-        call = ForwardedCall(worker, path, request.body)
+        call: Worker
+        if isinstance(worker, BalancedWorker):
+            call = _BalancedCall(worker, path, request.body)
+        else:
+            call = ForwardedCall(worker, path, request.body)
         asked = replace(request, extra={"n": copies}, response_options=options)
         return gateway.answer(asked, principal, call, self.cost, stream)
 
@@ -187,3 +193,25 @@ class ForwardedCall:
             return UNKNOWN_USAGE
         counts = {} if self._is_completion else {"completion_tokens": 0}
         return usage_of({**counts, **found}, PLAIN)
+
+
+class _BalancedCall:
+    """A worker that sends one body to one of several deployments, as `ForwardedCall` does."""
+
+    def __init__(self, worker: BalancedWorker, path: str, body: Json) -> None:
+        self.profile = worker.profile
+        self._worker = worker
+        self._path = path
+        self._body = body
+
+    async def reply(self, request: Request) -> Reply:
+        """Return the whole answer as the only choice."""
+        return await self._worker.reply(request, self._forwarded)
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """Stream the events as choices."""
+        return self._worker.stream(request, self._forwarded)
+
+    def _forwarded(self, worker: Worker) -> Worker:
+        assert isinstance(worker, HostedWorker), "only such workers forward"
+        return ForwardedCall(worker, self._path, self._body)

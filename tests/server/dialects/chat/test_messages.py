@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from podium.core.request import (
+    PDF,
     Detail,
     Image,
     Message,
+    Part,
     Text,
     Thinking,
     ToolCall,
@@ -243,7 +245,7 @@ def test_what_the_sdk_adds_to_a_message_that_it_read_is_left_aside() -> None:
         ({"role": "user", "content": [{"text": "Why?"}]}, ".content.0.type"),
         ({"role": "user", "content": [{"type": "text"}]}, ".content.0.text"),
         ({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}, ".content.0"),
-        ({"role": "user", "content": [{"type": "file", "file": {}}]}, ".content.0"),
+        ({"role": "user", "content": [{"type": "file", "file": {}}]}, ".content.0.file"),
         ({"role": "user", "content": [{"type": "video"}]}, ".content.0.type"),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": "a.png"}]},
@@ -288,12 +290,37 @@ def test_what_is_wrong_with_a_message_is_named(message: Any, field: str) -> None
     assert refusal(ASKED, message, ASKED).field == f"messages.1{field}"
 
 
+def test_audio_is_refused_with_what_to_send_instead() -> None:
+    found = refusal({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]})
+    assert "send a transcript" in str(found)
+
+
 @pytest.mark.parametrize(
-    ("kind", "hint"), [("input_audio", "send a transcript"), ("file", "send their text")]
+    ("file", "part"),
+    [
+        (
+            {"filename": "a.txt", "file_data": "data:text/plain;base64,Y2Fmw6k="},
+            Text("[document: a.txt]\ncafé\n\n", "a.txt"),
+        ),
+        (
+            {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="},
+            Image(PDF, "JVBERi0="),
+        ),
+        ({"filename": "a.PDF", "file_data": "JVBERi0="}, Image(PDF, "JVBERi0=")),
+    ],
 )
-def test_audio_and_files_are_refused_with_what_to_send_instead(kind: str, hint: str) -> None:
-    found = refusal({"role": "user", "content": [{"type": kind, kind: {}}]})
-    assert hint in str(found)
+def test_files_are_text_or_pdfs(file: dict[str, str], part: Part) -> None:
+    found = read({"role": "user", "content": [{"type": "file", "file": file}]})
+    assert found[-1].parts == (part,)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [{"file_id": "file-1"}, {"filename": "a.zip", "file_data": "data:application/zip;base64,UEs="}],
+)
+def test_other_files_are_refused_with_what_to_send_instead(file: dict[str, str]) -> None:
+    found = refusal({"role": "user", "content": [{"type": "file", "file": file}]})
+    assert "expected file_data with UTF-8 text" in str(found)
 
 
 def test_no_messages_are_no_conversation() -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 import pytest
 
 from podium.core.request import (
+    PDF,
     Image,
     Message,
     Text,
@@ -153,7 +154,17 @@ def test_words_of_a_document_that_a_tool_gave_are_handed_on(data: str) -> None:
 
 def test_a_document_of_the_users_is_refused_with_what_to_send_instead() -> None:
     file = {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;,"}
-    assert "send the file's text" in str(refused([{"role": "user", "content": [file]}]))
+    found = str(refused([{"role": "user", "content": [file]}]))
+    assert "expected file_data with UTF-8 text" in found
+
+
+def test_a_pdf_of_the_users_and_of_a_tool_is_read() -> None:
+    data = {"type": "input_file", "file_data": "data:application/pdf;base64,JVBERi0="}
+    linked = {"type": "input_file", "file_url": "https://example.org/a.pdf"}
+    read = told([{"role": "user", "content": [data, linked]}])[-1]
+    assert read.parts == (Image(PDF, "JVBERi0="), Image(PDF, url="https://example.org/a.pdf"))
+    last = told([QUESTION, CALL, RESULT | {"output": [data]}])[-1]
+    assert last.parts == (ToolResult("call_1", "", images=(Image(PDF, "JVBERi0="),)),)
 
 
 def test_custom_tool_calls_and_their_outputs_are_read() -> None:
@@ -264,7 +275,7 @@ def test_an_id_may_be_used_again_when_its_call_was_answered() -> None:
         ([{"role": "user"}], "input.0.content"),
         ([{"role": "user", "content": "hi", "mood": "good"}], "input.0.mood"),
         ([{"role": "user", "content": [{"type": "text", "text": "x"}]}], "input.0.content.0.type"),
-        ([{"role": "user", "content": [{"type": "input_file"}]}], "input.0.content.0.type"),
+        ([{"role": "user", "content": [{"type": "input_file"}]}], "input.0.content.0"),
         (
             [{"role": "user", "content": [{"type": "input_image", "file_id": "file_1"}]}],
             "input.0.content.0.file_id",
