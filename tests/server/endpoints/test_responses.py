@@ -277,34 +277,52 @@ class Patient(ScriptedWorker):
         return await super().reply(request)
 
 
+@asynccontextmanager
+async def background(served: Served) -> AsyncIterator[dict[str, Any]]:
+    """Ask in the background and disconnect; yield the first response."""
+    asked = {"model": "podium-ultra", "input": "Why?", "background": True}
+    sent: asyncio.Queue[Any] = asyncio.Queue()
+    received = iter([{"type": "http.request", "body": json.dumps(asked).encode()}])
+
+    async def receive() -> Any:
+        return next(received, {"type": "http.disconnect"})
+
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": PATH, "headers": []}
+    handling = asyncio.create_task(served.app(scope, receive, sent.put))
+    assert (await sent.get())["status"] == 200
+    yield json.loads((await sent.get())["body"])
+    await handling
+
+
 async def test_a_background_response_is_fetched_when_it_is_there(tmp_path: Path) -> None:
     worker = Patient()
-    store = await open_store(tmp_path / "runs.db")
-    async with serving(application([worker], dialects=DIALECTS, store=store)) as served:
-        asked = {"model": "podium-ultra", "input": "Why?", "background": True}
-        sent: asyncio.Queue[Any] = asyncio.Queue()
-        received = iter([{"type": "http.request", "body": json.dumps(asked).encode()}])
-
-        async def receive() -> Any:
-            return next(received, {"type": "http.disconnect"})
-
-        scope: dict[str, Any] = {
-            "type": "http",
-            "method": "POST",
-            "path": PATH,
-            "headers": [],
-            "client": None,
-        }
-        handling = asyncio.create_task(served.app(scope, receive, sent.put))
-        assert (await sent.get())["status"] == 200
-        begun = json.loads((await sent.get())["body"])
-        before = await fetch(served, begun["id"])
-        worker.let.set()
-        await handling
+    async with server(worker, tmp_path) as served:
+        async with background(served) as begun:
+            before = await fetch(served, begun["id"])
+            worker.let.set()
         after = await fetch(served, begun["id"])
+        late = await served.client.post(f"{PATH}/{begun['id']}/cancel")
     assert (before["status"], before["background"], before["output"]) == ("in_progress", True, [])
     assert begun == {**before, "created_at": begun["created_at"]}
     assert (after["status"], after["output"][0]["content"][0]["text"]) == ("completed", "yes")
+    assert late.json() == after
+
+
+async def test_a_background_response_is_cancelled(tmp_path: Path) -> None:
+    worker = Patient()
+    async with server(worker, tmp_path) as served, background(served) as begun:
+        cancelled = await served.client.post(f"{PATH}/{begun['id']}/cancel")
+        assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+        assert (await fetch(served, begun["id"]))["status"] == "cancelled"
+    assert not worker.requests
+
+
+async def test_a_response_that_was_waited_for_cannot_be_cancelled(tmp_path: Path) -> None:
+    async with server(solo("yes"), tmp_path) as served:
+        answered = await ask(served, model="podium", input="Why?")
+        refused = await served.client.post(f"{PATH}/{answered['id']}/cancel")
+        unknown = await served.client.post(f"{PATH}/resp_{'0' * 16}/cancel")
+    assert (refused.status_code, unknown.status_code) == (400, 404)
 
 
 async def test_a_background_response_that_is_refused_is_an_error(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ A request may name an earlier response, whose conversation then comes before its
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from podium.core.budget import Spent
 from podium.core.pool import Pool, WorkerProfile
@@ -112,6 +113,8 @@ class StoredResponses:
     def __init__(self, repository: RunRepository, *, has_guardrails: bool) -> None:
         self._repository = repository
         self._has_guardrails = has_guardrails
+        self.background: dict[str, asyncio.Future[Any]] = {}
+        """The work of background responses in this process, by their ids."""
 
     async def find(self, id_: str, principal: Principal) -> StoredResponse | None:
         """Return a response that the principal may see; None if there is none."""

@@ -86,7 +86,7 @@ _FIELDS: Final = BodyFields(
         "prompt": "prompt templates are not stored; send instructions and input",
         "moderation": "there is no moderation",
         "top_logprobs": _NO_LOGPROBS,
-        "include": _NO_LOGPROBS,  # of log probabilities: no other is among the extra fields
+        "include": f"{LOGPROBS}: {_NO_LOGPROBS}",  # other values are not among the extra fields
     },
     wire="responses",
     passed=frozenset({"top_logprobs", "include"}),
@@ -158,7 +158,7 @@ class ResponsesDialect:
         status: Status,
         error: ApiError | None = None,
     ) -> dict[str, Any]:
-        """Return a response that is in progress, incomplete or failed."""
+        """Return a response that is in progress, incomplete, cancelled or failed."""
         output = self._output(request, answer, "incomplete", is_text_refusal=False)
         return response_object(request, answer, status=status, output=output, error=error)
 

@@ -16,7 +16,7 @@ from podium.server.dialects.request import ApiResponse, id_stem
 from podium.server.dialects.responses_tools import INPUT, ClientToolName
 
 Item = dict[str, Any]
-Status = Literal["in_progress", "completed", "incomplete", "failed"]
+Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
 ItemKind = Literal["msg", "rs", "fc", "ctc"]
 
 _RESPONSE_ID: Final = re.compile(r"resp_([A-Za-z0-9_-]{1,128})")

@@ -21,12 +21,14 @@ from podium.server.dialects.responses import RESPONSES, count_instructions
 from podium.server.dialects.responses_input import is_reference
 from podium.server.dialects.responses_items import (
     Item,
+    Status,
     input_items,
     read_response_id,
     response_of_item,
 )
 from podium.server.dialects.responses_tools import client_tool_names
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
+from podium.server.endpoints.http import ClientDisconnected
 from podium.server.endpoints.request_handler import RequestHandler
 from podium.server.model_catalog import ModelTarget
 from podium.server.service import Service
@@ -91,11 +93,17 @@ class ResponsesRequestHandler(RequestHandler):
             start = ApiResponse(id=id_, model=request.model, created=created)
             self.exchange.response_headers["X-Podium-Run"] = parse_response_id(id_)[0]
             document = RESPONSES.format_unfinished(request, start, "in_progress")
+            self.service.responses.background[id_] = work
             await self.exchange.respond_json(200, document)
-            self._result = await work
+            await asyncio.wait({work})
+            if work.cancelled():
+                raise ClientDisconnected
+            self._result = work.result()
         finally:
             work.cancel()
             await asyncio.wait({work})
+            if id_sink.id.done():
+                self.service.responses.background.pop(id_sink.id.result(), None)
 
 
 class _ResponseIdSink:
@@ -131,8 +139,8 @@ def _items_of(found: StoredResponse) -> dict[str, Item]:
 
 @router.get("/{id}")
 async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
-    """Return a stored response: `in_progress`, `incomplete` if interrupted, or `failed` with the
-    error."""
+    """Return a stored response: `in_progress`, `failed` with the error, or if interrupted
+    `incomplete`, in the background `cancelled`."""
     found = await _find(id, service, principal)
     asked, answer = found.reconstruct()
     if not found.is_last:
@@ -140,11 +148,28 @@ async def response(id: str, service: ServiceDep, principal: PrincipalDep) -> dic
     if found.run.status == "running":
         return RESPONSES.format_unfinished(asked, answer, "in_progress")
     if found.run.status == "interrupted":
-        return RESPONSES.format_unfinished(asked, answer, "incomplete")
+        status: Status = "cancelled" if asked.body.get("background") else "incomplete"
+        return RESPONSES.format_unfinished(asked, answer, status)
     failure = find_failure(found.run)
     if failure is not None:
         return RESPONSES.format_unfinished(asked, answer, "failed", failure)
     return RESPONSES.format_response(asked, answer)
+
+
+@router.post("/{id}/cancel")
+async def cancel_response(id: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:  # noqa: A002
+    """Cancel a background response and return it; one that has ended stays as it is."""
+    found = await _find(id, service, principal)
+    if not found.reconstruct()[0].body.get("background"):
+        raise invalid("response_id", "Cannot cancel a synchronous response.")
+    work = service.responses.background.get(read_response_id(id))
+    if work is not None:
+        work.cancel()
+        await asyncio.wait({work})
+    elif found.is_last and found.run.status == "running":
+        message = "another process of this server executes this response; send the request again"
+        raise ApiError("conflict", message)
+    return await response(id, service, principal)
 
 
 @router.get("/{id}/input_items")
