@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib.util
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -256,6 +258,20 @@ async def test_weights_that_are_not_here_name_the_command_that_fetches_them(
         await hire().reply(QUESTION)
     with pytest.raises(RequestRefused, match=f"no file {tmp_path}/no.gguf; check the path"):
         await hire(f"{tmp_path}/no.gguf").reply(QUESTION)
+
+
+async def test_without_openmp_nothing_is_fetched(
+    hire: Hire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def load(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setenv("PODIUM_HOME", str(tmp_path))
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(sys, "platform", "linux")
+    with pytest.raises(RequestRefused, match="install the system package libgomp1"):
+        await hire("smollm2-135m-instruct").reply(QUESTION)
+    assert os.listdir(tmp_path) == []
 
 
 async def test_weights_that_are_not_here_are_fetched_with_the_first_call(

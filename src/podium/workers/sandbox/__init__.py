@@ -255,15 +255,14 @@ _warned: Final[set[str]] = set()
 
 
 def _warn_missing(layers: Sequence[IsolationLayer]) -> None:
-    for layer in layers:
-        if layer.missing is not None and layer.name not in _warned:
-            _warned.add(layer.name)
-            _log.warning(
-                "programs run without isolation layer %r (%s): %s",
-                layer.name,
-                layer.purpose,
-                layer.missing,
-            )
+    missing = [layer for layer in layers if layer.missing and layer.name not in _warned]
+    if missing:
+        _warned.update(layer.name for layer in missing)
+        _log.warning(
+            "programs run without the isolation layers %s (%s); podium doctor explains them",
+            ", ".join(layer.name for layer in missing),
+            ", ".join(dict.fromkeys(layer.missing or "" for layer in missing)),
+        )
 
 
 async def _next_outcome(child: _ChildProcess, limits: ProgramLimits) -> ProgramResult:
