@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from podium.server.access.concurrency import RETRY_AFTER_SECONDS
 from podium.server.api_error import ApiError, invalid, new_request_id, request_id_headers
 from podium.server.dialects.request import Dialect
+from podium.workers.fields import load_json
 
 Result = TypeVar("Result")
 
@@ -207,7 +208,9 @@ def client_address(scope: Scope) -> str:
 def parse_json_object(body: bytes) -> dict[str, Any]:
     """Parse a body; raises `ApiError` unless it is a JSON object."""
     try:
-        document = json.loads(body)
+        document = load_json(body)
+    except UnicodeDecodeError:
+        raise invalid("", "the body is not UTF-8; send a JSON object") from None
     except (ValueError, RecursionError) as error:
         raise invalid("", f"the body is not valid JSON: {error}; send a JSON object") from None
     if not isinstance(document, dict):

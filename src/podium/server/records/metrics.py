@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -21,6 +22,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from podium.core.request import NO_USAGE, Usage, subtract
 from podium.core.run import Run
+
+Metric = TypeVar("Metric", Counter, Histogram)
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 METRICS_DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -102,11 +105,19 @@ class Metrics:
         return registry
 
     def _counter(self, name: str, description: str, *labels: str) -> Counter:
-        return Counter(name, description, labels, registry=self._registry)
+        return _with_cached_labels(Counter(name, description, labels, registry=self._registry))
 
     def _histogram(self, name: str, description: str) -> Histogram:
         labels = ("endpoint", "model")
-        return Histogram(name, description, labels, buckets=SECONDS, registry=self._registry)
+        return _with_cached_labels(
+            Histogram(name, description, labels, buckets=SECONDS, registry=self._registry)
+        )
+
+
+def _with_cached_labels(metric: Metric) -> Metric:
+    """Look labels up without a lock; their values are few, or the registry would grow as well."""
+    vars(metric)["labels"] = cache(metric.labels)
+    return metric
 
 
 @dataclass(slots=True)
