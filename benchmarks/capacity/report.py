@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,17 +22,23 @@ if TYPE_CHECKING:
 
 _MADE: Final = "made by python -m benchmarks.capacity.report, not by hand"
 
-CORES: Final = 8
-"""Cores of the assumed machine, one process for each."""
+RATES: Final = (10, 100, 1000)
+"""Requests a second of the deployments that the model sizes."""
 
-MACHINES: Final = 100
+BUSY: Final = 0.6
+"""The share of a core that a process uses; the rest is for bursts and for the loss of a replica."""
+
+ANSWER_SECONDS: Final = 10
+"""Assumed duration of a run over real models: it decides how many are in flight."""
+
 ONE_REPLICA: Final = "one replica over Postgres"
+REPLICAS: Final = "replicas over Postgres"
 
 HEADINGS: Final = (
     *("", "load", "processes", "requests/s", "CPU ms"),
     *("commits", "rows", "WAL KiB", "its CPU ms", "connections"),
 )
-DERIVED: Final = ("", "one process", f"one machine of {CORES} cores", f"{MACHINES} of them")
+DERIVED: Final = ("for each second", *(f"{rate:,} requests" for rate in RATES))
 
 Document = Mapping[str, Any]
 
@@ -160,19 +167,10 @@ def _derived(document: Document) -> Iterator[str]:
     if not rows:
         yield "Without Postgres, several machines were not measured."
         return
-    of_one = {f"{row['load']}, a second": _rate(row) for row in rows}
-    per_run = document["memory"]["per_run_bytes"]
-    of_one["runs in flight in 1 GiB for each process"] = 2**30 / per_run
-    of_one["connections to the database"] = CONNECTIONS
-    for row in rows:
-        needed = _rate(row) * row["database"]["commits"]
-        of_one[f"commits a second, for {row['load']}"] = needed
-    processes = (1, CORES, CORES * MACHINES)
-    yield from _markdown(
-        DERIVED,
-        ((name, *(_rounded(value * n) for n in processes)) for name, value in of_one.items()),
-    )
+    table = [line for row in rows for line in _sizes(row, document["memory"])]
+    yield from _markdown(DERIVED, iter(table))
     yield ""
+    yield from _checks(document["rows"])
     for row in rows:
         commits = row["database"]["commits"]
         if row["steps"] and commits:
@@ -182,6 +180,40 @@ def _derived(document: Document) -> Iterator[str]:
                 f"{_rounded(carried)} a second, which is what {_rounded(carried / _rate(row))} "
                 f"processes carry."
             )
+
+
+def _sizes(row: Document, memory: Document) -> Iterator[Sequence[str]]:
+    """Yield what a deployment needs for each of `RATES`."""
+    base, load = row["database"], row["load"]
+    processes = [max(2, ceil(rate / _rate(row) / BUSY)) for rate in RATES]  # one may die
+    yield f"{load}: processes, a core each", *map(str, processes)
+    yield f"{load}: connections at most", *(f"{n * CONNECTIONS:,}" for n in processes)
+    per_run = memory["per_run_bytes"] * ANSWER_SECONDS
+    sizes = (n * memory["idle_bytes"] + r * per_run for n, r in zip(processes, RATES, strict=True))
+    yield f"{load}: MiB of memory", *(_rounded(size / 2**20) for size in sizes)
+    if row["steps"]:
+        yield f"{load}: rows written", *(_rounded(rate * base["rows"]) for rate in RATES)
+        wal = (rate * base["wal_bytes"] / 2**20 for rate in RATES)
+        yield f"{load}: MiB of WAL", *map(_rounded, wal)
+        busy = (rate * base["cpu_ms"] / 1000 for rate in RATES)
+        yield f"{load}: cores of Postgres", *map(_rounded, busy)
+
+
+def _checks(rows: Sequence[Document]) -> Iterator[str]:
+    """Compare the model with what several replicas took at the rate that they reached."""
+    one = {row["load"]: row for row in rows if row["group"] == ONE_REPLICA}
+    for row in rows:
+        if row["group"] != REPLICAS:
+            continue
+        model, rate, base = one[row["load"]], row["per_second"], row["database"]
+        written = model["database"]["rows"]
+        yield (
+            f"- Check, {row['load']}: at {rate:,.0f} a second, {row['processes']} replicas took "
+            f"{rate * row['cpu_ms'] / 1000:.2f} cores (the model: "
+            f"{rate * model['cpu_ms'] / 1000:.2f}), {base['rows']:.1f} rows a request "
+            f"({written:.1f}) and {base['connections']} connections (at most "
+            f"{row['processes'] * CONNECTIONS})."
+        )
 
 
 def _rate(row: Document) -> float:

@@ -60,13 +60,21 @@ def test_what_was_measured_is_told_row_by_row(tmp_path: Path) -> None:
     assert "holds 80 MiB with nothing to do, and 50 KiB more for each run" in page
 
 
-def test_what_many_machines_carry_follows_from_the_cpu_of_one_request(tmp_path: Path) -> None:
+def test_the_size_of_a_deployment_follows_from_one_replica(tmp_path: Path) -> None:
     page = made_of(tmp_path, document())
-    assert "| a run of one step, a second | 500 | 4,000 | 400,000 |" in page
-    places = f"{CONNECTIONS} | {CONNECTIONS * 8} | {CONNECTIONS * 800:,}"
-    assert f"| connections to the database | {places} |" in page
-    assert "| commits a second, for a run of one step | 2,000 | 16,000 | 1,600,000 |" in page
+    assert "| a run of one step: processes, a core each | 2 | 2 | 4 |" in page
+    most = f"{2 * CONNECTIONS} | {2 * CONNECTIONS} | {4 * CONNECTIONS}"
+    assert f"| a run of one step: connections at most | {most} |" in page
+    assert "| a run of one step: MiB of memory | 160 | 210 | 810 |" in page
+    assert "| a run of one step: rows written | 90 | 900 | 9,000 |" in page
     assert "the commits of 1,500 a second, which is what 3.0 processes carry" in page
+
+
+def test_the_model_is_checked_by_what_several_replicas_took(tmp_path: Path) -> None:
+    found = document()
+    several = {**found["rows"][1], "group": "replicas over Postgres", "cpu_ms": 2.5}
+    page = made_of(tmp_path, document(rows=[*found["rows"], several | {"processes": 3}]))
+    assert "at 812 a second, 3 replicas took 2.03 cores (the model: 1.62)" in page
 
 
 def test_without_postgres_nothing_is_said_of_many_machines(tmp_path: Path) -> None:
