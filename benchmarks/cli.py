@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 if TYPE_CHECKING:
     from benchmarks.report import Figures
+
+ALL_PARTS: Final = "faults,overlap,kills,replicas,soak,fuzz,peer"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -77,6 +79,26 @@ def server(
 
 
 @app.command()
+def latency(
+    count: Annotated[int, typer.Option(min=1, max=200, help="Plans of each form.")] = 200,
+    langgraph: Annotated[
+        Path | None,
+        typer.Option(metavar="PYTHON", help="The Python of an environment that has LangGraph."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Conducted answers beside direct calls, over models of realistic speed.
+
+    Prints a table, and one JSON object as the last line.
+    """
+    from benchmarks.latency import measure_latency
+    from benchmarks.processes import run_on_fast_loop
+
+    measuring = measure_latency(count, langgraph, _print_progress)
+    _print(run_on_fast_loop(measuring), as_json=as_json)
+
+
+@app.command()
 def histories(
     count: Annotated[int, typer.Option(min=1, help="Edits.")] = 5000,
     seed: Annotated[int, typer.Option(help="The seed of the edits.")] = 1,
@@ -120,8 +142,8 @@ def router(
 def chaos(
     part: Annotated[
         str,
-        typer.Option(metavar="PARTS", help="Which parts, of faults,kills,replicas,soak,fuzz,peer."),
-    ] = "faults,kills,replicas,soak,fuzz,peer",
+        typer.Option(metavar="PARTS", help=f"Which parts, of {ALL_PARTS}."),
+    ] = ALL_PARTS,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything.")] = False,
     seed: Annotated[int, typer.Option(help="The seed of the faults.")] = 1,
     output: Annotated[

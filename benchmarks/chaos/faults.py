@@ -11,7 +11,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -197,7 +197,7 @@ FALLBACKS: Final = {"anna": "bert", "bert": "cora", "cora": "anna"}
 
 async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> ChaosRow:
     """Run `runs` questions, `in_flight` at a time, with faults drawn from that seed."""
-    workers = {name: _faulty(name, seed) for name in PRICES}
+    workers = {name: faulty_worker(name, seed) for name in PRICES}
     planner = CallRecorder(workers["planner"])
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as directory:
@@ -216,11 +216,11 @@ async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> Ch
                 retry=RETRY,
                 store=path,
             ) as podium,
-            _opened(path) as reader,
+            opened(path) as reader,
         ):
             trial = FaultTrial(podium, reader)
             await in_turns(runs, in_flight, lambda n: trial.perform(planned_run(n, seed)))
-        async with _opened(path) as store:
+        async with opened(path) as store:
             kept = {summary.id async for summary in every_run(store)}
         trial.lost += len(trial.ids - kept)
     injected = sum((worker.injected for worker in workers.values()), Counter[str]())
@@ -228,7 +228,8 @@ async def measure_faults(runs: int, seed: int, in_flight: int = IN_FLIGHT) -> Ch
 
 
 @asynccontextmanager
-async def _opened(path: Path) -> AsyncIterator[RunStore]:
+async def opened(path: Path) -> AsyncIterator[RunStore]:
+    """Open the store of a trial."""
     store = await open_store(path)
     try:
         yield store
@@ -236,12 +237,17 @@ async def _opened(path: Path) -> AsyncIterator[RunStore]:
         await store.close()
 
 
-def _faulty(name: str, seed: int) -> FaultyWorker:
+def faulty_worker(
+    name: str, seed: int, script: Callable[[Request], str] | None = None
+) -> FaultyWorker:
+    """Return a scripted worker of which every fifth call fails."""
     profile = WorkerProfile(
         name=name, provider="scripted", price=PRICES[name], fallback=FALLBACKS.get(name)
     )
     return FaultyWorker(
-        ScriptedWorker(profile, _reply_to, chunk=3, keep_requests=0), Faults.evenly(SHARE), seed
+        ScriptedWorker(profile, script or _reply_to, chunk=3, keep_requests=0),
+        Faults.evenly(SHARE),
+        seed,
     )
 
 
@@ -260,6 +266,7 @@ class FaultTrial:
 
     podium: AsyncPodium
     reader: RunStore
+    part: str = "faults"
     runs: int = 0
     lost: int = 0
     stuck: int = 0
@@ -317,7 +324,7 @@ class FaultTrial:
         """Return the result of the part."""
         ended = ", ".join(f"{count:,} {status}" for status, count in self.statuses.most_common())
         return ChaosRow(
-            name="faults",
+            name=self.part,
             runs=self.runs,
             lost=self.lost,
             stuck=self.stuck,

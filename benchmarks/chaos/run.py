@@ -54,7 +54,7 @@ def _figures(name: str, row: FuzzRow) -> dict[str, int | float | str | None]:
     }
 
 
-Part = Literal["faults", "kills", "replicas", "soak", "fuzz", "peer"]
+Part = Literal["faults", "overlap", "kills", "replicas", "soak", "fuzz", "peer"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 PROCESS_MEMORY: Final = Path("/proc/self/statm")
 
@@ -94,6 +94,10 @@ async def _measure(part: Part, order: Order) -> Sequence[ChaosRow]:
             from benchmarks.chaos.faults import measure_faults
 
             return [await measure_faults(extent.faults, seed)]
+        case "overlap":
+            from benchmarks.chaos.overlap import measure_overlap
+
+            return [await measure_overlap(extent.faults, seed)]
         case "kills":
             from benchmarks.chaos.kills import measure_kills
 
@@ -175,7 +179,15 @@ QUICK: Final = replace(
     requests=500,
 )
 
-LONGEST_FIRST: Final[tuple[Part, ...]] = ("fuzz", "soak", "replicas", "peer", "kills", "faults")
+LONGEST_FIRST: Final[tuple[Part, ...]] = (
+    "fuzz",
+    "soak",
+    "replicas",
+    "peer",
+    "kills",
+    "faults",
+    "overlap",
+)
 
 
 def parts_named(names: str) -> tuple[Part, ...]:

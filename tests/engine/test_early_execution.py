@@ -264,3 +264,42 @@ async def test_without_a_plan_the_speculated_answer_stands() -> None:
     run = await ask(SlowPlanner("I cannot", "plan this."), workers, speculate=True)
     assert run.status == "answered"
     assert [worker.calls for worker in workers] == [0, 1, 0]
+
+
+class Reluctant(Diligent):
+    """Ends a cancelled call only when it is released."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.is_stopping = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def reply(self, request: Request) -> Reply:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            self.is_stopping.set()
+            await self.release.wait()
+            raise
+        return Reply("too late")
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        yield await self.reply(request)
+
+
+async def test_a_run_cancelled_while_it_drops_a_speculation_leaves_nothing_running() -> None:
+    bert, events = Reluctant("bert"), list[Event]()
+    workers = [Diligent("anna", turns=10_000), bert, Diligent("cora")]
+    task = asyncio.create_task(ask(SlowPlanner(plan_text()), workers, events, speculate=True))
+    await bert.is_stopping.wait()
+    for _ in range(200):  # the plan is whole, and the run waits for the call to end
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    bert.release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    ended = events[-1].run  # type: ignore[union-attr]
+    assert {step.worker for step in ended.cancelled_steps} == {"anna", "bert"}
+    assert len(list(ended.calls)) == ended.spent.calls == 3

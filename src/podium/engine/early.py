@@ -125,7 +125,12 @@ class EarlyExecution:
         self._execution = None
         if execution is None:
             round_, execution = self._take_speculation(round_)
-        cancelled = await self.stop("")
+        try:
+            cancelled = await self.stop("")
+        except BaseException:
+            if execution is not None:
+                self._void.append((execution, "the run was stopped"))
+            raise
         return (replace(round_, cancelled=cancelled) if cancelled else round_), execution
 
     async def stop(self, reason: str) -> tuple[StepRecord, ...]:

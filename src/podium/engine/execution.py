@@ -122,6 +122,7 @@ class Execution:
         self._ready: list[int] = []
         self._tasks: list[asyncio.Task[None]] = []
         """What began before `execute`."""
+        self._is_cancelled = False
         self._group: asyncio.TaskGroup | None = None
         if round_.workflow is not None:
             self._take(round_.workflow, round_)
@@ -176,9 +177,11 @@ class Execution:
         return True
 
     def cancel(self) -> None:
-        """Cancel what has begun."""
-        for task in self._tasks:
-            task.cancel()
+        """Cancel what has begun, once: a second time would cut short how it ends."""
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            for task in self._tasks:
+                task.cancel()
 
     async def stop(self) -> None:
         """Cancel what has begun, and wait for its end."""

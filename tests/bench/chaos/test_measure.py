@@ -39,12 +39,21 @@ def test_the_command_prints_text_and_last_one_line_of_json(
 ) -> None:
     monkeypatch.setattr(run, "QUICK", TINY)
     output = tmp_path / "chaos.json"
-    words = ["chaos", "--quick", "--part", "fuzz,faults", "--seed", "3", "--output", str(output)]
+    words = [
+        "chaos",
+        "--quick",
+        "--part",
+        "fuzz,faults,overlap",
+        "--seed",
+        "3",
+        "--output",
+        str(output),
+    ]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout.splitlines()[-1])
-    assert [part["name"] for part in document["parts"]] == ["faults", "fuzz"]
-    assert (document["runs"], document["lost"], document["seed"]) == (3, 0, 3)
+    assert [part["name"] for part in document["parts"]] == ["faults", "overlap", "fuzz"]
+    assert (document["runs"], document["lost"], document["seed"]) == (6, 0, 3)
     assert json.loads(output.read_text("utf-8")) == document
     assert result.stdout.index("what held") < result.stdout.index('{"runs"')
 
@@ -93,7 +102,9 @@ def test_all_that_a_part_lacks_is_told_at_once(
 
 
 def test_a_part_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"faults,kills,replicas,soak,fuzz,peer; got typhoons"):
+    with pytest.raises(
+        ConfigError, match=r"faults,overlap,kills,replicas,soak,fuzz,peer; got typhoons"
+    ):
         parts_named("faults,typhoons")
     with pytest.raises(ConfigError, match="got none"):
         parts_named(",")
