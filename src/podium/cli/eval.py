@@ -268,16 +268,14 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write evaluations as one page, with the table, charts and failures.
+    """Write evaluations as one page, with tables and failures.
 
-    The page is a single file without scripts; its charts are beside it as PNG, which needs
-    matplotlib (the extra eval). An unfinished evaluation is shown as far as it came.
+    The page is a single file without scripts. An unfinished evaluation is shown as far as it came.
     """
     from podium.evals.page import write_report
 
     directory = directories[0] if len(directories) == 1 else Path()
-    paths = write_report(directories, output or directory / REPORT)
-    echo("\n".join(str(path) for path in paths))
+    echo(str(write_report(directories, output or directory / REPORT)))
 
 
 @app.command()

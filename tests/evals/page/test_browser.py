@@ -104,7 +104,7 @@ def test_it_follows_its_readers_light_or_dark(browser: Browser, pages: dict[str,
     seen = []
     for scheme in ("light", "dark"):
         page, _, _ = opened(browser, pages["report"], color_scheme=scheme)
-        paints = "[document.body, document.querySelector('.f-ink')].map(e => getComputedStyle(e))"
+        paints = "[document.body, document.querySelector('.f-faint')].map(e => getComputedStyle(e))"
         seen.append(page.evaluate(f"{paints}.map(s => s.backgroundColor + s.fill)"))
     assert seen[0][0] != seen[1][0]
     assert seen[0][1] != seen[1][1]

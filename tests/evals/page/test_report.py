@@ -18,12 +18,13 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.evals.comparison import CEILING
 from podium.evals.log import MANIFEST, EvalLogWriter, read_eval_log, write_json
 from podium.evals.page import write_report
-from podium.evals.page.charts import Kind, kind_of
 from podium.evals.page.rendering import MAX_TEXT
 from podium.evals.page.report import (
     MAX_FAILURES,
     PAGE,
+    Kind,
     choose_headline_row,
+    kind_of,
     make_view,
     make_views,
     planning_rows,
@@ -50,18 +51,10 @@ def page_of(directory: Path) -> Element:
     return parse(report_page([make_view(read_eval_log(directory))]))
 
 
-def test_a_report_is_one_page_and_its_charts(evaluation: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    paths = write_report([evaluation], tmp_path / "report")
-    assert [path.name for path in paths] == [
-        PAGE,
-        "frontier.png",
-        "steps.png",
-        "workers-and-roles.png",
-    ]
-    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == sorted(
-        path.name for path in paths
-    )
+def test_a_report_is_one_page(evaluation: Path, tmp_path: Path) -> None:
+    path = write_report([evaluation], tmp_path / "report")
+    assert path == tmp_path / "report" / PAGE
+    assert list((tmp_path / "report").iterdir()) == [path]
 
 
 def test_model_output_never_becomes_markup(page: Element) -> None:
@@ -122,7 +115,7 @@ def test_equal_compute_is_shown_if_best_of_n_was_measured(tmp_path: Path) -> Non
     assert "at equal compute" in page.one("dl", class_="cards").text
 
 
-def test_tables_and_charts_are_accessible(page: Element) -> None:
+def test_tables_are_accessible(page: Element) -> None:
     assert page.one("html").attributes["lang"] == "en"
     tables = page.all("table")
     assert len(tables) >= 5
@@ -133,8 +126,6 @@ def test_tables_and_charts_are_accessible(page: Element) -> None:
     for region in page.all(class_="scrolls"):
         assert region.attributes["tabindex"] == "0"
         assert region.attributes["aria-label"]
-    for picture in page.all("svg", role="img"):
-        assert picture.one("desc").text
     identities = [e.attributes["id"] for e in page.all() if "id" in e.attributes]
     assert len(identities) == len(set(identities))
     for link in page.all("a"):
@@ -259,16 +250,6 @@ def test_several_evaluations_share_an_overview_table(evaluation: Path, another: 
     identities = [e.attributes["id"] for e in page.all() if "id" in e.attributes]
     assert {"1-suite", "2-suite", "1-failures", "2-failures"} <= set(identities)
     assert len(identities) == len(set(identities))
-
-
-def test_charts_of_several_evaluations_have_distinct_names(
-    evaluation: Path, another: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("matplotlib")
-    names = [path.name for path in write_report([evaluation, another], tmp_path)]
-    assert names[:2] == [PAGE, "1-sevens-sevens-frontier.png"]
-    assert names[-1] == "2-sevens-luckier-workers-and-roles.png"
-    assert len(names) == len(set(names)) == 7
 
 
 def test_a_report_needs_an_evaluation(tmp_path: Path) -> None:
@@ -434,16 +415,3 @@ def test_rows_with_one_step_per_task_are_not_planning_rows() -> None:
     assert planning_rows([two, row("random", True), row("single:a", True), row(CEILING, True)]) == [
         two
     ]
-
-
-def test_without_matplotlib_the_page_says_so_and_has_tables(
-    evaluation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("podium.evals.page.report.has_matplotlib", lambda: False)
-    paths = write_report([evaluation], tmp_path / "plain")
-    assert [path.name for path in paths] == [PAGE]
-    page = parse(paths[0].read_text("utf-8"))
-    assert "Charts need matplotlib" in page.text
-    assert "[eval]" in page.text
-    assert not page.all("svg", role="img")
-    assert len(page.all("table")) >= 5

@@ -1,4 +1,4 @@
-"""Pages about evaluations: one self-contained HTML file, and charts as PNG files.
+"""Pages about evaluations: one self-contained HTML file each.
 
 write_report([Path("measured/math500")], Path("report"))
 write_comparison(Path("measured/before"), Path("measured/after"), "conductor", Path("report"))

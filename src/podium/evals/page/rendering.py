@@ -17,7 +17,6 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from podium._util.plots import css_classes, css_variables
 from podium._version import __version__
 from podium.core.run import timestamp
 from podium.evals.results import IntervalEstimate
@@ -162,4 +161,4 @@ def _style() -> str:
         for shade in range(SHADES + 1)
     )
     written = (_TEMPLATES / "style.css").read_text("utf-8")
-    return "\n".join((css_variables(), css_classes(), shades, written))
+    return "\n".join((shades, written))

@@ -1,13 +1,12 @@
-"""The report: one page about one evaluation or several, with charts and failed samples.
+"""The report: one page about one evaluation or several, with tables and failed samples.
 
     write_report([Path("measured/math500")], Path("report"))
 
-The page is one file that loads nothing and runs nothing. Without matplotlib it has no charts.
+The page is one file that loads nothing and runs nothing.
 """
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,30 +14,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-from markupsafe import Markup
+from typing import Any, Final, Literal, NamedTuple
 
 from podium._util.distribution import entropy_bits, shares
 from podium._util.files import explain_write_errors, write_atomically
 from podium._util.lab import ORACLE
-from podium._util.plots import has_matplotlib, to_svg, write_png
-from podium.core.errors import UsageError, install_command
+from podium.core.errors import UsageError
 from podium.core.pool import WorkerProfile
 from podium.core.roles import step_roles
 from podium.core.run import Round, Run
 from podium.core.workflow import Access, Shape, Step
 from podium.evals.comparison import BEST_SINGLE, CEILING, SINGLE, ReferenceRows, find_references
 from podium.evals.log import EMBEDDED, EvalLog, read_eval_log
-from podium.evals.page.charts import (
-    KINDS,
-    Chart,
-    frontier_chart,
-    kind_of,
-    roles_chart,
-    steps_chart,
-)
-from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span, visible
+from podium.evals.page.rendering import SHADES, UNKNOWN, plural, render, span
 from podium.evals.results import (
     ErrorSummary,
     PairedDifference,
@@ -48,9 +36,19 @@ from podium.evals.results import (
 )
 from podium.evals.sample import Sample
 
+Kind = Literal["conducted", "other", "alone", "ceiling"]
+"""The kind of a strategy; also its CSS class."""
+
+KINDS: Final[dict[Kind, str]] = {
+    "conducted": "conductor",
+    "other": "other strategies",
+    "alone": "single worker",
+    "ceiling": "upper bound",
+}
+_CONDUCTED: Final = ("conductor", "recursion", "rules", "baseline-conductor")
+_CEILINGS: Final = ("ideal", CEILING)
 PAGE: Final = "report.html"
 SIGNIFICANT: Final = 0.05
-MAX_ROLE_CHARTS: Final = 4
 MAX_SKIPPED: Final = 20
 MAX_FAILURES: Final = 20
 MAX_OTHER_FAILURES: Final = 5
@@ -61,21 +59,25 @@ MAX_DEPTH: Final = 3
 """Levels of nested runs that are shown."""
 
 
-def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
-    """Write the page and its charts into a directory; return the paths, the page first."""
+def kind_of(strategy: str) -> Kind:
+    """Return how the strategy answers."""
+    if strategy in _CEILINGS:
+        return "ceiling"
+    if strategy.startswith(SINGLE) or strategy == BEST_SINGLE:
+        return "alone"
+    return "conducted" if strategy.partition(":")[0] in _CONDUCTED else "other"
+
+
+def write_report(directories: Sequence[Path], output: Path) -> Path:
+    """Write the page into a directory; return its path."""
     if not directories:
         raise UsageError(
             "no evaluation given; name a directory that podium eval run --output wrote"
         )
     views = make_views([read_eval_log(directory) for directory in directories])
-    paths = [output / PAGE]
     with explain_write_errors(output, 0, option="--output"):
-        write_atomically(paths[0], report_page(views))
-        for view in views if has_matplotlib() else ():
-            for chart in (*view.charts, *view.role_charts[:1]):
-                paths.append(output / f"{view.file_prefix}{chart.name}.png")
-                write_png(chart.figure, paths[-1], visible(chart.title))
-    return paths
+        write_atomically(output / PAGE, report_page(views))
+    return output / PAGE
 
 
 def report_page(views: Sequence[EvalView]) -> str:
@@ -89,7 +91,6 @@ def report_page(views: Sequence[EvalView]) -> str:
         kind_of=kind_of,
         trend=trend,
         MAX_SKIPPED=MAX_SKIPPED,
-        no_charts=None if has_matplotlib() else install_command("eval"),
     )
 
 
@@ -205,12 +206,6 @@ class EvalView:
     prefix: str = ""
 
     @property
-    def file_prefix(self) -> str:
-        """Return the beginning of the names of this evaluation's chart files."""
-        title = re.sub(r"[^\w.-]+", "-", self.title).strip("-")
-        return f"{self.prefix}{title}-" if self.prefix else ""
-
-    @property
     def facts(self) -> list[str]:
         """Return what was evaluated, in a few words each."""
         log, summary = self.log, self.log.summary
@@ -249,32 +244,6 @@ class EvalView:
             if mine and theirs:
                 return mine / theirs, unit
         return None
-
-    @cached_property
-    def charts(self) -> list[Chart]:
-        """Draw accuracy over cost and, if any strategy plans, steps by difficulty."""
-        planning = planning_rows(self.rows)
-        return [frontier_chart(self.rows), *([steps_chart(planning)] if planning else [])]
-
-    @cached_property
-    def role_charts(self) -> list[Chart]:
-        """Draw workers and roles of the conductors, the headline row first; else of the others."""
-        rows = [row for row in planning_rows(self.rows) if row.workers_by_role]
-        rows = [row for row in rows if kind_of(row.strategy) == "conducted"] or rows
-        rows.sort(key=lambda row: row is not self.headline_row)
-        return [roles_chart(row) for row in rows[:MAX_ROLE_CHARTS]]
-
-    def svg(self, chart: Chart, number: int = 0) -> Markup:
-        """Return a chart as markup; its ids begin with the view's prefix and the number."""
-        name = f"{self.prefix}{chart.name}{number or ''}"
-        drawn = to_svg(
-            chart.figure,
-            name=name,
-            title=chart.title,
-            description=chart.description,
-            tooltips=chart.tooltips,
-        )
-        return Markup(drawn)  # noqa: S704 - an XML writer made it, which escapes
 
     @property
     def role_tables(self) -> list[ShadedTable]:
