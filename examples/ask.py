@@ -10,4 +10,4 @@ with Podium() as podium:
     print(run.answer)
     for step in run.steps:
         print(f"{step.worker}: {step.status}")
-    print(f"{run.status}, ${run.cost_usd}")
+    print(f"{run.status}, {run.cost_usd} USD")

@@ -18,7 +18,7 @@ from clients import environments
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 OUTPUTS: Final = {
-    "ask.py": r"The answer, .*\n(scripted-\w+: done\n){3}answered, \$0",
+    "ask.py": r"The answer, .*\n(scripted-\w+: done\n){3}answered, 0\.0 USD",
     "ask_async.py": r"Compare tea and coffee: .+\nCompare trains and cars: .+\nWhat is .+: .+",
     "stream.py": r"(?s).*\[scripted-analyst: done\].*\[scripted-lead: done\]",
     "own_worker.py": r"\d+ words",
