@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -124,3 +125,24 @@ def test_the_package_runs_as_a_module() -> None:
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "podium: Missing argument 'QUESTION'; see podium ask --help\n"
+
+
+def test_help_shows_six_options_of_an_evaluation_and_help_all_shows_every_one(
+    podium: Podium,
+) -> None:
+    def options(shown: str) -> list[str]:
+        return re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.M)
+
+    brief, full = (podium("eval", "run", option) for option in ("--help", "--help-all"))
+    assert (brief.code, full.code) == (0, 0)
+    assert options(brief.out) == [
+        *("--limit", "--strategy", "--budget-usd", "--output", "--pool", "--json"),
+        *("--help-all", "--help"),
+    ]
+    assert len(options(full.out)) > 20
+    assert not {"--shapes", "--flaky"} & set(options(full.out)), "those are of podium lab"
+
+
+def test_the_list_of_a_nouns_commands_is_not_cut_off(podium: Podium) -> None:
+    for name in ("eval", "lab", "runs"):
+        assert "..." not in podium(name, "--help").out.replace("COMMAND [ARGS]...", "")

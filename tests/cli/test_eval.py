@@ -34,7 +34,7 @@ def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> No
 
 def test_the_variant_of_the_test_set_is_told_with_the_result(podium: Podium) -> None:
     ended = podium(
-        *("eval", "run", "etudes", "--oracle", "--strategy", "ideal", "--limit", "4", "--json"),
+        *("lab", "etudes", "--oracle", "--strategy", "ideal", "--limit", "4", "--json"),
         *("--shapes", "chain-5", "--pool-order", "shuffled", "--drop-one", "--flaky", "0.1"),
     )
     assert ended.json["variant"] == {
@@ -114,7 +114,6 @@ def test_a_task_that_grades_plans_needs_a_strategy_that_plans(
         (("etude",), "suite not found: 'etude'"),
         (("etudes", "--strategy", "idael"), "did you mean 'ideal'?"),
         (("etudes", "--strategy", ","), "no strategy given"),
-        (("etudes", "--shapes", "circle"), "no étude has the shape 'circle'"),
         (("etudes", "--baseline-conductor", "nobody"), "unknown conductor 'nobody'"),
     ],
 )
@@ -148,7 +147,7 @@ def test_the_table_of_the_etudes_is_made_by_one_command(
     (training / "summary.json").write_text('{"seconds": 120}', "utf-8")
     (training / "metrics.jsonl").write_text('{"seconds": 60, "rollouts": 12000}\n', "utf-8")
     ended = podium(
-        *("eval", "etudes-table", "--oracle", "--pool", pool, "--limit", "5", "--seed", "7"),
+        *("lab", "etudes-table", "--oracle", "--pool", pool, "--limit", "5", "--seed", "7"),
         *("-o", tmp_path / "results" / "etudes.json", "--training", training),
     )
     assert ended.code == 0, ended.err

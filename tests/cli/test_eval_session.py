@@ -171,7 +171,7 @@ def test_a_cluster_is_given_everything_that_the_table_depends_on(
 
     monkeypatch.setattr(cluster, "open_cluster", spread)
     command = (
-        *("eval", "run", "etudes", "--oracle", "--limit", "6", "--seed", "3", "--flaky", "0.4"),
+        *("lab", "etudes", "--oracle", "--limit", "6", "--seed", "3", "--flaky", "0.4"),
         *("--strategy", "ideal,random", "--json"),
     )
     here, there = podium(*command), podium(*command, "--ray", "10.0.0.1:6379")

@@ -81,7 +81,7 @@ def test_every_shipped_adapter_is_unpacked_and_exported_again_as_the_same_file(
         monkeypatch.setattr(module, "read_base", once)
     for shipped in shipped_adapters():
         output = tmp_path / shipped.path.stem
-        assert main(["train", "import-gguf", shipped.name, "--output", str(output)]) == 0
+        assert main(["lab", "import-gguf", shipped.name, "--output", str(output)]) == 0
         exported = export_adapter(output, tmp_path / "again.gguf", base=shipped.base)
         assert sha256_file(exported) == shipped.sha256
 
@@ -90,7 +90,7 @@ def test_a_file_of_ones_own_needs_its_base_named(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported = export_adapter(adapter(tmp_path / "trained"), tmp_path / "a.gguf", base=base)
-    command = ["train", "import-gguf", str(exported), "--output", str(tmp_path / "out")]
+    command = ["lab", "import-gguf", str(exported), "--output", str(tmp_path / "out")]
     assert main(command) == 2
     assert "a.gguf does not name its base model; name it with --base" in (capsys.readouterr().err)
     assert main([*command, "--base", str(base)]) == 0

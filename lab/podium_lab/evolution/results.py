@@ -63,7 +63,7 @@ def read_evolved(output: Path) -> EvolvedResult:
         if kept is None:
             raise ConfigError(
                 f"{output} has neither a coordinator nor a checkpoint of one; have "
-                f"`podium train evolve` make a step at least"
+                f"`podium lab evolve` make a step at least"
             )
         directory, steps = kept.path / COORDINATOR, kept.step
     return EvolvedResult(
@@ -76,7 +76,7 @@ def read_evolved(output: Path) -> EvolvedResult:
 
 def _evolve_table(output: Path) -> EvolveTable:
     """The table of the recipe that says how it was searched."""
-    advice = "name the directory of a training by `podium train evolve`"
+    advice = "name the directory of a training by `podium lab evolve`"
     path = output / RECIPE_FILE
     document = read_json(path, advice)
     recipe = document.get("recipe") if isinstance(document, dict) else None

@@ -66,6 +66,9 @@ COMMANDS: Final = {
     ),
     "eval": Command("podium.cli.eval:app", "Evaluate strategies on suites of tasks."),
     "train": Command("podium.cli.train:app", "Train a conductor or its workers from a recipe."),
+    "lab": Command(
+        "podium_lab.cli:app", "Run experiments: études, evolved coordinators and their tables."
+    ),
 }
 
 
@@ -88,6 +91,17 @@ class NounGroup(TyperGroup):
             typer.echo(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands with the first sentence of their help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(limit=200))
+                    for name in self.list_commands(ctx)
+                    if (command := self.get_command(ctx, name)) is not None
+                ]
+            )
 
 
 class LazyGroup(TyperGroup):

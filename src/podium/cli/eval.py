@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,8 +13,7 @@ from podium.cli import eval_options, options
 from podium.cli.app import NounGroup
 from podium.cli.eval_options import EvalOptions
 from podium.cli.eval_session import EvalSession, default_limit, print_left_out
-from podium.cli.eval_tables import etudes_table, evolved_table
-from podium.cli.options import with_option_groups
+from podium.cli.options import with_brief_help, with_option_groups
 from podium.cli.output import ExitCode, echo, echo_error, echo_json
 from podium.core.errors import UsageError
 
@@ -32,7 +31,7 @@ app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.callback()
-def evaluate() -> None:
+def evals() -> None:
     """Evaluate strategies on suites of tasks."""
 
 
@@ -47,7 +46,7 @@ class SuiteOptions(EvalOptions):
             metavar="A,B,…",
             help="conductor, recursion, rules, best-single, single:WORKER, majority, majority-N, "
             "best-of-N, moa, moa-3, reflection, ideal, random, baseline-conductor; a file of "
-            "podium train router, as router:FILE or router:FILE@BIAS; a result of podium train "
+            "podium train router, as router:FILE or router:FILE@BIAS; a result of podium lab "
             "evolve, as evolved:DIR; your own function, as module:function. Separated by commas; "
             "default conductor.",
         ),
@@ -76,32 +75,7 @@ class SuiteOptions(EvalOptions):
     ] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtudeOptions:
-    """The variant of the études; the keys of a suite file's table `etudes`."""
-
-    shapes: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
-    ] = None
-    pool_order: Annotated[
-        Literal["drawn", "shuffled"] | None,
-        typer.Option(
-            metavar="drawn|shuffled", help="The order of each étude's pool: as drawn, or shuffled."
-        ),
-    ] = None
-    drop_one: Annotated[
-        bool, typer.Option("--drop-one", help="Remove a worker that the étude does not need.")
-    ] = False
-    flaky: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", min=0, max=1, help="The share of requests that specialists decline."
-        ),
-    ] = None
-
-
-@app.command()
+@app.command(cls=with_brief_help("strategies", "pool", "limit", "budget_usd", "output", "json"))
 @with_option_groups
 def run(
     suite: Annotated[
@@ -112,37 +86,43 @@ def run(
             "file of tasks, or a .toml file with all options.",
         ),
     ],
-    pool: options.WithoutExclude,
     given: SuiteOptions,
-    variant: EtudeOptions,
+    pool: options.WithoutExclude,
     json: options.Json = False,
-    retry_errors: Annotated[
-        bool,
-        typer.Option("--retry-errors", help="Repeat the samples of DIR that had an error."),
-    ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Run on the Ray cluster there; auto for a local one."),
-    ] = None,
+    retry_errors: eval_options.RetryErrors = False,
+    ray: eval_options.Ray = None,
+    help_all: options.HelpAll = False,
 ) -> None:
     """Evaluate strategies on a suite of tasks, all with the same workers and budget.
 
     Repeating the command calls no worker for cached replies, and continues where it was cut off.
-    The études are unseen, with pools described in words that no training has seen. Their workers
-    come from --pool, are perfect with --oracle, else are the études' pool's. Runs are not stored.
+    Runs are not stored.
     """
+    evaluate(suite, pool, given, {}, json=json, retry_errors=retry_errors, ray=ray)
+
+
+def evaluate(
+    suite: str,
+    pool: options.PoolOptions,
+    given: SuiteOptions,
+    variant: Mapping[str, Any],
+    *,
+    json: bool,
+    retry_errors: bool,
+    ray: str | None,
+) -> None:
+    """Evaluate a suite, of études in that variant, and print the table."""
     from podium.evals.report import override, suite_file_for
 
     file = suite_file_for(suite)
-    values = {**asdict(given), "strategies": _split(given.strategies)}
+    values = {**asdict(given), "strategies": split_names(given.strategies)}
     fresh = values.pop("fresh")
-    etudes = {**asdict(variant), "shapes": _split(variant.shapes)}
     file = override(
         file,
         **values,
         pool=pool.pool,
         conductor=pool.conductor,
-        etudes=override(file.etudes, **etudes),
+        etudes=override(file.etudes, **variant),
     )
     spec = _spec(file, retry_errors=retry_errors)
     if ray is not None:
@@ -167,7 +147,8 @@ def run(
     _print_report(_measure(session, spec), session, as_json=json)
 
 
-def _split(names: str | None) -> tuple[str, ...] | None:
+def split_names(names: str | None) -> tuple[str, ...] | None:
+    """Return the names that commas separate."""
     return None if names is None else tuple(filter(None, names.split(",")))
 
 
@@ -351,7 +332,3 @@ def _p_value(value: float) -> str:
 def _task_names(tasks: Sequence[str]) -> str:
     more = len(tasks) - FLIPS_SHOWN
     return ", ".join(tasks[:FLIPS_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-app.command()(etudes_table)
-app.command()(evolved_table)

@@ -1,4 +1,4 @@
-"""Options that several commands of `podium eval` share."""
+"""Options that several commands of `podium eval` and `podium lab` share."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ BaselineConductor = Annotated[
         help="The model that plans for the strategy baseline-conductor: provider/model; default "
         "the conductor's model without its adapter.",
     ),
+]
+RetryErrors = Annotated[
+    bool, typer.Option("--retry-errors", help="Repeat the samples of DIR that had an error.")
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Run on the Ray cluster there; auto for a local one."),
 ]
 TrainingMetrics = Annotated[
     list[Path] | None,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TextIO, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from podium._util.addresses import is_loopback
 from podium.client import assembly
@@ -99,6 +100,40 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     call.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     call.__annotations__ = {item.name: item.annotation for item in parameters}
     return call
+
+
+def with_brief_help(*names: str) -> type[TyperCommand]:
+    """Return a command class whose `--help` shows these options, and `--help-all` all of them."""
+
+    class BriefHelpCommand(TyperCommand):
+        """A command with many options; it takes `HelpAll`."""
+
+        def format_options(self, ctx: Any, formatter: Any) -> None:
+            """Write the options that were asked for."""
+            shown = {*names, "help_all"}
+            options = [param for param in self.params if isinstance(param, TyperOption)]
+            for option in options:
+                option.hidden = option.name not in shown and not ctx.meta.get("help_all")
+            super().format_options(ctx, formatter)
+            for option in options:
+                option.hidden = False
+
+    return BriefHelpCommand
+
+
+def _print_all_help(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        ctx.meta["help_all"] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all", callback=_print_all_help, is_eager=True, help="Show every option and exit."
+    ),
+]
 
 
 def check_finite(value: float | None) -> float | None:

@@ -18,12 +18,7 @@ from podium.cli.app import app
 COMMON: Final = 2
 """An option that so many commands describe alike is described once."""
 
-EXPERIMENTS: Final = (
-    "podium eval etudes-table",
-    "podium eval evolved-table",
-    "podium train evolve",
-    "podium train import-gguf",
-)
+EXPERIMENTS: Final = "podium lab"
 """Commands that the page only names."""
 
 INTRODUCTION: Final = """\
@@ -61,21 +56,22 @@ class CommandHelp(NamedTuple):
 
 def page() -> str:
     """Return the whole page."""
-    found = _commands(typer.main.get_command(app), "podium", None)
-    commands = [command for command in found if command.path not in EXPERIMENTS]
+    found = list(_commands(typer.main.get_command(app), "podium", None))
+    commands = [command for command in found if not command.path.startswith(EXPERIMENTS)]
+    experiments = [command.path for command in found if command.path.startswith(EXPERIMENTS)]
     seen = Counter(option for command in commands for option in command.options)
     frequent = {names: text for (names, text), n in reversed(seen.most_common()) if n >= COMMON}
     common = set(frequent.items())
-    parts = [INTRODUCTION.rstrip(), _common_section(common)]
+    parts = [INTRODUCTION.rstrip(), _common_section(common, experiments)]
     parts += [_section(command, common) for command in commands]
     return "\n\n".join(parts) + "\n"
 
 
-def _common_section(common: set[tuple[str, str]]) -> str:
+def _common_section(common: set[tuple[str, str]], experiments: list[str]) -> str:
     rows = "\n".join(_line(option) for option in sorted(common))
-    experiments = ", ".join(f"`{path}`" for path in EXPERIMENTS)
+    listed = ", ".join(f"`{path}`" for path in experiments)
     return (
-        f"For experiments, and not below: {experiments}.\n\n## Common options\n\n"
+        f"For experiments, and not below: {listed}.\n\n## Common options\n\n"
         f"Many commands have some of these; `--help` says which:\n\n```\n{rows}\n```"
     )
 

@@ -39,8 +39,7 @@ from podium.train.preflight import Estimate, calls_a_run, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
 from podium.train.router import read_router_recipe
 from podium.train.training_log import is_main_process, last_checkpoint
-from podium.workers.local.sources import ShippedAdapter, parse_source, read_config, weights_file
-from podium.workers.local.weights import locate
+from podium.workers.local.sources import read_config, weights_file
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -124,13 +123,6 @@ def grpo(
 ) -> None:
     """Train a conductor by reinforcement learning on whether its answers are right."""
     training.run("grpo", recipe, *([] if ray is None else [f"run.ray={json_format.dumps(ray)}"]))
-
-
-@app.command()
-@with_option_groups
-def evolve(recipe: RecipeFile, training: TrainingOptions) -> None:
-    """Evolve a coordinator, which picks a worker and a role for every turn."""
-    training.run("evolve", recipe)
 
 
 @app.command()
@@ -251,31 +243,6 @@ def export(
     from podium.train.gguf import export_adapter
 
     echo(str(export_adapter(directory, output, base=base or _base_of(directory))))
-
-
-@app.command()
-def import_gguf(
-    adapter: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADAPTER", help="An adapter of Podium (embedded/NAME), or a GGUF file."
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The directory to write.")
-    ],
-    base: Base = None,
-) -> None:
-    """Import an adapter from a GGUF file, for training and transformers."""
-    preflight.require_packages()
-    from podium.train.gguf import import_adapter
-
-    found = parse_source(adapter)
-    if base is None:
-        if not isinstance(found, ShippedAdapter):
-            raise ConfigError(f"{adapter} does not name its base model; name it with --base")
-        base = found.base
-    echo(str(import_adapter(asyncio.run(locate(adapter)), output, base=base)))
 
 
 def _train(recipe: Recipe, *, resume: bool) -> None:

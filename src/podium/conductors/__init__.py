@@ -83,7 +83,7 @@ def build(
         if coordinator is None or reader is None:
             raise ConfigError(
                 "conductor.kind is 'evolved', but no coordinator is named; set "
-                "conductor.coordinator to the directory that `podium train evolve` wrote"
+                "conductor.coordinator to the directory that `podium lab evolve` wrote"
             )
         from podium.conductors.evolved.coordinator import EvolvedConductor
 

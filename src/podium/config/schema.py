@@ -86,7 +86,7 @@ class ConductorTable(Table):
     )
     coordinator: Name | None = Field(
         default=None,
-        description="with `evolved`: the directory that `podium train evolve` wrote, relative to "
+        description="with `evolved`: the directory that `podium lab evolve` wrote, relative to "
         "this file",
     )
     pool_changed: PoolChanged = Field(
@@ -155,7 +155,7 @@ class ConductorTable(Table):
         if self.kind == "evolved" and self.coordinator is None:
             raise ValueError(
                 'coordinator is missing; kind = "evolved" needs the directory that '
-                "`podium train evolve` wrote"
+                "`podium lab evolve` wrote"
             )
         if self.options and (secret := find_secret(self.options, "options")):
             raise ValueError(secret_problem(secret))

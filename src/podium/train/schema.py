@@ -464,7 +464,7 @@ class GrpoTable(OptimiserTable):
 
 class EvolveTable(Table):
     """Learning from reward by evolution, a coordinator of few parameters over a model that stays as
-    it is: `podium train evolve`. A reward is 1 for a right answer and 0 for a wrong one."""
+    it is: `podium lab evolve`. A reward is 1 for a right answer and 0 for a wrong one."""
 
     steps: Count = Field(description="generations")
     questions: Count = Field(

@@ -107,7 +107,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (None, "No such file or directory; name a directory that `podium train evolve` wrote"),
+        (None, "No such file or directory; name a directory that `podium lab evolve` wrote"),
         ("{", "not valid JSON"),
         ("{}", "this is no coordinator"),
         ("[]", "this is no coordinator"),

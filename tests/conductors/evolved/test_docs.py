@@ -36,7 +36,7 @@ def test_the_documented_sizes_are_right() -> None:
 def test_the_documented_trainings_are_those_that_are_measured() -> None:
     """Every directory that the table names is made by a command of this page, or of the études'."""
     made = set(re.findall(r"--output (trained/\S+)", PAGE))
-    (command,) = re.findall(r"^podium eval evolved-table (.*?)^```$", PAGE, re.S | re.M)
+    (command,) = re.findall(r"^podium lab evolved-table (.*?)^```$", PAGE, re.S | re.M)
     measured = re.findall(r"(?<!--training )(trained/\S+)", command)
     assert measured == ["trained/etudes-evolved", *sorted(made, key=measured.index)]
     of_the_conductor = re.findall(r"--training trained/(\S+)", command)

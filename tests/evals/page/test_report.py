@@ -322,8 +322,8 @@ async def test_the_command_has_the_variant_of_the_etudes(tmp_path: Path) -> None
     begun = {"suite": "etudes", "limit": 60, "workers": list(workers.names)}
     page = manifest_page(tmp_path / "etudes", **begun, variant={**variant, "flaky": 0.3})
     assert command_on(page) == (
-        "podium eval run etudes --oracle --limit 60 --seed 0 --shapes one,chain-2 "
-        "--pool-order shuffled --drop-one --flaky 0.3 --strategy ideal"
+        "podium lab etudes --oracle --limit 60 --seed 0 --strategy ideal --shapes one,chain-2 "
+        "--pool-order shuffled --drop-one --flaky 0.3"
     )
 
 

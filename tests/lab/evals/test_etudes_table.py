@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from evals.support import Knowing, oracle_cases, setup_of
-from podium.cli.eval_tables import etudes_table
 from podium.conductors import ModelConductor
 from podium.evals.results import StrategyRow, rows_table
 from podium.evals.sample import Case, EtudeVariant
 from podium.evals.setup import EvalSetup
 from podium.workers.scripted import ScriptedWorker
+from podium_lab.cli import etudes_table
 from podium_lab.etudes.tasks import LONGER
 from podium_lab.etudes.workers import oracle_workers
 from podium_lab.evals.etudes_table import EtudesTable, measure_etudes, requirements_table

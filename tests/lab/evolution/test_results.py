@@ -57,7 +57,7 @@ def test_trained_is_what_was_searched(
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"recipe\.json: No such file .*podium train evolve"):
+    with pytest.raises(ConfigError, match=r"recipe\.json: No such file .*podium lab evolve"):
         read_evolved(tmp_path)
     (tmp_path / "recipe.json").write_text('{"recipe": {"grpo": {}, "evolve": null}}', "utf-8")
     with pytest.raises(ConfigError, match="nothing was evolved there"):

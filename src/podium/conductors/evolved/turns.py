@@ -155,9 +155,9 @@ class Description:
 def read_description(directory: Path) -> Description:
     """Read the description; `ConfigError` says what is wrong with it."""
     path = directory / FILE
-    document = read_json(path, "name a directory that `podium train evolve` wrote")
+    document = read_json(path, "name a directory that `podium lab evolve` wrote")
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise ConfigError(f"{path}: this is no coordinator that `podium train evolve` wrote")
+        raise ConfigError(f"{path}: this is no coordinator that `podium lab evolve` wrote")
     if (version := document.pop("version", None)) != VERSION:
         raise ConfigError(
             f"{path}: version {version!r} cannot be read, only {VERSION}; train it again with "

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from podium._util.distribution import entropy_bits, shares
 from podium._util.files import explain_write_errors, write_atomically
-from podium._util.lab import ORACLE
+from podium._util.lab import ETUDES, ORACLE
 from podium.core.errors import UsageError
 from podium.core.pool import WorkerProfile
 from podium.core.roles import step_roles
@@ -449,7 +449,13 @@ def _command(log: EvalLog, profiles: Mapping[str, WorkerProfile]) -> Iterator[st
     variant: Mapping[str, Any] = begun.get("variant") or {}
     repeats = int(log.summary.get("repeats") or 1)
     order = variant.get("pool_order", "drawn")
-    yield from ("podium", "eval", "run", log.suite)
+    of_etudes = [
+        *(["--shapes", ",".join(variant["shapes"])] if variant.get("shapes") else []),
+        *([] if order == "drawn" else ["--pool-order", order]),
+        *(["--drop-one"] if variant.get("drop_one") else []),
+        *(["--flaky", str(variant["flaky"])] if variant.get("flaky") else []),
+    ]
+    yield from ("podium", "lab", ETUDES) if of_etudes else ("podium", "eval", "run", log.suite)
     if profiles and all(worker.provider == ORACLE for worker in profiles.values()):
         yield "--oracle"
     for option, value in (
@@ -459,17 +465,9 @@ def _command(log: EvalLog, profiles: Mapping[str, WorkerProfile]) -> Iterator[st
         ("--limit", begun.get("limit")),
         ("--seed", begun.get("seed")),
         ("--repeats", repeats if repeats > 1 else None),
-        ("--shapes", ",".join(variant.get("shapes") or ()) or None),
-        ("--pool-order", None if order == "drawn" else order),
-    ):
-        if value is not None:
-            yield from (option, str(value))
-    if variant.get("drop_one"):
-        yield "--drop-one"
-    for option, value in (
-        ("--flaky", variant.get("flaky") or None),
         ("--judge", begun.get("judge")),
         ("--strategy", ",".join(row.strategy for row in log.rows)),
     ):
         if value is not None:
             yield from (option, str(value))
+    yield from of_etudes

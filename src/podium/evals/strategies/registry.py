@@ -287,7 +287,7 @@ def _check_router(name: str, which: str, setup: EvalSetup) -> None:
 def _check_evolved(which: str, setup: EvalSetup) -> None:
     if not which:
         raise UsageError(
-            f"the strategy {EVOLVED!r} has to be trained first: podium train evolve writes its "
+            f"the strategy {EVOLVED!r} has to be trained first: podium lab evolve writes its "
             f"directory; name it as {EVOLVED}:DIR"
         )
     read_description(Path(which)).check(setup.pool)

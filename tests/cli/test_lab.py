@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cli.support import Podium
-from podium.cli.eval_tables import read_coordinators, shortest_tail
 from podium.conductors.evolved.turns import ROLES as TURN_ROLES
 from podium.conductors.evolved.turns import Description
 from podium.core.errors import UsageError
+from podium_lab.cli import read_coordinators, shortest_tail
 from podium_lab.etudes import ROLES
 from podium_lab.evals.training_cost import read_training_cost
 from support.tiny_model import HIDDEN, one_thread, tiny_model
@@ -36,7 +36,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def trained(directory: Path, base: str, *, stopped_at: int | None = None, **evolve: Any) -> Path:
-    """What `podium train evolve` leaves, of a training that is finished or was stopped."""
+    """What `podium lab evolve` leaves, of a training that is finished or was stopped."""
     settings = {"steps": 4, "method": "cma-es", "roles": True, "token": "penultimate"} | evolve
     place = directory
     if stopped_at is not None:
@@ -66,7 +66,7 @@ def test_one_command_makes_the_table_of_finished_and_interrupted_trainings(
     cut = trained(tmp_path / "cut", base, stopped_at=3, roles=False, directions=5)
     file = tmp_path / "results" / "table.json"
     ended = podium(
-        *("eval", "evolved-table", whole, cut, "--pool", role_pool),
+        *("lab", "evolved-table", whole, cut, "--pool", role_pool),
         *("--training", whole, "--limit", "6", "--seed", "7", "-o", file),
     )
     assert ended.code == 0, ended.err
@@ -143,7 +143,7 @@ def test_a_directory_in_the_tables_place_is_told_before_anything_is_measured(
     podium: Podium, role_pool: Path, tmp_path: Path, base: str
 ) -> None:
     run = trained(tmp_path / "run", base)
-    ended = podium("eval", "evolved-table", run, "--pool", role_pool, "-o", tmp_path)
+    ended = podium("lab", "evolved-table", run, "--pool", role_pool, "-o", tmp_path)
     assert ended.code == 2
     assert f"file '{tmp_path}' is a directory" in ended.complaint
 
@@ -151,7 +151,7 @@ def test_a_directory_in_the_tables_place_is_told_before_anything_is_measured(
 def test_what_is_damaged_is_told_in_one_line(
     podium: Podium, role_pool: Path, tmp_path: Path, base: str
 ) -> None:
-    ended = podium("eval", "evolved-table", trained(tmp_path, base, steps="x"), "--pool", role_pool)
+    ended = podium("lab", "evolved-table", trained(tmp_path, base, steps="x"), "--pool", role_pool)
     assert ended.code == 2
     assert "[evolve]: steps: expected a whole number, got the text 'x'" in ended.complaint
 
@@ -159,6 +159,6 @@ def test_what_is_damaged_is_told_in_one_line(
 def test_a_directory_without_a_coordinator_is_refused(
     podium: Podium, role_pool: Path, tmp_path: Path
 ) -> None:
-    ended = podium("eval", "evolved-table", tmp_path, "--pool", role_pool)
+    ended = podium("lab", "evolved-table", tmp_path, "--pool", role_pool)
     assert ended.code == 2
-    assert "name the directory of a training by `podium train evolve`" in ended.complaint
+    assert "name the directory of a training by `podium lab evolve`" in ended.complaint

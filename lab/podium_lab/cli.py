@@ -1,24 +1,40 @@
-"""Tables of evaluations: `podium eval etudes-table` and `evolved-table`."""
+"""`podium lab`: études, evolved coordinators and their tables."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from podium._util.lab import lab_extra
+from podium._util.lab import ETUDES, lab_extra
 from podium.cli import eval_options, options
+from podium.cli.app import NounGroup
+from podium.cli.eval import SuiteOptions, evaluate, split_names
 from podium.cli.eval_session import EvalSession
 from podium.cli.options import with_option_groups
 from podium.cli.output import echo
+from podium.cli.train import Base, RecipeFile, TrainingOptions
+from podium.core.errors import ConfigError
+from podium.train import preflight
+from podium.workers.local.sources import ShippedAdapter, parse_source
+from podium.workers.local.weights import locate
 
 if TYPE_CHECKING:  # slow to import, and --help must be quick
     from podium_lab.evals.evolved_table import Learner
     from podium_lab.evolution.results import EvolvedResult
+
+app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+
+
+@app.callback()
+def lab() -> None:
+    """Run experiments: études, evolved coordinators and their tables."""
+
 
 ABLATIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -32,6 +48,58 @@ ABLATIONS: Final[Mapping[str, str]] = MappingProxyType(
 """The names of ablations, by the recipe's key and value that make them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtudeOptions:
+    """The variant of the études; the keys of a suite file's table `etudes`."""
+
+    shapes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
+    ] = None
+    pool_order: Annotated[
+        Literal["drawn", "shuffled"] | None,
+        typer.Option(
+            metavar="drawn|shuffled", help="The order of each étude's pool: as drawn, or shuffled."
+        ),
+    ] = None
+    drop_one: Annotated[
+        bool, typer.Option("--drop-one", help="Remove a worker that the étude does not need.")
+    ] = False
+    flaky: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", min=0, max=1, help="The share of requests that specialists decline."
+        ),
+    ] = None
+
+
+@app.command()
+@with_option_groups
+def etudes(
+    pool: options.WithoutExclude,
+    given: SuiteOptions,
+    variant: EtudeOptions,
+    json: options.Json = False,
+    retry_errors: eval_options.RetryErrors = False,
+    ray: eval_options.Ray = None,
+) -> None:
+    """Evaluate strategies on a variant of the études.
+
+    The études are unseen, with pools described in words that no training has seen. Their workers
+    come from --pool, are perfect with --oracle, else are the études' pool's.
+    """
+    values = {**asdict(variant), "shapes": split_names(variant.shapes)}
+    evaluate(ETUDES, pool, given, values, json=json, retry_errors=retry_errors, ray=ray)
+
+
+@app.command()
+@with_option_groups
+def evolve(recipe: RecipeFile, training: TrainingOptions) -> None:
+    """Evolve a coordinator, which picks a worker and a role for every turn."""
+    training.run("evolve", recipe)
+
+
+@app.command()
 @with_option_groups
 def etudes_table(
     pool: options.WithoutExclude,
@@ -47,7 +115,6 @@ def etudes_table(
     The ceiling, the conductor, every baseline, other pools, longer chains and the flaky pool, over
     the same unseen études, and for each target whether it was met.
     """
-    from podium._util.lab import ETUDES
     from podium.evals.results import notes, rows_table
     from podium.tasks.suites import DEFAULT_ETUDES
 
@@ -91,13 +158,14 @@ def etudes_table(
     )
 
 
+@app.command()
 @with_option_groups
 def evolved_table(
     trainings: Annotated[
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="Runs of podium train evolve, finished or not; first the one that the others are "
+            help="Runs of podium lab evolve, finished or not; first the one that the others are "
             "compared with.",
         ),
     ],
@@ -113,7 +181,6 @@ def evolved_table(
     Over the same unseen études: accuracy, turns and tokens of each, and the time, trained
     parameters and rollouts of each training run.
     """
-    from podium._util.lab import ETUDES
     from podium.evals.results import notes
     from podium.tasks.suites import DEFAULT_ETUDES
 
@@ -150,6 +217,31 @@ def evolved_table(
     session.write_table(file, table.document())
     remarks = notes((found.learner.name, found.row) for found in table.rows)
     echo("\n".join([learners_table(table.rows), *remarks, "", str(file)]))
+
+
+@app.command()
+def import_gguf(
+    adapter: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADAPTER", help="An adapter of Podium (embedded/NAME), or a GGUF file."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The directory to write.")
+    ],
+    base: Base = None,
+) -> None:
+    """Import an adapter from a GGUF file, for training and transformers."""
+    preflight.require_packages()
+    from podium.train.gguf import import_adapter
+
+    found = parse_source(adapter)
+    if base is None:
+        if not isinstance(found, ShippedAdapter):
+            raise ConfigError(f"{adapter} does not name its base model; name it with --base")
+        base = found.base
+    echo(str(import_adapter(asyncio.run(locate(adapter)), output, base=base)))
 
 
 def read_coordinators(directories: Sequence[Path]) -> tuple[Learner, ...]:
