@@ -139,6 +139,20 @@ def router(
 
 
 @app.command()
+def planning(
+    model: Annotated[Path, typer.Argument(metavar="GGUF", help="The file of a local model.")],
+    as_json: AsJson = False,
+) -> None:
+    """A local model's decision who answers: tokens of the prompt, prefix cache, time.
+
+    Prints a table, and one JSON object as the last line.
+    """
+    from benchmarks.planning import measure_planning
+
+    _print(asyncio.run(measure_planning(model)), as_json=as_json)
+
+
+@app.command()
 def chaos(
     part: Annotated[
         str,

@@ -127,7 +127,7 @@ class EngineFigures(Figures):
     """The timings of every contestant by name, and the makespan of the join."""
 
     bars: ClassVar = {
-        "taskgroup_ratio": Bar("<=", 2.5, le),
+        "taskgroup_ratio": Bar("<=", 2.2, le),
         "langgraph_ratio": Bar(">=", 10.0, ge),
         "join_makespan_ratio": Bar("<=", 1.05, le),
     }
