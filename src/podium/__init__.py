@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # imported on first use: `podium --version` needs none of the
     from podium.engine.guardrails import Grounding, Guardrail, GuardrailInput, Redaction
     from podium.engine.runner import ConductorWorker, Options
     from podium.store import RunStore, open_store
-    from podium.workers import Faults, FaultyWorker, ScriptedWorker
+    from podium.workers import Faults, FaultyWorker, FunctionWorker, ScriptedWorker, worker
 
 _EXPORTS = {
     "podium.client.client": ("AsyncPodium",),
@@ -119,7 +119,9 @@ _EXPORTS = {
     "podium.workers": (
         "Faults",
         "FaultyWorker",
+        "FunctionWorker",
         "ScriptedWorker",
+        "worker",
     ),
 }
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
@@ -144,6 +146,7 @@ __all__ = [
     "Faults",
     "FaultyWorker",
     "FixedConductor",
+    "FunctionWorker",
     "Grounding",
     "Guardrail",
     "GuardrailInput",
@@ -182,4 +185,5 @@ __all__ = [
     "Workflow",
     "__version__",
     "open_store",
+    "worker",
 ]

@@ -2,6 +2,7 @@
 
 from podium.workers.endpoints import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint, connect
 from podium.workers.faulty import Faults, FaultyWorker
+from podium.workers.function import FunctionWorker, worker
 from podium.workers.http import Http
 from podium.workers.scripted import ScriptedWorker
 
@@ -10,8 +11,10 @@ __all__ = [
     "Endpoint",
     "Faults",
     "FaultyWorker",
+    "FunctionWorker",
     "Http",
     "KnownEndpoint",
     "ScriptedWorker",
     "connect",
+    "worker",
 ]

@@ -149,6 +149,7 @@ class Http:
 
     def __init__(self) -> None:
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+        self._guards: dict[asyncio.AbstractEventLoop, AsyncGenerator[None]] = {}
         self._proxy_for = cache(proxy_for)  # reading the environment would be a tenth of a call
 
     async def post(self, call: HttpCall) -> Document:
@@ -185,9 +186,9 @@ class Http:
     async def close(self) -> None:
         """Close the connections of this event loop and of ended ones; the client stays usable."""
         await self._forget_dead_loops()
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
+        loop = asyncio.get_running_loop()
+        if self._sessions.pop(loop, None) is not None:
+            await self._guards.pop(loop).aclose()
 
     @asynccontextmanager
     async def _open(self, call: HttpCall) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -236,11 +237,25 @@ class Http:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
+            guard = self._guards[loop] = _close_with_loop(session)
+            await anext(guard)
         return session
 
     async def _forget_dead_loops(self) -> None:
         for loop in [loop for loop in self._sessions if loop.is_closed()]:
+            self._guards.pop(loop)
             await self._sessions.pop(loop).close()
+
+
+async def _close_with_loop(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
+    """Close the session with this generator, which `asyncio.run` closes at its end.
+
+    A client that is never closed then leaves no open connection and no warning.
+    """
+    try:
+        yield
+    finally:
+        await session.close()
 
 
 @contextmanager
