@@ -174,7 +174,8 @@ def create_app(open_service: ServiceOpener, dialects: Mapping[str, Dialect]) -> 
             service = holder.service = await open_service(stack)
             app_.allow_origins(service.settings.cors)
             cleanup = delete_expired_runs(service.store, service.settings.keep_days)
-            stack.push_async_callback(_cancel, asyncio.create_task(cleanup))
+            for work in (cleanup, service.disabled.watch()):
+                stack.push_async_callback(_cancel, asyncio.create_task(work))
             try:
                 yield
             finally:

@@ -23,6 +23,7 @@ from podium.server.logs import LOGGER
 from podium.server.model_catalog import ModelCatalog
 from podium.server.records.audit import AuditRecorder
 from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.records.disabled_workers import DisabledWorkers
 from podium.server.records.metrics import Metrics
 from podium.server.records.repository import RunRepository
 from podium.server.worker_statistics import RunDigestCache
@@ -103,6 +104,7 @@ class Service:
     limiter: ConcurrencyLimiter
     metrics: Metrics
     started: float
+    disabled: DisabledWorkers
     digests: RunDigestCache = field(default_factory=RunDigestCache)
     traces: TraceRecorder | None = None
     loader: ModelLoader = field(default_factory=ModelLoader)
@@ -150,6 +152,7 @@ async def open_service(
         limiter=ConcurrencyLimiter(settings.in_flight, settings.queue),
         metrics=metrics,
         started=time.time(),
+        disabled=DisabledWorkers(store),
         traces=traces,
         audit=audit,
     )

@@ -7,10 +7,12 @@ None, never zero.
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from podium.core.errors import UnreadableRun
@@ -231,6 +233,8 @@ class WorkerStats:
     last_success: float | None = None
     last_failure: float | None = None
     last_error: str | None = None
+    errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By kind, then by day (UTC): how many calls failed."""
     failures_in_a_row: int = 0
     roles: tuple[RoleStats, ...] = ()
 
@@ -282,9 +286,37 @@ def _stats_of(calls: Sequence[CallSummary], steps: Sequence[StepUse], total: int
         last_success=last_success,
         last_failure=failed[-1].at if failed else None,
         last_error=failed[-1].error if failed else None,
+        errors=_errors(failed),
         failures_in_a_row=sum(call.at > since for call in failed),
         roles=_roles(steps),
     )
+
+
+_KINDS: Final = (
+    ("timeout", r"no reply within|did not answer in time|timed out|HTTP (408|504)"),
+    ("rate limit", r"HTTP 429|rate limit|too many requests|quota"),
+    ("authentication", r"HTTP 40[13]|API key|unauthori[sz]ed|credentials"),
+    ("unavailable", r"HTTP 5\d\d|cannot be reached|lost the connection|overloaded|unavailable"),
+    ("refused", r"HTTP 4\d\d|too long|context window|cannot be called"),
+    ("bad reply", r"invalid reply|not UTF-8|empty reply|sent more than|does not speak HTTP"),
+    ("crash", r" raised |cancelled its own"),
+)
+
+
+@lru_cache(maxsize=1024)
+def error_kind(message: str) -> str:
+    """Name the kind of a failed call by its message; calls on record have nothing else."""
+    found = (kind for kind, words in _KINDS if re.search(words, message, re.IGNORECASE))
+    return next(found, "other")
+
+
+def _errors(failed: Sequence[CallSummary]) -> dict[str, dict[str, int]]:
+    kinds: dict[str, dict[str, int]] = {}
+    for call in failed:
+        days = kinds.setdefault(error_kind(call.error or ""), {})
+        day = datetime.fromtimestamp(call.at, UTC).date().isoformat()
+        days[day] = days.get(day, 0) + 1
+    return kinds
 
 
 def _roles(steps: Sequence[StepUse]) -> tuple[RoleStats, ...]:

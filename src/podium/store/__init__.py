@@ -32,7 +32,12 @@ if TYPE_CHECKING:  # these load SQLAlchemy
     from podium.store.sql.chats import ChatStore
     from podium.store.sql.keys import KeyStore
     from podium.store.sql.queries import RunStatistics
-    from podium.store.sql.records import AuditLog, FeedbackStore, IdempotencyStore
+    from podium.store.sql.records import (
+        AuditLog,
+        DisabledWorkerStore,
+        FeedbackStore,
+        IdempotencyStore,
+    )
 
 __all__ = [
     "EVERY_RUN",
@@ -52,6 +57,7 @@ __all__ = [
     "chats_in",
     "correction_task",
     "default_url",
+    "disabled_workers_in",
     "feedback_in",
     "idempotency_in",
     "keys_in",
@@ -101,6 +107,12 @@ def chats_in(store: RunStore) -> ChatStore:
     """Return the conversations of the store; raises `ConfigError` if it has no database."""
     chats: ChatStore = _part(store, "chats", "conversations")
     return chats
+
+
+def disabled_workers_in(store: RunStore) -> DisabledWorkerStore:
+    """Return the disabled workers of the store; raises `ConfigError` if it has no database."""
+    disabled: DisabledWorkerStore = _part(store, "disabled_workers", "disabled workers")
+    return disabled
 
 
 def audit_in(store: RunStore) -> AuditLog:

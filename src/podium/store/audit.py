@@ -20,6 +20,8 @@ AuditAction = Literal[
     "key created",
     "key revoked",
     "key changed",
+    "worker disabled",
+    "worker enabled",
     "run read",
     "run deleted",
     "run exported",

@@ -21,4 +21,5 @@ async def test_an_address_that_there_is_not_is_told_by_the_pages(
     response = await page.goto(site.url("/nothing/here"))
     assert response is not None
     assert response.status == 404
-    await page.get_by_text("There is no page /nothing/here.").wait_for()
+    await page.get_by_text("Page not found: /nothing/here").wait_for()
+    await page.get_by_role("link", name="Go to the start page").wait_for()

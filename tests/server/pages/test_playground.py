@@ -562,7 +562,7 @@ async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage
     stage.bob.hold()
     card = await asked(page, stage.site.address)
     await step(card, 1, "running").wait_for()
-    await page.get_by_role("link", name="Pool").click()
+    await page.get_by_role("link", name="Workers").click()
     await wait_until_cancelled(stage.bob)
 
 

@@ -1,11 +1,14 @@
-"""The page Pool: who is in it, how everyone is, what each is used for, and all of it live."""
+"""The page Workers: who is in it, how everyone is, what each is used for, and all of it live."""
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
+from podium.config.workers import WorkerTable
 from podium.core.pool import WorkerProfile
 from podium.core.run import Run, timestamp
 from podium.core.workflow import Step
@@ -75,7 +78,7 @@ async def test_what_a_worker_is_used_for_leads_to_the_run(site: Site, page: Page
     await card.get_by_role("link", name=HOSTILE).click()
     await page.wait_for_url("**/runs/run_0000000000000001?step=0.1")
     await page.go_back()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Pool")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Workers")
 
 
 async def test_figures_follow_what_happens_and_the_focus_stays(
@@ -149,16 +152,17 @@ async def test_a_small_window_scrolls_the_table_and_not_the_page(site: Site, pag
 async def test_a_worker_is_reached_by_keyboard(site: Site, page: Page) -> None:
     await page.set_viewport_size({"width": 380, "height": 400})
     await page.goto(site.url("/pool"))
-    await page.get_by_role("link", name="checker").evaluate("link => { link.isStillThere = true }")
-    await page.get_by_role("link", name="checker").focus()
+    link = page.get_by_role("link", name="checker", exact=True)
+    await link.evaluate("link => { link.isStillThere = true }")
+    await link.focus()
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/pool#worker-checker")
     card = page.get_by_role("region", name="checker", exact=True)
     await expect(card).to_be_in_viewport()
-    assert await page.get_by_role("link", name="checker").evaluate("link => link.isStillThere")
+    assert await link.evaluate("link => link.isStillThere")
     await page.go_back()
     await expect(card).not_to_be_in_viewport()
-    await expect(page.get_by_role("link", name="checker")).to_be_in_viewport()
+    await expect(link).to_be_in_viewport()
 
 
 async def test_a_link_to_a_worker_from_elsewhere_leads_to_its_card(site: Site, page: Page) -> None:
@@ -172,3 +176,54 @@ async def test_with_keys_on_the_pool_takes_one(site_with_keys: Site, page: Page)
     await page.goto(site_with_keys.url("/pool"))
     await sign_in(page, site_with_keys.token)
     await expect(page.get_by_role("row", name="solver")).to_be_visible()
+
+
+async def test_a_worker_is_tested_disabled_and_enabled(site: Site, page: Page) -> None:
+    await page.goto(site.url("/pool"))
+    await page.get_by_role("button", name="Test checker now").click()
+    await expect(page.get_by_text("Answered in")).to_be_visible()
+    await page.get_by_role("button", name="Disable solver").click()
+    await expect(page.get_by_role("row", name="solver")).to_contain_text("disabled")
+    run = await site.store.load(await site.ask("Compare two proofs about primes!"))
+    assert run.steps
+    assert "solver" not in {step.worker for step in run.steps}
+    with pytest.raises(httpx.HTTPStatusError, match="403"):
+        await site.ask("Why?", model="solver")
+    await page.get_by_role("button", name="Enable solver").click()
+    await expect(page.get_by_role("row", name="solver")).not_to_contain_text("disabled")
+    run = await site.store.load(await site.ask("Compare two proofs about primes!"))
+    assert "solver" in {step.worker for step in run.steps}
+
+
+async def test_the_last_worker_stays_enabled(site: Site, page: Page, watched: Watched) -> None:
+    watched.allow("409")
+    await page.goto(site.url("/pool"))
+    for name in ("solver", "checker"):
+        await page.get_by_role("button", name=f"Disable {name}").click()
+        await expect(page.get_by_role("button", name=f"Enable {name}")).to_be_visible()
+    await page.get_by_role("button", name="Disable local").click()
+    await expect(page.get_by_text("is the last enabled worker")).to_be_visible()
+
+
+async def test_errors_are_shown_by_kind(site: Site, page: Page) -> None:
+    await site.store.finish(work(1, error="checker: HTTP 429: slow down"), work(2, error="odd"))
+    await page.goto(site.url("/pool"))
+    table = page.get_by_role("region", name="Errors of checker")
+    await expect(table.get_by_role("row", name="rate limit 1")).to_be_visible()
+    await expect(table.get_by_role("row", name="other 1")).to_be_visible()
+
+
+async def test_a_new_worker_is_shown_as_toml(site: Site, page: Page) -> None:
+    await page.goto(site.url("/pool"))
+    await page.get_by_role("button", name="Add worker").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("mine")
+    await dialog.get_by_label("Provider").select_option("openai-compatible")
+    await dialog.get_by_label("Address").fill("http://127.0.0.1:8000/v1")
+    await dialog.get_by_label("Input price").fill("0.5")
+    await dialog.get_by_label("Output price").fill("2")
+    text = await dialog.locator("pre").inner_text()
+    table = WorkerTable.model_validate(tomllib.loads(text)["worker"][0])
+    assert (table.name, table.base_url) == ("mine", "http://127.0.0.1:8000/v1")
+    assert table.price is not None
+    assert (table.price.input, table.price.output) == (0.5, 2)

@@ -211,3 +211,15 @@ async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:
         await keys_in(site_with_keys.store).revoke(key.id)
         site_with_keys.service.access.refresh(key.id)
         assert (await client.get("/v1/runs")).status_code == 401
+
+
+async def test_an_expired_session_is_said_to_be(
+    site_with_keys: Site, page: Page, watched: Watched
+) -> None:
+    watched.allow("401")
+    await page.goto(site_with_keys.url("/runs"))
+    await sign_in(page, site_with_keys.token)
+    await page.get_by_text("There are no runs yet.").wait_for()
+    await page.context.clear_cookies()
+    await page.get_by_role("link", name="Workers").click()
+    await page.get_by_role("dialog").get_by_text("Your session has expired").wait_for()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAGES: Final = {
     "/": "Playground",
     "/runs": "Runs",
-    "/pool": "Pool",
+    "/pool": "Workers",
     "/keys": "Keys",
     "/spend": "Spend",
     "/learning": "Learning",
@@ -40,15 +40,15 @@ async def test_links_change_the_page_in_place_and_back_leads_back(page: Page, si
     await page.goto(site.url("/runs"))
     await page.get_by_role("heading", level=1).first.wait_for()
     await page.evaluate("window.kept = true")
-    await page.get_by_role("link", name="Pool", exact=True).click()
+    await page.get_by_role("link", name="Workers", exact=True).click()
     await page.wait_for_url("**/pool")
-    await expect(page).to_have_title("Pool · Podium")
+    await expect(page).to_have_title("Workers · Podium")
     assert await page.evaluate("document.activeElement.id") == "page"
-    await expect(page.locator("#announcements")).to_have_text("Pool")
+    await expect(page.locator("#announcements")).to_have_text("Workers")
     await page.go_back()
     await expect(page).to_have_title("Runs · Podium")
     await page.go_forward()
-    await expect(page).to_have_title("Pool · Podium")
+    await expect(page).to_have_title("Workers · Podium")
     assert await page.evaluate("window.kept"), "the page was never loaded anew"
 
 

@@ -62,7 +62,7 @@ async def test_sums_add_up_and_the_unknown_is_told_apart(site: Site, page: Page)
 async def test_the_ways_to_look_are_links_and_back_leads_back(site: Site, page: Page) -> None:
     await site.store.finish(spent(1, 1.5))
     await page.goto(site.url(f"/spend?by=tier&{MARCH}"))
-    await page.get_by_role("link", name="Worker").click()
+    await page.get_by_role("link", name="Worker", exact=True).click()
     await page.wait_for_url(f"**/spend?by=worker&{MARCH}")
     await expect(line(page, "solver")).to_contain_text("$1.50")
     await page.get_by_role("link", name="Day").click()
@@ -135,7 +135,7 @@ async def test_keys_have_names_and_what_runs_do_not_tell_has_a_line(
     await sign_in(page, site_with_keys.token)
     await expect(line(page, "<b>Bob</b>")).to_contain_text("$4.00")
     await expect(line(page, "without a key")).to_contain_text("$1.50")
-    await page.get_by_role("link", name="Worker").click()
+    await page.get_by_role("link", name="Worker", exact=True).click()
     await expect(line(page, "not in runs on record")).to_contain_text("$4.00")
     await expect(line(page, "Total")).to_contain_text("$5.50")
 

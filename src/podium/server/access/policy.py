@@ -61,7 +61,8 @@ class Principal:
 
     `key_id` also owns the runs of the request; it is empty where no keys are required. `tiers` and
     `workers` may be requested by name or named in the caller's own workflow; None allows all.
-    Workers and providers in `exclude` receive nothing of the request.
+    Workers and providers in `exclude` receive nothing of the request, nor do workers in `disabled`,
+    which an administrator switched off for all keys.
     """
 
     key_id: str = ""
@@ -70,6 +71,7 @@ class Principal:
     tiers: frozenset[Tier] | None = None
     workers: frozenset[str] | None = None
     exclude: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
     quota: RequestQuota = UNLIMITED
     address: str = ""
 
@@ -97,12 +99,13 @@ class Principal:
         tier = parse_tier(model)
         if tier is not None:
             return self.tiers is None or tier in self.tiers
-        if model in self.exclude or provider in self.exclude:
+        if model in self.disabled or model in self.exclude or provider in self.exclude:
             return False
         return self.workers is None or model in self.workers
 
     def check_model(self, model: str, provider: str = "") -> None:
         """Raise `ApiError` forbidden if the key does not allow the tier or worker."""
+        self.check_enabled(model)
         if not self.can_use(model, provider):
             raise ApiError(
                 "forbidden",
@@ -111,10 +114,17 @@ class Principal:
                 field="model",
             )
 
+    def check_enabled(self, worker: str) -> None:
+        """Raise `ApiError` forbidden if the worker is disabled."""
+        if worker in self.disabled:
+            message = f"worker {worker!r} is disabled; choose another model of GET /v1/models"
+            raise ApiError("forbidden", message, field="model")
+
     def check_workflow(self, workers: Mapping[str, str]) -> None:
         """Check the workers (name to provider) of the caller's own workflow."""
         self.require("workflow")
         for worker, provider in workers.items():
+            self.check_enabled(worker)
             if not self.can_use(worker, provider):
                 raise ApiError(
                     "forbidden",

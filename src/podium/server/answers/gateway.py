@@ -81,6 +81,7 @@ class Gateway:
     ) -> ApiResult:
         """Call the worker; raises `ApiError`. `cost` is filled in whatever happens."""
         check_exclude(request.params.exclude, self._excludable)
+        principal.check_enabled(worker.profile.name)
         with api_error_boundary():
             messages = await self._responses.read_messages(request, principal)
             if messages is not request.messages:
@@ -100,7 +101,7 @@ class Gateway:
             self._call_policy,
             ledger,
             self._call_policy.clock(),
-            principal.exclude | request.params.exclude,
+            principal.exclude | principal.disabled | request.params.exclude,
         )
         if sink is not None:
             sink.open(id_, stored=False)

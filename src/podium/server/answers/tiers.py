@@ -251,7 +251,7 @@ class Tiers:
             budget=principal.quota.narrow(allowed.budget),
             account=principal.quota.account,
             exclude=check_exclude(params.exclude, self._excludable)
-            | (principal.exclude & self._excludable),
+            | ((principal.exclude | principal.disabled) & self._excludable),
             quality_bias=params.quality_bias,
         )
 

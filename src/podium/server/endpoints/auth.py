@@ -53,7 +53,9 @@ async def authenticate(
     token = read_token(headers)
     if token is None and not _is_listed_page(headers, service.settings):
         token = cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE)
-    return await service.access.authenticate(token, address)
+    principal = await service.access.authenticate(token, address)
+    disabled = service.disabled.names
+    return replace(principal, disabled=disabled) if disabled else principal
 
 
 def read_token(headers: Mapping[str, str]) -> str | None:

@@ -192,6 +192,8 @@ CHAT_DOCUMENT: Final = _object(
     },
 )
 
+WORKER_SWITCH: Final = _object(["is_enabled"], {"is_enabled": {"type": "boolean"}})
+
 FEEDBACK: Final = _object(
     ["score"],
     {

@@ -11,20 +11,32 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
+from starlette.requests import Request as HttpRequest
 
+from podium.core.budget import Budget, Ledger
+from podium.core.errors import PodiumError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.request import Request, user
+from podium.core.run import total_cost
 from podium.core.worker import Worker
+from podium.engine import Calls
 from podium.server.access import Principal
+from podium.server.api_error import ApiError
+from podium.server.dialects.fields import flag, read_object
 from podium.server.endpoints.auth import PrincipalDep, ServiceDep
+from podium.server.endpoints.http import parse_json_object
+from podium.server.endpoints.openapi import WORKER_SWITCH, request_body
 from podium.server.service import Service
 from podium.server.worker_statistics import (
     NOTHING,
     DigestWindow,
     RoleStats,
     WorkerStats,
+    error_kind,
     worker_stats,
 )
 from podium.store import statistics_in
+from podium.store.audit import AuditAction
 
 router = APIRouter(prefix="/v1/pool", tags=["pool"])
 
@@ -32,6 +44,8 @@ DEFAULT_DAYS: Final = 7
 MAX_DAYS: Final = 90
 MAX_RUNS: Final = 2_000
 """Runs that are read at most, the newest of the window."""
+
+CHECK_SECONDS: Final = 60.0
 
 
 @router.get("")
@@ -79,6 +93,7 @@ async def pool(
                 **_profile(profile),
                 "is_worker": profile.name in service.pool.names,
                 "is_planner": profile == planner,
+                "is_enabled": profile.name not in service.disabled.names,
                 **_statistics(found.get(profile.name, NOTHING)),
                 "breaker": breakers.state(profile.name),
                 "direct": _direct(profile.name, service) if principal.has_scope("admin") else None,
@@ -88,6 +103,63 @@ async def pool(
         ],
         "former": _former(window, found, profiles, principal),
     }
+
+
+CHECK_REQUEST: Final = Request((user("Reply with the word ok."),), max_tokens=16)
+
+
+@router.post("/{worker}/check")
+async def check(worker: str, service: ServiceDep, principal: PrincipalDep) -> dict[str, Any]:
+    """Send the worker one tiny request now: how long it took, its cost, or its error. Requires the
+    scope `admin`."""
+    found = await _find(worker, service, principal)
+    runtime = await service.podium.open()
+    policy = runtime.call_policy
+    policy.bind()
+    calls = Calls(policy, Ledger(Budget()), policy.clock())
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            await calls.make(found, CHECK_REQUEST)
+        error = None
+    except TimeoutError:
+        error = f"no reply within {CHECK_SECONDS:g} s"
+    except PodiumError as failure:
+        error = str(failure)
+    last = calls.attempts[-1] if calls.attempts else None
+    return {
+        "object": "worker.check",
+        "worker": worker,
+        "error": error,
+        "error_kind": None if error is None else error_kind(error),
+        "seconds": None if last is None else (last.finished_ms - last.started_ms) / 1000,
+        "cost_usd": total_cost(iter(calls.attempts)),
+    }
+
+
+@router.patch("/{worker}", openapi_extra=request_body(WORKER_SWITCH))
+async def switch(
+    worker: str, request: HttpRequest, service: ServiceDep, principal: PrincipalDep
+) -> dict[str, Any]:
+    """Enable or disable a worker for new runs; runs under way keep it. Running servers follow
+    within seconds. Requires the scope `admin`."""
+    await _find(worker, service, principal)
+    body = read_object(parse_json_object(await request.body())).only(("is_enabled",))
+    is_enabled = body.required("is_enabled", flag)
+    others = set(service.pool.names) - service.disabled.names - {worker}
+    if not is_enabled and not others:
+        raise ApiError("conflict", f"{worker!r} is the last enabled worker; enable another first")
+    action: AuditAction = "worker enabled" if is_enabled else "worker disabled"
+    await service.audit.record(action, principal, worker)
+    await service.disabled.switch(worker, on=is_enabled)
+    return {"object": "worker", "name": worker, "is_enabled": is_enabled}
+
+
+async def _find(name: str, service: Service, principal: Principal) -> Worker:
+    principal.require("admin")
+    for worker in (await service.podium.open()).assembly.workers:
+        if worker.profile.name == name:
+            return worker
+    raise ApiError("not_found", f"worker not found: {name[:80]!r}; GET /v1/pool lists the workers")
 
 
 def _best(service: Service, principal: Principal) -> str | None:
@@ -165,6 +237,7 @@ def _statistics(found: WorkerStats) -> dict[str, Any]:
         "planning": found.planning,
         "share": found.share,
         "error_rate": found.error_rate,
+        "errors": found.errors,
         "seconds": {"p50": p50, "p95": p95},
         "cost_usd": found.cost_usd,
         "unknown_cost": found.unknown_cost,

@@ -25,6 +25,7 @@ from podium.store.base import Feedback, IdempotentRequest
 from podium.store.sql.database import Transaction
 from podium.store.sql.tables import (
     AUDIT,
+    DISABLED_WORKERS,
     FEEDBACK,
     IDEMPOTENT_REQUESTS,
     RUNS,
@@ -108,6 +109,32 @@ class AuditLog:
             found += [AuditEntry(**row) for row in rows]
             if len(rows) < PAGE:
                 return verify_entries(found)
+
+
+class DisabledWorkerStore:
+    """Stores which workers get no new runs."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    async def names(self) -> frozenset[str]:
+        """Return the disabled workers."""
+        async with self._transaction() as connection:
+            rows = await connection.execute(select(DISABLED_WORKERS.c.worker))
+            return frozenset(rows.scalars())
+
+    async def disable(self, worker: str) -> None:
+        """Disable the worker."""
+        async with self._transaction() as connection:
+            statement = insert_missing(connection.dialect.name, DISABLED_WORKERS)
+            row = {"worker": plain(worker), "disabled_at": timestamp()}
+            await connection.execute(statement, [row])
+
+    async def enable(self, worker: str) -> None:
+        """Enable the worker."""
+        async with self._transaction() as connection:
+            gone = delete(DISABLED_WORKERS).where(DISABLED_WORKERS.c.worker == plain(worker))
+            await connection.execute(gone)
 
 
 class FeedbackStore:

@@ -32,7 +32,12 @@ from podium.store.sql.database import Clock, Database
 from podium.store.sql.keys import KeyStore
 from podium.store.sql.queries import SUMMARIES, RunStatistics, filter_runs, find_run_id, read_run
 from podium.store.sql.quotas import mark_deleted, prune_charges, record_usage
-from podium.store.sql.records import AuditLog, FeedbackStore, IdempotencyStore
+from podium.store.sql.records import (
+    AuditLog,
+    DisabledWorkerStore,
+    FeedbackStore,
+    IdempotencyStore,
+)
 from podium.store.sql.tables import (
     RUN_WORKERS,
     RUNS,
@@ -174,6 +179,11 @@ class SqlRunStore:
     def chats(self) -> ChatStore:
         """The conversations of the page Chat."""
         return ChatStore(self._transaction, self._clock)
+
+    @cached_property
+    def disabled_workers(self) -> DisabledWorkerStore:
+        """The workers that get no new runs."""
+        return DisabledWorkerStore(self._transaction)
 
     @cached_property
     def statistics(self) -> RunStatistics:

@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeEngine
 from podium.core.errors import StoreError, UnreadableRun
 from podium.core.run import Round, Run, StepRecord, dump, load
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
     "sqlite": sqlite.insert,
@@ -242,6 +242,13 @@ IDEMPOTENT_REQUESTS: Final = Table(
     Column("key", Text, primary_key=True),
     *_columns(Text, "digest", "run_id", "process", "created_at"),
     Index("idempotent_requests_by_age", "created_at"),
+)
+
+DISABLED_WORKERS: Final = Table(
+    "disabled_workers",
+    METADATA,
+    Column("worker", Text, primary_key=True),
+    *_columns(Text, "disabled_at"),
 )
 
 CHATS: Final = Table(

@@ -1,6 +1,6 @@
 // The application: which address is which page, and what happens when one is left for another.
 
-import { get, unreachable } from './lib/api.js';
+import { ApiError, get, unreachable } from './lib/api.js';
 import { replace } from './lib/dom.js';
 import { may, needKey, session, signIn, signOut } from './lib/session.js';
 import { failure, loading } from './lib/states.js';
@@ -81,7 +81,7 @@ async function show({ arrived, top }) {
   root.className = 'page';
   replace(main, loading('Loading…'));
   try {
-    if (route === null) throw new Error(`There is no page ${location.pathname}.`);
+    if (route === null) throw new ApiError(404, `Page not found: ${location.pathname}`, '');
     const page = await route.load().catch(notLoaded);
     if (signal.aborted) return;
     replace(main, root);

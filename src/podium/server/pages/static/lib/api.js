@@ -28,7 +28,7 @@ const HINTS = /** @type {Record<number, string>} */ ({
   409: 'Load the page anew to see how things stand.',
   413: 'Send less at a time.',
   429: 'Wait a moment, and try again.',
-  502: 'No worker could answer; the page Pool shows how they are.',
+  502: 'No worker could answer; the page Workers shows how they are.',
   503: 'The server has too much to do, or is about to stop; try again in a moment.',
 });
 

@@ -109,7 +109,11 @@ function askedForKey() {
           'form',
           { onsubmit: submit },
           h('h2', { id: 'sign-in-title' }, 'Sign in'),
-          h('p', { class: 'quiet-text' }, 'API key required. The operator of this server creates keys.'),
+          h(
+            'p',
+            { class: 'quiet-text' },
+            known.name ? 'Your session has expired. Sign in again with your API key.' : 'API key required. The operator of this server creates keys.',
+          ),
           h('label', { for: 'key' }, 'Key'),
           field,
           problem,

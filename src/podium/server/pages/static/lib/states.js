@@ -46,7 +46,12 @@ export function failure(error, retry) {
     { class: 'state state-failure', role: 'alert' },
     h('p', { class: 'state-words' }, message || String(error)),
     hint ? h('p', { class: 'state-hint' }, hint) : null,
-    retry ? h('button', { type: 'button', onclick: () => retry() }, 'Try again') : null,
+    h(
+      'div',
+      { class: 'buttons' },
+      status === 404 && h('a', { class: 'button', href: '/' }, 'Go to the start page'),
+      retry && h('button', { type: 'button', onclick: () => retry() }, 'Try again'),
+    ),
   );
 }
 

@@ -6,10 +6,11 @@ import { h, replace } from '../lib/dom.js';
 import { count, countText, duration, percent, percentText, usd } from '../lib/format.js';
 import { loading } from '../lib/states.js';
 import { smallness } from '../parts/embedded.js';
+import { addWorker } from '../parts/worker-form.js';
 import { connection, refresh, loadAndPoll } from '../parts/polling.js';
 import { anchor, health, workerCard } from '../parts/worker.js';
 
-export const title = 'Pool';
+export const title = 'Workers';
 
 const EVERY_SECONDS = 5;
 const WINDOWS = [1, 7, 30, 90];
@@ -47,7 +48,7 @@ export async function show(root, { query, signal, navigate }) {
     before = now;
     replace(lead, ...leadWords(page));
     replace(small, smallness(page.workers));
-    refresh(content, overview(page.workers), page.workers.map(workerCard), former(page.former));
+    refresh(content, overview(page.workers), page.workers.map((/** @type {any} */ each) => workerCard(each, () => load())), former(page.former));
   }
 
   const choice = /** @type {HTMLSelectElement} */ (
@@ -77,6 +78,7 @@ export async function show(root, { query, signal, navigate }) {
       'div',
       { class: 'page-head' },
       h('h1', {}, title),
+      h('button', { type: 'button', class: 'primary', onclick: addWorker }, 'Add worker'),
       h('div', { class: 'field' }, h('label', { for: 'pool-days' }, 'Figures of'), choice),
     ),
     lead,

@@ -35,7 +35,7 @@ const turns = new Turns(2);
 const HINTS = /** @type {Record<string, string>} */ ({
   insufficient_quota: 'Raise the budget above, and ask again.',
   rate_limit_exceeded: 'Wait a moment, and ask again.',
-  upstream_error: 'No worker could answer; the page Pool shows how they are.',
+  upstream_error: 'No worker could answer; the page Workers shows how they are.',
 });
 
 /**

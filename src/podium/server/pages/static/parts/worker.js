@@ -1,7 +1,9 @@
 // One worker of the pool: who it is, how it is, and what conductors use it for.
 
-import { h } from '../lib/dom.js';
-import { count, countText, shorten, when } from '../lib/format.js';
+import { patch, post } from '../lib/api.js';
+import { h, replace } from '../lib/dom.js';
+import { count, countText, durationText, shorten, usdText, when } from '../lib/format.js';
+import { may } from '../lib/session.js';
 
 /**
  * The id of the card of a worker, to lead there.
@@ -17,7 +19,8 @@ export function anchor(worker) {
  * @param {any} worker
  * @returns {HTMLElement}
  */
-export function health({ health: { state, failures_in_a_row: row } }) {
+export function health({ is_enabled: isEnabled, health: { state, failures_in_a_row: row } }) {
+  if (!isEnabled) return h('span', { class: 'badge warn' }, 'disabled');
   const known = /** @type {'working' | 'failing' | 'unknown'} */ (state);
   const looks = { working: 'good', failing: 'bad', unknown: '' }[known] ?? '';
   const failing = row > 1 ? `failing, ${countText(row)} in a row` : 'last call failed';
@@ -27,9 +30,10 @@ export function health({ health: { state, failures_in_a_row: row } }) {
 
 /**
  * @param {any} worker As GET /v1/pool has it.
+ * @param {() => Promise<void>} reload
  * @returns {HTMLElement}
  */
-export function workerCard(worker) {
+export function workerCard(worker, reload) {
   return h(
     'section',
     { class: 'card worker', id: anchor(worker), tabindex: -1, 'aria-label': worker.name },
@@ -53,7 +57,88 @@ export function workerCard(worker) {
       { class: 'facts' },
       facts(worker).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))),
     ),
+    errors(worker),
     uses(worker.roles),
+    h('p', {}, h('a', { href: `/runs?worker=${encodeURIComponent(worker.name)}` }, 'Runs that used it')),
+    worker.is_worker && may('admin') && actions(worker, reload),
+  );
+}
+
+/** What failed, by kind and day. @param {any} worker */
+function errors({ name, errors: kinds }) {
+  const found = Object.entries(/** @type {Record<string, Record<string, number>>} */ (kinds));
+  if (found.length === 0) return null;
+  const days = [...new Set(found.flatMap(([, byDay]) => Object.keys(byDay)))].sort().slice(-14);
+  return h(
+    'div',
+    { class: 'table-box', tabindex: 0, role: 'region', 'aria-label': `Errors of ${name}` },
+    h(
+      'table',
+      {},
+      h(
+        'thead',
+        {},
+        h('tr', {}, ['Errors', ...days].map((each, at) => h('th', { scope: 'col', class: at > 0 && 'number' }, each))),
+      ),
+      h(
+        'tbody',
+        {},
+        found.map(([kind, byDay]) =>
+          h(
+            'tr',
+            {},
+            h('th', { scope: 'row' }, kind),
+            days.map((day) => h('td', { class: 'number' }, count(byDay[day] ?? 0))),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/**
+ * Test now, and disable or enable for new runs.
+ * @param {any} worker
+ * @param {() => Promise<void>} reload
+ */
+function actions({ name, is_enabled: isEnabled }, reload) {
+  const path = `/v1/pool/${encodeURIComponent(name)}`;
+  const result = h('p', { role: 'status', class: 'small' });
+  /** @param {() => Promise<void>} task */
+  const doing = async (task) => {
+    try {
+      await task();
+    } catch (error) {
+      replace(result, error instanceof Error ? error.message : String(error));
+    }
+  };
+  const test = () =>
+    doing(async () => {
+      replace(result, 'Testing…');
+      const { error, error_kind: kind, seconds, cost_usd: cost } = await post(`${path}/check`, {});
+      const told = cost === null ? '' : `, ${usdText(cost)}`;
+      replace(result, error ? `Failed (${kind}): ${error}` : `Answered in ${durationText(seconds)}${told}.`);
+    });
+  const change = () =>
+    doing(async () => {
+      await patch(path, { is_enabled: !isEnabled });
+      await reload();
+    });
+  const verb = isEnabled ? 'Disable' : 'Enable';
+  return h(
+    'div',
+    {},
+    h(
+      'div',
+      { class: 'buttons' },
+      h('button', { type: 'button', class: 'small', onclick: test, 'aria-label': `Test ${name} now` }, 'Test now'),
+      h(
+        'button',
+        { type: 'button', class: 'small', id: `switch-${anchor({ name })}`, onclick: change, 'aria-label': `${verb} ${name}` },
+        `${verb} for new runs`,
+      ),
+    ),
+    result,
   );
 }
 
