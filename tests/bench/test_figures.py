@@ -67,13 +67,13 @@ def test_without_langgraph_its_ratio_is_null_and_the_table_says_why() -> None:
 
 
 def test_each_bar_stands_beside_its_ratio_and_says_whether_it_is_met() -> None:
-    table = shown(figures(langgraph=Timing(500.0, 500.0), join_seconds=0.42))
-    assert "<= 2.2  MISSED" in table
+    table = shown(figures(langgraph=Timing(440.0, 440.0), engine=44.0, join_seconds=0.42))
+    assert "<= 2.2  met" in table
     assert ">= 10  met" in table
     assert "<= 1.05  met" in table
     assert "MISSED" not in table
     table = shown(figures(langgraph=Timing(507.0, 507.0), engine=50.8, join_seconds=0.421))
-    assert "<= 2.5  MISSED" in table
+    assert "<= 2.2  MISSED" in table
     assert ">= 10  MISSED" in table
     assert "<= 1.05  MISSED" in table
 
