@@ -14,12 +14,12 @@ import pytest
 from cli.support import RULES, MakePool, Podium
 from podium.cli import models as fetching
 from podium.cli.options import PoolOptions, check_can_resume, load_settings
-from podium.conductors.evolved.turns import Description, read_description
+from podium.conductors.evolved_turns import Description, read_description
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
 from podium.core.run import Run
 from podium.server.operation.startup import create_application
-from podium.workers.local.hidden_states import HiddenReader
+from podium_lab.evolution.hidden_states import HiddenReader
 from support.serving import serving
 from support.tiny_model import one_thread, tiny_model
 
@@ -28,7 +28,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
-from podium.conductors.evolved.coordinator import Coordinator
+from podium_lab.evolution.coordinator import Coordinator
 
 pytestmark = pytest.mark.torch
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cli.support import Podium
-from podium.conductors.evolved.turns import ROLES as TURN_ROLES
-from podium.conductors.evolved.turns import Description
+from podium.conductors.evolved_turns import ROLES as TURN_ROLES
+from podium.conductors.evolved_turns import Description
 from podium.core.errors import UsageError
 from podium_lab.cli import read_coordinators, shortest_tail
 from podium_lab.etudes import ROLES
@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
-from podium.conductors.evolved.coordinator import Coordinator
+from podium_lab.evolution.coordinator import Coordinator
 
 pytestmark = pytest.mark.torch
 

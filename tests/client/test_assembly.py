@@ -19,7 +19,7 @@ from podium.core.request import Reply, Request
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.workers import Faults, FaultyWorker, Http
-from podium.workers.local import hidden_states as reading
+from podium_lab.evolution import hidden_states as reading
 from support.routed_pool import WORKERS, routed
 
 __all__ = ["routed"]

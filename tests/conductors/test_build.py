@@ -61,7 +61,7 @@ def test_an_unknown_kind_is_refused_with_the_kinds_there_are() -> None:
 
 def test_an_evolved_one_is_built_with_its_coordinator_and_reader() -> None:
     pytest.importorskip("numpy")
-    from podium.conductors.evolved.coordinator import EvolvedConductor
+    from podium_lab.evolution.coordinator import EvolvedConductor
     from support.evolved import Reading, coordinator
 
     built = build("evolved", coordinator=coordinator(), reader=Reading(("ann", "worker")))

@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from podium.conductors import PlanningContext, plan
-from podium.conductors.evolved.turns import TEXTS
+from podium.conductors.evolved_turns import TEXTS
 from podium.conductors.prompt import Form, Length, Prompt, examples, model_list, prompt_text
 from podium.core.errors import MalformedPlan
 from podium.core.pool import Pool, WorkerProfile

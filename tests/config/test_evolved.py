@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductors.evolved.turns import FILE, Description
+from podium.conductors.evolved_turns import FILE, Description
 from podium.config import Settings, load
 from podium.core.errors import ConfigError
 

@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from podium.conductors.evolved.coordinator import EvolvedConductor
 from podium.core.run import TurnRole
 from podium.engine.runner import Options
 from podium.server.dialects.chat import CHAT
 from podium.store import open_store
 from podium.workers import ScriptedWorker
+from podium_lab.evolution.coordinator import EvolvedConductor
 from support.evolved import Reading, coordinator
 from support.serving import application, serving
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from podium.conductors.evolved.coordinator import Coordinator, Vector
-from podium.conductors.evolved.turns import ROLES, Description
+from podium.conductors.evolved_turns import ROLES, Description
 from podium.core.run import TurnRole
+from podium_lab.evolution.coordinator import Coordinator, Vector
 
 WORKERS = ("ann", "bob")
 

@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from podium._util.files import read_json
-from podium.conductors.evolved.turns import Description, read_description
+from podium.conductors.evolved_turns import Description, read_description
 from podium.config.problems import validation_problem
 from podium.core.errors import ConfigError
 from podium.train.preflight import RECIPE_FILE

@@ -20,12 +20,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductors.evolved.coordinator import read_floats
-from podium.conductors.evolved.turns import Description
+from podium.conductors.evolved_turns import Description
 from podium.conductors.routing.learning import SeparableCma, Vector
 from podium.core.errors import ConfigError
 from podium.train.schema import Method
 from podium.train.training_log import ANEW
+from podium_lab.evolution.coordinator import read_floats
 
 FILE: Final = "directions.npy"
 """Where directions are kept, in the directory of a checkpoint."""

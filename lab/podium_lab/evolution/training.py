@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium._util.files import read_json, replace_directory, write_atomically
-from podium.conductors.evolved.coordinator import Coordinator
-from podium.conductors.evolved.turns import ROLES, Description
+from podium.conductors.evolved_turns import ROLES, Description
 from podium.conductors.routing.arrays import normalize_seed
 from podium.conductors.routing.learning import default_population
 from podium.core.errors import ConfigError, Unavailable
@@ -43,7 +42,8 @@ from podium.train.training_log import (
 )
 from podium.train.worker_set import WorkerSet, connect_workers
 from podium.workers import Http
-from podium.workers.local.hidden_states import HiddenReader
+from podium_lab.evolution.coordinator import Coordinator
+from podium_lab.evolution.hidden_states import HiddenReader
 from podium_lab.evolution.results import COORDINATOR
 from podium_lab.evolution.search import SearchSpace, principal_directions, read_space, start_search
 from podium_lab.evolution.trials import (

@@ -17,8 +17,7 @@ from typing import Final
 import numpy as np
 
 from podium._util.distribution import entropy_bits, shares
-from podium.conductors.evolved.coordinator import Coordinator, EvolvedConductor, Reader, Vector
-from podium.conductors.evolved.turns import ends_accepted
+from podium.conductors.evolved_turns import ends_accepted
 from podium.core.errors import PlanError, UsageError
 from podium.core.pool import Pool
 from podium.core.run import Run
@@ -28,6 +27,7 @@ from podium.engine import CallPolicy
 from podium.engine.runner import Options, Runner
 from podium.train.diagnostics import RolloutSample
 from podium.train.score import worker_fault
+from podium_lab.evolution.coordinator import Coordinator, EvolvedConductor, Reader, Vector
 
 SAMPLES: Final = 2
 """So many right runs and so many wrong ones are kept to look at."""

@@ -22,7 +22,7 @@ from podium.cli.output import (
     to_one_line,
     with_program_name,
 )
-from podium.conductors.evolved.turns import read_description
+from podium.conductors.evolved_turns import read_description
 from podium.config import ConductorSettings, WorkerSettings
 from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file

@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from podium._util.addresses import is_loopback
+from podium._util.lab import lab_extra
 from podium.client import assembly
 from podium.client.run_options import RunOptions
 from podium.conductors.builtin import (
@@ -424,7 +425,8 @@ def _name_of(conductor: ConductorSettings) -> str:
     if conductor.kind == "model" and conductor.worker is not None:
         return model_conductor_name(conductor.worker.profile.name)
     if conductor.kind == "evolved" and conductor.coordinator is not None:
-        from podium.conductors.evolved.coordinator import Coordinator
+        with lab_extra():
+            from podium_lab.evolution.coordinator import Coordinator
 
         return evolved_conductor_name(Coordinator.load(conductor.coordinator).fingerprint)
     return conductor.kind

@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from podium._util.lab import lab_extra
 from podium.conductors import (
     KINDS,
     Conductor,
@@ -23,7 +24,7 @@ from podium.conductors import (
     plan,
 )
 from podium.conductors import build as build_conductor
-from podium.conductors.evolved.turns import read_description
+from podium.conductors.evolved_turns import read_description
 from podium.config import GuardrailSettings, RouterSettings, Settings, WorkerSettings
 from podium.config.problems import suggest
 from podium.config.settings import EVOLVED_PREFIX
@@ -40,7 +41,7 @@ from podium.workers.balanced import BalancedWorker, Deployment
 
 if TYPE_CHECKING:  # needs numpy, of the extra `router`
     from podium.conductors.routing import LearnedRouter
-    from podium.workers.local.hidden_states import HiddenReader
+    from podium_lab.evolution.hidden_states import HiddenReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +203,9 @@ def load_evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conduc
 
     The model that reads is loaded with the first question.
     """
-    from podium.conductors.evolved.coordinator import Coordinator
-    from podium.workers.local.hidden_states import HiddenReader
+    with lab_extra():
+        from podium_lab.evolution.coordinator import Coordinator
+        from podium_lab.evolution.hidden_states import HiddenReader
 
     description = read_description(directory)
     reader = HiddenReader(description.base, token=description.token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from podium._util.lab import lab_extra
 from podium.conductors.builtin import (
     Complexity,
     FixedConductor,
@@ -27,7 +28,7 @@ from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 
 if TYPE_CHECKING:  # needs numpy, of the extra `router`
-    from podium.conductors.evolved.coordinator import Coordinator, Reader
+    from podium_lab.evolution.coordinator import Coordinator, Reader
 
 KINDS: Final = ("model", "rules", "fixed", "router", "evolved")
 """The values of `conductor.kind`."""
@@ -85,7 +86,8 @@ def build(
                 "conductor.kind is 'evolved', but no coordinator is named; set "
                 "conductor.coordinator to the directory that `podium lab evolve` wrote"
             )
-        from podium.conductors.evolved.coordinator import EvolvedConductor
+        with lab_extra():
+            from podium_lab.evolution.coordinator import EvolvedConductor
 
         return EvolvedConductor(coordinator, reader, notice=notice)
     raise ConfigError(f"conductor.kind is {kind!r}; expected one of {', '.join(KINDS)}")

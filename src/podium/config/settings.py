@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from podium.conductors import KINDS
-from podium.conductors.evolved.turns import read_description
+from podium.conductors.evolved_turns import read_description
 from podium.config.guardrails import GuardrailSettings
 from podium.config.problems import suggest, validation_problem
 from podium.config.schema import (

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium._util.lab import ETUDES, EVERYDAY, lab_extra
 from podium.conductors import plan
-from podium.conductors.evolved.turns import ends_accepted
+from podium.conductors.evolved_turns import ends_accepted
 from podium.core.budget import DEFAULT_OUTPUT_TOKENS, estimate_input_tokens
 from podium.core.errors import MalformedPlan, RequestRefused, UsageError, WorkerError
 from podium.core.pool import Pool

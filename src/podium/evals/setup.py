@@ -23,7 +23,7 @@ from podium._util.lab import lab_extra
 from podium._version import __version__
 from podium.client.assembly import assemble, connect_endpoints, default_options
 from podium.conductors import Conductor, Length, ModelConductor
-from podium.conductors.evolved.turns import PARAMETERS
+from podium.conductors.evolved_turns import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.worker import Worker

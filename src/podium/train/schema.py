@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from podium._util.lab import lab_extra
-from podium.conductors.evolved.turns import TURNS, Token
+from podium.conductors.evolved_turns import TURNS, Token
 from podium.config.schema import PromptLength
 from podium.config.workers import Count, Name
 from podium.core.errors import ConfigError

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("numpy")
 
 from evals.support import case_of, setup_of
-from podium.conductors.evolved.coordinator import EvolvedConductor
 from podium.config import load
 from podium.core.errors import ConfigError, UsageError
 from podium.core.roles import Role
@@ -20,7 +19,8 @@ from podium.evals.setup import open_setup
 from podium.evals.strategies import registry as by_name
 from podium.evals.strategies.registry import check_strategy, strategy_checksums
 from podium.workers import ScriptedWorker
-from podium.workers.local import hidden_states as reading
+from podium_lab.evolution import hidden_states as reading
+from podium_lab.evolution.coordinator import EvolvedConductor
 from support.evolved import Reading, coordinator
 
 WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("bob", "ACCEPT")]

@@ -11,14 +11,14 @@ import pytest
 pytest.importorskip("numpy")
 
 from evals.support import Knowing, oracle_cases, setup_of
-from podium.conductors.evolved.coordinator import EvolvedConductor
-from podium.conductors.evolved.turns import PARAMETERS
+from podium.conductors.evolved_turns import PARAMETERS
 from podium.core.errors import ConfigError
 from podium.evals.strategies import registry as by_name
 from podium_lab.etudes import ROLES
 from podium_lab.etudes.workers import oracle_workers
 from podium_lab.evals.evolved_table import EvolvedTable, Learner, learners_table, measure_evolved
 from podium_lab.evals.training_cost import TrainingCost
+from podium_lab.evolution.coordinator import EvolvedConductor
 from support.evolved import Reading, coordinator
 
 N = 30

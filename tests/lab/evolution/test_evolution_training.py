@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium.conductors.evolved.coordinator import Coordinator
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.core.task import Task
 from podium.train.recipe import Recipe
 from podium.train.training_log import TrainingLog
-from podium.workers.local.hidden_states import HiddenReader
 from podium_lab.etudes import ROLES
+from podium_lab.evolution.coordinator import Coordinator
+from podium_lab.evolution.hidden_states import HiddenReader
 from podium_lab.evolution.trials import Trial
 from support.recipes import POOL, TASK
 from support.tiny_model import HIDDEN

@@ -8,12 +8,12 @@ pytest.importorskip("numpy")
 
 import numpy as np
 
-from podium.conductors.evolved.coordinator import Coordinator, Vector
-from podium.conductors.evolved.turns import Description
+from podium.conductors.evolved_turns import Description
 from podium.core.errors import PlanError, RequestRefused
 from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.core.worker import Worker
+from podium_lab.evolution.coordinator import Coordinator, Vector
 from podium_lab.evolution.trials import CachedReader, Trial, TrialRunner, mean_reward
 from support.stage import Actor
 

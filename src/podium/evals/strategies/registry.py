@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium._util.files import sha256_file
+from podium._util.lab import lab_extra
 from podium.client.assembly import load_evolved_conductor
 from podium.conductors import PlanningContext, RouterConductor, RulesConductor
-from podium.conductors.evolved.turns import FILE, PARAMETERS, read_description
+from podium.conductors.evolved_turns import FILE, PARAMETERS, read_description
 from podium.config.problems import suggest
 from podium.core.errors import UsageError
 from podium.evals.sample import Case, Strategy
@@ -292,7 +293,8 @@ def _check_evolved(which: str, setup: EvalSetup) -> None:
         )
     read_description(Path(which)).check(setup.pool)
     import_optional("numpy", f"reading {which}", extra="train")
-    from podium.conductors.evolved.coordinator import Coordinator
+    with lab_extra():
+        from podium_lab.evolution.coordinator import Coordinator
 
     Coordinator.load(Path(which))  # reject damaged parameters before any worker is called
 

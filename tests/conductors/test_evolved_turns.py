@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductors.evolved.turns import Turn, is_accepted, suggested_role, transcript
+from podium.conductors.evolved_turns import Turn, is_accepted, suggested_role, transcript
 from podium.core.conductor import PlanningContext
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import assistant, system, user

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podium.conductors.evolved.turns import FILE, Description, read_description
+from podium.conductors.evolved_turns import FILE, Description, read_description
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
 

@@ -7,9 +7,9 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.evolved.coordinator import Coordinator, choose_index, shares
-from podium.conductors.evolved.turns import PARAMETERS
+from podium.conductors.evolved_turns import PARAMETERS
 from podium.core.errors import ConfigError
+from podium_lab.evolution.coordinator import Coordinator, choose_index, shares
 from support.evolved import described
 
 SCALED = described(width=4, matrices=("m", "n"), ranks=(3, 2))

@@ -9,8 +9,8 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from podium.conductors.evolved.coordinator import read_floats
 from podium.core.errors import ConfigError
+from podium_lab.evolution.coordinator import read_floats
 
 NUMBERS = np.arange(6, dtype=np.float64).reshape(2, 3)
 

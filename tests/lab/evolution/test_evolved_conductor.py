@@ -8,7 +8,6 @@ pytest.importorskip("numpy")
 
 import numpy as np
 
-from podium.conductors.evolved.coordinator import EvolvedConductor
 from podium.core.errors import RequestRefused
 from podium.core.events import Event, StepDelta
 from podium.core.pool import WorkerProfile
@@ -18,6 +17,7 @@ from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict
 from podium.engine.requests import replay_request
 from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker
+from podium_lab.evolution.coordinator import EvolvedConductor
 from support.evolved import Reading, coordinator
 
 QUESTION = "What is 6 times 7?"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from podium.core.errors import ConfigError, WorkerCrashed
-from podium.workers.local import hidden_states as reading
-from podium.workers.local.hidden_states import HiddenReader, ReaderShape
+from podium_lab.evolution import hidden_states as reading
+from podium_lab.evolution.hidden_states import HiddenReader, ReaderShape
 from support.tiny_model import model as tiny
 from support.tiny_model import one_thread, tiny_model, tokenizer
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductors.evolved.turns import Description
+from podium.conductors.evolved_turns import Description
 from podium.config.schema import ConductorTable
-from podium.workers.local.hidden_states import LONGEST_TEXT
+from podium_lab.evolution.hidden_states import LONGEST_TEXT
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "lab" / "evolved.md").read_text("utf-8")

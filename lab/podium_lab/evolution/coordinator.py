@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from podium._util.files import explain_write_errors, replace_directory, write_atomically
 from podium.conductors.builtin import evolved_conductor_name
-from podium.conductors.evolved.turns import (
+from podium.conductors.evolved_turns import (
     FILE,
     PARAMETERS,
     Description,
