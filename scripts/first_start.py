@@ -14,6 +14,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -124,7 +125,8 @@ class Machine:
                 raise SystemExit("podium serve ended before it listened")
             yield found[1]
         finally:
-            process.kill()  # of unshare, which then sends the server SIGTERM
+            server = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8")
+            os.kill(int(server), signal.SIGTERM)  # unshare itself ignores the signal
             process.communicate(timeout=60)
 
 

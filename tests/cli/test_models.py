@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ctypes
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,17 @@ def test_without_a_key_the_first_question_says_once_that_the_pool_is_small(
     assert first == f"podium: {NO_API_KEY}"
     assert len(first) < 100
     assert "a small model" not in podium("ask", "-q", "q?").err
+
+
+def test_without_openmp_no_model_is_fetched(
+    podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(sys, "platform", "linux")
+    ended = podium("ask", "--pool", "tiny", "Hello")
+    assert ended.code != 0
+    assert "install the system package libgomp1" in ended.err
+    assert "downloading" not in ended.err

@@ -24,6 +24,7 @@ from podium.cli.output import (
 )
 from podium.conductors.evolved_turns import read_description
 from podium.config import ConductorSettings, WorkerSettings
+from podium.workers.llamacpp import check_openmp
 from podium.workers.local import weights
 from podium.workers.local.sources import LocalFile, parse_source, weights_file
 from podium.workers.local.weights import LocalModel, list_models
@@ -64,7 +65,11 @@ async def fetch_weights(
 ) -> None:
     """Download the weights of every local model among the workers and of the conductor."""
     for worker in (*workers, conductor.worker):
-        for model in worker_weights(worker) if worker is not None else ():
+        if worker is None:
+            continue
+        if worker.profile.provider == "llamacpp":
+            check_openmp()
+        for model in worker_weights(worker):
             await fetch(model, offline=offline)
     if conductor.coordinator is not None:
         file = weights_file(read_description(conductor.coordinator).base)

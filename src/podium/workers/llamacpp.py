@@ -141,7 +141,7 @@ class LlamaCppWorker:
             await self._model.release()
 
     async def _connect(self) -> _ServedWorker:
-        _check_openmp()
+        check_openmp()
         try:
             for needed in filter(None, (self._weights, self._adapter)):
                 await weights.locate(needed.name)
@@ -166,7 +166,7 @@ class LlamaCppWorker:
         return str(self._adapter.path) if self._adapter is not None else ""
 
 
-def _check_openmp() -> None:
+def check_openmp() -> None:
     """Refuse before weights are downloaded that could not be loaded afterwards."""
     if sys.platform == "linux":
         try:
