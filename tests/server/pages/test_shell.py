@@ -155,3 +155,20 @@ async def test_the_api_begins_with_what_most_come_for_and_shows_no_raw_marks(
     assert groups[:3] == ["Chat", "Responses", "Messages"]
     assert len(set(groups)) == len(groups)
     assert "`" not in (await page.locator("#page").text_content() or "")
+
+
+async def test_an_endpoint_has_examples_with_this_address_and_is_tried(
+    page: Page, site: Site
+) -> None:
+    await page.goto(site.url("/docs"))
+    chat = page.locator("#post--v1-chat-completions")
+    await chat.locator("summary").first.click()
+    for name in ("curl", "Python", "JavaScript"):
+        await chat.get_by_text(name, exact=True).click()
+        text = await chat.get_by_label(f"{name} example").inner_text()
+        assert site.url("/v1/chat/completions") in text
+        assert '"model":"podium"' in text
+    models = page.locator("#get--v1-models")
+    await models.locator("summary").first.click()
+    await models.get_by_role("button", name="Try it").click()
+    await models.get_by_text("podium-ultra").first.wait_for()

@@ -2,6 +2,7 @@
 
 import { h } from '../lib/dom.js';
 import { inline } from '../lib/inline.js';
+import { tryIt } from './try-it.js';
 
 /**
  * @param {{method: string, path: string, operation: any}} what
@@ -26,6 +27,7 @@ export function endpoint({ method, path, operation }, description) {
     parameters.length > 0 ? section('Parameters', parameters.map(parameter)) : null,
     body ? section('Body', fields(resolved(body, description), description, 0)) : null,
     section('Answers', Object.entries(operation.responses ?? {}).map(answer)),
+    tryIt({ method, path }, body && resolved(body, description)),
   );
 }
 
