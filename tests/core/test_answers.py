@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from podium.core.answers import same_answer, short_answer
+from podium.core.answers import short_answer
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from podium.core.answers import same_answer, short_answer
     ],
 )
 def test_the_same_answer_in_other_words_is_the_same(first: str, second: str) -> None:
-    assert same_answer(first, second)
+    assert short_answer(first) == short_answer(second)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_the_same_answer_in_other_words_is_the_same(first: str, second: str) -> 
     [("42", "43"), ("3", "-3"), ("Paris", "London"), ("", "42"), ("1/2", "1/3"), ("A", "B")],
 )
 def test_other_answers_differ(first: str, second: str) -> None:
-    assert not same_answer(first, second)
+    assert short_answer(first) != short_answer(second)
 
 
 def test_a_division_by_zero_equals_no_number() -> None:

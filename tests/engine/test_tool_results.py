@@ -11,7 +11,6 @@ from podium.core.run import Round, Run, RunStatus, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.engine.tool_calls import (
     apply_results,
-    are_repeated,
     awaits_results,
     tool_call_ids,
     with_answers,
@@ -70,12 +69,9 @@ def test_the_same_results_again_change_nothing_and_others_are_refused(nests: boo
     run = waiting(step(0, calling(ONE, TWO)))
     run = waiting(step(0, nested=(run,))) if nests else run
     results = (ToolResult("1", "one"), ToolResult("2", "two", is_error=True))
-    assert not are_repeated(run, results)
     given = replace(apply_results(run, results), status="interrupted")
-    assert are_repeated(given, results)
     assert apply_results(given, results) == given
     for changed in (ToolResult("2", "two"), ToolResult("2", "three", is_error=True)):
-        assert not are_repeated(given, (changed,))
         with pytest.raises(UsageError, match="already has another result for the call '2'"):
             apply_results(given, (changed,))
 
@@ -85,9 +81,7 @@ def test_under_guardrails_a_result_for_the_same_call_is_the_same_again() -> None
     run = replace(waiting(step(0, calling(ONE))), guardrails=("redaction",))
     given = replace(apply_results(run, (ToolResult("1", "[e-mail 1]"),)), status="interrupted")
     again = (ToolResult("1", "ada@example.org"),)
-    assert are_repeated(given, again)
     assert apply_results(given, again) == given
-    assert not are_repeated(given, (ToolResult("2", "ada@example.org"),))
 
 
 def test_results_sent_again_do_not_stand_for_those_of_later_calls() -> None:

@@ -1,4 +1,4 @@
-"""Compare the answers of two replies, as the condition `differs` of a step does.
+"""The answer of a reply in a comparable form, for the condition `differs` of a step.
 
 The comparison is fixed and linear in the replies' length: nothing that a reply says changes it.
 """
@@ -21,11 +21,6 @@ _DECLARED: Final = re.compile(
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d{1,12})\s*\}\s*\{\s*(-?\d{1,12})\s*\}")
 _NUMBER: Final = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?(?:/\d{1,12})?")
 _MARKS: Final = " \t\n.!;:,\"'`*_$()[]{}\\"
-
-
-def same_answer(first: str, second: str) -> bool:
-    """True if two replies give the same answer: the same number, letter or words."""
-    return short_answer(first) == short_answer(second)
 
 
 def short_answer(reply: str) -> str:

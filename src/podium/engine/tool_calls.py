@@ -120,12 +120,6 @@ def apply_results(run: Run, results: Sequence[ToolResult]) -> Run:
     return _with_results(run, given) if given else run
 
 
-def are_repeated(run: Run, results: Sequence[ToolResult]) -> bool:
-    """True if the run already has these very results."""
-    before = _given_results(run)
-    return all(_is_repeated(run, before, result) for result in results)
-
-
 def _is_repeated(run: Run, before: Mapping[str, ToolResult], result: ToolResult) -> bool:
     """True if the run already has the result.
 
