@@ -103,15 +103,16 @@ def test_without_a_key_the_first_question_says_once_that_the_pool_is_small(
     assert "a small model" not in podium("ask", "-q", "q?").err
 
 
+@pytest.mark.parametrize("command", ["ask --pool tiny Hello", "pool check --pool tiny"])
 def test_without_openmp_no_model_is_fetched(
-    podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch
+    podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     def load(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(ctypes, "CDLL", load)
     monkeypatch.setattr(sys, "platform", "linux")
-    ended = podium("ask", "--pool", "tiny", "Hello")
+    ended = podium(*command.split())
     assert ended.code != 0
-    assert "install the system package libgomp1" in ended.err
+    assert "install the system package libgomp1" in ended.out + ended.err
     assert "downloading" not in ended.err

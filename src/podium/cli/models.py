@@ -65,11 +65,7 @@ async def fetch_weights(
 ) -> None:
     """Download the weights of every local model among the workers and of the conductor."""
     for worker in (*workers, conductor.worker):
-        if worker is None:
-            continue
-        if worker.profile.provider == "llamacpp":
-            check_openmp()
-        for model in worker_weights(worker):
+        for model in worker_weights(worker) if worker is not None else ():
             await fetch(model, offline=offline)
     if conductor.coordinator is not None:
         file = weights_file(read_description(conductor.coordinator).base)
@@ -98,6 +94,8 @@ async def fetch(model: str, *, offline: bool = False) -> Path:
     found = weights.find(model)
     if found.present or offline or not is_obtainable(model):
         return await weights.locate(model, offline=offline)
+    if found.path.suffix == ".gguf":
+        check_openmp()
     path = await _pull(model, found)
     pulled = weights.find(model)
     licence = f"{pulled.licence}; " if pulled.licence else ""
