@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PICTURES: Final = ROOT / "docs" / "pictures"
 LARGEST_BYTES: Final = 150_000
 WIDTH, HEIGHT = 1200, 820
-TALLER: Final = {"playground": 1100, "run": 1200}
+TALLER: Final = {"chat": 1100, "run": 1200}
 """Pages of which the first screen shows too little."""
 Scheme = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
@@ -163,12 +163,12 @@ async def prepare(site: Site) -> str:
     return shown
 
 
-async def ask_in_playground(page: Page, site: Site) -> None:
-    """The playground when an answer is there."""
+async def ask_in_chat(page: Page, site: Site) -> None:
+    """The chat when an answer is there."""
     await page.goto(site.url("/"))
-    await page.get_by_label("Question").fill(QUESTION)
-    await page.get_by_label("Tier").select_option("podium-ultra")
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_label("Message").fill(QUESTION)
+    await page.get_by_label("Model").select_option("podium-ultra")
+    await page.get_by_role("button", name="Send", exact=True).click()
     await page.get_by_text("needs nothing but division").first.wait_for()
 
 
@@ -182,8 +182,8 @@ async def picture(browser: Browser, site: Site, name: str, path: str, scheme: Sc
         timezone_id="UTC",
     )
     page = await context.new_page()
-    if name == "playground":
-        await ask_in_playground(page, site)
+    if name == "chat":
+        await ask_in_chat(page, site)
     else:
         await page.goto(site.url(path))
     await page.wait_for_load_state("networkidle")
@@ -223,7 +223,7 @@ async def main(names: list[str]) -> None:
         ):
             run_id = await prepare(site)
             pages = {
-                "playground": "/",
+                "chat": "/",
                 "runs": "/runs",
                 "run": f"/runs/{run_id}",
                 "pool": "/pool",

@@ -89,10 +89,10 @@ async def test_answers_and_an_edited_plan_side_by_side_shut_nobody_out(
     page: Page, site: Site, axe: str
 ) -> None:
     await page.goto(site.address)
-    await page.get_by_label("Tier").select_option("podium-ultra")
-    await page.get_by_label("Question").fill("Compare two proofs that there are many primes!")
+    await page.get_by_label("Model").select_option("podium-ultra")
+    await page.get_by_label("Message").fill("Compare two proofs that there are many primes!")
     await page.keyboard.press("Control+Enter")
-    await page.get_by_role("button", name="What would the best single worker").click()
+    await page.get_by_role("button", name="Run beside the best").click()
     await page.get_by_role("article", name="solver alone").wait_for()
     await page.get_by_role("button", name="Edit the plan and run it again").click()
     await page.get_by_role("button", name="Move up: step 2").click()

@@ -125,7 +125,7 @@ def test_every_class_of_the_styles_is_some_elements() -> None:
 
 def test_modules_are_small_and_import_what_there_is() -> None:
     for path, source in modules().items():
-        assert len(source.splitlines()) <= 300, f"{path.name} is long; split it"
+        assert len(source.splitlines()) <= 500, f"{path.name} is long; split it"
         for name in re.findall(r"(?:from|import\()\s*'(\.[^']+)'", source):
             assert (path.parent / name).resolve().is_file(), f"{path.name} imports {name}"
 

@@ -212,8 +212,8 @@ async def test_on_the_pages_of_what_was_learned_none_executes(
 async def test_while_an_answer_is_streamed_none_executes(page: Page, serve: Serve) -> None:
     async with hostile_site(serve) as site:
         await page.goto(site.url("/"))
-        await page.get_by_label("Question").fill(EVERYTHING)
-        await page.get_by_role("button", name="Ask", exact=True).click()
+        await page.get_by_label("Message").fill(EVERYTHING)
+        await page.get_by_role("button", name="Send", exact=True).click()
         await page.get_by_text(HOSTILE[2], exact=False).first.wait_for()
         await page.locator("main [data-status='answered']").wait_for()
         await page.evaluate(UNFOLD)

@@ -136,8 +136,8 @@ async def test_where_no_run_matches_one_click_shows_all_again(page: Page, site: 
 async def test_without_any_run_the_page_says_where_to_ask(page: Page, site: Site) -> None:
     await page.goto(site.url("/runs"))
     await page.get_by_text("There are no runs yet").wait_for()
-    playground = page.get_by_role("main").get_by_role("link", name="playground")
-    assert await playground.get_attribute("href") == "/"
+    chat = page.get_by_role("main").get_by_role("link", name="chat")
+    assert await chat.get_attribute("href") == "/"
 
 
 async def test_an_address_that_makes_no_sense_says_so_and_how_to_go_on(

@@ -93,8 +93,8 @@ async def test_the_way_back_shows_nobody_what_was_asked_before_somebody_signed_o
     watched.allow("401")
     await page.goto(site_with_keys.url("/"))
     await sign_in(page, site_with_keys.token)
-    await page.get_by_label("Question").fill("What is my diagnosis?")
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_label("Message").fill("What is my diagnosis?")
+    await page.get_by_role("button", name="Send", exact=True).click()
     await page.get_by_role("article").first.wait_for()
     await page.get_by_role("link", name="Runs", exact=True).click()
     await page.get_by_role("heading", level=1, name="Runs").wait_for()
@@ -106,10 +106,9 @@ async def test_the_way_back_shows_nobody_what_was_asked_before_somebody_signed_o
     await page.go_back()
     await page.get_by_role("button", name="Not now").click()
     await page.go_back()
-    await page.get_by_role("heading", level=1, name="Playground").wait_for()
-    await page.get_by_text("Ask something, and watch who does what.").wait_for()
+    await page.get_by_text("Not signed in.").wait_for()
     assert await page.get_by_text("diagnosis").count() == 0
-    assert await page.get_by_label("Question").input_value() == ""
+    assert await page.get_by_label("Message").count() == 0
 
 
 async def test_who_does_not_sign_in_is_told_how(
@@ -176,7 +175,7 @@ async def test_pages_that_a_key_cannot_see_are_not_offered_to_it(
     await page.goto(site_with_keys.address)
     await sign_in(page, asking.token)
     await page.get_by_role("banner").get_by_text("Asker", exact=True).wait_for()
-    assert await page.get_by_role("navigation", name="Pages").inner_text() == "Playground"
+    assert await page.get_by_role("navigation", name="Pages").inner_text() == "Chat"
 
 
 async def test_what_a_key_may_not_do_is_not_offered_to_it(
@@ -187,16 +186,17 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(
     await keys_in(site_with_keys.store).add(reader.key)
     await page.goto(site_with_keys.address)
     await sign_in(page, reader.token)
-    await page.get_by_text("This API key may not see plans.").wait_for()
-    assert await page.get_by_role("button", name="Plan", exact=True).is_disabled()
-    await page.get_by_label("Tier").select_option("podium-ultra")
-    await page.get_by_label("Question").fill("Compare two proofs!")
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    plan = page.get_by_title("This API key may not see plans.")
+    await plan.wait_for()
+    assert await plan.is_disabled()
+    await page.get_by_label("Model").select_option("podium-ultra")
+    await page.get_by_label("Message").fill("Compare two proofs!")
+    await page.get_by_role("button", name="Send", exact=True).click()
     edit = page.get_by_role("button", name="Edit the plan and run it again")
     await edit.wait_for()
     assert await edit.is_disabled()
     assert await edit.get_attribute("title") == "This API key may not run its own workflow."
-    assert await page.get_by_role("button", name="What would the best single").is_disabled()
+    assert await page.get_by_role("button", name="Run beside the best").is_disabled()
     await page.get_by_role("link", name="Open the run").click()
     delete = page.get_by_role("button", name="Delete")
     await delete.wait_for()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from server.pages.conftest import Watched
 
 PAGES: Final = {
-    "/": "Playground",
+    "/": "Chat",
     "/runs": "Runs",
     "/pool": "Workers",
     "/keys": "Keys",

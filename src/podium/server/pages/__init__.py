@@ -1,4 +1,4 @@
-"""The web pages: playground, runs, pool, spending, learning and the API reference.
+"""The web pages: chat, runs, pool, spending, learning and the API reference.
 
 `static/` is served as it is, without a build step. `files` holds it in memory, and `session`
 exchanges a key for a cookie. Pages get all their data from the API, as any client does.

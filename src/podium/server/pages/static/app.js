@@ -18,7 +18,7 @@ import { themeButton } from './lib/theme.js';
 
 /** @type {[RegExp, () => Promise<Page>][]} */
 const ROUTES = [
-  [/^\/$/, () => import('./pages/playground.js')],
+  [/^\/$/, () => import('./pages/chat.js')],
   [/^\/runs\/?$/, () => import('./pages/runs.js')],
   [/^\/runs\/(?<id>[^/]+)\/?$/, () => import('./pages/run.js')],
   [/^\/pool\/?$/, () => import('./pages/pool.js')],

@@ -32,6 +32,9 @@ const HINTS = /** @type {Record<number, string>} */ ({
   503: 'The server has too much to do, or is about to stop; try again in a moment.',
 });
 
+/** Browsers send no more than 64 KiB once a page is left. */
+const MOST_KEPT_ALIVE = 15_000;
+
 /** The server's own words for this are meant for programs. */
 const NOBODY = 'Not signed in.';
 
@@ -71,6 +74,19 @@ export async function post(path, body, { signal, onHeaders } = {}) {
  */
 export async function patch(path, body) {
   return read(await ask(path, { ...withBody(body), method: 'PATCH' }, undefined));
+}
+
+/**
+ * Put a JSON document at that address.
+ * @param {string} path
+ * @param {unknown} body
+ * @param {Options} [options]
+ * @returns {Promise<any>}
+ */
+export async function put(path, body, { signal } = {}) {
+  const sent = withBody(body);
+  const keepalive = sent.body.length < MOST_KEPT_ALIVE; // it may be sent as the page is left
+  return read(await ask(path, { ...sent, method: 'PUT', keepalive, signal }, undefined));
 }
 
 /**

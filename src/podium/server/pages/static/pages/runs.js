@@ -161,8 +161,8 @@ class RunList {
       const hint = `${whole}Look for other words, leave a filter out, or see all of them:`;
       return [empty('No run matches.', hint), this.clearing()];
     }
-    const playground = h('a', { href: '/' }, 'playground');
-    const hint = h('span', {}, 'Ask something in the ', playground, ', and it is kept here.');
+    const chat = h('a', { href: '/' }, 'chat');
+    const hint = h('span', {}, 'Ask something in the ', chat, ', and it is kept here.');
     const { keys, name, scopes } = await session();
     const isOwnAlone = keys && !scopes.includes('admin');
     return empty(isOwnAlone ? `None was asked with the key ${name}.` : 'There are no runs yet.', hint);

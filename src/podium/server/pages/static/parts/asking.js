@@ -5,14 +5,11 @@
 // be had, the words of the answer still come.
 
 import { ApiError, get, stream } from '../lib/api.js';
-import { Turns } from './turns.js';
 
 /**
- * Callbacks. `queued`: other questions come first; `begin`: this one starts; `opened` gets the run's id, `happened` every event of the run, `said` each piece of the
- * answer, and `unseen` why the events cannot be had.
+ * Callbacks. `opened` gets the run's id, `happened` every event of the run, `said` each piece of
+ * the answer, and `unseen` why the events cannot be had.
  * @typedef {{
- *   queued: () => void,
- *   begin: () => void,
  *   opened: (runId: string) => void,
  *   happened: (event: string, data: any) => void,
  *   said: (text: string) => void,
@@ -29,11 +26,8 @@ const ENDINGS = new Set(['response.completed', 'response.incomplete', 'response.
 const LOOKS = 5;
 const LOOK_AGAIN_MILLISECONDS = 400;
 
-/** Each has two connections, and something has to be left for what else the page asks for. */
-const turns = new Turns(2);
-
 const HINTS = /** @type {Record<string, string>} */ ({
-  insufficient_quota: 'Raise the budget above, and ask again.',
+  insufficient_quota: 'Raise the budget in the options, and ask again.',
   rate_limit_exceeded: 'Wait a moment, and ask again.',
   upstream_error: 'No worker could answer; the page Workers shows how they are.',
 });
@@ -41,46 +35,29 @@ const HINTS = /** @type {Record<string, string>} */ ({
 /**
  * Ask, and follow the run to its end. Rejects with what went wrong: an `ApiError` with status 0
  * where the server went away. `cancelled` lets go of the answer, which stops the run; its events
- * are followed to their end all the same. `signal` stops everything.
+ * are followed to their end all the same. `signal` stops everything. `isRun`: a worker's own reply
+ * has no events, and is on record once it is there.
  * @param {Record<string, unknown>} body
  * @param {Listener} listener
- * @param {{signal: AbortSignal, cancelled: AbortSignal, onHeaders: (headers: Headers) => void}} how
+ * @param {{signal: AbortSignal, cancelled: AbortSignal, isRun: boolean,
+ *   onHeaders: (headers: Headers) => void}} how
  */
-export async function ask(body, listener, { signal, cancelled, onHeaders }) {
-  const letGo = AbortSignal.any([signal, cancelled]);
-  if (turns.areTaken) listener.queued();
-  try {
-    await turns.take(letGo);
-  } catch (error) {
-    if (signal.aborted) throw error;
-    return;
-  }
-  try {
-    listener.begin();
-    await carriedAndWatched(body, listener, { signal, letGo, onHeaders });
-  } catch (error) {
-    if (signal.aborted || !cancelled.aborted) throw error;
-  } finally {
-    turns.give();
-  }
-}
-
-/**
- * @param {Record<string, unknown>} body
- * @param {Listener} listener
- * @param {{signal: AbortSignal, letGo: AbortSignal, onHeaders: (headers: Headers) => void}} how
- */
-async function carriedAndWatched(body, listener, { signal, letGo, onHeaders }) {
+export async function ask(body, listener, { signal, cancelled, isRun, onHeaders }) {
   /** @type {Promise<void> | null} */
   let watching = null;
   const begun = (/** @type {string} */ runId) => {
     listener.opened(runId);
+    if (!isRun) return;
     watching = watch(runId, listener, { signal, looks: LOOKS }).catch((error) => {
       if (!signal.aborted) listener.unseen(error);
     });
   };
   try {
-    await carried(body, begun, listener, { signal: letGo, onHeaders });
+    const letGo = AbortSignal.any([signal, cancelled]);
+    const id = await carried(body, begun, listener, { signal: letGo, onHeaders });
+    if (!isRun && id) await watch(id, listener, { signal, looks: LOOKS }).catch(() => {});
+  } catch (error) {
+    if (signal.aborted || !cancelled.aborted) throw error;
   } finally {
     await watching;
   }
@@ -143,14 +120,18 @@ async function carried(body, begun, listener, { signal, onHeaders }) {
   // with the first word of the answer: the run's id is known as soon as there is something to see.
   const whole = { ...body, stream: true, reasoning: { summary: 'auto' } };
   let hasEnded = false;
+  let id = '';
   for await (const { event, data } of stream('/v1/responses', { body: whole, signal, onHeaders })) {
     const payload = JSON.parse(data);
-    if (event === 'response.created') begun(payload.response.id.replace(/^resp_/, 'run_'));
-    else if (event === 'response.output_text.delta') listener.said(payload.delta);
+    if (event === 'response.created') {
+      id = payload.response.id.replace(/^resp_/, 'run_');
+      begun(id);
+    } else if (event === 'response.output_text.delta') listener.said(payload.delta);
     else if (event === 'error') throw refusedInStream(payload);
     hasEnded ||= ENDINGS.has(event);
   }
   if (!hasEnded) throw brokenOff();
+  return id;
 }
 
 /** @param {{code: string | null, message: string}} payload */

@@ -1,93 +1,124 @@
-// Where a question is asked: its words, the tier, and what it may take at most.
+// Where a message is written: its words and files, the model, and in the options the system prompt
+// and what an answer may take at most.
 
 import { h, replace } from '../lib/dom.js';
+import { Attachments } from './attachments.js';
 import { deniedReason } from './scoped.js';
 
 /**
- * @typedef {{question: string, model: string, usd: string, seconds: string}} Draft
+ * @typedef {{model: string, system: string, usd: string, seconds: string}} ChatSettings
+ * @typedef {{question: string, files: import('./attachments.js').Attachment[], model: string,
+ *   system: string, podium: Record<string, unknown>}} Message
  */
 
 const TIERS = /** @type {Record<string, string>} */ ({
-  'podium-mini': 'podium-mini: one worker, no plan',
-  podium: 'podium: as much as the question needs',
-  'podium-ultra': 'podium-ultra: planned, in rounds',
+  'podium-mini': 'podium-mini: one worker',
+  podium: 'podium: as needed',
+  'podium-ultra': 'podium-ultra: planned',
 });
 
 const USUAL = 'podium';
-const PLANNING = 'Plan shows the workflow and an estimate, and carries nothing out.';
+const PINNED = /^podium(-mini|-ultra)?@/;
+const ONLY_PLAN = 'Show the workflow and an estimate; nothing is executed';
+const MAX_SYSTEM = 100_000;
+
+/** @param {string} model */
+export function isTier(model) {
+  return model in TIERS || PINNED.test(model);
+}
 
 export class Composer {
   #question = /** @type {HTMLTextAreaElement} */ (
     h('textarea', {
-      id: 'question',
-      rows: '3',
-      placeholder: 'What would you like to know?',
-      'aria-describedby': 'question-problem question-keys',
+      id: 'message',
+      rows: '2',
+      placeholder: 'Ask anything',
+      'aria-label': 'Message',
+      'aria-describedby': 'message-problem',
     })
   );
   #model = /** @type {HTMLSelectElement} */ (
-    h('select', { id: 'tier' }, Object.keys(TIERS).map(tierOption))
+    h('select', { 'aria-label': 'Model' }, Object.keys(TIERS).map(tierOption))
   );
-  #plan = /** @type {HTMLButtonElement} */ (
-    h('button', { type: 'button', 'aria-describedby': 'question-keys' }, 'Plan')
+  #plan = /** @type {HTMLButtonElement} */ (h('button', { type: 'button', class: 'quiet' }, 'Plan'));
+  #send = /** @type {HTMLButtonElement} */ (
+    h('button', { type: 'submit', class: 'primary' }, 'Send')
   );
-  #planning = h('span', {});
-  #usd = numberField('budget-usd', 'no cap of yours');
-  #seconds = numberField('budget-seconds', 'no cap of yours');
-  #problem = h('p', { class: 'field-error', id: 'question-problem', role: 'alert' });
+  #stop = h('button', { type: 'button', class: 'primary', hidden: true }, 'Stop');
+  #system = /** @type {HTMLTextAreaElement} */ (
+    h('textarea', { id: 'system', rows: '2', maxlength: MAX_SYSTEM })
+  );
+  #usd = numberField('budget-usd');
+  #seconds = numberField('budget-seconds');
+  #options = /** @type {HTMLElement} */ (
+    h(
+      'div',
+      { class: 'composer-options', id: 'chat-options', hidden: true },
+      field('system', 'System prompt', this.#system),
+      h(
+        'div',
+        { class: 'field-row' },
+        field('budget-usd', 'Budget, USD', this.#usd),
+        field('budget-seconds', 'Budget, seconds', this.#seconds),
+      ),
+    )
+  );
+  #toggle = h(
+    'button',
+    { type: 'button', class: 'quiet', 'aria-expanded': 'false', 'aria-controls': 'chat-options' },
+    'Options',
+  );
+  #problem = h('p', { class: 'field-error', id: 'message-problem', role: 'alert' });
+  #files = new Attachments();
 
   /**
-   * @param {{onAsk: () => void, onPlan: () => void, onChange: () => void}} listener
+   * @param {{onSend: () => void, onPlan: () => void, onStop: () => void, onChange: () => void}}
+   *   listener
    */
-  constructor({ onAsk, onPlan, onChange }) {
-    const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
+  constructor({ onSend, onPlan, onStop, onChange }) {
+    const send = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      if (!this.#send.hidden) onSend();
+    };
     this.#model.value = USUAL;
+    this.#toggle.addEventListener('click', () => this.#showOptions(this.#options.hidden));
+    this.#plan.addEventListener('click', () => onPlan());
+    this.#stop.addEventListener('click', () => onStop());
+    const attach = h(
+      'button',
+      { type: 'button', class: 'quiet', title: 'Images, and text files in UTF-8', onclick: () => this.#files.choose() },
+      'Attach',
+    );
     this.element = h(
       'form',
       {
         class: 'composer',
         novalidate: true, // validation messages are our own
-        onsubmit: (/** @type {Event} */ event) => {
-          event.preventDefault();
-          onAsk();
-        },
+        onsubmit: send,
         oninput: onChange,
         onkeydown: (/** @type {KeyboardEvent} */ event) => {
-          if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
-          event.preventDefault();
-          onAsk();
+          if (event.key !== 'Enter' || event.isComposing) return;
+          const isHere = event.target === this.#question;
+          const sends = event.ctrlKey || event.metaKey || (isHere && !event.shiftKey && hasKeyboard());
+          if (sends) send(event);
         },
+        onpaste: (/** @type {ClipboardEvent} */ event) => this.#take(event, event.clipboardData),
+        ondrop: (/** @type {DragEvent} */ event) => this.#take(event, event.dataTransfer),
+        ondragover: (/** @type {DragEvent} */ event) => event.preventDefault(),
       },
-      h('div', { class: 'field' }, h('label', { for: 'question' }, 'Question'), this.#question),
+      this.#options,
+      this.#files.element,
+      this.#question,
       this.#problem,
       h(
         'div',
-        { class: 'field-row composer-row' },
-        h('div', { class: 'field' }, h('label', { for: 'tier' }, 'Tier'), this.#model),
-        field('budget-usd', 'Budget, USD', this.#usd),
-        field('budget-seconds', 'Budget, seconds', this.#seconds),
-        h(
-          'div',
-          { class: 'buttons composer-buttons' },
-          this.#plan,
-          h('button', { type: 'submit', class: 'primary' }, 'Ask'),
-        ),
-      ),
-      h(
-        'p',
-        { class: 'quiet-text composer-keys', id: 'question-keys' },
-        h(
-          'span',
-          { class: 'needs-keyboard' },
-          h('kbd', {}, isMac ? '⌘' : 'Ctrl'),
-          ' + ',
-          h('kbd', {}, 'Enter'),
-          ' asks. ',
-        ),
-        this.#planning,
+        { class: 'composer-row' },
+        attach,
+        this.#model,
+        this.#toggle,
+        h('span', { class: 'composer-end' }, this.#plan, this.#send, this.#stop),
       ),
     );
-    this.#plan.addEventListener('click', () => onPlan());
     this.allow();
   }
 
@@ -95,7 +126,7 @@ export class Composer {
   allow() {
     const reason = deniedReason('plan');
     this.#plan.disabled = reason !== '';
-    replace(this.#planning, reason || PLANNING);
+    this.#plan.title = reason || ONLY_PLAN;
   }
 
   /**
@@ -105,35 +136,62 @@ export class Composer {
   offer(models) {
     const chosen = this.#model.value;
     const tiers = Object.keys(TIERS).filter((name) => models.includes(name));
-    replace(this.#model, tiers.map(tierOption));
-    const [first = ''] = tiers.includes(USUAL) ? [USUAL] : tiers;
-    this.#model.value = tiers.includes(chosen) ? chosen : first;
+    const workers = models.filter((name) => !isTier(name));
+    replace(
+      this.#model,
+      h('optgroup', { label: 'Tiers' }, tiers.map(tierOption)),
+      workers.length && h('optgroup', { label: 'Workers' }, workers.map((name) => h('option', {}, name))),
+    );
+    const [first = ''] = tiers.includes(USUAL) ? [USUAL] : [...tiers, ...workers];
+    this.#choose(models.includes(chosen) ? chosen : first);
   }
 
-  /** @returns {Draft} */
-  get draft() {
+  /** While an answer comes, it can be stopped, and nothing else be sent. @param {boolean} is */
+  set isBusy(is) {
+    const hadFocus = [this.#send, this.#stop].includes(/** @type {any} */ (document.activeElement));
+    this.#send.hidden = is;
+    this.#plan.disabled = is || deniedReason('plan') !== '';
+    this.#stop.hidden = !is;
+    if (hadFocus) this.focus();
+  }
+
+  get question() {
+    return this.#question.value;
+  }
+
+  set question(words) {
+    this.#question.value = words;
+  }
+
+  /** @param {import('./attachments.js').Attachment[]} files */
+  set files(files) {
+    this.#files.files = files;
+  }
+
+  /** @returns {ChatSettings} */
+  get settings() {
     return {
-      question: this.#question.value,
       model: this.#model.value,
+      system: this.#system.value,
       usd: this.#usd.value,
       seconds: this.#seconds.value,
     };
   }
 
-  /** @param {Partial<Draft>} draft */
-  set draft({ question = '', model = USUAL, usd = '', seconds = '' }) {
-    this.#question.value = question;
-    this.#model.value = model in TIERS ? model : USUAL;
+  /** @param {Partial<ChatSettings>} settings */
+  set settings({ model = USUAL, system = '', usd = '', seconds = '' }) {
+    this.#choose(model);
+    this.#system.value = system;
     this.#usd.value = usd;
     this.#seconds.value = seconds;
+    if (system || usd || seconds) this.#showOptions(true);
   }
 
   /**
-   * The draft as the body of a request, or null where something is missing: that is shown.
-   * @returns {{question: string, model: string, podium: Record<string, unknown>} | null}
+   * The message that was written, or null where something is missing: that is shown.
+   * @returns {Message | null}
    */
   read() {
-    const { question, model } = this.draft;
     const wrong = this.#wrong();
     replace(this.#problem, wrong?.message ?? '');
     for (const each of [this.#question, this.#usd, this.#seconds]) {
@@ -141,22 +199,50 @@ export class Composer {
       else each.removeAttribute('aria-invalid');
     }
     if (wrong) {
+      if (wrong.field !== this.#question) this.#showOptions(true);
       wrong.field.focus();
       return null;
     }
-    const caps = { usd: this.#usd.value, seconds: this.#seconds.value };
-    const given = Object.entries(caps).filter(([, value]) => value !== '');
+    const { model, system, usd, seconds } = this.settings;
+    const given = Object.entries({ usd, seconds }).filter(([, value]) => value !== '');
     const budget = Object.fromEntries(given.map(([name, value]) => [name, Number(value)]));
-    return { question, model, podium: given.length ? { budget } : {} };
+    const question = this.question.trim();
+    this.question = '';
+    const podium = given.length ? { budget } : {};
+    return { question, files: this.#files.take(), model, system: system.trim(), podium };
   }
 
   focus() {
     this.#question.focus();
   }
 
+  /** @param {string} model It may be listed later: models are still being fetched. */
+  #choose(model) {
+    if (![...this.#model.options].some(({ value }) => value === model)) {
+      this.#model.append(h('option', {}, model));
+    }
+    this.#model.value = model;
+  }
+
+  /** @param {boolean} are */
+  #showOptions(are) {
+    this.#options.hidden = !are;
+    this.#toggle.setAttribute('aria-expanded', String(are));
+  }
+
+  /**
+   * @param {Event} event
+   * @param {DataTransfer | null} given
+   */
+  #take(event, given) {
+    if (!given?.files.length) return;
+    event.preventDefault();
+    this.#files.add([...given.files]);
+  }
+
   #wrong() {
-    if (!this.#question.value.trim()) {
-      return { field: this.#question, message: 'There is no question yet; write one.' };
+    if (!this.#question.value.trim() && this.#files.isEmpty) {
+      return { field: this.#question, message: 'The message is empty; write one.' };
     }
     for (const [name, field] of /** @type {const} */ ([
       ['dollars', this.#usd],
@@ -171,16 +257,19 @@ export class Composer {
   }
 }
 
+/** On a phone, Enter begins a new line. */
+function hasKeyboard() {
+  return !matchMedia('(pointer: coarse)').matches;
+}
+
 /** @param {string} name */
 function tierOption(name) {
   return h('option', { value: name }, TIERS[name]);
 }
 
-/**
- * @param {string} id
- * @param {string} placeholder
- */
-function numberField(id, placeholder) {
+/** @param {string} id */
+function numberField(id) {
+  const placeholder = 'no cap';
   return /** @type {HTMLInputElement} */ (
     h('input', { id, type: 'number', min: '0', step: 'any', inputmode: 'decimal', placeholder })
   );

@@ -1,60 +1,123 @@
-// One way in which a question was answered, as a card: the plan and its steps, the answer as it
-// comes, and what it took. Several stand side by side. A card only shows; `asking.js` tells it
-// what happens.
+// One answer of a turn, as a card: the answer on top, what it took in one line, and the workflow
+// folded under it. A card only shows; `asking.js` tells it what happens.
 
-import { h, nodes, replace } from '../lib/dom.js';
+import { h, replace } from '../lib/dom.js';
 import { count, duration, durationText, usd } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
-import { facts } from './table.js';
 import { LiveRound } from './live-round.js';
 import { statusBadge } from './status.js';
+import { facts } from './table.js';
 import { unseenNotice } from './ways.js';
+
+/**
+ * @typedef {'answer' | 'plan' | 'alone'} Kind By the model that was asked, by a plan of the
+ *   reader's own, or by the best single worker.
+ * @typedef {{cost: number | null, seconds: number | null, input: number | null,
+ *   output: number | null, calls: number | null}} Took
+ * @typedef {{id: string, kind: Kind, title: string, status: string, text: string,
+ *   run: string | null, took: Took | null, why?: string}} SavedVersion
+ */
+
+/** How often an answer that comes is rendered, at most. */
+const RENDER_MILLISECONDS = 120;
 
 export class Version {
   /** @type {LiveRound[]} */
   #rounds = [];
+  #done = 0;
   #speaker = '';
   #words = '';
   #isFromEvents = false;
+  #status = '';
+  /** @type {Took | null} */
+  #took = null;
   #heading = h('h3', { tabindex: '-1' });
-  #answer = h('div', { class: 'answer', hidden: true });
+  #answer = h('div', { class: 'answer prose', hidden: true });
   #badge = h('span', { role: 'status' });
   #clock = h('span', { class: 'figure quiet-text clock' });
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #ticking;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #rendering;
   #plan = h('div', { class: 'version-plan' });
+  #foldWords = h('summary', {}, 'Workflow');
+  #fold = /** @type {HTMLDetailsElement} */ (
+    h('details', { class: 'version-fold', hidden: true }, this.#foldWords, this.#plan)
+  );
   #notices = h('div', { class: 'version-notices' });
   #figures = h('div', { class: 'version-figures' });
   #actions = h('div', { class: 'buttons version-actions' });
+  #pager = h('span', { class: 'pager' });
 
   /**
    * @param {string} title
    * @param {AbortSignal} signal Ends the card's clock.
+   * @param {Kind} [kind]
+   * @param {string} [id]
    */
-  constructor(title, signal) {
+  constructor(title, signal, kind = 'answer', id = newId()) {
+    this.id = id;
+    this.kind = kind;
     /** @type {string | null} */
     this.runId = null;
     /** @type {any} The run as it ended, once it has. */
     this.run = null;
     /** Whether there is a whole answer. */
     this.isAnswered = false;
-    /** Whether it is one worker's own reply, with nothing planned. */
-    this.isAlone = false;
-    /** @type {import('./alone.js').Alone | null} That reply, once it is there. */
-    this.alone = null;
+    /** Why this worker is called the best. */
+    this.why = '';
+    /** @type {(() => void) | null} Fetches the workflow when it is unfolded for the first time. */
+    this.onUnfold = null;
     this.element = h(
       'article',
-      { class: 'card version' },
-      h('header', { class: 'version-head' }, this.#heading, this.#badge, this.#clock),
-      this.#plan,
-      this.#notices,
+      { class: `version version-${kind}` },
+      h('header', { class: 'version-head' }, this.#heading, this.#badge, this.#clock, this.#pager),
       this.#answer,
+      this.#notices,
       this.#figures,
+      this.#fold,
       this.#actions,
     );
+    this.#fold.addEventListener('toggle', () => {
+      if (this.#fold.open) this.onUnfold?.();
+      this.onUnfold = null;
+    });
     this.title = title;
     this.rename(title);
-    signal.addEventListener('abort', () => clearInterval(this.#ticking));
+    signal.addEventListener('abort', () => {
+      clearInterval(this.#ticking);
+      clearTimeout(this.#rendering);
+    });
+  }
+
+  /** The answer, or what is there of it. */
+  get text() {
+    return this.run?.answer || this.#words;
+  }
+
+  /** @returns {SavedVersion | null} Null where there is nothing to keep. */
+  get saved() {
+    if (!this.runId && !this.text) return null;
+    const { id, kind, title, runId: run, text, why } = this;
+    const state = { id, kind, title, run, text, status: this.#status, took: this.#took };
+    return why ? { ...state, why } : state;
+  }
+
+  /** @param {SavedVersion} saved */
+  restore({ text, status, run, took, why = '' }) {
+    this.#words = text;
+    this.runId = run;
+    this.why = why;
+    this.isAnswered = status === 'answered';
+    this.status(status);
+    this.#render();
+    if (took) this.#tell(took);
+    this.#fold.hidden = !run;
+  }
+
+  /** @param {import('../lib/dom.js').Child} element */
+  pager(element) {
+    replace(this.#pager, element);
   }
 
   /** @param {string} title */
@@ -69,11 +132,6 @@ export class Version {
     return this.#rounds.at(-1)?.steps ?? null;
   }
 
-  /** It will begin once others have ended. */
-  queued() {
-    this.status('waits for its turn');
-  }
-
   /** Something begins: what was shown before is void. */
   begin(status = 'planning') {
     this.#keepFocus(this.#plan);
@@ -83,7 +141,9 @@ export class Version {
     this.#rounds = [];
     this.#speaker = this.#words = '';
     this.#isFromEvents = false;
-    this.#answer.hidden = true;
+    this.#took = null;
+    this.#answer.hidden = this.#fold.hidden = true;
+    replace(this.#answer);
     replace(this.#plan);
     replace(this.#notices);
     replace(this.#figures);
@@ -99,6 +159,7 @@ export class Version {
     clearInterval(this.#ticking);
     replace(this.#clock);
     this.#rounds.at(-1)?.close();
+    if (this.#words) this.#render();
   }
 
   /** It was stopped, and nothing more is known. */
@@ -112,15 +173,15 @@ export class Version {
     this.end();
     this.isAnswered = true;
     this.status('answered');
-    this.#render(this.#words);
   }
 
   /** @param {string} status */
   status(status) {
+    this.#status = status;
     replace(this.#badge, statusBadge(status));
   }
 
-  /** @param {...(Node | string | null)} elements */
+  /** @param {...import('../lib/dom.js').Child} elements */
   actions(...elements) {
     this.#keepFocus(this.#actions);
     replace(this.#actions, elements);
@@ -150,6 +211,7 @@ export class Version {
   plan(element) {
     this.#rounds = [];
     replace(this.#plan, element);
+    this.#unfold();
   }
 
   /**
@@ -159,6 +221,7 @@ export class Version {
   preview({ workflow, warnings, routed, estimate, planning }) {
     this.#round(workflow, { label: 'The plan', warnings, routed, state: 'planned' });
     this.status('planned, not carried out');
+    this.#unfold();
     const assumed =
       'An estimate, if all goes well: each step is taken to write ' +
       `${estimate.assumed_output_tokens_per_step} tokens. Planning itself cost `;
@@ -186,9 +249,13 @@ export class Version {
   happened(event, data) {
     if (event === 'round_planned') this.#planned(data);
     else if (event === 'step_delta' && !data.thinking) this.#delta(data);
-    else if (event === 'run_done') this.#done(data);
+    else if (event === 'run_done') this.#finish(data);
     else if (event === 'run_abandoned') this.#lost(data);
     else this.#rounds[data.round]?.happened(event, data);
+    if (event === 'step_done') {
+      this.#done += 1;
+      this.#tellSteps();
+    }
   }
 
   /** @param {string} text */
@@ -201,18 +268,6 @@ export class Version {
   /** @param {Error} error */
   unseen(error) {
     this.#notices.append(unseenNotice(error));
-  }
-
-  /**
-   * An answer that came whole, with what it took.
-   * @param {string} text
-   * @param {...[string, Node]} figures
-   */
-  answered(text, ...figures) {
-    this.end();
-    this.status('answered');
-    this.#render(text);
-    replace(this.#figures, facts(...figures));
   }
 
   /** @param {any} data */
@@ -234,6 +289,25 @@ export class Version {
     const round = new LiveRound(workflow, how);
     this.#rounds.push(round);
     this.#plan.append(round.element);
+    this.#fold.hidden = false;
+    this.#done = 0;
+    this.#tellSteps();
+  }
+
+  #unfold() {
+    this.#fold.hidden = false;
+    this.#fold.open = true;
+  }
+
+  /** How far the workflow is, in the line that unfolds it. */
+  #tellSteps() {
+    const steps = this.#rounds.at(-1)?.steps ?? [];
+    const workers = [...new Set(steps.map(({ worker }) => worker))];
+    const rounds = this.#rounds.length > 1 ? `round ${this.#rounds.length}, ` : '';
+    const [most, done] = [steps.length, Math.min(this.#done, steps.length)];
+    const far = this.run || !done ? `${most} ${most === 1 ? 'step' : 'steps'}` : `${done} of ${most} steps done`;
+    const by = workers.length > 4 ? `${workers.length} workers` : workers.join(', ');
+    replace(this.#foldWords, 'Workflow', h('span', { class: 'quiet-text' }, ` ${rounds}${far}, ${by}`));
   }
 
   /** @param {{round: number, index: number, text: string}} data */
@@ -251,33 +325,40 @@ export class Version {
 
   /** @param {string} text */
   #say(text) {
-    if (!this.#words) {
-      replace(this.#answer, h('h4', {}, 'Answer'), h('div', { class: 'plain answer-words' }));
-      this.#answer.hidden = false;
-    }
     this.#words += text;
-    this.#answer.lastElementChild?.append(...nodes([text]));
+    this.#rendering ??= setTimeout(() => this.#render(), this.#answer.hidden ? 0 : RENDER_MILLISECONDS);
   }
 
   /** @param {any} run */
-  #done(run) {
+  #finish(run) {
     this.run = run;
     this.runId = run.run_id;
     this.isAnswered = run.status === 'answered';
+    if (run.answer) this.#words = run.answer;
     this.end();
     this.status(run.status);
-    if (run.answer) this.#render(run.answer);
     if (run.error) this.#notices.append(h('p', { class: 'notice bad' }, run.error));
-    const { input_tokens: read, output_tokens: written } = run.usage;
+    const { input_tokens: input, output_tokens: output } = run.usage;
     const { seconds, calls } = run.budget.spent;
+    this.#tell({ cost: run.cost_usd, seconds, input, output, calls });
+    if (this.#rounds.length) this.#tellSteps();
+  }
+
+  /** @param {Took} took */
+  #tell(took) {
+    this.#took = took;
+    const figure = (/** @type {string} */ name, /** @type {Node} */ value, words = '') =>
+      h('span', { title: name, 'data-figure': name }, value, words);
     replace(
       this.#figures,
-      facts(
-        ['Cost', usd(run.cost_usd)],
-        ['Time', duration(seconds)],
-        ['Tokens in', count(read)],
-        ['Tokens out', count(written)],
-        ['Calls', count(calls)],
+      h(
+        'p',
+        { class: 'took quiet-text' },
+        figure('Cost', usd(took.cost)),
+        figure('Time', duration(took.seconds)),
+        figure('Tokens in', count(took.input), ' tokens in'),
+        figure('Tokens out', count(took.output), ' out'),
+        figure('Calls', count(took.calls), took.calls === 1 ? ' call' : ' calls'),
       ),
     );
   }
@@ -288,9 +369,15 @@ export class Version {
     this.#notices.append(h('p', { class: 'notice' }, error));
   }
 
-  /** @param {string} text */
-  #render(text) {
-    this.#answer.hidden = false;
-    replace(this.#answer, h('h4', {}, 'Answer'), h('div', { class: 'prose' }, markdown(text)));
+  #render() {
+    clearTimeout(this.#rendering);
+    this.#rendering = undefined;
+    this.#answer.hidden = !this.#words;
+    replace(this.#answer, markdown(this.#words));
   }
+}
+
+/** @returns {string} */
+export function newId() {
+  return crypto.getRandomValues(new Uint32Array(2)).join('-');
 }

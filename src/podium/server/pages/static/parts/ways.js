@@ -43,7 +43,7 @@ export function retryButton(words, seconds, onclick, signal) {
  */
 export function runLink(runId) {
   const address = `/runs/${encodeURIComponent(runId)}`;
-  return h('a', { class: 'button', href: address }, 'Open the run');
+  return h('a', { class: 'button small', href: address }, 'Open the run');
 }
 
 /**

@@ -1,27 +1,37 @@
-"""The playground: ask, watch, compare, edit and ask again; and what is shown where that fails."""
+"""Chat: ask, watch, compare, edit the plan; and what is shown where that fails."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 import pytest_asyncio
 
 from podium.conductors import FixedConductor, Plan, PlanningContext
 from podium.core.conductor import Conductor
+from podium.core.request import Image
 from podium.core.run import Run, new_run_id, timestamp
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
-from podium.store import RunFilter
+from podium.server.access.tokens import make_key
+from podium.store import RunFilter, keys_in
+from podium.store.keys import Rules
+from support.browsing import sign_in
 from support.paced import Paced
 from support.site import Site, site_over
 from support.wire import wire_to
+
+playwright = pytest.importorskip("playwright.async_api")
+expect = playwright.expect
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page, Route
@@ -84,17 +94,28 @@ def stage(opened_stage: Stage, watched: Watched) -> Stage:
 
 
 async def opened(page: Page, address: str, question: str = QUESTION) -> None:
-    """The playground, with a question written and the tier chosen that plans."""
+    """The chat, with a question written and the tier chosen that plans."""
     await page.goto(address)
-    await page.get_by_label("Tier").select_option("podium-ultra")
-    await page.get_by_label("Question").fill(question)
+    await page.get_by_label("Model").select_option("podium-ultra")
+    await page.get_by_label("Message").fill(question)
 
 
 async def asked(page: Page, address: str) -> Locator:
     """A question that was asked: the card of its first version."""
     await opened(page, address)
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_role("button", name="Send", exact=True).click()
     return version(page, "podium-ultra")
+
+
+async def options(page: Page) -> None:
+    """Show the system prompt and the budgets."""
+    await page.get_by_role("button", name="Options").click()
+
+
+async def unfolded(card: Locator) -> Locator:
+    """The card, with its workflow open."""
+    await card.locator(".version-fold > summary").click()
+    return card
 
 
 def version(page: Page, title: str) -> Locator:
@@ -112,15 +133,18 @@ async def answered(card: Locator) -> None:
 
 
 async def figures(card: Locator) -> dict[str, str]:
-    """The figures below an answer, by their names."""
-    lines = await card.locator(".facts > div").all_inner_texts()
-    pairs = [line.split("\n") for line in lines]
-    return {name: value for [name, value] in pairs}
+    """The figures in the line below an answer, or those of an estimate, by their names."""
+    if lines := await card.locator(".facts > div").all_inner_texts():
+        return {name: value for [name, value] in (line.split("\n") for line in lines)}
+    found = card.locator(".took > span")
+    values = [text.split(" tok")[0] for text in await found.all_inner_texts()]
+    names = [await each.get_attribute("data-figure") or "" for each in await found.all()]
+    return dict(zip(names, values, strict=True))
 
 
 async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: Stage) -> None:
     stage.hold()
-    card = await asked(page, stage.site.address)
+    card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "running").wait_for()
     await step(card, 1, "running").wait_for()
     await step(card, 2, "waiting").wait_for()
@@ -132,11 +156,10 @@ async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: Stage) -> Non
     stage.bob.go_on()
     await step(card, 2, "running").wait_for()
     stage.cleo.say(2)
-    words = card.locator(".answer-words")
-    await words.get_by_text("No: **91**", exact=True).wait_for()
+    await card.locator(".answer").get_by_text("No: 91", exact=True).wait_for()
     stage.cleo.go_on()
     await answered(card)
-    assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+    assert await card.locator(".answer").inner_text() == "No: 91 is 7 times 13."
     assert await card.locator(".answer strong").inner_text() == "91"
 
 
@@ -144,13 +167,18 @@ async def test_the_end_tells_cost_time_tokens_and_the_way_to_the_run(
     page: Page, stage: Stage
 ) -> None:
     await opened(page, stage.site.address)
-    await page.get_by_label("Tier").select_option("podium-mini")
+    await page.get_by_label("Model").select_option("podium-mini")
     await page.keyboard.press("Control+Enter")
     card = version(page, "podium-mini")
     await answered(card)
     told = await figures(card)
     assert re.fullmatch(r"\d+ ms|[\d.]+ s", told.pop("Time"))
-    assert told == {"Cost": "$0.00012", "Tokens in": "100", "Tokens out": "10", "Calls": "1"}
+    assert told == {
+        "Cost": "$0.00012",
+        "Tokens in": "100",
+        "Tokens out": "10 out",
+        "Calls": "1 call",
+    }
     run = await newest(stage.site)
     link = card.get_by_role("link", name="Open the run")
     assert await link.get_attribute("href") == f"/runs/{run.id}"
@@ -162,7 +190,7 @@ async def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing(page: Page, se
         card = await asked(page, site.address)
         await answered(card)
         told = await figures(card)
-    assert (told["Cost"], told["Calls"]) == ("–", "3")
+    assert (told["Cost"], told["Calls"]) == ("–", "3 calls")
 
 
 async def test_a_plan_is_shown_with_an_estimate_and_runs_when_told_to(
@@ -195,9 +223,10 @@ async def test_a_plan_that_is_refused_can_be_asked_for_again(
 
 async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
     await opened(page, stage.site.address)
+    await options(page)
     await page.get_by_label("Budget, USD").fill("0.25")
     await page.get_by_label("Budget, seconds").fill("30")
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_role("button", name="Send", exact=True).click()
     await answered(version(page, "podium-ultra"))
     run = await newest(stage.site)
     assert (run.budget.usd, run.budget.seconds) == (0.25, 30)
@@ -205,12 +234,13 @@ async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
 
 async def test_without_a_question_nothing_is_asked(page: Page, stage: Stage) -> None:
     await opened(page, stage.site.address, question="  ")
-    await page.get_by_role("button", name="Ask", exact=True).click()
-    await page.get_by_text("There is no question yet; write one.").wait_for()
-    assert await page.get_by_label("Question").get_attribute("aria-invalid") == "true"
-    await page.get_by_label("Question").fill(QUESTION)
+    await page.get_by_role("button", name="Send", exact=True).click()
+    await page.get_by_text("The message is empty; write one.").wait_for()
+    assert await page.get_by_label("Message").get_attribute("aria-invalid") == "true"
+    await page.get_by_label("Message").fill(QUESTION)
+    await options(page)
     await page.get_by_label("Budget, USD").fill("-1")
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_role("button", name="Send", exact=True).click()
     await page.get_by_text("The budget in dollars is a number from 0 on").wait_for()
     assert not stage.ada.asked
 
@@ -221,8 +251,9 @@ async def test_every_round_is_shown_and_the_last_answer_stands(page: Page, serve
         card = await asked(page, site.address)
         await answered(card)
         assert await card.locator(".graph").count() == 2
+        await unfolded(card)
         await card.get_by_role("heading", name="Round 2").wait_for()
-        assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+        assert await card.locator(".answer").inner_text() == "No: 91 is 7 times 13."
 
 
 async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: Stage) -> None:
@@ -239,9 +270,9 @@ async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: Stage) ->
     stage.cleo.line = "No."
     await second.get_by_role("button", name="Run this plan").click()
     await answered(second)
-    assert await first.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
-    assert await second.locator(".answer .prose").inner_text() == "No."
-    assert (await figures(second))["Calls"] == "3"
+    assert await first.locator(".answer").inner_text() == "No: 91 is 7 times 13."
+    assert await second.locator(".answer").inner_text() == "No."
+    assert (await figures(second))["Calls"] == "3 calls"
     tops = [await card.evaluate("e => e.getBoundingClientRect().top") for card in (first, second)]
     assert tops[0] == tops[1], "they stand side by side"
     run = await newest(stage.site)
@@ -308,12 +339,12 @@ async def test_a_plan_that_the_server_refuses_is_open_again_with_its_words(
 
 async def test_the_skip_link_leaves_what_goes_on_as_it_is(page: Page, stage: Stage) -> None:
     stage.hold()
-    card = await asked(page, stage.site.address)
+    card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "running").wait_for()
     skip = page.get_by_role("link", name="Skip to the page")
     await skip.focus()
     await page.keyboard.press("Enter")
-    await page.wait_for_url("**/#page")
+    await page.wait_for_url(re.compile("#page$"))
     for worker in (stage.ada, stage.bob, stage.cleo):
         worker.go_on()
     await answered(card)
@@ -324,15 +355,15 @@ async def test_the_skip_link_leaves_what_goes_on_as_it_is(page: Page, stage: Sta
 async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage: Stage) -> None:
     card = await asked(page, stage.site.address)
     await answered(card)
-    await card.get_by_role("button", name="What would the best single worker have said?").click()
+    await card.get_by_role("button", name="Run beside the best single worker").click()
     alone = version(page, "cleo alone")
     await answered(alone)
-    assert await alone.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+    assert await alone.locator(".answer").inner_text() == "No: 91 is 7 times 13."
     told = await figures(alone)
-    assert (told["Cost"], told["Tokens in"], told["Calls"]) == ("$0.0006", "100", "1")
+    assert (told["Cost"], told["Tokens in"], told["Calls"]) == ("$0.0006", "100", "1 call")
     assert "most expensive" in await alone.inner_text()
     assert stage.cleo.asked[-1].messages[-1].text == QUESTION
-    assert not await card.get_by_role("button", name="What would the best").count()
+    assert not await card.get_by_role("button", name="Run beside").count()
     calls = len(stage.cleo.asked)
     await page.reload()
     await answered(alone)
@@ -346,42 +377,20 @@ async def test_where_all_cost_the_same_none_is_called_the_most_expensive(
     workers = [Paced(name, "No.", price=0.0) for name in ("ada", "bob", "cleo")]
     async with serve(workers, conductor=FixedConductor(JOIN)) as site:
         card = await asked(page, site.address)
-        await card.get_by_role("button", name="What would the best single worker").click()
+        await card.get_by_role("button", name="Run beside the best").click()
         alone = version(page, "ada alone")
         await alone.get_by_text("it is named first").wait_for()
         assert "most expensive" not in await alone.inner_text()
 
 
-async def test_more_than_two_questions_at_once_wait_for_their_turn(
-    page: Page, stage: Stage
-) -> None:
-    """A browser has six connections to a server, and a run takes two."""
-    stage.hold()
-    await opened(page, stage.site.address)
-    for _ in range(4):
-        await page.get_by_role("button", name="Ask", exact=True).click()
-    cards = version(page, "podium-ultra")  # the newest first
-    await step(cards.nth(3), 0, "running").wait_for()
-    await step(cards.nth(2), 0, "running").wait_for()
-    await cards.nth(1).get_by_text("waits for its turn").wait_for()
-    await cards.nth(0).get_by_text("waits for its turn").wait_for()
-    await cards.nth(1).get_by_role("button", name="Cancel").click()
-    await cards.nth(1).locator('[data-status="interrupted"]').wait_for()
-    assert len(stage.ada.asked) == 2
-    for worker in (stage.ada, stage.bob, stage.cleo):
-        worker.go_on()
-    for index in (3, 2, 0):
-        await answered(cards.nth(index))
-    assert len(stage.ada.asked) == 3
-
-
 async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage: Stage) -> None:
     stage.bob.hold()
-    card = await asked(page, stage.site.address)
+    card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "done").wait_for()
-    await card.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Stop").click()
     await card.locator('[data-status="interrupted"]').wait_for()
     await wait_until_cancelled(stage.bob)
+    await step(card, 1, "cancelled").wait_for()
     assert await step(card, 1).get_attribute("data-state") == "cancelled"
     assert "Tokens in" in await figures(card)
     run = await newest(stage.site)
@@ -395,7 +404,7 @@ async def test_who_cancels_before_the_run_is_known_is_told_where_to_look(
     held: list[str] = []
     await page.route("**/v1/responses", lambda route: held.append(route.request.url))
     card = await asked(page, stage.site.address)
-    await card.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Stop").click()
     await card.locator('[data-status="interrupted"]').wait_for()
     await card.get_by_role("link", name="the runs").wait_for()
     assert len(held) == 1
@@ -408,7 +417,7 @@ async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is
     stage.bob.hold()
     async with wire_to(stage.site.address) as wire:
         watched.origins.add(f"{wire.address}/")
-        card = await asked(page, wire.address)
+        card = await unfolded(await asked(page, wire.address))
         await step(card, 0, "done").wait_for()
         wire.cut()
         await card.get_by_text("The connection to the server was lost").wait_for()
@@ -430,8 +439,9 @@ async def test_a_server_that_is_away_from_the_start_says_so(
     async with wire_to(stage.site.address) as wire:
         watched.origins.add(f"{wire.address}/")
         await opened(page, wire.address)
+        await page.evaluate(LOAD_TURNS)
         wire.cut()
-        await page.get_by_role("button", name="Ask", exact=True).click()
+        await page.get_by_role("button", name="Send", exact=True).click()
         card = version(page, "podium-ultra")
         await card.get_by_text("Is podium serve still running?").wait_for()
         wire.mend()
@@ -444,8 +454,9 @@ async def test_a_budget_that_is_spent_is_told_with_its_run(
 ) -> None:
     watched.allow("402 (Payment Required)")
     await opened(page, stage.site.address)
+    await options(page)
     await page.get_by_label("Budget, USD").fill("0.0000001")
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_role("button", name="Send", exact=True).click()
     card = version(page, "podium-ultra")
     await card.get_by_role("alert").filter(has_text="budget").wait_for()
     await card.get_by_role("button", name="Ask again").wait_for()
@@ -474,7 +485,7 @@ async def test_a_key_that_may_not_read_runs_still_gets_the_answer(
     card = await asked(page, stage.site.address)
     await card.get_by_text("What is done meanwhile cannot be shown: this key may not").wait_for()
     await answered(card)
-    assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+    assert await card.locator(".answer").inner_text() == "No: 91 is 7 times 13."
 
 
 async def test_an_answer_of_a_server_that_stops_says_that_the_rest_is_missing(
@@ -491,30 +502,30 @@ async def test_an_answer_of_a_server_that_stops_says_that_the_rest_is_missing(
 
 async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: Stage) -> None:
     stage.ada.fails = "its line is down"
-    card = await asked(page, stage.site.address)
+    card = await unfolded(await asked(page, stage.site.address))
     await step(card, 0, "failed").wait_for()
     await card.locator(".version-step").nth(0).click()
     await card.locator(".version-step").nth(0).get_by_text("its line is down").wait_for()
 
 
-async def test_question_and_answer_survive_a_reload_and_the_way_back(
-    page: Page, stage: Stage
-) -> None:
+async def test_a_conversation_survives_a_reload_and_the_way_back(page: Page, stage: Stage) -> None:
     await page.goto(stage.site.url("/runs"))
     card = await asked(page, stage.site.address)
     await answered(card)
+    await options(page)
     await page.get_by_label("Budget, seconds").fill("60")
-    await page.get_by_label("Question").focus()
+    await page.get_by_label("Message").fill("And 97?")
     await page.reload()
     await answered(version(page, "podium-ultra"))
-    assert await page.get_by_label("Question").input_value() == QUESTION
+    assert await page.get_by_label("Message").input_value() == "And 97?"
     assert await page.get_by_label("Budget, seconds").input_value() == "60"
-    assert await page.get_by_label("Tier").input_value() == "podium-ultra"
+    assert await page.get_by_label("Model").input_value() == "podium-ultra"
     await card.get_by_role("link", name="Open the run").click()
     await page.wait_for_url("**/runs/run_*")
     await page.go_back()
     await answered(version(page, "podium-ultra"))
-    assert await step(version(page, "podium-ultra"), 2, "done").count() == 1
+    await unfolded(version(page, "podium-ultra"))
+    await step(version(page, "podium-ultra"), 2, "done").wait_for()
     assert QUESTION.split()[0] not in page.url
     await page.go_back()
     await page.wait_for_url("**/runs")
@@ -528,7 +539,9 @@ async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
     await answered(await asked(page, stage.site.address))
     run = await newest(stage.site)
     await stage.site.service.store.delete(run.id)
+    await page.wait_for_url("**/?chat=*")
     await page.reload()
+    await unfolded(version(page, "podium-ultra"))
     await version(page, "podium-ultra").get_by_text("it was deleted").wait_for()
 
 
@@ -545,14 +558,16 @@ async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
         process="",
     )
     await stage.site.keep(lost)
-    await page.goto(stage.site.address)
-    asked = {"question": QUESTION, "model": "podium", "podium": {}}
-    versions = [{"title": "podium-ultra", "run": lost.id}]
-    session = await page.evaluate("sessionStorage.getItem('tab-session')")
-    exchanges = [{"asked": asked, "versions": versions}]
-    kept = {"playground": {"tabSession": session, "exchanges": exchanges}}
-    await page.evaluate("kept => history.replaceState(kept, '')", kept)
-    await page.reload()
+    turn = {
+        **{"id": "1", "after": None, "question": QUESTION, "files": [], "model": "podium"},
+        **{"system": "", "podium": {}, "shown": "2"},
+        "versions": [
+            {"id": "2", "kind": "answer", "title": "podium-ultra", "run": lost.id, "text": ""}
+        ],
+    }
+    chat = {"turns": [turn], "settings": {}}
+    await stage.site.service.store.chats.save("", f"chat_{'0' * 32}", QUESTION, "", chat)
+    await page.goto(stage.site.url(f"/?chat=chat_{'0' * 32}"))
     card = version(page, "podium-ultra")
     await card.locator('[data-status="interrupted"]').wait_for()
     await card.get_by_text("its process ended before it was done").wait_for()
@@ -560,7 +575,7 @@ async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
 
 async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage) -> None:
     stage.bob.hold()
-    card = await asked(page, stage.site.address)
+    card = await unfolded(await asked(page, stage.site.address))
     await step(card, 1, "running").wait_for()
     await page.get_by_role("link", name="Workers").click()
     await wait_until_cancelled(stage.bob)
@@ -574,11 +589,11 @@ async def test_with_keys_on_it_asks_for_one_and_then_answers(
     await page.get_by_label("Key", exact=True).fill(site_with_keys.token)
     await page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
     await page.get_by_role("dialog").wait_for(state="detached")
-    await page.get_by_label("Question").fill("Why is the sky blue?")
-    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_label("Message").fill("Why is the sky blue?")
+    await page.get_by_role("button", name="Send", exact=True).click()
     card = version(page, "podium")
     await answered(card)
-    await step(card, 0, "done").wait_for()
+    await step(await unfolded(card), 0, "done").wait_for()
 
 
 async def test_a_long_question_is_there_in_full(page: Page, stage: Stage) -> None:
@@ -586,14 +601,13 @@ async def test_a_long_question_is_there_in_full(page: Page, stage: Stage) -> Non
     await opened(page, stage.site.address, question)
     await page.keyboard.press("Control+Enter")
     await answered(version(page, "podium-ultra"))
-    await page.get_by_text("The question as it was asked").click()
-    whole = page.locator(".exchange > details > p")
+    whole = page.locator(".message-words")
     assert (await whole.inner_text()).strip() == question.strip()
 
 
 async def test_it_fits_a_small_window(page: Page, stage: Stage) -> None:
     await page.set_viewport_size({"width": 380, "height": 800})
-    card = await asked(page, stage.site.address)
+    card = await unfolded(await asked(page, stage.site.address))
     await answered(card)
     await card.get_by_role("button", name="Edit the plan and run it again").click()
     await version(page, "Your plan").wait_for()
@@ -603,7 +617,7 @@ async def test_it_fits_a_small_window(page: Page, stage: Stage) -> None:
 async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: Stage) -> None:
     await page.set_viewport_size({"width": 380, "height": 800})
     await page.goto(stage.site.address)
-    room = await page.get_by_label("Tier").evaluate(
+    room = await page.get_by_label("Model").evaluate(
         """select => {
             const style = getComputedStyle(select);
             const pen = document.createElement('canvas').getContext('2d');
@@ -619,13 +633,15 @@ async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: Stage
 
 async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> None:
     await page.goto(stage.site.address)
-    await page.get_by_label("Tier").locator("option").nth(2).wait_for(state="attached")
+    await page.get_by_label("Model").locator("option").nth(2).wait_for(state="attached")
     await page.keyboard.type(QUESTION)  # the question has the focus
-    await page.keyboard.press("Tab")
+    await tab_to(page, page.get_by_label("Model"))
     await page.keyboard.type("podium-ultra")
     await page.keyboard.press("Control+Enter")
     card = version(page, "podium-ultra")
     await answered(card)
+    await card.locator(".version-fold > summary").focus()
+    await page.keyboard.press("Enter")
     await tab_to(page, step(card, 0))
     await page.keyboard.press("ArrowDown")
     assert await step(card, 1).evaluate(IS_FOCUSED)
@@ -647,7 +663,7 @@ async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> N
 async def test_steps_are_as_wide_as_their_words_where_there_is_room(
     page: Page, stage: Stage
 ) -> None:
-    card = await asked(page, stage.site.address)
+    card = await unfolded(await asked(page, stage.site.address))
     await answered(card)
     words = await step(card, 2).locator("text").first.text_content()
     assert words == "2\u2002Compare both and answer"
@@ -671,6 +687,205 @@ async def test_five_hundred_steps_are_drawn_and_react_at_once(
     assert await page.locator("[data-step]").count() == 500
     assert max(took.values()) < 200, f"milliseconds: {took}"
 
+
+async def say(page: Page, words: str) -> None:
+    await page.get_by_label("Message").fill(words)
+    await page.get_by_role("button", name="Send", exact=True).click()
+
+
+def replies(page: Page) -> Locator:
+    return page.locator(".version .answer")
+
+
+async def test_several_turns_go_with_the_system_prompt_and_the_model_that_was_picked(
+    page: Page, stage: Stage
+) -> None:
+    await opened(page, stage.site.address)
+    await page.get_by_label("Model").select_option("ada")
+    await options(page)
+    await page.get_by_label("System prompt").fill("Be brief.")
+    await page.keyboard.press("Control+Enter")
+    await expect(replies(page)).to_have_text(["7 divides it."])
+    await expect(page.locator(".took")).to_contain_text("$0.00012")
+    await say(page, "And 97?")
+    await expect(replies(page)).to_have_count(2)
+    [first, second] = stage.ada.asked
+    assert [(m.role, m.text.strip()) for m in second.messages if m.role != "system"] == [
+        ("user", QUESTION),
+        ("assistant", "7 divides it."),
+        ("user", "And 97?"),
+    ]
+    for request in (first, second):
+        assert "Be brief." in str(request)
+    await expect(page.locator(".took")).to_have_count(2)
+    await page.reload()
+    await expect(replies(page)).to_have_count(2)
+    assert await page.get_by_label("System prompt").input_value() == "Be brief."
+
+
+async def test_regenerate_and_edit_begin_branches_that_can_be_gone_back_to(
+    page: Page, stage: Stage
+) -> None:
+    await opened(page, stage.site.address)
+    await page.get_by_label("Model").select_option("ada")
+    await page.keyboard.press("Control+Enter")
+    await say(page, "And 97?")
+    await expect(replies(page)).to_have_count(2)
+    stage.ada.line = "Divide by 7."
+    await page.get_by_role("button", name="Regenerate").first.click()
+    await expect(replies(page)).to_have_text(["Divide by 7."])
+    await page.get_by_role("button", name="Previous answer").click()
+    await expect(replies(page)).to_have_text(["7 divides it."] * 2)
+    await page.get_by_role("button", name="Edit", exact=True).last.click()
+    await page.get_by_label("Edited message").fill("And 98?")
+    await page.get_by_role("button", name="Send as a new branch").click()
+    await expect(replies(page)).to_have_text(["7 divides it.", "Divide by 7."])
+    assert stage.ada.asked[-1].messages[-1].text == "And 98?"
+    await page.get_by_role("button", name="Previous version of the message").click()
+    await expect(page.get_by_role("region", name="And 97?")).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_role("region", name="And 97?")).to_be_visible()
+    await page.get_by_role("button", name="Next version of the message").click()
+    await expect(page.get_by_role("region", name="And 98?")).to_be_visible()
+
+
+async def test_conversations_are_listed_searched_and_deleted(page: Page, stage: Stage) -> None:
+    await opened(page, stage.site.address, "Who was Emmy Noether?")
+    await page.keyboard.press("Control+Enter")
+    await answered(version(page, "podium-ultra"))
+    listed = page.get_by_role("navigation", name="Conversations").get_by_role("link")
+    await expect(listed.first).to_contain_text("Emmy Noether")
+    search = page.get_by_label("Search conversations")
+    await search.fill("no such words")
+    await expect(page.get_by_text("Nothing found for “no such words”.")).to_be_visible()
+    await search.fill("noether")
+    await expect(listed).to_have_count(1)
+    await page.get_by_role("link", name="New chat").click()
+    await page.get_by_role("heading", name="New chat").wait_for()
+    await listed.filter(has_text="Noether").click()
+    await answered(version(page, "podium-ultra"))
+    await page.get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await page.get_by_role("heading", name="New chat").wait_for()
+    await expect(listed.filter(has_text="Noether")).to_have_count(0)
+
+
+async def test_an_example_is_written_into_the_message(page: Page, stage: Stage) -> None:
+    await page.goto(stage.site.address)
+    await page.get_by_role("button", name="Compare tea and coffee").click()
+    await expect(page.get_by_label("Message")).to_have_value(re.compile("tea and coffee"))
+    await expect(page.get_by_label("Message")).to_be_focused()
+
+
+async def test_images_and_texts_go_with_a_message_and_others_are_refused(
+    page: Page, serve: Serve, tmp_path: Path
+) -> None:
+    ada = Paced("ada", "7 divides it.", price=1.0)
+    ada.profile = replace(ada.profile, capabilities=frozenset({"vision"}))
+    notes, large, binary = (tmp_path / name for name in ("notes.txt", "large.txt", "a.bin"))
+    notes.write_text("91 = 7 x 13", "utf-8")
+    large.write_text("x" * 300_000, "utf-8")
+    binary.write_bytes(b"\0\xff")
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(base64.b64decode(DOT))
+    async with serve([ada]) as site:
+        await opened(page, site.address)
+        await page.get_by_label("Model").select_option("ada")
+        chosen = page.get_by_label("Files to attach")
+        await chosen.set_input_files([large, binary])
+        problem = page.locator(".attachments").get_by_role("alert")
+        await expect(problem).to_contain_text(
+            "large.txt has 0.3 MB; the limit for a text file is 0.2 MB. "
+            "a.bin is neither an image nor text in UTF-8."
+        )
+        await chosen.set_input_files([notes, picture])
+        await expect(page.locator(".attachments .file")).to_have_text([r"notes.txt×", "dot.png×"])
+        await page.get_by_role("button", name="Send", exact=True).click()
+        await expect(replies(page)).to_have_count(1)
+        message = ada.asked[-1].messages[-1]
+        assert "91 = 7 x 13" in message.text
+        assert any(isinstance(part, Image) for part in message.parts)
+        await expect(page.locator(".took")).to_have_count(1)
+        await page.reload()
+        await expect(page.locator(".message .file")).to_have_text(["notes.txt", "dot.png"])
+
+
+async def test_a_conversation_is_exported_as_markdown_and_json(page: Page, stage: Stage) -> None:
+    await answered(await asked(page, stage.site.address))
+    await page.get_by_role("button", name="Export").click()
+    read = {}
+    for kind in ("Markdown", "JSON"):
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name=kind).click()
+        read[kind] = (await (await download.value).path()).read_text("utf-8")
+    assert read["Markdown"].startswith(f"# {QUESTION}\n\n## You\n\n{QUESTION}\n\n## podium-ultra")
+    assert ANSWER in read["Markdown"]
+    assert json.loads(read["JSON"])["turns"][0]["question"] == QUESTION
+
+
+async def test_a_link_is_read_with_another_key_until_it_is_revoked(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401 (Unauthorized)", "404 (Not Found)")
+    site = site_with_keys
+    made = make_key("Bob", Rules())
+    await keys_in(site.store).add(made.key)
+    await page.goto(site.address)
+    await sign_in(page, site.token)
+    await say(page, "Why is the sky blue?")
+    await answered(version(page, "podium"))
+    await page.get_by_role("button", name="Share").click()
+    await page.get_by_role("button", name="Create a link").click()
+    link = await page.locator(".share-link code").inner_text()
+    await page.get_by_role("button", name="Close").click()
+    await page.get_by_role("button", name="Sign out").click()
+    await sign_in(page, made.token)
+    await page.get_by_role("dialog").wait_for(state="detached")
+    await page.goto(link)
+    await expect(replies(page)).to_have_count(1)
+    await expect(page.get_by_label("Message")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Share")).to_have_count(0)
+    headers = {"Authorization": f"Bearer {site.token}"}
+    async with httpx.AsyncClient(base_url=site.address, headers=headers) as client:
+        [chat] = (await client.get("/v1/chats")).json()["data"]
+        assert (await client.delete(f"/v1/chats/{chat['id']}/share")).status_code == 200
+    await page.reload()
+    await expect(page.get_by_text("conversation not found")).to_be_visible()
+
+
+async def test_the_first_page_is_small_and_nothing_shifts(
+    page: Page, stage: Stage, fresh_profile: None
+) -> None:
+    await page.add_init_script(SHIFTS)
+    await page.goto(stage.site.address)
+    await page.get_by_label("Model").locator("option").nth(5).wait_for(state="attached")
+    await page.wait_for_load_state("networkidle")
+    size, shift = await page.evaluate(
+        """() => [
+            performance.getEntriesByType('resource').concat(
+                performance.getEntriesByType('navigation')
+            ).reduce((sum, entry) => sum + entry.transferSize, 0),
+            window.shifted,
+        ]"""
+    )
+    assert 10_000 < size <= 100_000
+    assert shift < 0.0005
+
+
+LOAD_TURNS = """async () => {
+  const { src } = document.querySelector('script[type=module]');
+  await import(src.replace('app.js', 'parts/turn.js'));
+}"""
+
+SHIFTS = """window.shifted = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) window.shifted += entry.value;
+}).observe({ type: 'layout-shift', buffered: true });"""
+
+DOT = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwAD"
+    "hgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 IS_FOCUSED = "element => element === document.activeElement"
 
